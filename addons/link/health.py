@@ -1,7 +1,8 @@
-"""Which servers are up: a table of conditions, moved by probes and by what live requests show. Pure."""
+"""Which servers are up: a table of conditions, moved by probes and by what live requests show."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -50,6 +51,8 @@ class ServerHealth:
     """When a connection last failed for want of something on this node, in monotonic seconds."""
     resolver_failed: float = float("-inf")
     """When the server's name last could not be resolved, in monotonic seconds."""
+    down_since: float = 0.0
+    """When the server last went down, in monotonic seconds; 0 for never."""
     refuses_node: bool = False
     """Whether the server answers, and does not know the node's identity: it has ended, or is none."""
     _successes: int = 0
@@ -82,6 +85,8 @@ class ServerHealth:
     def failed(self, reason: str) -> bool:
         """Note a failure; True when it makes the server unusable."""
         was = self.usable
+        if was:
+            self.down_since = time.monotonic()
         self._successes = 0
         self.condition, self.reason = Condition.DOWN, reason
         return was
@@ -104,6 +109,13 @@ class Cloud:
     def is_reachable(self) -> bool:
         """Whether there is a cloud for callers with credentials of their own."""
         return any(each.usable for each in self.servers)
+
+    @property
+    def seconds_away(self) -> float | None:
+        """For how long no server can be reached; None where one can."""
+        if self.is_reachable:
+            return None
+        return time.monotonic() - max(each.down_since for each in self.servers)
 
     @property
     def refusal(self) -> str:

@@ -10,21 +10,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 
 from aiohttp import web
 
 from addons.link.health import RETRY_REFUSED, Cloud
 from addons.offline.cached_response import CachedResponse, GrowingLists, is_too_large
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.offline_reads import OfflineReads
+from addons.offline.offline_reads import OfflineReads, as_kept
 from addons.offline.offline_request import OfflineRequest
+from addons.offline.people.copy_warning import copy_warning
+from addons.offline.people.kept_discovery import Discovery
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.requests.caller import Caller, Lending
 from addons.requests.client_request import ClientRequest
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.headers import TICKET_HEADER
-from addons.requests.offline_policy import OfflinePolicy, is_token_request
+from addons.requests.offline_policy import PEOPLE, OfflinePolicy, is_token_request
 from addons.views.reviews import Reviews
 from kube.bounds import reached
 from kube.errors import StatusError, unavailable
@@ -61,6 +64,7 @@ class CachedRelay:
         objects: OfflineReads,
         answers: CachedResponses,
         writes: OfflineWrites,
+        discovery: Discovery,
     ) -> None:
         self._node = node
         self._clients = clients
@@ -70,6 +74,7 @@ class CachedRelay:
         self._answers = answers
         self._growing = GrowingLists()
         self._writes = writes
+        self._discovery = discovery
         self._tasks: set[asyncio.Task[None]] = set()
 
     def offline_policy(self, caller: Caller) -> OfflinePolicy:
@@ -165,7 +170,16 @@ class CachedRelay:
         self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest
     ) -> web.StreamResponse:
         response = await self._objects.answer(identity, request, wanted.route.read)
+        if response is None and request.info.type is None:
+            response = as_kept(await self._discovery.answer(request))
+        is_partial = response is None and wanted.component in PEOPLE
+        if is_partial:
+            response = await self._objects.partial_answer(identity, wanted.route.read)
         if response is not None:
+            now, away = datetime.now().astimezone(), self._cloud.seconds_away
+            since = now - timedelta(seconds=away) if away is not None else None
+            heard = self._objects.heard(identity, request.info.type)
+            response.headers.update(copy_warning(wanted.component, now, heard, since, is_partial=is_partial))
             return response
         what = request.info.type.group_resource if request.info.type is not None else request.info.path
         raise unavailable(f"the cloud cannot be reached, and the hub has no copy of {what}")

@@ -14,6 +14,7 @@ from addons.offline.garbage import Garbage
 from addons.offline.kept_versions import KeptVersions
 from addons.offline.node_lease import NodeLease
 from addons.offline.offline_reads import OfflineReads
+from addons.offline.people.kept_discovery import Discovery
 from addons.offline.writes.journal import TABLE, Journal
 from addons.offline.writes.node_return import NodeReturn
 from addons.offline.writes.offline_writes import OfflineWrites
@@ -65,8 +66,9 @@ class Offline:
         replay = Replay(self._journal, own, lambda: cloud.is_up, changed, status.refused)
         registration = Registration(objects, self._answers)
         writes = OfflineWrites(status, Tokens(self._answers), registration, self._journal, replay)
+        discovery = Discovery(own, self._answers, lambda: cloud.is_up, changed)
         self.cached_relay = CachedRelay(
-            settings.node, clients, cloud, reviews, objects, self._answers, writes
+            settings.node, clients, cloud, reviews, objects, self._answers, writes, discovery
         )
         # As in kube-apiserver: where lists must wait, signs of life need not.
         alive = own.with_headers({}, queue="lease")
@@ -82,6 +84,7 @@ class Offline:
             asyncio.create_task(self._lease.run(), name="renewal of the lease"),
             asyncio.create_task(returned.run(), name="return of the node"),
             asyncio.create_task(garbage.run(), name="garbage on disk"),
+            asyncio.create_task(discovery.run(), name="discovery"),
         ]
 
     @property

@@ -8,8 +8,10 @@ where a source holds every object that could have the name.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 
 from aiohttp import web
@@ -17,6 +19,8 @@ from aiohttp import web
 from addons.offline.cached_response import CachedResponse, response_key
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
+from addons.offline.people.forms import first_form
+from addons.offline.people.partial_lists import partial_list
 from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.object_read import ObjectRead
 from addons.views.list_response import list_response
@@ -28,13 +32,11 @@ from kube.http.gzip_bodies import one_at_a_time
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.selectors import FieldSelector, LabelSelector
-from kube.store.listing import Form, Listing
+from kube.store.listing import WHOLE, Form, Listing
 from kube.store.scope import Scope
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded
-from kube.wire.encoding import Encoding
-from kube.wire.negotiation import METADATA_KIND, METADATA_LIST_KIND
 
 EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
 """Fields that every object has, so the hub can evaluate a selector of them on a wider copy."""
@@ -56,8 +58,8 @@ class Part:
         """In the order of the keys, as in etcd."""
         store = self.source.store
         found = sorted(filter(self.scope.matches, store), key=lambda item: "/".join(item.key))
-        api_version, kind = self.form.type_of(store.api_version, store.kind)
-        return Listing(store.codec, api_version, kind, store.version, found, self.form)
+        api_version, kind = self.form.listed_type(store.api_version, store.kind)
+        return Listing(self.form.codec(store.codec), api_version, kind, store.version, found, self.form)
 
 
 class OfflineReads:
@@ -77,10 +79,31 @@ class OfflineReads:
         """
         kept = await self._answers.get(request.key(identity.user))
         if read is None:
-            return _as_kept(kept)
+            return as_kept(kept)
         if read.verb == "get":
             return await self._object(identity, read, kept)
         return await self._list(identity, request, read, kept)
+
+    async def partial_answer(
+        self, identity: CloudIdentity, read: ObjectRead | None
+    ) -> web.StreamResponse | None:
+        """What the node has of a list, for people; None for other requests, and where it has nothing of the kind."""
+        if read is None or read.verb != "list" or read.continued is not None:
+            return None
+        listing = await partial_list(self._newest_first(identity, read.type, lambda _: True), read)
+        return await list_response(listing) if listing is not None else None
+
+    def heard(self, identity: CloudIdentity, type_: ResourceType | None) -> datetime | None:
+        """When the cloud last said something about a resource; None where this process has not heard of it."""
+        heard = max(
+            (
+                each.reflector.heard
+                for each in self._sources
+                if each.user == identity.user and each.list_watch.type == type_
+            ),
+            default=0.0,
+        )
+        return datetime.now().astimezone() - timedelta(seconds=time.monotonic() - heard) if heard else None
 
     async def copies(
         self, identity: CloudIdentity, request: OfflineRequest
@@ -114,19 +137,19 @@ class OfflineReads:
     async def _object(
         self, identity: CloudIdentity, read: ObjectRead, kept: CachedResponse | None
     ) -> web.StreamResponse | None:
-        key, forms = _key(read.type, read.namespace, read.name), _forms(read)
+        key = _key(read.type, read.namespace, read.name)
         seen = kept.version() if kept is not None else 0
         is_known = False
         async for list_watch, source in self._newest_first(identity, read.type, partial(_may_hold, key)):
             item = source.store.get(key)
             if item is not None:
-                form = forms.get(source.store.codec.encoding)
+                form = first_form(read.accepted, read, source.store)
                 if form is not None and item.version >= seen:
                     return _object(item, form)
                 is_known = True
             elif not is_known and source.store.version >= seen and _covers(list_watch, read):
                 raise not_found(read.type.group_resource, read.name)
-        return _as_kept(kept)
+        return as_kept(kept)
 
     async def _list(
         self, identity: CloudIdentity, request: OfflineRequest, read: ObjectRead, kept: CachedResponse | None
@@ -138,7 +161,7 @@ class OfflineReads:
                 raise expired(
                     "The provided continue parameter is too old to display a consistent list result."
                 )
-            return _as_kept(page)
+            return as_kept(page)
         part = await self._newest_part(identity, read)
         kept_version = kept.list_version() if kept is not None else 0
         if part is not None or kept is not None:
@@ -150,14 +173,13 @@ class OfflineReads:
                 return await list_response(await one_at_a_time(lambda: _joined(kept, part)))
             if not request.info.options.limit and kept.further:
                 return None  # one page of several is not what was asked for
-        return _as_kept(kept)
+        return as_kept(kept)
 
     async def _newest_part(self, identity: CloudIdentity, read: ObjectRead) -> Part | None:
         """The part of the newest source that has the whole list in a form for the client."""
-        forms = _forms(read)
         sources = self._newest_first(identity, read.type, lambda each: _scope(each, read) is not None)
         async for list_watch, source in sources:
-            form, scope = forms.get(source.store.codec.encoding), _scope(list_watch, read)
+            form, scope = first_form(read.accepted, read, source.store), _scope(list_watch, read)
             if form is not None and scope is not None:
                 return Part(source, form, scope)
         return None
@@ -205,16 +227,9 @@ def _covers(list_watch: ListWatch, read: ObjectRead) -> bool:
     return list_watch.field_selector in ("", f"metadata.name={read.name}")
 
 
-def _as_kept(kept: CachedResponse | None) -> web.Response | None:
+def as_kept(kept: CachedResponse | None) -> web.Response | None:
+    """The answer as the cloud gave it."""
     return web.Response(headers={**kept.headers, **HEADERS}, body=kept.body) if kept is not None else None
-
-
-def _forms(read: ObjectRead) -> dict[Encoding, Form]:
-    """The form that the client prefers in each encoding, where it is one that the hub makes."""
-    kinds = {each.encoding: each.kind for each in reversed(read.accepted)}
-    metadata = METADATA_LIST_KIND if read.verb == "list" else METADATA_KIND
-    made = {encoding: kind for encoding, kind in kinds.items() if kind in ("", metadata)}
-    return {encoding: Form(metadata_only=bool(kind)) for encoding, kind in made.items()}
 
 
 def _check_version(read: ObjectRead, newest: int) -> None:
@@ -232,7 +247,7 @@ def _joined(kept: CachedResponse, part: Part | None) -> Listing:
     if part is not None and part.source.store.codec is not codec:
         raise ValueError("the copy is in another encoding")
     items = Store().items(codec, [raw for page in pages for raw in page.items])
-    form = part.form if part is not None else Form(metadata_only=False)
+    form = part.form if part is not None else WHOLE
     for key, item in items.items():
         own = part.source.store.get(key) if part is not None else None
         if own is not None and own.version == item.version:
@@ -255,7 +270,7 @@ def _encoded(item: Item) -> Encoded:
 
 
 def _object(item: Item, form: Form) -> web.Response:
-    store, codec = item.store, item.store.codec
+    store, codec = item.store, form.codec(item.store.codec)
     return object_response(
         Encoded(codec, *form.type_of(store.api_version, store.kind), form.raw(codec, item))
     )

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from kube.errors import StatusError, bad_request
 from kube.requests.continue_tokens import ContinueToken, parse_continue
+from kube.requests.quoting import quoted
 from kube.requests.request_info import ListOptions, RequestInfo, ResourceType, validate_list_options
 from kube.requests.resource_versions import parse_version
 from kube.requests.selectors import FieldSelector, LabelSelector, parse_field_selector, parse_label_selector
-from kube.wire.negotiation import Representation, acceptable
+from kube.tables.server_table import OBJECTS
+from kube.wire.negotiation import TABLE_KIND, Representation, acceptable
 
 OBJECT_VERBS = frozenset({"get", "list", "watch"})
 
@@ -43,6 +45,8 @@ class ObjectRead:
     timeout_seconds: int | None
     accepted: tuple[Representation, ...]
     """The forms that the client accepts, first choice first."""
+    include: str = "Metadata"
+    """What the rows of a Table have beside their cells: one of `kube.tables.server_table.OBJECTS`."""
 
 
 def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
@@ -58,6 +62,10 @@ def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
                 continued = parse_continued(options)
     # kube-apiserver ignores the limit of version 0, for which it gives what its cache holds.
     limit = max(options.limit, 0) if info.verb == "list" and options.resource_version != "0" else 0
+    accepted = acceptable(accept)
+    include = options.include_object or "Metadata"
+    if include not in OBJECTS and any(each.kind == TABLE_KIND for each in accepted):
+        raise bad_request(f"unrecognized includeObject value: {quoted(include)}")
     wants_state = options.send_initial_events
     if wants_state is None:
         wants_state = options.resource_version in ("", "0")
@@ -79,7 +87,8 @@ def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
         wants_state=wants_state,
         bookmarks=options.allow_bookmarks,
         timeout_seconds=options.timeout_seconds,
-        accepted=acceptable(accept),
+        accepted=accepted,
+        include=include,
     )
 
 

@@ -14,6 +14,10 @@ REGISTERED = frozenset({("", "nodes"), ("storage.k8s.io", "csinodes")})
 STATUS_OF = frozenset({"nodes", "pods"})
 """What kubelet reports on. Others that write a status can wait until the cloud is back."""
 
+PEOPLE = frozenset({"kubectl", "k9s"})
+"""The programs of people. What they read while the cloud is away may be partial, which the hub says to them; a
+controller would take it for the whole."""
+
 
 @dataclass(frozen=True, slots=True)
 class OfflinePolicy:

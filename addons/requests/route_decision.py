@@ -12,13 +12,13 @@ from addons.filters.filter import Filter
 from addons.filters.foreign import need_json
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_continued, parse_read
-from addons.requests.offline_policy import OfflinePolicy, is_answered_offline, is_own_lease
+from addons.requests.offline_policy import PEOPLE, OfflinePolicy, is_answered_offline, is_own_lease
 from addons.rules.table import Rules
 from kube.errors import StatusError, bad_request, expired, forbidden, not_acceptable, unauthorized
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.resource_versions import parse_version
 from kube.wire.encoding import Encoding
-from kube.wire.negotiation import METADATA_KIND, METADATA_LIST_KIND, Representation, acceptable
+from kube.wire.negotiation import METADATA_KIND, METADATA_LIST_KIND, TABLE_KIND, Representation, acceptable
 
 DELETIONS = frozenset({"delete", "deletecollection"})
 PEER_PROBE_PATH = "/livez"
@@ -109,13 +109,15 @@ def decide(
     if not offline_policy.is_up and info.verb in DELETIONS:
         raise forbidden("the cloud cannot be reached, and nothing is deleted without it")
     known = (caller.lending is Lending.HUB or caller.authorization) and not caller.impersonates
-    if not known or not rules.is_cached(component):
+    is_person = component in PEOPLE and info.method == "GET" and not offline_policy.is_up
+    if not known or not (rules.is_cached(component) or is_person):
         return route
     if caller.lending is Lending.HUB and is_own_lease(info, offline_policy.node):
         return replace(route, kind=RouteKind.LOCAL, reason="this node's lease")
     if not is_answered_offline(info):
         return route
-    return replace(route, kind=RouteKind.CACHED_RELAY, read=route.read or _read(info, accept))
+    reason = route.reason if rules.is_cached(component) else "people, while the cloud is away"
+    return replace(route, kind=RouteKind.CACHED_RELAY, reason=reason, read=route.read or _read(info, accept))
 
 
 def _read(info: RequestInfo, accept: str | None) -> ObjectRead | None:
@@ -190,7 +192,10 @@ def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]
         raise not_acceptable(f"filtered objects come as {forms}, whole or as PartialObjectMetadata")
     if info.verb == "list" and info.options.continue_token:
         parse_continued(info.options)
-    read = replace(parse_read(info, accept), accepted=accepted)
+    # Filters cannot look into a Table.
+    read = replace(
+        parse_read(info, accept), accepted=tuple(each for each in accepted if each.kind != TABLE_KIND)
+    )
     names = tuple(each.name for each in filters)
     reason = f"filtered by {', '.join(names)}"
     if read.verb == "get":

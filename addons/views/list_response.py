@@ -23,8 +23,6 @@ from kube.store.projection import Projection
 from kube.store.view import View
 from kube.wire.codec_base import PIECE, ListBody
 
-SLICE = 1000
-"""Objects that are made ready for a list at once."""
 MAX_PAGED = 64 * 1024 * 1024
 """Bytes of the lists of which clients read pages. Each may hold objects that the store has no more."""
 PAGES_LAST = 300.0
@@ -58,7 +56,7 @@ async def list_response(
     lists are. Others have a Content-Length.
     """
     formed: list[Kept] = []
-    for part in batched(listing.items, SLICE):
+    for part in batched(listing.items, listing.form.at_once):
         if formed:
             await asyncio.sleep(0)
         formed += listing.formed(part)

@@ -31,7 +31,7 @@ _LONG_VERBS = frozenset({"proxy", "watch"})
 _LONG_SUBRESOURCES = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _PROFILES = "/debug/pprof/"
 
-_GET_PARAMETERS = frozenset({"resourceVersion", "timeout"})
+_GET_PARAMETERS = frozenset({"resourceVersion", "timeout", "includeObject"})
 _LIST_PARAMETERS = _GET_PARAMETERS | {
     "allowWatchBookmarks",
     "continue",
@@ -103,6 +103,7 @@ class ListOptions:
     allow_bookmarks: bool = False
     send_initial_events: bool | None = None
     watch: bool = False
+    include_object: str = ""
 
     @property
     def is_exact(self) -> bool:
@@ -281,6 +282,7 @@ def _list_options(values: dict[str, str], *, watch: bool) -> ListOptions:
         allow_bookmarks=bookmarks is not None and parse_bool(bookmarks),
         send_initial_events=None if initial is None else parse_bool(initial),
         watch=watch,
+        include_object=values.get("includeObject", ""),
     )
 
 

@@ -20,6 +20,11 @@ MAX_DEPTH = 100
 """Messages in each other: the limit of protobuf's own parsers. The schema of a large CRD has some 40."""
 
 
+def is_known(api_version: str, kind: str) -> bool:
+    """Whether there is a message of this kind."""
+    return messages().of_kind(api_version, kind) is not None
+
+
 def json_object(api_version: str, kind: str, raw: bytes) -> Json:
     """The object in `raw`, a bare protobuf message, as its JSON.
 

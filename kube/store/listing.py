@@ -14,11 +14,18 @@ from kube.wire.codec_base import NO_REST, ListBody, Rest
 
 
 class Form:
-    """How a view writes objects: whole, or as PartialObjectMetadata."""
+    """How a view writes objects: whole, or as PartialObjectMetadata; `kube.store.made_forms` has further ones."""
+
+    at_once = 1000
+    """Objects that are made ready for a list at once."""
 
     def __init__(self, *, metadata_only: bool) -> None:
         self.metadata_only = metadata_only
         self.name = "metadata" if metadata_only else "whole"
+
+    def codec(self, of_store: Codec) -> Codec:
+        """The codec of what is written, of objects that a store has in its own."""
+        return of_store
 
     def type_of(self, item_api_version: str, item_kind: str) -> tuple[str, str]:
         return (
@@ -27,6 +34,10 @@ class Form:
             else (item_api_version, item_kind)
         )
 
+    def listed_type(self, item_api_version: str, item_kind: str) -> tuple[str, str]:
+        """The type that `body` is told of the items."""
+        return self.type_of(item_api_version, item_kind)
+
     def raw(self, codec: Codec, item: Item) -> bytes:
         return bytes(self.kept(codec, item))
 
@@ -34,10 +45,23 @@ class Form:
         """As `raw`, packed where the item is kept so."""
         return codec.metadata_only(item.raw) if self.metadata_only else item.kept
 
+    def listed(self, codec: Codec, item: Item) -> Kept:
+        """An object as `body` takes it."""
+        return self.kept(codec, item)
+
+    def body(self, listing: Listing, listed: Sequence[Kept]) -> ListBody:
+        """The body of a list, of its objects as `listed` gave them."""
+        return listing.codec.encode_list(
+            listing.api_version, listing.kind, listing.version, listed, listing.rest
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The objects of a list at one version, in the order of their keys. Later changes of the store do not reach it."""
+    """The objects of a list at one version, in the order of their keys. Later changes of the store do not reach it.
+
+    `codec` is that of the list, `api_version` and `kind` are those of its items.
+    """
 
     codec: Codec
     api_version: str
@@ -59,15 +83,19 @@ class Listing:
 
     def formed(self, items: Iterable[Item]) -> list[Kept]:
         """Some of the items in the form of the list. For a metadata list, each item is parsed."""
-        return [self.form.kept(self.codec, item) for item in items]
+        return [self.form.listed(self.codec, item) for item in items]
 
     def body(self, formed: Sequence[Kept]) -> ListBody:
         """The body of the whole list, from the results of `formed` for all items.
 
         What the items keep packed is unpacked piece by piece, as the body is read.
         """
-        return self.codec.encode_list(self.api_version, self.kind, self.version, formed, self.rest)
+        return self.form.body(self, formed)
 
 
 def _key(item: Item, namespace: str) -> str:
     return item.key[1] if namespace else key_text(item.key)
+
+
+WHOLE = Form(metadata_only=False)
+METADATA = Form(metadata_only=True)

@@ -37,7 +37,7 @@ METADATA_KIND = "PartialObjectMetadata"
 METADATA_LIST_KIND = f"{METADATA_KIND}List"
 _META_GROUP = "meta.k8s.io"
 _META_VERSIONS = ("v1", "v1beta1")
-_TABLE_KIND = "Table"
+TABLE_KIND = "Table"
 MAX_ACCEPT = 4096
 """Characters of an Accept header. Components send some 200."""
 MAX_CLAUSES = 32
@@ -157,6 +157,6 @@ def _represented(clause: _Clause) -> Representation | None:
     if group != _META_GROUP or version not in _META_VERSIONS:
         return None
     is_metadata = kind in (METADATA_KIND, METADATA_LIST_KIND)
-    if is_metadata or (kind == _TABLE_KIND and encoding is Encoding.JSON):
+    if is_metadata or (kind == TABLE_KIND and encoding is Encoding.JSON):
         return Representation(encoding, kind, version, group)
     return None

@@ -88,6 +88,22 @@ def _dump(asked: Asked) -> int:
     return 0
 
 
+def _kubeconfig(asked: Asked) -> int:
+    url = json.loads(_ask(asked, "status"))["url"]
+    if not url:
+        raise NoAnswer("the hub has no plain port, and lends the node's identity nowhere else: see --port")
+    print(
+        f"""\
+apiVersion: v1
+kind: Config
+current-context: edgehub
+clusters: [{{name: edgehub, cluster: {{server: "{url}"}}}}]
+contexts: [{{name: edgehub, context: {{cluster: edgehub, user: node}}}}]
+users: [{{name: node, user: {{}}}}]"""
+    )
+    return 0
+
+
 def _rules(asked: Asked) -> int:
     asked.name = "rules"
     return _try(asked) if asked.action else _report(asked)
@@ -196,6 +212,11 @@ def make_parser() -> argparse.ArgumentParser:
     )
     _add_link(add("link", _link, "Rehearse an outage, or a slow link; without a word: what there is now."))
     _add_dump(add("dump", _dump, "The hub's copy of a resource as YAML, or what a component sees of it."))
+    add(
+        "kubeconfig",
+        _kubeconfig,
+        "Print a kubeconfig for kubectl at this node: by the hub, with the node's rights, without the cloud too.",
+    )
     support = add(
         "support", _support, "Write an archive for who helps: reports, metrics and log, no secrets."
     )
@@ -212,7 +233,7 @@ REPORTS = {
     "journal": "Writes that wait for the cloud, and those that never reached it.",
 }
 """The reports without arguments."""
-NAMES = (*REPORTS, "explain", "rules", "link", "dump", "support")
+NAMES = (*REPORTS, "explain", "rules", "link", "dump", "kubeconfig", "support")
 """All subcommands."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from addons.settings import version
+from addons.settings import Settings, version
 from addons.telemetry.component_traffic import link_bytes
 from addons.ui.reports.running_hub import RunningHub
 from addons.views.sources import Sources
@@ -23,6 +23,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
         "node": hub.settings.node,
         "pool": hub.settings.pool or _pool_by_label(hub.sources, hub.settings.node),
         "mode": hub.settings.mode,
+        "url": _plain_url(hub.settings),
         "cloud": {
             "up": hub.cloud.is_up,
             "since": hub.link.since.isoformat(timespec="seconds"),
@@ -54,6 +55,12 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "saved": max(0, sent - down),
         },
     }
+
+
+def _plain_url(settings: Settings) -> str:
+    """Where processes of this node reach the hub; "" where it has no plain port."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.listen, settings.listen)  # noqa: S104 - not bound
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}" if settings.port else ""
 
 
 def link(hub: RunningHub) -> dict[str, Any]:

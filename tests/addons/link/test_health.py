@@ -82,3 +82,16 @@ def test_a_server_that_refuses_the_node_is_no_cloud_for_the_node_alone() -> None
     for each in cloud.servers:
         each.failed("down")
     assert (cloud.is_up, cloud.is_reachable, cloud.refusal, cloud.choose()) == (False, False, "", None)
+
+
+def test_a_cloud_is_away_since_its_last_server_went_down() -> None:
+    cloud = Cloud([ServerHealth(A), ServerHealth(B)], "round-robin")
+    cloud.servers[0].failed("down")
+    assert cloud.seconds_away is None
+    cloud.servers[1].failed("down")
+    cloud.servers[0].down_since -= 100
+    assert cloud.seconds_away is not None
+    first = cloud.seconds_away
+    assert first < 100
+    cloud.servers[1].failed("down still")
+    assert cloud.seconds_away >= first

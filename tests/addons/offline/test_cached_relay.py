@@ -22,6 +22,7 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
+from addons.offline.people.kept_discovery import Discovery
 from addons.offline.writes.journal import TABLE, Journal
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.offline.writes.registration import Registration
@@ -116,7 +117,14 @@ class Node:
         replay = Replay(journal, self.replayed, lambda: servers.is_up, Pulse(), status.refused)
         writes = OfflineWrites(status, Tokens(answers), Registration(objects, answers), journal, replay)
         self.cached_relay = CachedRelay(
-            "n1", ToldClients(self.cloud, self.cloud), servers, reviews, objects, answers, writes
+            "n1",
+            ToldClients(self.cloud, self.cloud),
+            servers,
+            reviews,
+            objects,
+            answers,
+            writes,
+            Discovery(self.cloud, answers, lambda: servers.is_up, Pulse()),
         )
         self.origin = Origin()
 

@@ -92,3 +92,40 @@ def test_who_is_never_answered_by_the_node() -> None:
     assert kind("GET", target, caller=Caller(Lending.OWN, "Bearer x", impersonates=True)) is RouteKind.RELAY
     assert kind("GET", target, keeps=False) is RouteKind.RELAY
     assert kind("GET", target, is_upgrade=True) is RouteKind.RELAY
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+@pytest.mark.parametrize(("component", "answered"), [("kubectl", True), ("k9s", True), ("stranger", False)])
+def test_people_are_answered_by_the_node_while_the_cloud_is_away(
+    component: str, answered: bool, is_up: bool
+) -> None:
+    for target in ("/api/v1/pods?limit=500", "/api/v1/namespaces/a/pods/p", "/apis"):
+        found = kind("GET", target, component=component, is_up=is_up)
+        assert (found is RouteKind.CACHED_RELAY) is (answered and not is_up)
+
+
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("POST", "/api/v1/namespaces/a/pods"),
+        ("PATCH", "/api/v1/nodes/n/status"),
+        ("POST", "/api/v1/namespaces/a/events"),
+        ("POST", "/api/v1/namespaces/a/serviceaccounts/s/token"),
+        ("PUT", f"{LEASES}/n"),
+    ],
+)
+def test_what_a_person_writes_waits_for_the_cloud(method: str, target: str) -> None:
+    assert kind(method, target, component="kubectl", is_up=False) is RouteKind.RELAY
+
+
+def test_what_is_filtered_is_never_answered_as_a_table_that_no_filter_can_read() -> None:
+    rules = parse_rules({"filter_discardcloudservice": "kubectl/services#get;list"})
+    info = parse_request("GET", "/api/v1/namespaces/a/services/s")
+    accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+    policy = OfflinePolicy("n", is_up=False)
+    route = decide(
+        *(info, "kubectl", NODE, Listener.PLAIN, accept, rules), is_upgrade=False, offline_policy=policy
+    )
+    assert (route.kind, route.filtered_by) == (RouteKind.CACHED_RELAY, ("discardcloudservice",))
+    assert route.read is not None
+    assert [each.kind for each in route.read.accepted] == [""]

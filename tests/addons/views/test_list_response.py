@@ -27,7 +27,7 @@ ADDRESS = "127.0.0.1"
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kube.wire.codec_base.PIECE", PIECE)
     monkeypatch.setattr("addons.views.list_response.PIECE", PIECE)
-    monkeypatch.setattr("addons.views.list_response.SLICE", 50)
+    monkeypatch.setattr("kube.store.listing.Form.at_once", 50)
 
 
 def listing(encoding: Encoding = Encoding.PROTOBUF, *, metadata_only: bool = False) -> Listing:

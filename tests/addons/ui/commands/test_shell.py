@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from addons.ui.commands.shell import REPORTS, run
 from addons.ui.reports.text import TEXTS
@@ -198,3 +199,14 @@ def test_what_must_be_asked(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run(arguments)
     assert caught.value.code == 2
+
+
+def test_a_kubeconfig_names_the_hub_and_nobody(admin: Told, capsys: pytest.CaptureFixture[str]) -> None:
+    admin.answer = b'{"url": "http://127.0.0.1:1234"}'
+    assert run(("kubeconfig", "--admin", admin.url)) == 0
+    found = yaml.safe_load(capsys.readouterr().out)
+    assert found["clusters"] == [{"name": "edgehub", "cluster": {"server": "http://127.0.0.1:1234"}}]
+    assert found["users"] == [{"name": "node", "user": {}}]
+    admin.answer = b'{"url": ""}'
+    assert run(("kubeconfig", "--admin", admin.url)) == 1
+    assert "no plain port" in capsys.readouterr().err

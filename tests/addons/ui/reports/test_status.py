@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from addons.telemetry import metrics
 from addons.ui.reports.status import servers, status
 from kube.requests.request_info import ResourceType
@@ -50,3 +54,20 @@ async def test_what_copies_save_is_what_the_link_did_not_carry(parts: HubParts) 
     after = status(hub)["bytes"]
     assert after["saved"] == 600
     assert after["linkDownToday"] >= 400
+
+
+@pytest.mark.parametrize(
+    ("listen", "port", "url"),
+    [
+        ("127.0.0.1", 10261, "http://127.0.0.1:10261"),
+        ("0.0.0.0", 80, "http://127.0.0.1:80"),  # noqa: S104 - nothing binds here
+        ("::", 80, "http://[::1]:80"),
+        ("127.0.0.1", 0, ""),
+    ],
+)
+async def test_where_processes_of_the_node_reach_the_hub(
+    parts: HubParts, listen: str, port: int, url: str
+) -> None:
+    hub = running_hub(parts)
+    hub = replace(hub, settings=replace(hub.settings, listen=listen, port=port))
+    assert status(hub)["url"] == url

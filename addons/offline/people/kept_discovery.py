@@ -1,0 +1,87 @@
+"""Keeps what the API says of itself for an outage: kubectl asks for it first, and maybe never did before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from addons.offline.cached_response import CachedResponse, ResponseKey, response_key, unpacked
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.offline_request import OfflineRequest
+from kube.concurrency.pulse import Pulse
+from kube.http.client import Client, Unreachable
+
+JSON = "application/json"
+AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+"""All groups with their resources in one answer: kube-apiserver has it since 1.30, clients ask for it first."""
+KEPT = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
+"""The paths, and the form of each."""
+INTERVAL = 3600.0
+"""Seconds between looks at what changed. With its ETag an answer that did not costs some 300 bytes."""
+RETRY = 60.0
+"""Seconds after a look that failed."""
+
+logger = logging.getLogger(__name__)
+
+
+class Discovery:
+    """Fetches the paths as the hub, and answers from what was kept."""
+
+    def __init__(
+        self, client: Client, answers: CachedResponses, is_up: Callable[[], bool], changed: Pulse
+    ) -> None:
+        """`changed` notifies when a server of the cloud comes or goes."""
+        self._client = client
+        self._answers = answers
+        self._is_up = is_up
+        self._changed = changed
+
+    async def run(self) -> None:
+        """Keep what is new until cancelled."""
+        while True:
+            changed = self._changed.wait()
+            if not self._is_up():
+                await changed
+                continue
+            changed.cancel()
+            await asyncio.sleep(INTERVAL if await self._renew() else RETRY)
+
+    async def answer(self, request: OfflineRequest) -> CachedResponse | None:
+        """What was kept for a request, unpacked; None for another path, and for a form that is not kept."""
+        form = KEPT.get(request.target.partition("?")[0])
+        asked = (each.replace(" ", "") for each in (request.accept or "*/*").split(","))
+        if form is None or (form is AGGREGATED and not any(map(_is_aggregated, asked))):
+            return None
+        kept = await self._answers.get(_key(request.info.path))
+        if kept is None:
+            return None
+        plain = unpacked(kept.headers, kept.body)
+        return CachedResponse.of({"content-type": kept.headers.get("content-type", form)}, plain)
+
+    async def _renew(self) -> bool:
+        """Whether the cloud said of each path what there is, or that it is as before."""
+        try:
+            for path, form in KEPT.items():
+                kept = await self._answers.get(_key(path))
+                etag = kept.headers.get("etag", "") if kept is not None else ""
+                headers = {"Accept": form, "Accept-Encoding": "gzip"} | (
+                    {"If-None-Match": etag} if etag else {}
+                )
+                answer = await self._client.relay("GET", path, headers=headers.items(), body=b"")
+                if answer.status == 200:
+                    self._answers.keep(_key(path), answer.headers, answer.body)
+                elif answer.status != 304:
+                    logger.debug("%s is not kept for an outage: the cloud answers %d", path, answer.status)
+                    return False
+        except Unreachable:
+            return False
+        return True
+
+
+def _key(path: str) -> ResponseKey:
+    return response_key("", path, KEPT[path], "gzip")
+
+
+def _is_aggregated(clause: str) -> bool:
+    return {"as=APIGroupDiscoveryList", "v=v2"} <= set(clause.split(";"))

@@ -1,0 +1,100 @@
+"""Forms that the hub makes of the objects of a store for people's programs: JSON of protobuf, and Tables.
+
+A Table is JSON. Each event of a watch is a Table with one row, as from kube-apiserver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kube.bounds import reached
+from kube.json_type import Json
+from kube.packed_text import Kept
+from kube.schemas.json_objects import json_object
+from kube.store.listing import Form, Listing
+from kube.store.store import Item
+from kube.tables.server_table import TABLE, row, table
+from kube.wire.codec import Codec, codec_for
+from kube.wire.codec_base import ListBody, write_version
+from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object, write_json
+
+_JSON = codec_for(Encoding.JSON)
+
+
+class JsonForm(Form):
+    """As JSON, in whichever encoding a store has the objects."""
+
+    at_once = 20
+    """An object of protobuf takes up to some milliseconds."""
+
+    def __init__(self, *, metadata_only: bool) -> None:
+        super().__init__(metadata_only=metadata_only)
+        self.name = f"{self.name} as JSON"
+
+    def codec(self, of_store: Codec) -> Codec:
+        return _JSON
+
+    def kept(self, codec: Codec, item: Item) -> Kept:
+        if item.store.codec is _JSON:
+            return super().kept(_JSON, item)
+        raw = write_json(plain(item))
+        return _JSON.metadata_only(raw) if self.metadata_only else raw
+
+
+class TableForm(Form):
+    """As rows of a Table. `include` says what a row has beside its cells: one of `kube.tables.server_table.OBJECTS`."""
+
+    at_once = 20
+
+    def __init__(self, include: str) -> None:
+        super().__init__(metadata_only=False)
+        self.name = f"Table with {include}"
+        self._include = include
+
+    def codec(self, of_store: Codec) -> Codec:
+        return _JSON
+
+    def type_of(self, item_api_version: str, item_kind: str) -> tuple[str, str]:
+        return TABLE
+
+    def listed_type(self, item_api_version: str, item_kind: str) -> tuple[str, str]:
+        return item_api_version, item_kind
+
+    def kept(self, codec: Codec, item: Item) -> Kept:
+        metadata: Json = {"resourceVersion": write_version(item.version)}
+        return write_json(
+            table([plain(item)], item.store.api_version, item.store.kind, metadata, self._include)
+        )
+
+    def listed(self, codec: Codec, item: Item) -> Kept:
+        return write_json(row(plain(item), item.store.api_version, item.store.kind, self._include))
+
+    def body(self, listing: Listing, listed: Sequence[Kept]) -> ListBody:
+        metadata: Json = {"resourceVersion": write_version(listing.version)}
+        if listing.rest.continue_token:
+            metadata["continue"] = listing.rest.continue_token
+        if listing.rest.remaining:
+            metadata["remainingItemCount"] = listing.rest.remaining
+        empty = write_json(table([], listing.api_version, listing.kind, metadata, self._include))
+        head, tail = empty.removesuffix(b"]}"), b"]}\n"
+        size = len(head) + sum(map(len, listed)) + max(len(listed) - 1, 0) + len(tail)
+        return ListBody(head, listed, tail, size, b",".join, b",")
+
+
+def plain(item: Item) -> Json:
+    """An object as the values of its JSON. What cannot be read has its name and version alone: others need the list."""
+    store = item.store
+    try:
+        if store.codec is _JSON:
+            return parse_object(item.raw)
+        return json_object(store.api_version, store.kind, item.raw)
+    except (ValueError, LookupError):
+        reached("an object that cannot be made JSON")
+        namespace, name = item.key
+        metadata = {"namespace": namespace, "name": name, "resourceVersion": write_version(item.version)}
+        return {"kind": store.kind, "apiVersion": store.api_version, "metadata": metadata}
+
+
+AS_JSON = JsonForm(metadata_only=False)
+METADATA_AS_JSON = JsonForm(metadata_only=True)

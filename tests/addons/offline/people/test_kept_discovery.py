@@ -1,0 +1,107 @@
+"""Discovery is kept whether anybody asked or not, and given to who accepts its form."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+
+import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.people.kept_discovery import AGGREGATED, INTERVAL, KEPT, Discovery
+from kube.concurrency.pulse import Pulse
+from kube.http.client import RawResponse, Unreachable
+from tests.addons.support.copying import copies_in
+from tests.addons.support.offline_parts import JSON, Told, asked
+
+KUBECTL = f"{AGGREGATED},{AGGREGATED.replace('v=v2;', 'v=v2beta1;')},{JSON}"
+
+
+class Api(Told):
+    """A cloud whose discovery has an ETag."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_gone = False
+        self.etag = '"0"'
+        self.answered: list[tuple[str, int]] = []
+
+    async def relay(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Iterable[tuple[str, str]],
+        body: bytes,
+        timeout: float = 0.0,
+    ) -> RawResponse:
+        if self.is_gone:
+            raise Unreachable("gone")
+        has = {"etag": self.etag} if KEPT[target] is AGGREGATED else {}
+        status = 304 if has and dict(headers).get("If-None-Match") == self.etag else 200
+        self.answered.append((target, status))
+        typed = CIMultiDict({"content-type": KEPT[target], "content-encoding": "gzip", **has})
+        return RawResponse(status, CIMultiDictProxy(typed), gzip.compress(f"{target} {self.etag}".encode()))
+
+
+class Kept:
+    def __init__(self, answers: CachedResponses) -> None:
+        self.api, self.changed, self.is_up = Api(), Pulse(), True
+        self.discovery = Discovery(self.api, answers, lambda: self.is_up, self.changed)
+        self.task = asyncio.create_task(self.discovery.run())
+
+    async def ask(self, target: str, accept: str | None = KUBECTL) -> bytes | None:
+        found = await self.discovery.answer(asked("GET", target, accept=accept))
+        assert found is None or "content-encoding" not in found.headers
+        return found.body if found is not None else None
+
+
+@pytest.fixture
+async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
+    async with copies_in(tmp_path) as copies:
+        made = Kept(CachedResponses(copies))
+        yield made
+        made.task.cancel()
+
+
+@pytest.mark.looptime
+async def test_what_nobody_asked_for_is_there(kept: Kept) -> None:
+    await asyncio.sleep(1)
+    assert [await kept.ask(path) for path in KEPT] == [f'{path} "0"'.encode() for path in KEPT]
+    assert await kept.ask("/version?timeout=32s", None) == b'/version "0"'
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("target", "accept"), [("/apis", JSON), ("/apis", None), ("/apis/apps/v1", KUBECTL), ("/healthz", JSON)]
+)
+async def test_another_form_or_path_is_not_made_up(kept: Kept, target: str, accept: str | None) -> None:
+    await asyncio.sleep(1)
+    assert await kept.ask(target, accept) is None
+
+
+async def test_what_did_not_change_is_not_fetched_again(kept: Kept) -> None:
+    kept.task.cancel()
+    answered = kept.api.answered
+    for etag, statuses in (('"1"', [200, 200, 200]), ('"1"', [200, 304, 304]), ('"2"', [200, 200, 200])):
+        answered.clear()
+        kept.api.etag = etag
+        assert await kept.discovery._renew()
+        assert answered == list(zip(KEPT, statuses, strict=True))
+
+
+@pytest.mark.looptime
+async def test_a_cloud_that_is_away_at_first_is_asked_when_it_comes(tmp_path: Path) -> None:
+    async with copies_in(tmp_path) as copies:
+        kept = Kept(CachedResponses(copies))
+        kept.is_up, kept.api.is_gone = False, True
+        await asyncio.sleep(INTERVAL)
+        assert kept.api.answered == []
+        kept.is_up, kept.api.is_gone = True, False
+        kept.changed.notify()
+        await asyncio.sleep(1)
+        assert await kept.ask("/apis") == b'/apis "0"'
+        kept.task.cancel()

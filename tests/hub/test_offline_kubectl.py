@@ -1,0 +1,91 @@
+"""kubectl at a node without its cloud: what kubelet and kube-proxy read in protobuf, as JSON and as Tables.
+
+kubectl was never used online here, is none of the components that the rules cache, and has no credentials.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from addons.ui.commands import shell
+from tests.cloud.real import RealCloud
+from tests.hub.support.outage import PROTOBUF, Outage
+
+
+def pod(name: str, node: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "example.com/app:1", "ports": [{"containerPort": 80}]}
+    spec = {"nodeName": node, "containers": [container], "automountServiceAccountToken": False}
+    return {"metadata": {"name": name, "labels": {"app": name}}, "spec": spec}
+
+
+def running(address: str) -> dict[str, Any]:
+    state = {"state": {"running": {}}, "ready": True, "restartCount": 2, "image": "i", "imageID": "i"}
+    return {"phase": "Running", "podIPs": [{"ip": address}], "containerStatuses": [{"name": "main", **state}]}
+
+
+@pytest.fixture
+def kubeconfig(outage: Outage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
+    """What `edgehub kubeconfig` prints."""
+    assert shell.run(["kubeconfig", "--admin", outage.hub.admin_url]) == 0
+    path = tmp_path / "hub.kubeconfig"
+    path.write_text(capsys.readouterr().out)
+    assert yaml.safe_load(path.read_text())["clusters"][0]["cluster"]["server"] == outage.hub.url
+    return path
+
+
+async def test_kubectl_sees_what_the_nodes_components_have_in_protobuf(
+    outage: Outage, real_cloud: RealCloud, kubeconfig: Path, namespace: str
+) -> None:
+    admin, node, core = real_cloud.admin, outage.hub.node, f"/api/v1/namespaces/{namespace}"
+
+    def prepare() -> tuple[Any, str]:
+        admin.post(f"{core}/serviceaccounts", {"metadata": {"name": "default"}})
+        admin.post(f"{core}/pods", pod("app", node))
+        body = json.dumps({"status": running("10.9.8.7")}).encode()
+        patch = {"Content-Type": "application/merge-patch+json"}
+        assert admin.request("PATCH", f"{core}/pods/app/status", body=body, headers=patch).status == 200
+        service = {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}], "selector": {"app": "app"}}}
+        admin.post(f"{core}/services", service)
+        wide = real_cloud.kubectl("get", "services", "web", "-o", "wide", "-n", namespace).stdout
+        return admin.get(f"{core}/pods/app"), wide.splitlines()[0]
+
+    def kubectl(*args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        cache = f"--cache-dir={kubeconfig.parent / 'cache'}"
+        return real_cloud.kubectl(*args, "-n", namespace, cache, kubeconfig=kubeconfig, check=check)
+
+    async def shown(*args: str) -> str:
+        done = await asyncio.to_thread(kubectl, *args)
+        assert "the cloud is away since" in done.stderr
+        return done.stdout
+
+    cloud_pod, columns = await asyncio.to_thread(prepare)
+    for selected in (f"pods?fieldSelector=spec.nodeName%3D{node}&", "services?"):
+        answer = await outage.ask(f"/api/v1/{selected}resourceVersion=0", PROTOBUF)
+        assert (answer.status, namespace.encode() in answer.body) == (200, True)
+    async with outage.away():
+        (head, row) = (await shown("get", "pods")).splitlines()
+        assert head.split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE"]
+        assert row.split()[:4] == ["app", "1/1", "Running", "2"]
+        assert "10.9.8.7" in await shown("get", "pods", "-o", "wide")
+        assert (
+            json.loads(await shown("get", "pod", "app", "-o", "json", "--show-managed-fields")) == cloud_pod
+        )
+        listed = yaml.safe_load(await shown("get", "pods", "-l", "app=app", "-o", "yaml"))
+        assert [each["spec"]["containers"][0]["image"] for each in listed["items"]] == ["example.com/app:1"]
+        assert "example.com/app:1" in await shown("describe", "pod", "app")
+        assert (await shown("get", "services", "web", "-o", "wide")).splitlines()[0] == columns
+        assert "app" in await shown("get", "pods", "-A", "--field-selector", "status.phase=Running")
+        assert "app" not in await shown("get", "pods", "--field-selector", "status.phase=Pending")
+        assert "pods" in (await asyncio.to_thread(kubectl, "api-resources")).stdout
+        assert "1.36" in (await asyncio.to_thread(kubectl, "version")).stdout
+        unknown = await asyncio.to_thread(lambda: kubectl("get", "deployments", check=False))
+        assert "the hub has no copy of deployments" in unknown.stderr
+        gone = await asyncio.to_thread(lambda: kubectl("delete", "pod", "app", check=False))
+        assert "nothing is deleted" in gone.stderr

@@ -1,0 +1,65 @@
+"""Objects of a store as JSON and as Tables, whichever encoding the store has."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from kube.json_type import Json
+from kube.store.listing import Form, Listing
+from kube.store.made_forms import AS_JSON, METADATA_AS_JSON, TableForm
+from kube.store.store import Store
+from kube.wire.codec import codec_for
+from kube.wire.codec_base import Rest
+from kube.wire.encoding import Encoding
+from tests.kube.support import recorded
+
+JSON, PROTOBUF = Encoding.JSON, Encoding.PROTOBUF
+SERVICE: Json = orjson.loads(recorded.body("services.single", JSON))
+
+
+def store_of(encoding: Encoding, raw: bytes | None = None) -> Store:
+    store = Store()
+    found = recorded.single("services.single", encoding)[2]
+    store.replace(codec_for(encoding), "v1", "Service", 9, [found if raw is None else raw])
+    return store
+
+
+def listed(form: Form, store: Store, rest: Rest) -> Json:
+    listing = Listing(form.codec(store.codec), *form.listed_type("v1", "Service"), 9, list(store), form, rest)
+    body = listing.body(listing.formed(listing.items))
+    text = b"".join(body)
+    assert len(text) == body.size
+    found: Json = orjson.loads(text)
+    return found
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_json_is_made_of_both_encodings(encoding: Encoding) -> None:
+    (item,) = store_of(encoding)
+    codec = AS_JSON.codec(item.store.codec)
+    assert orjson.loads(codec.encode_single("v1", "Service", AS_JSON.raw(codec, item))) == SERVICE
+    found = orjson.loads(METADATA_AS_JSON.raw(codec, item))
+    assert (found["kind"], found["metadata"]) == ("PartialObjectMetadata", SERVICE["metadata"])
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_table_of_a_list_has_its_version_and_says_where_it_goes_on(encoding: Encoding) -> None:
+    found = listed(TableForm("Object"), store_of(encoding), Rest("next", 3))
+    assert found["metadata"] == {"resourceVersion": "9", "continue": "next", "remainingItemCount": 3}
+    assert [row["object"] for row in found["rows"]] == [SERVICE]
+
+
+def test_a_table_of_one_object_has_the_objects_version() -> None:
+    (item,) = store_of(PROTOBUF)
+    found = orjson.loads(TableForm("None").raw(item.store.codec, item))
+    assert found["metadata"] == {"resourceVersion": SERVICE["metadata"]["resourceVersion"]}
+    assert [row["cells"][0] for row in found["rows"]] == [SERVICE["metadata"]["name"]]
+
+
+def test_an_object_that_cannot_be_read_costs_nobody_the_list() -> None:
+    whole = recorded.single("services.single", PROTOBUF)[2]
+    (item,) = store_of(PROTOBUF, whole + b"\x12\x02\x12\x7f")
+    found = orjson.loads(AS_JSON.raw(item.store.codec, item))
+    assert set(found) == {"kind", "apiVersion", "metadata"}
+    assert found["metadata"]["name"] == SERVICE["metadata"]["name"]
