@@ -43,8 +43,10 @@ class Console:
         from addons.ui.flows.annotations import DEFAULT_FILTER  # noqa: PLC0415 - as said above
         from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
         from addons.ui.flows.flows import Flows  # noqa: PLC0415 - as said above
+        from kube.schemas.message_table import messages  # noqa: PLC0415 - as said above
 
         register()
+        messages()  # what shows the first object of protobuf has no file to read then
         replay_through_the_hub(loader.master)
         stop_watching(loader.master)
         self._drills.are_allowed = True

@@ -22,6 +22,7 @@ from addons.ui.flows.live_watches import (
     LiveWatch,
     Total,
 )
+from kube.schemas.message_table import messages
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.filtered_view import fill, filtered, opened
@@ -31,6 +32,7 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.kube.support import recorded
 
 JSON = codec_for(Encoding.JSON)
+messages()  # an interface has read the schemas when it shows a watch
 
 
 class Shown:
