@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
 from addons.offline.cached_response import CachedResponse, ResponseKey, response_key, unpacked
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
+from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
 from kube.http.client import Client, Unreachable
 
@@ -19,8 +21,6 @@ KEPT = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
 """The paths, and the form of each."""
 INTERVAL = 3600.0
 """Seconds between looks at what changed. With its ETag an answer that did not costs some 300 bytes."""
-RETRY = 60.0
-"""Seconds after a look that failed."""
 
 logger = logging.getLogger(__name__)
 
@@ -36,16 +36,18 @@ class Discovery:
         self._answers = answers
         self._is_up = is_up
         self._changed = changed
+        self._backoff = Backoff(first=0.1)  # the first look is before a server was chosen
 
     async def run(self) -> None:
         """Keep what is new until cancelled."""
         while True:
             changed = self._changed.wait()
-            if not self._is_up():
-                await changed
-                continue
-            changed.cancel()
-            await asyncio.sleep(INTERVAL if await self._renew() else RETRY)
+            is_renewed = self._is_up() and await self._renew()
+            if is_renewed:
+                self._backoff.forget()
+            seconds = INTERVAL if is_renewed else self._backoff.next()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed, seconds)
 
     async def answer(self, request: OfflineRequest) -> CachedResponse | None:
         """What was kept for a request, unpacked; None for another path, and for a form that is not kept."""
