@@ -185,8 +185,14 @@ class Client:
         headers: Iterable[tuple[str, str]],
         body: bytes,
         timeout: float = RELAY_TIMEOUT,
+        is_own: bool = False,
     ) -> RawResponse:
-        """Relay another client's request as it is. The response may have any status; Unreachable for none."""
+        """Relay another client's request as it is. The response may have any status; Unreachable for none.
+
+        One that `is_own` waits its turn: StatusError 429 while the server has asked for time.
+        """
+        if is_own:
+            self._pauses.check(self._queue)
         own = {name.lower() for name in self._headers}
         sent = [(name, value) for name, value in headers if name.lower() not in own]
         sent += self._headers.items()

@@ -12,7 +12,9 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
+from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
+from kube.http.retry_after import retry_after
 
 JSON = "application/json"
 AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -37,15 +39,19 @@ class Discovery:
         self._is_up = is_up
         self._changed = changed
         self._backoff = Backoff(first=0.1)  # the first look is before a server was chosen
+        self._asked_for = 0
+        """Seconds for which the cloud has just asked not to be asked again."""
 
     async def run(self) -> None:
         """Keep what is new until cancelled."""
         while True:
             changed = self._changed.wait()
+            self._asked_for = 0
             is_renewed = self._is_up() and await self._renew()
             if is_renewed:
                 self._backoff.forget()
             seconds = INTERVAL if is_renewed else self._backoff.next()
+            await asyncio.sleep(self._asked_for)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed, seconds)
 
@@ -70,12 +76,16 @@ class Discovery:
                 headers = {"Accept": form, "Accept-Encoding": "gzip"} | (
                     {"If-None-Match": etag} if etag else {}
                 )
-                answer = await self._client.relay("GET", path, headers=headers.items(), body=b"")
+                answer = await self._client.relay("GET", path, headers=headers.items(), body=b"", is_own=True)
                 if answer.status == 200:
                     self._answers.keep(_key(path), answer.headers, answer.body)
                 elif answer.status != 304:
                     logger.debug("%s is not kept for an outage: the cloud answers %d", path, answer.status)
+                    self._asked_for = retry_after(answer.headers) or 0
                     return False
+        except StatusError as error:
+            self._asked_for = error.retry_after or 0
+            return False
         except Unreachable:
             return False
         return True

@@ -241,6 +241,7 @@ class NodeClient(Client):
         headers: Iterable[tuple[str, str]],
         body: bytes,
         timeout: float = 0.0,
+        is_own: bool = False,
     ) -> RawResponse:
         await self._server.reach(timeout)
         return RawResponse(404, {AGE_HEADER: "0"}, b"")

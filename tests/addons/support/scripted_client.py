@@ -69,6 +69,7 @@ class ScriptedClient(Client):
         headers: Iterable[tuple[str, str]],
         body: bytes,
         timeout: float = 0.0,
+        is_own: bool = False,
     ) -> RawResponse:
         found = self._ask(Asked(method, target, self._server, headers=dict(headers)))
         assert isinstance(found, RawResponse)

@@ -37,6 +37,7 @@ class Api(Told):
         headers: Iterable[tuple[str, str]],
         body: bytes,
         timeout: float = 0.0,
+        is_own: bool = False,
     ) -> RawResponse:
         if self.is_gone:
             raise Unreachable("gone")
