@@ -142,7 +142,8 @@ async def test_one_follower_reads_from_the_cloud_for_the_pool_when_its_only_lead
         print(f"{fault.__name__}: of {len(made)} changes one took {longest:.2f} s to {name}")
     print(f"{fault.__name__}: read from the cloud {scene.reads()}")
     assert (scene.deputy.name, "watch") in scene.reads()
-    assert {verb for _, verb in scene.reads()} == {"watch"}
+    # By its names the cloud proves that its history is the leader's.
+    assert all(count == 1 for (_, verb), count in scene.reads().items() if verb == "list")
     await asyncio.to_thread(_mend, scene.site)
     await scene.until_served_by(scene.leader.name, scene.leader.name)
     await scene.all_go_on()
@@ -159,7 +160,7 @@ async def test_where_there_are_no_deputies_each_follower_reads_from_the_cloud(sc
         for name, events in scene.clients.items():
             longest = await has_each_once(events, made)
             print(f"no deputies: of {len(made)} changes one took {longest:.2f} s to {name}")
-        assert set(scene.reads()) == {(each.name, "watch") for each in scene.followers}
+        assert {(each.name, "watch") for each in scene.followers} <= set(scene.reads())
     finally:
         await asyncio.to_thread(scene.site.configure, {"deputies": ""})
 
