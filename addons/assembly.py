@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 
 class Assembly:
-    """Builds sources, origin and admin server from the settings, and starts the addons with them."""
+    """Builds sources and admin server from the settings, and starts the addons with them."""
 
     name = "edgehub-assembly"
     _masters: ClassVar[WeakSet[object]] = WeakSet()
@@ -252,7 +252,7 @@ class Assembly:
             stop_accepting()
             handed_sockets.handed.close()
         parts = self._parts
-        made = (parts.inputs, self._offline, parts.sources, parts.origin) if parts else (self._offline,)
+        made = (parts.inputs, self._offline, parts.sources) if parts else (self._offline,)
         for part in (self._pool, *made, self._admin):
             if part is not None:
                 part.close()
@@ -282,10 +282,7 @@ class Assembly:
         parts.rules.listen(self._router.rules_changed)
         cached_relay = self._offline.cached_relay if self._offline is not None else None
         of_other_rules = parts.sources.of_other_rules
-        self._router.start(
-            parts.origin, parts.answerers, parts.rules, parts.inputs, of_other_rules, cached_relay
-        )
-        self._egress.start(parts.origin.address)
+        self._router.start(parts.answerers, parts.rules, parts.inputs, of_other_rules, cached_relay)
         self._link.start(cloud, credentials)
         self._link.start_probes(clients.hub)
         self._ask_for_certificates(settings, credentials, clients)
@@ -294,7 +291,6 @@ class Assembly:
             self._join_pool(settings, credentials, cloud, clients, parts)
         elif settings.mode == "edge":
             self._run("announcement of no peer port", announce_no_port(settings, clients.hub))
-        self._run("origin", parts.origin.start())
         if settings.leaders:
             self._run("rules without a cloud", parts.rules.begin_without_cloud(lambda: not cloud.is_up))
         self._run("events about bad rules", parts.events.run())

@@ -10,7 +10,7 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.link.servers import Server, ServerHost
 from addons.proxy.connection_limits import ConnectionLimits, quieten_accept, raise_descriptor_limit
-from addons.proxy.http import flow_control
+from addons.proxy.handlers import flow_control
 from addons.proxy.listener_mode import listener_of
 from addons.proxy.pacing import Pacing, pace
 from addons.requests.caller import Listener

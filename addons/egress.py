@@ -35,20 +35,15 @@ class Egress:
     def __init__(self, connections: Connections, link: Link) -> None:
         self._connections = connections
         self.link = link
-        self._origin: tuple[str, int] | None = None
-
-    def start(self, origin: tuple[str, int]) -> None:
-        """Begin to send requests. `origin` is the one address besides the cloud's that flows may go to."""
-        self._origin = origin
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         if context is None or context.route is None:
             raise internal("the request was not routed")
-        if context.ticket:
-            return  # the request goes to the origin
+        if context.answerer is not None:
+            return  # the request goes nowhere
         if context.route.kind not in SENT:
-            raise internal("the request was not redirected")
+            raise internal("nobody answers the request")
         server = self.link.choose()
         if server is None:
             raise unavailable("the cloud cannot be reached")
@@ -101,9 +96,9 @@ class Egress:
 
     def server_connect(self, data: ServerConnectionHookData) -> None:
         address, refusal = data.server.address, self.link.drills.refusal
-        if address is None or not (isinstance(address[0], ServerHost) or address == self._origin):
+        if address is None or not isinstance(address[0], ServerHost):
             data.server.error = "no addon named this server"
-        elif isinstance(address[0], ServerHost) and refusal is not None:
+        elif refusal is not None:
             data.server.error = str(refusal)
 
     def tls_start_server(self, data: tls.TlsData) -> None:

@@ -84,7 +84,7 @@ class Identity:
             is_another=is_this_node is False,
         )
         context.caller = caller_of(peer, headers_of(flow.request))
-        # Of the hub's own headers the caller has no say in any: a ticket would turn its own request away.
+        # Of the hub's own headers the caller has no say in any.
         _drop(flow.request, (FRONT_PROXY, OWN_HEADERS))
 
     def _admit(self, flow: http.HTTPFlow, context: RequestContext) -> None:

@@ -15,16 +15,15 @@ from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
 from addons.link.health import Cloud
 from addons.offline.offline_mode import Offline
+from addons.requests.answers import Answerer
 from addons.requests.clients import Clients
 from addons.requests.route_decision import RouteKind
-from addons.router import Answerer
 from addons.rules.events import ProblemEvents
 from addons.rules.filter_modules import FilterModules
 from addons.rules.given_versions import GivenVersions
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings
-from addons.views.origin import Origin
 from addons.views.reviews import Reviews
 from addons.views.serving import Serving
 from addons.views.sources import Sources
@@ -33,13 +32,12 @@ from kube.concurrency.pulse import Pulse
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What answers requests, from the rules to the origin."""
+    """What answers requests."""
 
     rules: RulesInForce
     events: ProblemEvents
     inputs: FilterInputs
     sources: Sources
-    origin: Origin
     answerers: Mapping[RouteKind, Answerer]
     serving: Serving
 
@@ -88,11 +86,7 @@ def make_parts(
     if offline is not None:
         offline.build(settings, clients, cloud, cloud_changed, reviews, sources)
         answerers |= offline.answerers
-    return Parts(rules, events, inputs, sources, Origin(_ports(settings)), answerers, serving)
-
-
-def _ports(settings: Settings) -> frozenset[int]:
-    return frozenset({settings.port, settings.tls_port, settings.peer_port, settings.admin_port})
+    return Parts(rules, events, inputs, sources, answerers, serving)
 
 
 async def _always_up() -> bool:

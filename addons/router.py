@@ -1,14 +1,10 @@
-"""Sends each request its way, to the origin or to the cloud, and filters single objects on their way back."""
+"""Has each request answered here or by the cloud, and filters single objects on their way back."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Protocol
-from weakref import finalize
 
-from aiohttp import web
 from mitmproxy import http
 
 from addons.connections import Connections
@@ -20,11 +16,10 @@ from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_response import unpacked
 from addons.offline.offline_request import OfflineRequest
 from addons.options import Options
-from addons.proxy.flow_streams import FlowStream
+from addons.proxy.listener_mode import DEAD_ADDRESS
+from addons.requests.answers import Answerer
 from addons.requests.caller import Lending, Listener
-from addons.requests.client_request import ClientRequest
-from addons.requests.headers import TICKET_HEADER
-from addons.requests.hidden_credentials import lend, path_of, send_to_origin
+from addons.requests.hidden_credentials import lend, path_of
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import (
     Route,
@@ -37,21 +32,13 @@ from addons.requests.route_decision import (
 from addons.rules.in_force import RulesInForce
 from addons.telemetry import metrics
 from addons.telemetry.labels import resource_label, verb_label
-from addons.views.origin import Origin
-from kube.errors import StatusError, bad_request, internal, not_found, unavailable
+from kube.errors import StatusError, internal, not_found, unavailable
 from kube.http.client import RawResponse
 from kube.requests.request_info import ResourceType
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND
-
-
-class Answerer(Protocol):
-    """Answers the requests of one route."""
-
-    async def answer(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
-        """The whole answer, or a stream to its end; StatusError where that is the answer."""
 
 
 class Router:
@@ -63,7 +50,6 @@ class Router:
         self._options = options
         self._connections = connections
         self._relayed: dict[str, http.HTTPFlow] = {}
-        self._origin: Origin | None = None
         self._rules: RulesInForce | None = None
         self._inputs: FilterInputs | None = None
         self._answerers: Mapping[RouteKind, Answerer] = {}
@@ -83,7 +69,6 @@ class Router:
 
     def start(
         self,
-        origin: Origin,
         answerers: Mapping[RouteKind, Answerer],
         rules: RulesInForce,
         inputs: FilterInputs,
@@ -94,7 +79,7 @@ class Router:
 
         `of_other_rules` is the newest version that a client may hold from a filtered view of other rules.
         """
-        self._origin, self._rules, self._inputs, self._cached_relay = origin, rules, inputs, cached_relay
+        self._rules, self._inputs, self._cached_relay = rules, inputs, cached_relay
         self._answerers, self._of_other_rules = answerers, of_other_rules
 
     def rules_changed(self) -> None:
@@ -110,7 +95,7 @@ class Router:
         context = context_of(flow)
         if context is None:
             raise internal("the request was not resolved")
-        if self._rules is None or self._origin is None:
+        if self._rules is None:
             raise unavailable("the hub is starting", retry_after=1)
         if missing := self._waits_for():
             raise unavailable(missing, retry_after=1)
@@ -134,36 +119,29 @@ class Router:
         if context.route.filtered_by and context.route.kind is not RouteKind.VIEW:
             _ask_for(flow.request, context.route)
         if context.route.kind in (RouteKind.VIEW, RouteKind.PEER, RouteKind.LOCAL):
-            self._redirect(flow, context)
+            self._answer_here(context)
         elif context.route.kind is RouteKind.CACHED_RELAY:
             assert self._cached_relay is not None
             if self._cached_relay.goes_to_cloud(context.info, context.caller):
                 context.failover = self._fail_over
             else:
-                self._redirect(flow, context)
+                self._answer_here(context)
         elif context.info.verb == "watch":
             self._relayed[flow.id] = flow
-
-    def request(self, flow: http.HTTPFlow) -> None:
-        """Send no body to a view. kube-apiserver ignores one as well; the origin would take it for a request."""
-        context = context_of(flow)
-        if context is not None and context.ticket and _is_view(context):
-            flow.request.data.content = b""
 
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         if context is None or context.route is None or flow.response is None:
             return
-        was_sent = flow.server_conn.timestamp_start is not None  # a person may have refused it before
-        if was_sent and context.ticket and self._origin is not None and self._origin.void(context.ticket):
-            raise bad_request("the hub cannot read this request")  # the origin's server has refused it
         if (
             context.route.kind is not RouteKind.VIEW
             and not context.route.filtered_by
             and self._filters(context)
         ):
             raise unavailable("the rules have changed meanwhile", retry_after=1)
-        if context.ticket and (context.route.kind is RouteKind.VIEW or not context.route.filtered_by):
+        if context.answerer is not None and (
+            context.route.kind is RouteKind.VIEW or not context.route.filtered_by
+        ):
             flow.response.stream = True
         if context.route.kind is RouteKind.PEER:
             flow.response.headers.update(self._peer_headers())
@@ -190,8 +168,6 @@ class Router:
         self._relayed.pop(flow.id, None)
         context = context_of(flow)
         if context is not None:
-            if self._origin is not None:
-                self._origin.void(context.ticket)
             _count(context, 499 if flow.error is not None and "disconnect" in flow.error.msg else 502)
 
     def _fail_over(self, flow: http.HTTPFlow) -> None:
@@ -201,22 +177,13 @@ class Router:
         context.was_sent = True
         if context.caller.lending is Lending.HUB:
             lend(flow.request, "")  # the server that failed was lent the hub's
-        self._redirect(flow, context)
-
-    def _redirect(self, flow: http.HTTPFlow, context: RequestContext) -> None:
-        assert self._origin is not None
-        assert context.route is not None
-        answer = self._answerers[context.route.kind].answer
-        is_view = _is_view(context)
-        stream = FlowStream(flow) if is_view else None
-        context.ticket = self._origin.ticket(partial(answer, context.client_request(stream)))
-        # No hook is called for a client that left while the addons thought. Nothing in the ticket keeps the flow.
-        finalize(flow, self._origin.void, context.ticket).atexit = False
+        self._answer_here(context)
         flow.request.scheme = "http"
-        flow.request.data.host, flow.request.data.port = self._origin.address
-        # The flow keeps the client's own headers, for people. The origin has a view's request as a value.
-        ticket = ((TICKET_HEADER.encode(), context.ticket.encode()),)
-        send_to_origin(flow.request, ((b"host", b"origin"), *ticket) if is_view else ticket, is_bare=is_view)
+        flow.request.data.host, flow.request.data.port = DEAD_ADDRESS
+
+    def _answer_here(self, context: RequestContext) -> None:
+        assert context.route is not None
+        context.answerer = self._answerers[context.route.kind]
 
     def _copy(
         self,
@@ -277,11 +244,6 @@ class Router:
             if not recorded.pending:
                 return None if verdict.outcome is Outcome.DROPPED else obj.encode()
             await self._inputs.learned.wait()
-
-
-def _is_view(context: RequestContext) -> bool:
-    """Whether the answer has a body that may take long, or that nobody may read."""
-    return context.route is not None and context.route.kind in (RouteKind.VIEW, RouteKind.PEER)
 
 
 def _is_to_be_filtered(flow: http.HTTPFlow, context: RequestContext) -> bool:

@@ -1,8 +1,8 @@
 """Relays requests that the hub can answer itself while the cloud is away, and keeps the cloud's answers for that time.
 
-While the cloud is up, mitmproxy relays such a request like any other, and `keep_response` keeps the answer. The origin
-calls `answer` for requests that have no server to go to, and for those whose server failed under them: mitmproxy has
-no way to replace their answer (see `addons.proxy.http.request_stream`).
+While the cloud is up, mitmproxy relays such a request like any other, and `keep_response` keeps the answer. `answer` is
+for requests that have no server to go to, and for those whose server failed under them (see
+`addons.proxy.http.request_stream`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
-from aiohttp import web
+from multidict import CIMultiDict
 
 from addons.link.health import RETRY_REFUSED, Cloud
 from addons.offline.cached_response import CachedResponse, GrowingLists, is_too_large
@@ -22,11 +23,10 @@ from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.copy_warning import copy_warning
 from addons.offline.people.kept_discovery import Discovery
 from addons.offline.writes.offline_writes import OfflineWrites
+from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Lending
-from addons.requests.client_request import ClientRequest
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import CloudIdentity
-from addons.requests.headers import TICKET_HEADER
 from addons.requests.offline_policy import PEOPLE, OfflinePolicy, is_token_request
 from addons.views.reviews import Reviews
 from kube.bounds import reached
@@ -47,13 +47,12 @@ HOP_BY_HOP = frozenset(
         "content-length",
         "host",
         "upgrade",
-        TICKET_HEADER,
     }
 )
 
 
 class CachedRelay:
-    """Handles such a request on its way to the cloud, and at the origin."""
+    """Handles such a request on its way to the cloud, and answers it where it goes nowhere."""
 
     def __init__(
         self,
@@ -99,21 +98,18 @@ class CachedRelay:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def answer(self, wanted: ClientRequest, http_request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer:
         """The cloud's answer where it gives one; otherwise the hub's own, or a StatusError."""
-        body = await http_request.content.read()
-        request = OfflineRequest.of(wanted.info, http_request.raw_path, http_request.headers, body)
+        request = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
         was_sent = wanted.was_sent
         for _ in range(await self._tries(wanted)):
             if not self._has_cloud(wanted.caller):
                 break
             was_sent = True
-            answer = await self._relay(wanted.caller, http_request, body)
+            answer = await self._relay(wanted)
             if answer is not None:
                 self.keep_response(wanted.caller, request, answer)
-                return web.Response(
-                    status=answer.status, headers=_end_to_end(answer.headers), body=answer.body
-                )
+                return Answer(answer.body, _end_to_end(answer.headers), answer.status)
         identity = await self._reviews.identity(wanted.caller)
         if not identity.is_hub:
             await self._reviews.may(identity.authorization, wanted.info)
@@ -156,19 +152,18 @@ class CachedRelay:
                 self._keep(identity.user, request, answer)
         self._reviews.learn(caller.authorization, request.info, answer.status)
 
-    async def _relay(self, caller: Caller, request: web.BaseRequest, body: bytes) -> RawResponse | None:
+    async def _relay(self, wanted: ClientRequest) -> RawResponse | None:
         """A server's answer; None where there was none."""
         try:
-            client = self._clients.relaying(caller)
-            return await client.relay(
-                request.method, request.raw_path, headers=_end_to_end(request.headers), body=body
-            )
+            client = self._clients.relaying(wanted.caller)
+            headers = _end_to_end(wanted.headers).items()
+            return await client.relay(wanted.info.method, wanted.target, headers=headers, body=wanted.body)
         except Unreachable:
             return None
 
     async def _from_node(
         self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest
-    ) -> web.StreamResponse:
+    ) -> Answer:
         response = await self._objects.answer(identity, request, wanted.route.read)
         if response is None and request.info.type is None:
             response = as_kept(await self._discovery.answer(request))
@@ -179,12 +174,12 @@ class CachedRelay:
             now, away = datetime.now().astimezone(), self._cloud.seconds_away
             since = now - timedelta(seconds=away) if away is not None else None
             heard = self._objects.heard(identity, request.info.type)
-            response.headers.update(copy_warning(wanted.component, now, heard, since, is_partial=is_partial))
-            return response
+            warning = copy_warning(wanted.component, now, heard, since, is_partial=is_partial)
+            return replace(response, headers={**response.headers, **warning})
         what = request.info.type.group_resource if request.info.type is not None else request.info.path
         raise unavailable(f"the cloud cannot be reached, and the hub has no copy of {what}")
 
 
-def _end_to_end(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
     """The headers that concern the client and the server, and not a connection between."""
-    return [(name, value) for name, value in headers.items() if name.lower() not in HOP_BY_HOP]
+    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in HOP_BY_HOP)

@@ -14,15 +14,13 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
-from aiohttp import web
 
 from addons.offline.cached_response import ResponseKey, response_key
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
-from addons.requests.client_request import ClientRequest
+from addons.requests.answers import Answer, ClientRequest, ClientStream, object_answer
 from addons.requests.offline_policy import LEASE_NAMESPACE
 from addons.telemetry import metrics
-from addons.views.responses import object_response
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError, bad_request, forbidden, not_acceptable, unavailable
 from kube.http.client import Client, Unreachable
@@ -47,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class NodeLease:
-    """Answers requests for this node's Lease at the origin, and runs the task that renews the Lease in the cloud."""
+    """Answers requests for this node's Lease, and runs the task that renews the Lease in the cloud."""
 
     def __init__(
         self,
@@ -81,10 +79,9 @@ class NodeLease:
         age = None if self._renewed_at is None else round(self._clock() - self._renewed_at, 1)
         return {"node": self._node, "secondsSinceKubelet": age, "renewing": self.is_alive()}
 
-    async def answer(self, wanted: ClientRequest, http_request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer:
         """The answer to a GET, POST or PUT of the Lease; StatusError as kube-apiserver."""
-        body = await http_request.content.read()
-        request = OfflineRequest.of(wanted.info, http_request.raw_path, http_request.headers, body)
+        request = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
         match wanted.info.verb:
             case "get":
                 return await self._get(request)
@@ -119,16 +116,16 @@ class NodeLease:
             except TimeoutError:
                 return
 
-    async def _get(self, request: OfflineRequest) -> web.Response:
+    async def _get(self, request: OfflineRequest) -> Answer:
         encodings = request.encodings()
         if not encodings:
             raise not_acceptable("a Lease is written as JSON or protobuf, and whole")
         lease = self._lease
         if lease is None or lease.codec.encoding not in encodings:
             lease = await self._learn(request)
-        return object_response(lease, 200)
+        return object_answer(lease, 200)
 
-    async def _create(self, request: OfflineRequest) -> web.Response:
+    async def _create(self, request: OfflineRequest) -> Answer:
         codec, obj = request.named("Lease")
         if obj.name != self._node:
             raise forbidden(f"a node creates only its own Lease, not {obj.name}")
@@ -147,16 +144,16 @@ class NodeLease:
                 409, "AlreadyExists", f'leases.coordination.k8s.io "{self._node}" already exists'
             )
         self._note_renewal(made)
-        return object_response(made, 201)
+        return object_answer(made, 201)
 
-    async def _update(self, request: OfflineRequest) -> web.Response:
+    async def _update(self, request: OfflineRequest) -> Answer:
         codec, obj = request.decoded("Lease")
         if obj.name != self._node:
             raise bad_request("the name of the object does not match the name on the URL")
         request.check_accepted(codec)
         lease = Encoded.of(codec, obj)
         self._note_renewal(lease)
-        return object_response(lease, 200)
+        return object_answer(lease, 200)
 
     def _note_renewal(self, lease: Encoded) -> None:
         """Keep the Lease as kubelet has just written it: kubelet is alive."""

@@ -14,17 +14,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from aiohttp import web
-
 from addons.offline.cached_response import CachedResponse, response_key
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.forms import first_form
 from addons.offline.people.partial_lists import partial_list
+from addons.requests.answers import HEADERS, Answer, object_answer
 from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.object_read import ObjectRead
-from addons.views.list_response import list_response
-from addons.views.responses import HEADERS, object_response
+from addons.views.list_answer import list_answer
 from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.errors import StatusError, expired, not_found, too_large_version
@@ -72,7 +70,7 @@ class OfflineReads:
 
     async def answer(
         self, identity: CloudIdentity, request: OfflineRequest, read: ObjectRead | None
-    ) -> web.StreamResponse | None:
+    ) -> Answer | None:
         """The newest answer to a GET or list; None when the node has none.
 
         StatusError 404 where the object is known to be absent, 410 and 504 for a version or a page that it has not.
@@ -84,14 +82,12 @@ class OfflineReads:
             return await self._object(identity, read, kept)
         return await self._list(identity, request, read, kept)
 
-    async def partial_answer(
-        self, identity: CloudIdentity, read: ObjectRead | None
-    ) -> web.StreamResponse | None:
+    async def partial_answer(self, identity: CloudIdentity, read: ObjectRead | None) -> Answer | None:
         """What the node has of a list, for people; None for other requests, and where it has nothing of the kind."""
         if read is None or read.verb != "list" or read.continued is not None:
             return None
         listing = await partial_list(self._newest_first(identity, read.type, lambda _: True), read)
-        return await list_response(listing) if listing is not None else None
+        return await list_answer(listing) if listing is not None else None
 
     def heard(self, identity: CloudIdentity, type_: ResourceType | None) -> datetime | None:
         """When the cloud last said something about a resource; None where this process has not heard of it."""
@@ -136,7 +132,7 @@ class OfflineReads:
 
     async def _object(
         self, identity: CloudIdentity, read: ObjectRead, kept: CachedResponse | None
-    ) -> web.StreamResponse | None:
+    ) -> Answer | None:
         key = _key(read.type, read.namespace, read.name)
         seen = kept.version() if kept is not None else 0
         is_known = False
@@ -153,7 +149,7 @@ class OfflineReads:
 
     async def _list(
         self, identity: CloudIdentity, request: OfflineRequest, read: ObjectRead, kept: CachedResponse | None
-    ) -> web.StreamResponse | None:
+    ) -> Answer | None:
         token = request.info.options.continue_token
         if token:
             page = kept.page(token) if kept is not None else None
@@ -167,10 +163,10 @@ class OfflineReads:
         if part is not None or kept is not None:
             _check_version(read, max(kept_version, part.version if part is not None else 0))
         if part is not None and part.version >= kept_version:
-            return await list_response(part.listing())
+            return await list_answer(part.listing())
         if kept is not None and (part is not None or (kept.further and not request.info.options.limit)):
             with contextlib.suppress(ValueError):
-                return await list_response(await one_at_a_time(lambda: _joined(kept, part)))
+                return await list_answer(await one_at_a_time(lambda: _joined(kept, part)))
             if not request.info.options.limit and kept.further:
                 return None  # one page of several is not what was asked for
         return as_kept(kept)
@@ -227,9 +223,9 @@ def _covers(list_watch: ListWatch, read: ObjectRead) -> bool:
     return list_watch.field_selector in ("", f"metadata.name={read.name}")
 
 
-def as_kept(kept: CachedResponse | None) -> web.Response | None:
+def as_kept(kept: CachedResponse | None) -> Answer | None:
     """The answer as the cloud gave it."""
-    return web.Response(headers={**kept.headers, **HEADERS}, body=kept.body) if kept is not None else None
+    return Answer(kept.body, {**kept.headers, **HEADERS}) if kept is not None else None
 
 
 def _check_version(read: ObjectRead, newest: int) -> None:
@@ -269,8 +265,6 @@ def _encoded(item: Item) -> Encoded:
     return Encoded(store.codec, store.api_version, store.kind, item.raw)
 
 
-def _object(item: Item, form: Form) -> web.Response:
+def _object(item: Item, form: Form) -> Answer:
     store, codec = item.store, form.codec(item.store.codec)
-    return object_response(
-        Encoded(codec, *form.type_of(store.api_version, store.kind), form.raw(codec, item))
-    )
+    return object_answer(Encoded(codec, *form.type_of(store.api_version, store.kind), form.raw(codec, item)))

@@ -1,4 +1,4 @@
-"""A request that the hub answers itself while the cloud is away. Knows nothing of the HTTP server that received it."""
+"""A request that the hub answers itself while the cloud is away."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from aiohttp import web
-
 from addons.offline.cached_response import ResponseKey, response_key
-from addons.views.responses import object_response
+from addons.requests.answers import Answer, object_answer
 from kube.errors import bad_request, not_acceptable, unsupported_media_type
 from kube.requests.request_info import RequestInfo
 from kube.wire.api_objects import ApiObject, decode_object
@@ -104,7 +102,7 @@ class OfflineRequest:
         if codec.encoding not in self.encodings():
             raise not_acceptable(f"without the cloud the answer is {codec.encoding}, as the request")
 
-    def echo(self, codec: Codec, obj: ApiObject, status: int) -> web.Response:
+    def echo(self, codec: Codec, obj: ApiObject, status: int) -> Answer:
         """An answer with the object; StatusError 406 as `check_accepted`."""
         self.check_accepted(codec)
-        return object_response(Encoded.of(codec, obj), status)
+        return object_answer(Encoded.of(codec, obj), status)

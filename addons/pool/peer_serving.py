@@ -8,11 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from aiohttp import web
-
 from addons.pool.peer_admission import refused
+from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Lending
-from addons.requests.client_request import ClientRequest
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import PEER_PROBE_PATH, refuse_foreign
 from addons.telemetry import metrics
@@ -61,11 +59,11 @@ class PeerServing:
         self._may_read: Callable[[str, ResourceType], bool] = lambda _node, _type: True
         """By `keep_only`, which may be called while a request still waits for its version."""
 
-    async def answer(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
-        """The whole answer to a list, or a watch until its end. StatusError for all else."""
+    async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
+        """The whole answer to a list; None after a watch, until its end. StatusError for all else."""
         self._check(wanted.info)
         with self._counted(wanted.peer):
-            return await self._answer(wanted, request)
+            return await self._answer(wanted, stream)
 
     @contextmanager
     def _counted(self, node: str) -> Iterator[None]:
@@ -81,7 +79,7 @@ class PeerServing:
             if not self._under_way[node]:
                 del self._under_way[node]
 
-    async def _answer(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
+    async def _answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
         assert wanted.route.read is not None
         assert wanted.route.representation is not None
         type_, version = wanted.route.read.type, wanted.route.read.version
@@ -97,7 +95,7 @@ class PeerServing:
                     raise too_large_version(version, source.store.version) from None
                 # The cloud's refusal of this hub is no word about the follower's rights.
                 raise unavailable(f"this leader has no copy: {error.message}", retry_after=1) from None
-            return await self._serve(wanted, request)
+            return await self._serve(wanted, stream)
 
     def keep_only(self, may_read: Callable[[str, ResourceType], bool]) -> None:
         """End all watches but those of nodes and resources that `may_read` names: their clients resume elsewhere.
@@ -116,7 +114,7 @@ class PeerServing:
         """The number of open watches of each node."""
         return Counter(each.node for each in self._open)
 
-    async def _serve(self, wanted: ClientRequest, request: web.BaseRequest) -> web.StreamResponse:
+    async def _serve(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
         """As the hub's own view, through which no filter looks."""
         type_, read = wanted.info.type, wanted.route.read
         assert type_ is not None
@@ -136,7 +134,7 @@ class PeerServing:
             self._end_unless_wanted(opened[-1])
 
         try:
-            return await self._serving.answer(own, request, note)
+            return await self._serving.answer(own, stream, note)
         finally:
             self._open.difference_update(opened)
             gauge.dec(len(opened))

@@ -17,7 +17,7 @@ from typing import Any
 
 from mitmproxy import connection
 
-from addons.proxy.http.flow_control import close_client, handler_of
+from addons.proxy.handlers.flow_control import close_client, handler_of
 from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.http.request_stream import RequestStream
@@ -86,8 +86,8 @@ class ConnectionLimits:
         self._servers -= 1
 
     def has_room(self, *, is_reserved: bool) -> bool:
-        """Whether one more connection fits; an upstream one may be to the origin, which has the other end."""
-        used = len(self._clients) + 2 * self._servers + OWN_DESCRIPTORS
+        """Whether one more connection fits."""
+        used = len(self._clients) + self._servers + OWN_DESCRIPTORS
         reserved = 0 if is_reserved else self._descriptors // RESERVED_SHARE
         return used <= self._descriptors - reserved
 

@@ -12,9 +12,13 @@ from mitmproxy.addons import clientplayback
 from mitmproxy.master import Master
 from mitmproxy.options import Options
 from mitmproxy.proxy.layers.http import HTTPMode
+from mitmproxy.proxy.layers.http._events import ResponseData
 from mitmproxy.utils import asyncio_utils
 
+from addons.proxy.http.direct_frames import DirectFrames
 from addons.proxy.http.http_layer import LastingHttpLayer
+from addons.proxy.http.own_answers import Played, players
+from addons.proxy.http.request_stream import RequestStream
 from addons.proxy.listeners import mode_of_state
 
 NAME = "clientplayback"
@@ -66,3 +70,14 @@ class FlowReplay(clientplayback.ReplayHandler):
         flow.client_conn.proxy_mode = self.client.proxy_mode = mode_of_state(flow.client_conn.proxy_mode)
         self.layer = LastingHttpLayer(context, HTTPMode.transparent)
         self.layer.connections[self.client] = clientplayback.MockServer(flow, context.fork())
+        players[self.client.id] = self
+
+    async def wait_for_room(self, _stream: RequestStream) -> None:
+        """Return: no client reads a replay."""
+
+    async def send_piece(self, stream: RequestStream, data: bytes) -> None:
+        """Drop a piece of a body that no client waits for."""
+        await self.server_event(Played(stream, [ResponseData(stream.stream_id, data)]))
+
+    def direct_frames(self, _stream: RequestStream) -> DirectFrames | None:
+        return None

@@ -14,7 +14,7 @@ from mitmproxy.proxy.layers.http import HTTPMode
 from mitmproxy.proxy.layers.tls import ClientTLSLayer
 
 from addons.proxy.handed_sockets import ACCEPTED_AT_ONCE, BACKLOG, handed
-from addons.proxy.http.flow_control import PausingHandler
+from addons.proxy.handlers.flow_control import PausingHandler
 from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.requests.caller import Listener
 

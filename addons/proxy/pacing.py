@@ -7,7 +7,7 @@ from typing import Protocol
 
 from mitmproxy import connection
 
-from addons.proxy.http.flow_control import handler_of
+from addons.proxy.handlers.flow_control import handler_of
 
 AT_ONCE = 0.001
 """Seconds in which asyncio hands out bytes that it already has; what takes longer came over the link just now."""

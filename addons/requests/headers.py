@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-TICKET_HEADER = "x-edgehub-ticket"
-"""Names the ticket of a request that mitmproxy sends to the origin. Each ticket is good for one request."""
 AGE_HEADER = "x-edgehub-age"
 """On answers of the peer port: seconds since the leader that answers lost the cloud, 0 while it has the cloud."""
 PEER_HEADER = "x-edgehub-peer"

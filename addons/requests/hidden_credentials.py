@@ -1,8 +1,8 @@
-"""Keeps out of flows what mitmproxy must not show or save: credentials, and the tickets of the origin.
+"""Keeps out of flows what mitmproxy must not show or save: credentials.
 
 `hide` takes credentials off a request as it comes in. `with_credentials` makes the request as it is to be sent; the
 layers in `addons.proxy.http.http_connections` call it at the last moment. A request that is sent without that call is
-anonymous, and the origin refuses it.
+anonymous.
 """
 
 from __future__ import annotations
@@ -30,16 +30,12 @@ class Hidden:
     """The credentials that its sender gave it. mitmproxy may replay the request."""
     lent: HiddenFields | None = None
     """Sent in place of `own`; None where `own` is sent."""
-    ticket: HiddenFields = ()
-    """What the origin asks for; empty where the request goes to the cloud."""
-    is_bare: bool = False
-    """The ticket is all that is sent: the origin has the request as a value."""
     path: bytes | None = None
     """The target with its tokens; None where the flow has it whole."""
 
     @property
     def sent(self) -> HiddenFields:
-        return (self.own if self.lent is None else self.lent) + self.ticket
+        return self.own if self.lent is None else self.lent
 
 
 _hidden: WeakKeyDictionary[http.Request, Hidden] = WeakKeyDictionary()
@@ -71,18 +67,17 @@ def lend(request: http.Request, bearer: str) -> None:
     _hidden[request] = dataclasses.replace(hidden, lent=lent)
 
 
-def send_to_origin(request: http.Request, ticket: HiddenFields, *, is_bare: bool) -> None:
-    """Have the request sent with a ticket, which the flow does not show; with nothing else where it `is_bare`."""
-    _hidden[request] = dataclasses.replace(_of(request), ticket=ticket, is_bare=is_bare)
-
-
 def headers_of(request: http.Request) -> list[tuple[str, str]]:
     """The header fields that its sender gave it, hidden ones too, as text.
 
     Other bytes than UTF-8's are surrogates.
     """
-    hidden = http.Headers(_of(request).own)
-    return [*request.headers.items(multi=True), *hidden.items(multi=True)]
+    return [*text_of(request.headers), *text_of(http.Headers(_of(request).own))]
+
+
+def text_of(headers: http.Headers) -> list[tuple[str, str]]:
+    """All fields as text, as above."""
+    return list(headers.items(multi=True))
 
 
 def path_of(request: http.Request) -> bytes:
@@ -97,8 +92,7 @@ def with_credentials(request: http.Request) -> http.Request:
     if hidden is None:
         return request
     sent = copy.copy(request)
-    fields = hidden.ticket if hidden.is_bare else (*request.headers.fields, *hidden.sent)
-    headers = type(request.headers)(fields)
+    headers = type(request.headers)((*request.headers.fields, *hidden.sent))
     sent.data = copy.copy(request.data)
     sent.data.headers, sent.data.path = headers, path_of(request)
     return sent

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from mitmproxy import http
+from multidict import CIMultiDict
 
+from addons.requests.answers import NO_HEADERS, Answerer, ClientRequest
 from addons.requests.caller import Caller, Lending, Listener
-from addons.requests.client_request import ClientRequest, ClientStream
-from addons.requests.route_decision import Route
+from addons.requests.hidden_credentials import path_of, text_of, with_credentials
+from addons.requests.route_decision import Route, RouteKind
 from kube.requests.request_info import RequestInfo
 
 
@@ -30,30 +32,38 @@ class RequestContext:
     reads_differences: bool = False
     route: Route | None = None
     server: str = ""
-    ticket: str = ""
-    """Of a request that goes to the origin; without one it goes to the cloud."""
+    answerer: Answerer | None = None
+    """Answers the request in place of a server; None where it goes to the cloud."""
     failover: Callable[[http.HTTPFlow], None] | None = None
-    """Turns the request to the origin when its server fails; None where only the cloud can answer."""
+    """Has the hub answer the request when its server fails; None where only the cloud can answer."""
     stream_too_large: Callable[[bytes], bytes] | None = None
     """Handles the pieces of an answer that is too large to hold. None where the hub must hold the answer whole."""
     was_sent: bool = False
-    """A server may have had the request before it was turned to the origin."""
+    """A server may have had the request before the hub answers it."""
     counted: bool = False
     peer: str = ""
     """On the peer port: the node whose hub asks."""
 
-    def client_request(self, stream: ClientStream | None = None) -> ClientRequest:
-        """The request as a value, for those who answer it. `stream` is the client's side of it."""
+    @property
+    def is_view(self) -> bool:
+        """Whether the answer comes from a view: it may take long, and nothing of the request counts but its head."""
+        return self.route is not None and self.route.kind in (RouteKind.VIEW, RouteKind.PEER)
+
+    def client_request(self, request: http.Request) -> ClientRequest:
+        """The request as a value, for those who answer it."""
         assert self.route is not None
+        headers = NO_HEADERS if self.is_view else CIMultiDict(text_of(with_credentials(request).headers))
         return ClientRequest(
             self.info,
             self.component,
             self.caller,
             self.route,
+            target=path_of(request).decode(),
+            headers=headers,
+            body=request.raw_content or b"",
             reads_differences=self.reads_differences,
             was_sent=self.was_sent,
             peer=self.peer,
-            stream=stream,
         )
 
 

@@ -1,1 +1,1 @@
-"""Lists and watches answered on the node: sources, the views of them, and the origin that serves both."""
+"""Lists and watches answered on the node: sources, the views of them, and the answers from both."""

@@ -6,10 +6,8 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from aiohttp import web
-
+from addons.requests.answers import HEADERS, ClientStream
 from addons.requests.object_read import ObjectRead
-from addons.views.responses import HEADERS
 from kube.errors import unavailable
 from kube.http.client import Client, Unreachable
 from kube.wire.negotiation import Representation
@@ -51,34 +49,24 @@ class Relays:
 
 
 async def relayed_read(
-    client: Client, read: ObjectRead, request: web.BaseRequest, relay: Relay
-) -> web.StreamResponse:
+    client: Client, read: ObjectRead, target: str, stream: ClientStream, relay: Relay
+) -> None:
     """The cloud's answer to the request's target, until `relay` is ended.
 
-    StatusError: the cloud's refusal, or 503 where there is no answer.
+    StatusError: the cloud's refusal, or 503 where there is no answer, or none to the end.
     """
     accept = ",".join(map(_media_type, read.accepted))
-    response = web.StreamResponse(headers=HEADERS)
     try:
         async with (
             relay.time,
-            client.watch(request.raw_path, query={}, accept=accept, timeout=LONGEST) as stream,
+            client.watch(target, query={}, accept=accept, timeout=LONGEST) as answer,
         ):
-            response.content_type = stream.content_type
-            response.enable_chunked_encoding()
-            await response.prepare(request)
-            async for chunk in stream.chunks:
-                await response.write(chunk)
+            await stream.begin({**HEADERS, "Content-Type": answer.content_type})
+            async for chunk in answer.chunks:
+                await stream.write(chunk)
     except (Unreachable, TimeoutError) as error:
-        if not response.prepared:
-            why = (
-                "the rules have changed meanwhile" if relay.time.expired() else "the cloud cannot be reached"
-            )
-            raise unavailable(f"{why}: {error}" if str(error) else why, retry_after=1) from error
-        # What has been written is no whole answer, and the client must not take it for one.
-        if request.transport is not None:
-            request.transport.abort()
-    return response
+        why = "the rules have changed meanwhile" if relay.time.expired() else "the cloud cannot be reached"
+        raise unavailable(f"{why}: {error}" if str(error) else why, retry_after=1) from error
 
 
 def _media_type(form: Representation) -> str:

@@ -10,25 +10,22 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from aiohttp import web
-
 from addons.filters.filter import Filter
+from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Lending
-from addons.requests.client_request import ClientRequest
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
 from addons.requests.route_decision import is_of_other_rules
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.consistent_list import wait_until_current
-from addons.views.list_response import PagedLists, list_response
+from addons.views.list_answer import PagedLists, list_answer
 from addons.views.quotas import BeyondQuota
 from addons.views.relayed_read import Relays, relayed_read
-from addons.views.responses import AnswerBody
 from addons.views.reviews import Reviews
 from addons.views.source import Source, ViewKey
 from addons.views.sources import Sources
-from addons.views.watch_response import watch_response
+from addons.views.watch_answer import watch_answer
 from kube.errors import (
     StatusError,
     bad_request,
@@ -100,9 +97,9 @@ class Serving:
         self._relays.end_filtered()
 
     async def answer(
-        self, wanted: ClientRequest, request: web.BaseRequest, opened: Callable[[Watcher], None] | None = None
-    ) -> web.StreamResponse:
-        """The whole answer to a list, or a watch until its end. StatusError where that is the answer.
+        self, wanted: ClientRequest, stream: ClientStream, opened: Callable[[Watcher], None] | None = None
+    ) -> Answer | None:
+        """The whole answer to a list; None after a watch, until its end. StatusError where that is the answer.
 
         `opened` gets the watcher of a watch, so that others can end it.
         """
@@ -111,23 +108,24 @@ class Serving:
         assert form is not None
         try:
             if read.type not in self._unversioned:
-                return await self._from_view(wanted, read, form, request, opened)
+                return await self._from_view(wanted, read, form, stream, opened)
         except BeyondQuota as beyond:
             metrics.BEYOND_QUOTA.labels(beyond.what).inc()
         except NoHistory:
             pass  # the cloud knows what the client missed, and no filter stands between
         except Unversioned:
             self._unversioned.add(read.type)
-        return await self._past_views(wanted, read, request)
+        await self._past_views(wanted, read, stream)
+        return None
 
     async def _from_view(
         self,
         wanted: ClientRequest,
         read: ObjectRead,
         form: Representation,
-        request: web.BaseRequest,
+        stream: ClientStream,
         opened: Callable[[Watcher], None] | None,
-    ) -> web.StreamResponse:
+    ) -> Answer | None:
         """The four steps. BeyondQuota, before anything is written, where the caller may have no further view."""
         source, scope = await self._source(wanted, read, form.encoding)
         with source.in_use():
@@ -144,17 +142,16 @@ class Serving:
             if read.verb == "list" or read.wants_state:
                 await view.match()
                 view = await source.view(key, self._wait, user)  # an input may have changed meanwhile
-            body = AnswerBody(request, wanted.stream)
             if read.verb == "list":
-                to = body if request.method != "HEAD" else None
                 page = self._paged.page(view, read, confirmed)
-                return await list_response(page, to, packed=wanted.reads_differences)
+                return await list_answer(page, packed=wanted.reads_differences)
             if read.verb == "watch" and not read.wants_state and read.version:
                 confirmed = await self._check_history(wanted, source, read, scope, view)
             is_own = wanted.caller.lending is not Lending.HUB
             check = partial(self._check_rights, wanted.caller, read) if is_own else None
             coding = DIFFERENCES if wanted.reads_differences else PLAIN
-            return await watch_response(view, read, body, check, confirmed, coding, opened)
+            await watch_answer(view, read, stream, check, confirmed, coding, opened)
+            return None
 
     async def _check_history(
         self, wanted: ClientRequest, source: Source, read: ObjectRead, scope: Scope, view: View
@@ -188,9 +185,7 @@ class Serving:
         if reached < version:
             raise expired(f"too old resource version: {version} (the cloud was restored since)")
 
-    async def _past_views(
-        self, wanted: ClientRequest, read: ObjectRead, request: web.BaseRequest
-    ) -> web.StreamResponse:
+    async def _past_views(self, wanted: ClientRequest, read: ObjectRead, stream: ClientStream) -> None:
         """The cloud's own answer. StatusError 429 or 400 where the rules filter it: only a view can do that.
 
         410 for a watch that resumes from a version which a view may have given under earlier rules.
@@ -205,7 +200,7 @@ class Serving:
             raise expired(f"too old resource version: {read.version} (the filter rules have changed since)")
         client = self._client_of(await self._reviews.identity(wanted.caller))
         with self._relays.open(lambda: bool(self._filters(wanted, read))) as relay:
-            return await relayed_read(client, read, request, relay)
+            await relayed_read(client, read, wanted.target, stream, relay)
 
     def _filters(self, wanted: ClientRequest, read: ObjectRead) -> tuple[Filter, ...]:
         """What the rules in force bind to a read."""

@@ -21,7 +21,8 @@ from addons.requests.request_context import context_of
 from addons.requests.route_decision import Route, RouteKind
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.cutting import Cut
-from tests.addons.support.egress_parts import ORIGIN, A, counted, egress_on, flow_of
+from tests.addons.support.egress_parts import NO_SERVER, A, counted, egress_on, flow_of
+from tests.addons.support.routed import NoAnswerer
 from tests.addons.support.samples import HUB, NOBODY, POD
 from tests.cloud.pki import Authority
 
@@ -92,7 +93,7 @@ def test_a_cloud_that_refuses_the_node_is_for_others(egress: Egress, caller: Cal
 
 def test_a_view_is_not_its_concern(egress: Egress) -> None:
     flow = flow_of(VIEW)
-    context_of(flow).ticket = "given"  # type: ignore[union-attr]  # flow_of made one
+    context_of(flow).answerer = NoAnswerer()  # type: ignore[union-attr]  # flow_of made one
     host = flow.request.host
     egress.requestheaders(flow)
     assert (flow.request.host, code_of(flow)) == (host, 0)
@@ -281,13 +282,13 @@ def test_an_answer_that_may_have_been_cut_is_not_kept(
 
 
 def test_what_the_node_answers_is_no_traffic_with_the_cloud(egress: Egress) -> None:
-    """Turned to the origin, the request passes the hook a second time."""
+    """When the hub answers in its place, the request passes the hook a second time."""
     up, down = counted("up"), counted("down")
     flow = rescuable(egress)
     made = context_of(flow)
     assert made is not None
-    made.ticket, made.failover = "given", None
-    flow.request.data.host, flow.request.data.port = ORIGIN
+    made.answerer, made.failover = NoAnswerer(), None
+    flow.request.data.host, flow.request.data.port = NO_SERVER
     egress.request(flow)
     egress.responseheaders(flow)
     egress.response(flow)

@@ -22,7 +22,7 @@ from addons.requests.request_context import context_of
 from addons.telemetry import metrics
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.cutting import Cut
-from tests.addons.support.egress_parts import ORIGIN, A, B, egress_on, flow_of
+from tests.addons.support.egress_parts import NO_SERVER, A, B, egress_on, flow_of
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.observed import beats_of, value_of
 from tests.cloud.pki import Authority
@@ -34,14 +34,14 @@ from tests.cloud.pki import Authority
     ("address", "refused"),
     [
         ((ServerHost(A, Lending.OWN), 6443), False),
-        (ORIGIN, False),
+        (NO_SERVER, True),
         (("127.0.0.1", 1), True),
         (("127.0.0.1", 4001), True),
         (("a", 6443), True),
         (None, True),
     ],
 )
-def test_only_named_servers_and_the_origin_are_connected_to(
+def test_only_named_servers_are_connected_to(
     egress: Egress, address: tuple[str, int] | None, refused: bool
 ) -> None:
     data = ServerConnectionHookData(connection.Server(address=address), tflow.tclient_conn())
@@ -49,23 +49,18 @@ def test_only_named_servers_and_the_origin_are_connected_to(
     assert bool(data.server.error) is refused
 
 
-@pytest.mark.parametrize(
-    ("address", "refused"), [((ServerHost(A, Lending.HUB), 6443), True), (ORIGIN, False)]
-)
-async def test_a_drill_takes_the_cloud_away_and_nothing_else(
-    egress: Egress, address: tuple[str, int], refused: bool
-) -> None:
+async def test_a_drill_takes_the_cloud_away(egress: Egress) -> None:
     egress.link.drills.begin(DrillKind.OFFLINE)
-    data = ServerConnectionHookData(connection.Server(address=address), tflow.tclient_conn())
+    to_cloud = connection.Server(address=(ServerHost(A, Lending.HUB), 6443))
+    data = ServerConnectionHookData(to_cloud, tflow.tclient_conn())
     egress.server_connect(data)
-    assert bool(data.server.error) is refused
-    assert fault_of(data.server.error or "") is (Fault.SERVER if refused else Fault.NONE)
+    assert fault_of(data.server.error or "") is Fault.SERVER
     egress.link.close()
 
 
 async def test_a_drill_cuts_what_is_open(egress: Egress, connections: Cut) -> None:
     to_cloud = connection.Server(address=(ServerHost(A, Lending.HUB), 6443))
-    connections.open = [to_cloud, connection.Server(address=ORIGIN)]
+    connections.open = [to_cloud, connection.Server(address=NO_SERVER)]
     egress.link.drills.begin(DrillKind.OFFLINE)
     assert connections.ended == [to_cloud]
     egress.link.drills.end()
@@ -83,7 +78,7 @@ def test_connections_to_the_cloud_are_read_at_a_pace_where_drills_are_allowed(
 
 
 def test_before_the_start_no_server_is_connected_to(connections: Cut) -> None:
-    data = ServerConnectionHookData(connection.Server(address=ORIGIN), tflow.tclient_conn())
+    data = ServerConnectionHookData(connection.Server(address=NO_SERVER), tflow.tclient_conn())
     under_guard(Egress(connections, Link(connections.cut_server))).server_connect(data)
     assert data.server.error
 
@@ -101,7 +96,7 @@ def test_a_refused_connection_is_noticed_at_once_and_others_to_that_server_are_c
         connection.Server(address=(ServerHost(server, lending), 6443))
         for server in (A, B)
         for lending in Lending
-    ] + [connection.Server(address=ORIGIN), connection.Server(address=None)]
+    ] + [connection.Server(address=NO_SERVER), connection.Server(address=None)]
     beats = beats_of(egress.link.changed)
     failed_connection(egress, "[Errno 111] Connect call failed")
     assert egress.link.cloud.servers[0].condition is Condition.DOWN
@@ -122,7 +117,7 @@ def test_a_connection_that_the_node_cannot_open_cuts_no_healthy_watch(
 
 
 def test_open_connections_are_counted_by_server(egress: Egress) -> None:
-    for server, host in (("a", ServerHost(A, Lending.HUB)), ("origin", "127.0.0.1")):
+    for server, host in (("a", ServerHost(A, Lending.HUB)), ("other", "127.0.0.1")):
         data = ServerConnectionHookData(connection.Server(address=(host, 6443)), tflow.tclient_conn())
         egress.server_connected(data)
         egress.server_connected(data)
@@ -154,8 +149,8 @@ def test_a_connection_that_breaks_under_a_request_has_the_server_probed(
     assert probed == (egress.link.cloud.servers[:1] if is_probed else [])
 
 
-def test_an_origin_that_cannot_be_reached_says_nothing_of_the_cloud(egress: Egress) -> None:
-    conn = connection.Server(address=ORIGIN)
+def test_another_address_that_cannot_be_reached_says_nothing_of_the_cloud(egress: Egress) -> None:
+    conn = connection.Server(address=NO_SERVER)
     conn.error = "refused"
     egress.server_connect_error(ServerConnectionHookData(conn, tflow.tclient_conn()))
     assert {each.condition for each in egress.link.cloud.servers} == {Condition.UNKNOWN}

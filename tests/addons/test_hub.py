@@ -40,7 +40,6 @@ from addons.rules.in_force import RulesInForce
 from addons.rules.table import parse_rules
 from addons.settings import Settings, parse_settings
 from addons.traffic import Traffic
-from addons.views.origin import Origin
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.routed import ANSWERERS
 
@@ -53,7 +52,7 @@ WIRING = {
     Resolve: {"allow"},
     Identity: {"serve_peers", "serve_with"},
     Router: {"start", "rules_changed", "serve_peers", "refuse_while"},
-    Egress: {"start"},
+    Egress: set(),
     Traffic: set(),
     Memory: set(),
     Assembly: set[str](),
@@ -145,10 +144,7 @@ def chain() -> Iterator[dict[type, Any]]:
     link = Link(connections.cut_server)
     egress = Egress(connections, link)
     known: Any = Known()
-    router.start(
-        *(_as(Origin, known), ANSWERERS, _as(RulesInForce, known), _as(FilterInputs, known)), lambda _: True
-    )
-    egress.start(("127.0.0.1", 2))
+    router.start(*(ANSWERERS, _as(RulesInForce, known), _as(FilterInputs, known)), lambda _: True)
     link.start(Cloud([ServerHealth(parse_server("https://cloud:6443"))], "priority"), NO_CREDENTIALS)
     chained = (options, connections, resolve, identity, router, egress, Traffic())
     yield {type(each): each for each in chained}
@@ -222,7 +218,6 @@ async def send_list(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
     target = b"/api/v1/nodes?resourceVersion=0"
     flow = tflow.tflow(req=tutils.treq(path=target, headers=headers, content=b""))
     flow.client_conn.proxy_mode = ProxyMode.parse(SPEC)
-    chain[Router]._origin.ticket = lambda _: "ticket"
     await run(
         chain,
         [kind for kind in order if kind in (Resolve, Identity, Router)],

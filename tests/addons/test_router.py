@@ -1,4 +1,4 @@
-"""Each request on its way: to the origin with a ticket, to the cloud, or there and back through the filters."""
+"""Each request on its way: answered by the hub, or to the cloud, and back through the filters."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -19,10 +17,7 @@ from addons.filters.filter import Filter
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Verdict, ignore_note
 from addons.offline.cached_response import MAX_UNPACKED
-from addons.proxy.flow_streams import FlowStream
 from addons.requests.caller import Caller
-from addons.requests.headers import TICKET_HEADER
-from addons.requests.hidden_credentials import with_credentials
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from addons.rules.table import Rules, parse_rules
@@ -31,7 +26,7 @@ from kube.json_type import Json
 from kube.wire.api_objects import ApiObject
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.observed import value_of
-from tests.addons.support.routed import Routed, flow_of, router_before_the_start
+from tests.addons.support.routed import ANSWERERS, Routed, flow_of, router_before_the_start
 from tests.addons.support.samples import (
     HUB,
     NOBODY,
@@ -74,19 +69,14 @@ def requests(component: str, verb: str, resource: str, route: str, code: int) ->
 # -- on the way out ------------------------------------------------------------------------------------------------
 
 
-async def test_a_view_is_redirected_to_the_origin_with_a_ticket_and_nothing_else(routed: Routed) -> None:
+async def test_a_view_is_answered_by_the_hub_and_its_flow_is_left_as_it_is(routed: Routed) -> None:
     caller = Caller(HUB.lending, "")
     flow = await routed.request(f"{SLICES}?watch=true", caller=caller, Cookie="secret", Connection="close")
-    assert (flow.request.scheme, flow.request.host, flow.request.port) == ("http", "127.0.0.1", 4000)
-    assert dict(with_credentials(flow.request).headers) == {"host": "origin", TICKET_HEADER: "ticket-0"}
-    assert "ticket-0" not in str(flow.get_state()), "a person sees the client's own request"
-    assert flow.request.headers["Connection"] == "close"
-    answer, context = routed.door.tickets["ticket-0"], context_of(flow)
-    assert isinstance(answer, partial)
+    context = context_of(flow)
     assert context is not None
-    (wanted,) = answer.args
-    assert isinstance(wanted.stream, FlowStream)
-    assert replace(wanted, stream=None) == context.client_request()
+    assert context.answerer is ANSWERERS[RouteKind.VIEW]
+    assert flow.request.headers["Connection"] == "close"
+    assert (flow.request.host, flow.response) == ("address", None)
 
 
 async def test_a_relay_is_left_as_it_is(routed: Routed) -> None:

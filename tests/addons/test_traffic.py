@@ -32,7 +32,7 @@ def answered(
     )
     begin(flow, request_context(target, listener=listener))
     flow.request.data.host = (
-        ServerHost(parse_server("https://a:6443"), Lending.HUB, NO_LANE) if cloud else "origin"
+        ServerHost(parse_server("https://a:6443"), Lending.HUB, NO_LANE) if cloud else "hub"
     )
     return flow
 

@@ -105,7 +105,7 @@ class PoolNode:
 def nodes(scene: Scene, tmp_path: Path) -> Iterator[list[PoolNode]]:
     """Three nodes of a pool that elects one leader, with their hubs."""
     pool = scene.pool(interConnectivity=True)
-    reserved = ReservedPort()  # on 127.0.0.1, so that no hub's origin gets the peer port's number
+    reserved = ReservedPort()  # on 127.0.0.1, so that no hub's own listener gets the peer port's number
     addresses = [f"127.0.36.{number}" for number in (1, 2, 3)]
     made = [PoolNode(scene, pool, tmp_path, each, reserved.number) for each in addresses]
     try:

@@ -12,8 +12,8 @@ from typing import Protocol
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
+from tests.addons.support.exchange import Exchange
 from tests.histories.cloud import RESOURCES, key_of
-from tests.histories.exchange import Exchange
 from tests.histories.hub import Hub
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf,application/json"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from aiohttp import web
+from multidict import CIMultiDict
 
 from addons.filters.chain import FILTERS
 from addons.link import health
@@ -25,8 +25,8 @@ from addons.pool.following import Following
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool import PEER_KEY
 from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, LeaderHub, PoolConfig, Role
+from addons.requests.answers import Answer, ClientRequest
 from addons.requests.caller import Caller, Lending, Listener
-from addons.requests.client_request import ClientRequest
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import (
@@ -37,7 +37,6 @@ from addons.requests.route_decision import (
     may_be_filtered,
 )
 from addons.settings import parse_settings
-from addons.views.responses import status_response
 from kube.concurrency.pulse import Pulse
 from kube.differences.records import are_accepted
 from kube.disk.database import DiskError
@@ -47,7 +46,7 @@ from kube.http.client import RawResponse, Unreachable
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import State
 from kube.requests.request_info import parse_request
-from tests.histories.exchange import Exchange
+from tests.addons.support.exchange import Exchange
 from tests.histories.line import Line, Link
 from tests.histories.session import MemorySession
 
@@ -177,7 +176,6 @@ class Hub:
         """End as by SIGKILL: what the disk does not have is lost."""
         self.is_dead = True
         self.offline.copies.disk.close()
-        self.parts.origin.close()  # its socket is bound, and nobody listens
         for _ in range(3):
             mine = [task for task in asyncio.all_tasks() if task.get_context().get(OWNER) is self]
             for task in mine:
@@ -237,88 +235,89 @@ class Hub:
         peer: str = "",
     ) -> Exchange:
         """Send a request of a component of the node, or of the hub of another node, a `peer`."""
-        exchange = Exchange(method, target, headers, body)
+        exchange = Exchange()
 
-        async def handle() -> None:
+        async def answer() -> Answer | None:
             try:
-                await self._route(exchange, component, peer)
-            except StatusError as error:
-                await exchange.give(status_response(error))
+                wanted = await self._routed(component, method, target, CIMultiDict(headers), body, peer)
+                return await self._answer(exchange, wanted)
+            except (StatusError, asyncio.CancelledError):
+                raise
             except (OSError, Unreachable) as error:
-                await exchange.give(web.Response(status=502, text=str(error)))
+                return None if exchange.status.done() else Answer(str(error).encode(), status=502)
             except Exception as error:
                 self.failures.append(f"failed: {method} {target}: {error!r}")
                 raise
 
-        exchange.task = self._own(handle())
-        # A task that is cancelled before its first step runs no handler of its own.
-        exchange.task.add_done_callback(exchange.end)
+        exchange.follow(self._own(exchange.answered(answer())))
         return exchange
 
-    async def _route(self, exchange: Exchange, component: str, peer: str) -> None:
+    async def _routed(
+        self, component: str, method: str, target: str, headers: Mapping[str, str], body: bytes, peer: str
+    ) -> ClientRequest:
         """As `addons.router.Router` does."""
-        request, rules, caller = exchange.request, self.parts.rules, Caller(Lending.HUB)
-        info, listener = (
-            parse_request(request.method, request.raw_path),
-            Listener.PEER if peer else Listener.PLAIN,
-        )
+        rules, caller = self.parts.rules, Caller(Lending.HUB)
+        info, listener = parse_request(method, target), Listener.PEER if peer else Listener.PLAIN
         is_filterable = may_be_filtered(info, listener, rules.rules)
         if is_filterable:
             await rules.wait_known(self._settings.wait)
-        policy, accept = self.offline.cached_relay.offline_policy(caller), request.headers["Accept"]
+        policy, accept = self.offline.cached_relay.offline_policy(caller), headers["Accept"]
         route = decide(
             info, component, caller, listener, accept, rules.rules, is_upgrade=False, offline_policy=policy
         )
         of_other_rules = self.parts.sources.of_other_rules
         if route.kind is RouteKind.RELAY and is_filterable and is_of_other_rules(info, of_other_rules):
             route = corrected(info, caller, accept, is_upgrade=False)
-        are_differences = are_accepted(request.headers.get("Accept-Encoding", ""))
-        wanted = ClientRequest(info, component, caller, route, peer=peer, reads_differences=are_differences)
-        match route.kind:
-            case RouteKind.RELAY:
-                await self._relay(exchange, wanted)
-            case RouteKind.CACHED_RELAY:
-                await self._relay_or_answer(exchange, wanted)
-            case RouteKind.PEER:
-                await exchange.give(await self._serving.answer(replace(wanted, stream=exchange), request))
-            case RouteKind.VIEW:
-                answer = self.parts.serving.answer(replace(wanted, stream=exchange), request)
-                await exchange.give(await answer)
-            case _:
-                await exchange.give(await self.parts.answerers[route.kind].answer(wanted, request))
+        return ClientRequest(
+            *(info, component, caller, route),
+            target=target,
+            headers=headers,
+            body=body,
+            peer=peer,
+            reads_differences=are_accepted(headers.get("Accept-Encoding", "")),
+        )
 
-    async def _relay_or_answer(self, exchange: Exchange, wanted: ClientRequest) -> None:
-        relay, request = self.offline.cached_relay, exchange.request
+    async def _answer(self, exchange: Exchange, wanted: ClientRequest) -> Answer | None:
+        match wanted.route.kind:
+            case RouteKind.RELAY:
+                return await self._relay(exchange, wanted)
+            case RouteKind.CACHED_RELAY:
+                return await self._relay_or_answer(exchange, wanted)
+            case RouteKind.PEER:
+                return await self._serving.answer(wanted, exchange)
+            case kind:
+                return await self.parts.answerers[kind].answer(wanted, exchange)
+
+    async def _relay_or_answer(self, exchange: Exchange, wanted: ClientRequest) -> Answer | None:
+        relay = self.offline.cached_relay
         was_sent = relay.goes_to_cloud(wanted.info, wanted.caller)
         if was_sent:
             with contextlib.suppress(Unreachable):
-                answer = await self._sent(exchange, wanted)
-                asked = OfflineRequest.of(wanted.info, request.raw_path, request.headers, exchange.body)
+                answer = await self._sent(wanted)
+                asked = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
                 relay.keep_response(wanted.caller, asked, answer)
-                await exchange.give(web.Response(status=answer.status, body=answer.body))
-                return
-        await exchange.give(await relay.answer(replace(wanted, was_sent=was_sent), request))
+                return Answer(answer.body, status=answer.status)
+        return await relay.answer(replace(wanted, was_sent=was_sent), exchange)
 
-    async def _relay(self, exchange: Exchange, wanted: ClientRequest) -> None:
+    async def _relay(self, exchange: Exchange, wanted: ClientRequest) -> Answer | None:
         if not self.upstream.is_up:
             raise unavailable("the cloud cannot be reached")
         if wanted.info.verb != "watch":
-            answer = await self._sent(exchange, wanted)
-            await exchange.give(web.Response(status=answer.status, body=answer.body))
-            return
+            answer = await self._sent(wanted)
+            return Answer(answer.body, status=answer.status)
         self._relayed[exchange] = wanted
         try:
-            lines = await self._line.watch(exchange.request.raw_path, is_hubs=False)
-            exchange.status.set_result(200)
+            lines = await self._line.watch(wanted.target, is_hubs=False)
+            await exchange.begin({})
             async for chunk in lines:
                 await exchange.write(chunk)
         finally:
             del self._relayed[exchange]
+        return None
 
-    async def _sent(self, exchange: Exchange, wanted: ClientRequest) -> RawResponse:
-        client, request = self._clients.relaying(wanted.caller), exchange.request
-        headers = request.headers.items()
-        answer = await client.relay(request.method, request.raw_path, headers=headers, body=exchange.body)
+    async def _sent(self, wanted: ClientRequest) -> RawResponse:
+        client, headers = self._clients.relaying(wanted.caller), wanted.headers.items()
+        answer = await client.relay(wanted.info.method, wanted.target, headers=headers, body=wanted.body)
         if self._is_filtered(wanted):
             raise unavailable("the rules have changed meanwhile", retry_after=1)
         return answer

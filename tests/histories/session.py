@@ -17,7 +17,7 @@ from addons.telemetry.labels import HUB
 from kube.errors import StatusError
 from kube.http.session import read_body
 from kube.wire.encoding import Encoding
-from tests.histories.exchange import Exchange
+from tests.addons.support.exchange import Exchange
 from tests.histories.line import Line
 
 if TYPE_CHECKING:

@@ -166,7 +166,7 @@ async def test_a_list_is_shown_decoded_with_its_route(web: WebHub, encoding: Enc
 
 
 async def test_a_flow_shows_the_request_as_its_component_sent_it(web: WebHub) -> None:
-    """The flow of a view, like that of a relay, shows one address for the whole API, and neither origin nor ticket."""
+    """The flow of a view, like that of a relay, shows one address for the whole API, and no header of the hub's own."""
     for path in (f"{SERVICES}?resourceVersion=0", "/version"):
         await web.get(path, Encoding.JSON)
         request = (await web.flow(path))["request"]

@@ -55,7 +55,7 @@ class Scene:
 def scene(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     real_cloud.apply(HUB_RBAC)
     folder = tmp_path_factory.mktemp("relay")
-    reserved = ReservedPort()  # on 127.0.0.1, so that no hub's origin gets the peer port's number
+    reserved = ReservedPort()  # on 127.0.0.1, so that no hub's own listener gets the peer port's number
     port = reserved.number
     authority = real_cloud.authority
     certificate, key = authority.issue_server("relay", [ADDRESS]).write(folder, "relay")

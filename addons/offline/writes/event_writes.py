@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import OrderedDict
 from dataclasses import replace
 from typing import Any
 
-from aiohttp import web
-
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.journal_entries import path_of_event
-from addons.views.responses import HEADERS, object_response
+from addons.requests.answers import HEADERS, Answer, object_answer
 from kube.bounds import reached
 from kube.errors import entity_too_large, not_acceptable
 from kube.objects.object_patches import apply_patch
@@ -53,7 +52,7 @@ class EventWrites:
             self._drop(next(iter(self._created)))
             reached("kept events")
 
-    async def create(self, request: OfflineRequest) -> web.Response:
+    async def create(self, request: OfflineRequest) -> Answer:
         """Journal a POST and answer 201 with its event. StatusError where the body is no event."""
         codec, obj = request.named(KIND)
         request.check_accepted(codec)
@@ -63,9 +62,9 @@ class EventWrites:
         entry = self._journal.put_event("POST", request.target, codec.content_type, body)
         self.keep(replace(request, content_type=codec.content_type, body=body))
         await self._journal.wait_written(entry)
-        return object_response(event, 201)
+        return object_answer(event, 201)
 
-    async def patch(self, request: OfflineRequest) -> web.Response:
+    async def patch(self, request: OfflineRequest) -> Answer:
         """Journal a PATCH and answer 200.
 
         The answer holds the event's name and the fields that the patch sets.
@@ -86,7 +85,7 @@ class EventWrites:
         entry = self._journal.put_event("PATCH", request.target, request.content_type, request.body)
         await self._journal.wait_written(entry)
         if Encoding.JSON in encodings:
-            return web.json_response(document, headers=HEADERS)
+            return Answer(json.dumps(document).encode(), {**HEADERS, "Content-Type": "application/json"})
         codec = codec_for(Encoding.PROTOBUF)
         obj = decode_object(codec.encoding, info.type.api_version, KIND, b"")
         for name, value in metadata.items():

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aiohttp import web
-
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.event_writes import EventWrites
 from addons.offline.writes.journal import Journal
@@ -16,6 +14,7 @@ from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay, RetryLater
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
+from addons.requests.answers import Answer
 from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.offline_policy import (
@@ -77,7 +76,7 @@ class OfflineWrites:
 
     async def answer(
         self, caller: Caller, identity: CloudIdentity, request: OfflineRequest, *, was_sent: bool = False
-    ) -> web.Response:
+    ) -> Answer:
         """The hub's own answer; StatusError 503 where only the cloud can answer.
 
         `was_sent`: a server may have taken the write, and its answer was lost.
@@ -102,7 +101,7 @@ class OfflineWrites:
         raise unavailable("the cloud cannot be reached, and this write needs it")
 
 
-def _mirrored(request: OfflineRequest) -> web.Response:
+def _mirrored(request: OfflineRequest) -> Answer:
     codec, obj = request.named("Pod")
     if MIRROR not in obj.annotations:
         raise unavailable("the cloud cannot be reached, and only it creates pods")

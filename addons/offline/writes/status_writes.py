@@ -7,8 +7,6 @@ import contextlib
 import logging
 from dataclasses import dataclass, replace
 
-from aiohttp import web
-
 from addons.offline.cached_response import ResponseKey, response_key
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
@@ -16,8 +14,8 @@ from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.journal_entries import StatusEntry
 from addons.offline.writes.own_labels import labels_of_others
+from addons.requests.answers import Answer, object_answer
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.views.responses import object_response
 from kube.errors import MAX_QUOTED, StatusError, not_acceptable, unavailable
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
@@ -71,7 +69,7 @@ class StatusWrites:
         self._lock = asyncio.Lock()
         """Held during a write: the next one must start from its result."""
 
-    async def accept(self, request: OfflineRequest, *, was_sent: bool = False) -> web.Response:
+    async def accept(self, request: OfflineRequest, *, was_sent: bool = False) -> Answer:
         """The answer to a PATCH or PUT of a status. `was_sent`: the cloud may have taken it.
 
         StatusError 503 where the hub has no copy of the object, where the object is neither this node nor one of its
@@ -99,7 +97,7 @@ class StatusWrites:
         answer = min(
             acceptable, key=lambda each: (-each.decode().version, encodings.index(each.codec.encoding))
         )
-        return object_response(answer)
+        return object_answer(answer)
 
     async def refused(self, entry: StatusEntry) -> None:
         """Replace the copies of an object by the cloud's, after the cloud has refused its journaled status."""

@@ -6,12 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from aiohttp import web
-
 from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
-from addons.views.responses import HEADERS
+from addons.requests.answers import HEADERS, Answer
 from kube.errors import unavailable
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Fields
@@ -31,14 +29,14 @@ class Tokens:
     def keep(self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
         self._answers.keep(request.key(identity), headers, body)
 
-    async def answer(self, identity: str, request: OfflineRequest) -> web.Response:
+    async def answer(self, identity: str, request: OfflineRequest) -> Answer:
         """The last token that the cloud gave for the same request; StatusError 503 where it is no longer valid."""
         kept = await self._answers.get(request.key(identity))
         if kept is None or self._expires(kept) < self._clock() + MIN_VALIDITY:
             raise unavailable(
                 "the cloud cannot be reached, and the hub has no valid token of this service account"
             )
-        return web.Response(status=201, body=kept.body, headers={**kept.headers, **HEADERS})
+        return Answer(kept.body, {**kept.headers, **HEADERS}, 201)
 
     def _expires(self, kept: CachedResponse) -> float:
         """When the token in an answer expires, in seconds since the epoch; 0 where the answer cannot be read."""

@@ -59,7 +59,7 @@ STREAM_WINDOW = 512 * 1024
 STREAM_UNREAD = 64 * 1024
 """Bytes that a stream may hold for a client, or a server, of HTTP/2 before the other side may send no more on it."""
 BEHIND = 160 * 1024
-"""Bytes that wait behind a stream that holds as much: in mitmproxy's reader, in a socket's buffer and at the origin."""
+"""Bytes that wait behind a stream that holds as much: in mitmproxy's reader, and in the buffers of a socket."""
 
 
 class Backlog(deque[SendH2Data]):

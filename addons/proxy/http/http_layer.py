@@ -9,7 +9,13 @@ from weakref import WeakValueDictionary
 from mitmproxy import connection
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers.http import HTTPMode, HttpStream, SendHttp
+from mitmproxy.proxy.layers.http import (
+    GetHttpConnection,
+    GetHttpConnectionCompleted,
+    HTTPMode,
+    HttpStream,
+    SendHttp,
+)
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestProtocolError,
@@ -27,10 +33,11 @@ from addons.proxy.http.http_connections import (
     LastingHttp2Client,
     StreamsTaken,
 )
+from addons.proxy.http.own_answers import OwnAnswers, Played
 from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.http.request_stream import RequestStream
 from addons.proxy.http.upstream_connections import UpstreamConnections
-from addons.proxy.peer_connections import peer_of
+from addons.proxy.peer_connections import FAIR_UNREAD, peer_of
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
 
@@ -64,9 +71,12 @@ class LastingHttpLayer(UpstreamConnections):
         _layers[context.client.id] = self
         self.peer = peer_of(context.client)
         self.peer.layers.add(self)
+        self._own_answers: OwnAnswers | None = None
 
     def let_go(self) -> None:
         """Drop what waits for anybody: the client's connection has ended."""
+        if self._own_answers is not None:
+            self._own_answers.let_go()
         for each in self.connections:
             protocol = self.protocol_of(each)
             if isinstance(protocol, (LastingHttp2Client, BoundedHttp2Server)):
@@ -81,6 +91,20 @@ class LastingHttpLayer(UpstreamConnections):
         self.peer.begin()
         stream = self.streams[stream_id] = RequestStream(self.context.fork(), stream_id, self.peer)
         yield from self.event_to_child(stream, events.Start())
+
+    def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
+        stream = self.command_sources[event]
+        context = context_of(stream.flow) if isinstance(stream, HttpStream) else None
+        if context is None or context.answerer is None:
+            yield from super().get_connection(event, reuse=reuse)
+            return
+        if self._own_answers is None:
+            self._own_answers = OwnAnswers(self.context.fork(), self.streams)
+            self.connections[self._own_answers.server] = self._own_answers
+        del self.command_sources[event]
+        yield from self.event_to_child(
+            stream, GetHttpConnectionCompleted(event, (self._own_answers.server, None))
+        )
 
     def waits_since(self, connected: float) -> float | None:
         """Since when the hub waits for a request, or for the rest of one that it has answered; None where it does not.
@@ -105,10 +129,16 @@ class LastingHttpLayer(UpstreamConnections):
             for each in list(self.streams.values()):
                 yield from self.event_to_child(each, event)
             return
-        yield from super()._handle_event(event)
+        if isinstance(event, Played):
+            yield from self._play(event)
+        else:
+            yield from super()._handle_event(event)
         # This runs for each event of each watch: connections of HTTP/1.1 have neither backlogs nor windows.
         came_from = event.connection if isinstance(event, events.DataReceived) else None
-        if came_from is not None and came_from is not self.context.client and _is_http2(self.context.client):
+        is_of_answer = isinstance(event, Played) or (
+            came_from is not None and came_from is not self.context.client
+        )
+        if is_of_answer and _is_http2(self.context.client):
             yield from self._bound_unread()
         if self._stalled or (came_from is not None and _is_http2(came_from)):
             yield from self._open_windows(came_from)
@@ -119,6 +149,11 @@ class LastingHttpLayer(UpstreamConnections):
             made = BoundedHttp2Server if _is_http2(client) else BoundedHttp1Server
             self.connections[client] = made(self.context.fork())
         yield from self.event_to_child(self.connections[client], event)
+
+    def _play(self, event: Played) -> layer.CommandGenerator[None]:
+        for part in event.parts:
+            if self.streams.get(part.stream_id) is event.stream:
+                yield from self.event_to_child(event.stream, part)
 
     def body_bytes(self, stream: HttpStream, data: bytes) -> Iterator[bytes]:
         """What the client's connection sends for a piece of a response's body, as mitmproxy's layers make it.
@@ -146,10 +181,17 @@ class LastingHttpLayer(UpstreamConnections):
             return None
         return self._server.h2_conn, self._tls.tls if self._tls is not None else None
 
-    def unread_on(self, stream: int) -> int:
-        """Bytes of a stream that the client has no room for. A client of HTTP/1.1 makes its socket wait."""
+    def is_behind(self, stream: int) -> bool:
+        """Whether a client leaves so much unread that the hub's own answers wait: on a stream, or at its address.
+
+        A client of HTTP/1.1 makes its socket wait.
+        """
         server = self._server
-        return server.h2_conn.unread_on(stream) if server is not None else 0
+        if server is None or not (unread := server.h2_conn.unread):
+            return False
+        if server.h2_conn.unread_on(stream) > STREAM_UNREAD:
+            return True
+        return unread > STREAM_UNREAD and self.peer.held > FAIR_UNREAD
 
     def room(self, conn: connection.Connection) -> int:
         """Bytes that the other side has room for, of what would be read from this connection of HTTP/1.1.

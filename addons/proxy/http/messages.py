@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from mitmproxy import http
+from mitmproxy.net.http import status_codes
 from mitmproxy.net.http.http1.read import _read_headers, _read_request_line, _read_response_line
 from mitmproxy.proxy.layers.http._http2 import parse_h2_request_headers, parse_h2_response_headers
 
@@ -69,6 +70,16 @@ def response_of_fields(fields: Sequence[tuple[bytes, bytes]]) -> http.Response:
     """A response's head of HTTP/2; ValueError where it is malformed."""
     code, headers = parse_h2_response_headers(fields)
     return _response(b"HTTP/2.0", headers, code, b"")
+
+
+def response_of_answer(status: int, fields: Iterable[tuple[str, str]]) -> http.Response:
+    """The head of an answer that the hub makes itself."""
+    encoded = [
+        (name.encode("utf-8", "surrogateescape"), value.encode("utf-8", "surrogateescape"))
+        for name, value in fields
+    ]
+    reason = status_codes.RESPONSES.get(status, "").encode()
+    return _response(b"HTTP/1.1", http.Headers(encoded), status, reason)
 
 
 def downgraded(request: http.Request) -> http.Request:

@@ -1,6 +1,6 @@
 """A flow's stream with bounds: it refuses heads and bodies, answers at once, and repeats what no server processed.
 
-It turns a request to the origin when its server fails. mitmproxy has no hook for that.
+It has the hub answer a request whose server fails. mitmproxy has no hook for that.
 
 mitmproxy collects a refused request's body to its end before it sends the answer, whatever the size of that body, and
 collects any body for as long as its client takes.
@@ -49,6 +49,13 @@ MAX_RESENDS = 5
 """How often a request goes out again because a server did not process it."""
 
 
+class AnswerBroken(ResponseProtocolError):
+    """The hub's own answer ends before it is whole."""
+
+    def __init__(self, stream_id: int, why: str) -> None:
+        super().__init__(stream_id, why, ErrorCode.GENERIC_SERVER_ERROR)
+
+
 class FailoverStream(HttpStream):
     """A flow's stream that calls `RequestContext.failover` once before it gives up, where mitmproxy would answer 502.
 
@@ -62,7 +69,7 @@ class FailoverStream(HttpStream):
     def handle_protocol_error(
         self, event: RequestProtocolError | ResponseProtocolError
     ) -> layer.CommandGenerator[None]:
-        if isinstance(event, ResponseProtocolError) and self._is_late:
+        if isinstance(event, ResponseProtocolError) and self._is_late and not isinstance(event, AnswerBroken):
             return
         if isinstance(event, ResponseProtocolError) and self._is_whole and self._turn():
             # mitmproxy goes on as if the client had just ended its request.
@@ -116,7 +123,7 @@ class FailoverStream(HttpStream):
         try:
             failover(self.flow)
         except Exception:
-            logger.exception("a request could not be turned to the origin")
+            logger.exception("a request whose server failed could not be answered")
             metrics.HOOK_ERRORS.labels("edgehub-failover", "failover").inc()
             return False
         self.flow.response = None
@@ -171,7 +178,7 @@ class RequestStream(FailoverStream):
                 yield from self._end_late()
             return
         yield from super()._handle_event(event)
-        if self._held and (isinstance(event, RequestProtocolError) or self._is_over):
+        if self._held and (isinstance(event, RequestProtocolError) or self.is_over):
             self._hold(0)
 
     def let_go(self) -> None:
@@ -179,7 +186,8 @@ class RequestStream(FailoverStream):
         self._hold(0)
 
     @property
-    def _is_over(self) -> bool:
+    def is_over(self) -> bool:
+        """Whether nothing more of an answer goes to the client."""
         return (
             self.server_state in (self.state_done, self.state_errored)
             or self.client_state == self.state_errored

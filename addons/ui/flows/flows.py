@@ -155,7 +155,7 @@ class Flows:
             response.stream, under_way.mitmproxy_holds = False, True
         else:
             response.stream = under_way.response = Copy(response.stream, self._under_way)
-        if context is not None and context.ticket:
+        if context is not None and context.answerer is not None:
             _show_own_address(flow, context)
 
     async def response(self, flow: http.HTTPFlow) -> None:

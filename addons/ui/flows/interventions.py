@@ -73,7 +73,7 @@ def check_edit(before: Snapshot, request: http.Request, context: RequestContext 
         return
     if context is None or context.route is None:
         raise forbidden("the edit does not hold: the hub has not understood the request")
-    if context.ticket:
+    if context.answerer is not None:
         raise forbidden("the edit does not hold: the hub answers this request itself, as it was when it came")
     if (now.method, now.path, now.target) != (before.method, before.path, before.target):
         raise forbidden(
@@ -89,7 +89,7 @@ def may_edit_answer(context: RequestContext | None) -> bool:
     return (
         context is not None
         and context.route is not None
-        and not context.ticket
+        and context.answerer is None
         and context.route.kind
         in (
             RouteKind.RELAY,

@@ -6,11 +6,9 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-import aiohttp
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
@@ -29,13 +27,11 @@ from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
+from addons.requests.answers import ClientRequest
 from addons.requests.caller import Caller
-from addons.requests.client_request import ClientRequest
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.requests.headers import TICKET_HEADER
 from addons.requests.route_decision import Route, RouteKind
 from addons.rules.table import parse_rules
-from addons.views.origin import Origin
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
@@ -48,6 +44,7 @@ from kube.json_type import Json
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType, parse_request
 from kube.wire.encoding import Encoding
+from tests.addons.support.exchange import Exchange
 from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import STRATEGIC, Told, ToldClients
 from tests.addons.support.samples import HUB, POD, fill, raw, read_of
@@ -101,7 +98,6 @@ class Node:
     """The parts that answer, and a client of them."""
 
     def __init__(self, folder: Path) -> None:
-        self.session = aiohttp.ClientSession(auto_decompress=False)
         self.cloud = FakeCloud()
         self.health = ServerHealth(parse_server("http://127.0.0.1:1"))
         self.copies = DiskCopies(Disk(folder / "cache"), DiskWriter())
@@ -126,7 +122,6 @@ class Node:
             writes,
             Discovery(self.cloud, answers, lambda: servers.is_up, Pulse()),
         )
-        self.origin = Origin()
 
     async def get(self, target: str = OBJECT, caller: Caller = HUB) -> tuple[int, bytes, str]:
         return await self.send("GET", target, caller=caller)
@@ -136,17 +131,13 @@ class Node:
     ) -> tuple[int, bytes, str]:
         route = Route(RouteKind.CACHED_RELAY, "test")
         wanted = ClientRequest(parse_request(method, target), "kubelet", caller, route, was_sent=was_sent)
-        return await self.send_as(wanted, method, target, body)
+        return await self.send_as(wanted, target, body)
 
-    async def send_as(
-        self, wanted: ClientRequest, method: str, target: str, body: bytes = b""
-    ) -> tuple[int, bytes, str]:
-        ticket = self.origin.ticket(partial(self.cached_relay.answer, wanted))
-        headers = {TICKET_HEADER: ticket, **ASKS}
-        host, port = self.origin.address
-        url = f"http://{host}:{port}{target}"
-        async with self.session.request(method, url, headers=headers, data=body or None) as answer:
-            return answer.status, await answer.read(), answer.headers.get("x-edgehub-answered", "")
+    async def send_as(self, wanted: ClientRequest, target: str, body: bytes = b"") -> tuple[int, bytes, str]:
+        exchange, asked = Exchange(), replace(wanted, target=target, headers=CIMultiDict(ASKS), body=body)
+        exchange.start(self.cached_relay.answer(asked, exchange))
+        status, found = await exchange.status, await exchange.whole()
+        return status, found, exchange.headers.get("x-edgehub-answered", "")
 
     def passed(self, method: str, target: str, code: int, body: bytes, **how: Any) -> None:
         """The cloud has answered a client."""
@@ -169,14 +160,9 @@ class Node:
 async def node_in(folder: Path) -> AsyncIterator[Node]:
     made = Node(folder)
     await made.copies.open()
-    await made.origin.start()
     yield made
     made.sources.close()
     made.copies.close({TABLE: made.journal.close()})
-    await made.session.close()
-    assert made.origin._runner is not None
-    await made.origin._runner.cleanup()
-    made.origin.close()
 
 
 @pytest.fixture
@@ -380,6 +366,6 @@ async def test_no_client_sees_an_object_older_than_it_has_seen(
     node.health.failed("gone")
     info = parse_request("GET", POD_PATH)
     route = Route(RouteKind.CACHED_RELAY, "test", read=read_of(POD_PATH))
-    code, body, _ = await node.send_as(ClientRequest(info, "kubelet", HUB, route), "GET", POD_PATH)
+    code, body, _ = await node.send_as(ClientRequest(info, "kubelet", HUB, route), POD_PATH)
     found = 404 if code == 404 else int(json.loads(body)["metadata"]["resourceVersion"])
     assert found == shown

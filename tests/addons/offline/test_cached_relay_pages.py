@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from addons.requests.client_request import ClientRequest
+from addons.requests.answers import ClientRequest
 from addons.requests.route_decision import Route, RouteKind
 from kube.requests.request_info import parse_request
 from tests.addons.offline.test_cached_relay import TYPED, Node, node_in
@@ -38,7 +38,7 @@ async def test_a_list_of_several_pages_is_kept_with_its_last(node: Node) -> None
     route = Route(RouteKind.CACHED_RELAY, "test", read=read_of(PODS_PATH))
     for target, body in pages.items():
         wanted = ClientRequest(parse_request("GET", target), "kubectl", HUB, route)
-        assert (await node.send_as(wanted, "GET", target))[:2] == (200, body)
+        assert (await node.send_as(wanted, target))[:2] == (200, body)
 
 
 @pytest.mark.parametrize(

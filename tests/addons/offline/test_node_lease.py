@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
+import json
 
-import aiohttp
 import pytest
+from multidict import CIMultiDict
 
 from addons.offline.cached_response import ResponseKey
+from addons.requests.answers import ClientRequest
 from addons.requests.caller import Caller, Lending
-from addons.requests.client_request import ClientRequest
-from addons.requests.headers import TICKET_HEADER
 from addons.requests.route_decision import Route, RouteKind
-from addons.views.origin import Origin
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, Unreachable
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
+from tests.addons.support.exchange import Exchange
 from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease, protobuf_lease
 from tests.addons.support.offline_parts import (
     JSON,
@@ -34,22 +33,21 @@ def code_of(refused: pytest.ExceptionInfo[StatusError]) -> int:
 # -- what kubelet is answered --------------------------------------------------------------------------------------
 
 
-async def test_the_origin_answers_each_verb_over_http(kubelet: World, lease_cloud: Told) -> None:
+async def test_each_verb_is_answered(kubelet: World, lease_cloud: Told) -> None:
     lease_cloud.says = [GONE]
-    origin, session = Origin(), aiohttp.ClientSession()
-    await origin.start()
 
     async def send(method: str, target: str, body: Json | None = None) -> tuple[int, Json]:
         info, route = parse_request(method, target), Route(RouteKind.LOCAL, "test")
-        wanted = ClientRequest(info, "kubelet", Caller(Lending.HUB), route)
-        ticket = origin.ticket(partial(kubelet.lease.answer, wanted))
-        headers = {TICKET_HEADER: ticket, "Accept": JSON, "Content-Type": JSON}
-        host, port = origin.address
-        async with session.request(
-            method, f"http://{host}:{port}{target}", headers=headers, data=raw(body) if body else None
-        ) as answer:
-            found: Json = await _document(answer)
-            return answer.status, found
+        wanted = ClientRequest(
+            *(info, "kubelet", Caller(Lending.HUB), route),
+            target=target,
+            headers=CIMultiDict({"Accept": JSON, "Content-Type": JSON}),
+            body=raw(body) if body else b"",
+        )
+        exchange = Exchange()
+        exchange.start(kubelet.lease.answer(wanted, exchange))
+        found: Json = json.loads(await exchange.whole())
+        return await exchange.status, found
 
     assert (await send("GET", LEASE))[0] == 404
     lease_cloud.usual = lease(version=7)
@@ -58,15 +56,6 @@ async def test_the_origin_answers_each_verb_over_http(kubelet: World, lease_clou
     assert await send("PUT", LEASE, renewed) == (200, renewed)
     assert await send("GET", LEASE) == (200, renewed)
     assert (await send("PUT", LEASE, lease("n2")))[0] == 400
-    await session.close()
-    assert origin._runner is not None
-    await origin._runner.cleanup()
-    origin.close()
-
-
-async def _document(answer: aiohttp.ClientResponse) -> Json:
-    found: Json = await answer.json()
-    return found
 
 
 async def test_the_first_get_is_the_clouds_and_later_ones_are_not_asked_for(

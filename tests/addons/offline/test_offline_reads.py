@@ -10,16 +10,15 @@ from unittest.mock import patch
 
 import orjson
 import pytest
-from aiohttp import web
 
 from addons.offline import cached_response
 from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads, _covers, _may_hold, _scope
+from addons.requests.answers import Answer
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.rules.table import parse_rules
-from addons.views.list_response import Pieces
 from addons.views.sources import Sources
 from kube.errors import StatusError
 from kube.http.client import Unreachable
@@ -146,9 +145,8 @@ class Node:
             return {"code": error.code}
         if answer is None:
             return None
-        assert isinstance(answer, web.Response)
-        body = bytes(answer.body._body) if isinstance(answer.body, Pieces) else answer.body
-        assert isinstance(body, bytes)
+        assert isinstance(answer, Answer)
+        body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
         found: Json = orjson.loads(gzip.decompress(body) if "content-encoding" in answer.headers else body)
         return found
 

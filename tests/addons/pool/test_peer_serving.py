@@ -6,17 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
-import aiohttp
 import pytest
 
 from addons.pool.peer_serving import PeerServing
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.requests.headers import TICKET_HEADER
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind, decide
 from addons.telemetry import metrics
@@ -24,6 +20,7 @@ from addons.views import serving
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType, parse_request
 from kube.wire.encoding import Encoding
+from tests.addons.support.exchange import Exchange
 from tests.addons.support.hub_parts import HUB_TOKEN, HubParts, Watching
 from tests.addons.support.observed import until
 from tests.cloud.scriptable import ScriptableCloud
@@ -51,23 +48,19 @@ class Leader:
     @asynccontextmanager
     async def open(
         self, target: str, node: str = "n2", method: str = "GET", *, reads_differences: bool = False
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
+    ) -> AsyncIterator[Exchange]:
         info, accept = parse_request(method, target), "application/json"
         nobody = Caller(Lending.NONE)
         route = decide(info, "x", nobody, Listener.PEER, accept, self.parts.rules, is_upgrade=False)
         assert route.kind is RouteKind.PEER
         context = RequestContext(info, "x", Listener.PEER, accept, caller=nobody, route=route, peer=node)
-        wanted = replace(context.client_request(), reads_differences=reads_differences)
-        ticket = self.parts.origin.ticket(partial(self.serving.answer, wanted))
-        host, port = self.parts.origin.address
-        async with self.parts.session.get(
-            f"http://{host}:{port}/", headers={TICKET_HEADER: ticket}
-        ) as response:
+        context.reads_differences = reads_differences
+        async with self.parts.open(context, answerer=self.serving) as response:
             yield response
 
     async def ask(self, target: str, **how: Any) -> tuple[int, dict[str, Any]]:
         async with self.open(target, **how) as response:
-            return response.status, json.loads(await response.read())
+            return await response.status, json.loads(await response.whole())
 
 
 def make(cloud: ScriptableCloud, name: str) -> None:
@@ -120,9 +113,9 @@ async def test_a_watch_of_whole_objects_ends_soon_and_one_of_differences_does_no
         leader.open(target, reads_differences=True) as of_hub,
         leader.open(target) as plain,
     ):
-        assert await plain.read() == b""
+        assert await plain.whole() == b""
         make(leader.parts.cloud, "three")
-        assert await of_hub.content.readany()
+        assert await of_hub.next_piece()
 
 
 async def test_a_follower_watches_from_the_version_of_a_list_that_is_newer_than_any_event(
@@ -136,7 +129,7 @@ async def test_a_follower_watches_from_the_version_of_a_list_that_is_newer_than_
     assert code == 200
     assert int(version) > leader.parts.sources.get(HUB_IDENTITY, SERVICES_SOURCE).store.version
     async with leader.open(f"{SERVICES}?watch=true&resourceVersion={version}") as response:
-        assert response.status == 200
+        assert await response.status == 200
         watching = Watching(response)
         make(leader.parts.cloud, "three")
         assert await watching.event() == ("ADDED", "three")
@@ -185,11 +178,11 @@ async def test_a_node_may_have_no_more_than_so_many_requests_under_way(
     before = refused("too many")
     watch = f"{SERVICES}?watch=true&resourceVersion=0"
     async with leader.open(watch) as one, leader.open(watch) as two:
-        assert (one.status, two.status) == (200, 200)
+        assert (await one.status, await two.status) == (200, 200)
         assert (await leader.ask(SERVICES))[0] == 429
         assert refused("too many") == before + 1
         async with leader.open(SERVICES, node="n3") as other:
-            assert other.status == 200
+            assert await other.status == 200
         leader.serving.keep_only(lambda node, _: node != "n2")
         for each in (one, two):
             await Watching(each).until_end()

@@ -54,16 +54,16 @@ def test_a_peer_has_a_bound_and_others_are_not_concerned() -> None:
 
 def test_descriptors_are_left_to_the_plain_port() -> None:
     limits = ConnectionLimits(OWN_DESCRIPTORS + 40)
-    # A quarter of 104 is reserved: 14 clients are left, or half as many upstream connections.
+    # A quarter of 104 is reserved: 14 connections are left, of clients or to servers.
     addresses = (f"10.0.0.{number}" for number in range(100))
     taken = sum(not limits.client_came(client_of(each), is_reserved=False) for each in addresses)
     assert taken == 14
     limits = ConnectionLimits(OWN_DESCRIPTORS + 40)
-    for _ in range(10):
+    for _ in range(15):
         limits.server_came()
     assert not limits.has_room(is_reserved=False)
     assert limits.has_room(is_reserved=True)
-    for _ in range(10):
+    for _ in range(15):
         limits.server_left()
     assert limits.has_room(is_reserved=False)
 

@@ -11,7 +11,7 @@ from mitmproxy.proxy.layers.tls import ClientTLSLayer
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from mitmproxy.test import taddons, tflow
 
-from addons.proxy.http.flow_control import PausingHandler
+from addons.proxy.handlers.flow_control import PausingHandler
 from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.proxy.listener_mode import DEAD_ADDRESS, HubMode, listener_of
 from addons.proxy.listeners import mode_of_state, open_listeners

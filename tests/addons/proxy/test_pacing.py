@@ -10,7 +10,7 @@ import pytest
 from mitmproxy import connection
 from mitmproxy.test import tflow
 
-from addons.proxy.http import flow_control
+from addons.proxy.handlers import flow_control
 from addons.proxy.pacing import pace, read_at
 
 

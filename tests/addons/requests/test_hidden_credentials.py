@@ -14,7 +14,6 @@ from addons.requests.hidden_credentials import (
     hide,
     lend,
     path_of,
-    send_to_origin,
     with_credentials,
 )
 
@@ -78,27 +77,11 @@ def test_the_hubs_own_is_lent_and_taken_back() -> None:
     assert with_credentials(made).headers["Cookie"] == "a=b"
 
 
-def test_a_request_to_the_origin_has_its_ticket_and_its_flow_has_none() -> None:
-    made = request((b"Cookie", b"a=b"))
-    hide(made)
-    send_to_origin(made, ((b"x-ticket", SECRET),), is_bare=False)
-    assert dict(with_credentials(made).headers) == {
-        "Accept": "a/b",
-        "Cookie": "a=b",
-        "x-ticket": "very-secret",
-    }
-    send_to_origin(made, ((b"x-ticket", SECRET),), is_bare=True)
-    assert dict(with_credentials(made).headers) == {"x-ticket": "very-secret"}
-    assert dict(made.headers) == {"Accept": "a/b"}
-    assert SECRET not in shown(made)
-
-
 def test_a_request_that_is_replayed_has_its_senders_credentials_again() -> None:
     """mitmproxy sends the same request anew; what the hub lent or added the first time is gone."""
     made = request((b"Authorization", SECRET), path=b"/api?token=very-secret")
     hide(made)
     lend(made, "Bearer hub")
-    send_to_origin(made, ((b"x-ticket", b"1"),), is_bare=True)
     hide(made)
     assert dict(with_credentials(made).headers) == {"Accept": "a/b", "Authorization": "very-secret"}
     assert path_of(made) == b"/api?token=very-secret"

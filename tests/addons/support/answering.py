@@ -1,19 +1,16 @@
-"""Answers that an origin writes through a real mitmproxy, with the body past the connection between the two."""
+"""Answers that the hub streams through a real mitmproxy."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from aiohttp import web
 from mitmproxy import http
 
-from addons.proxy.flow_streams import FlowStream
-from addons.requests.headers import TICKET_HEADER
-from addons.views.origin import Origin
-from addons.views.responses import AnswerBody
+from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream
+from addons.requests.request_context import context_of
+from addons.requests.route_decision import Route, RouteKind
 from tests.addons.support.proxied import Proxy, Raw
 
 CLIENT_WINDOW = 65_535
@@ -23,45 +20,49 @@ REQUEST = b"GET /watch HTTP/1.1\r\nHost: hub\r\n\r\n"
 
 @dataclass
 class Answering:
-    """An origin whose one answer is written by `write`, and what became of the answer."""
+    """Answers each request by a stream that `write` writes, and notes what became of it."""
 
-    write: Callable[[AnswerBody], Awaitable[None]]
+    write: Callable[[ClientStream], Awaitable[None]]
     flows: list[http.HTTPFlow] = field(default_factory=list)
-    detours: list[bytes] = field(default_factory=list)
-    """What went the way of the head."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def answer(self, stream: FlowStream, request: web.BaseRequest) -> web.StreamResponse:
-        body = AnswerBody(request, stream)
-        write = body.response.write
-
-        async def noted(data: bytes | bytearray | memoryview) -> None:
-            self.detours.append(bytes(data))
-            await write(data)
-
-        body.response.write = noted  # type: ignore[method-assign]  # of this one response
+    async def answer(self, _wanted: ClientRequest, stream: ClientStream) -> Answer | None:
         try:
-            await body.begin({"Content-Type": "text/plain"})
-            await self.write(body)
+            await stream.begin({"Content-Type": "text/plain"})
+            await self.write(stream)
         finally:
             self.over.set()
-        return body.response
+        return None
 
 
-@asynccontextmanager
-async def before[Server: Raw](proxy: Proxy[Server], answering: Answering) -> AsyncIterator[None]:
-    """Have the proxy send each request to the origin, as the router does."""
-    origin = Origin()
-    await origin.start()
+@dataclass
+class Whole:
+    """Answers each request at once, and notes what was asked."""
 
-    def redirect(flow: http.HTTPFlow) -> None:
-        answering.flows.append(flow)
-        flow.request.host, flow.request.port = origin.address
-        stream = FlowStream(flow)
-        flow.request.headers[TICKET_HEADER] = origin.ticket(lambda request: answering.answer(stream, request))
+    says: Answer | Exception
+    asked: list[ClientRequest] = field(default_factory=list)
+    flows: list[http.HTTPFlow] = field(default_factory=list)
 
-    proxy.decide = redirect
-    yield
-    assert origin._runner is not None  # the process' end closes it elsewhere
-    await origin._runner.cleanup()
-    origin.close()
+    async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer | None:
+        self.asked.append(wanted)
+        if isinstance(self.says, Exception):
+            raise self.says
+        return self.says
+
+
+def answer_here[Server: Raw](
+    proxy: Proxy[Server], answerer: Answering | Whole, kind: RouteKind = RouteKind.VIEW
+) -> None:
+    """Have the hub answer each request, as the router does."""
+
+    def decide(flow: http.HTTPFlow) -> None:
+        answerer.flows.append(flow)
+        have_answered(flow, answerer, kind)
+
+    proxy.decide = decide
+
+
+def have_answered(flow: http.HTTPFlow, answerer: Answerer, kind: RouteKind) -> None:
+    context = context_of(flow)
+    assert context is not None
+    context.route, context.answerer = Route(kind, "test"), answerer

@@ -23,16 +23,14 @@ from tests.addons.support.samples import HUB, request_context
 
 A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
 RELAY = Route(RouteKind.RELAY, "")
-ORIGIN = ("127.0.0.1", 4000)
+NO_SERVER = ("127.0.0.1", 4000)
 
 
 def egress_on(connections: Cut, credentials: Credentials = NO_CREDENTIALS) -> Egress:
     """Knows two servers; nothing probes them."""
     link = Link(connections.cut_server)
     link.start(Cloud([ServerHealth(A), ServerHealth(B)], "priority"), credentials)
-    made = under_guard(Egress(connections, link))
-    made.start(ORIGIN)
-    return made
+    return under_guard(Egress(connections, link))
 
 
 def flow_of(

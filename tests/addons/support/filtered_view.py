@@ -36,8 +36,8 @@ async def opened(
     target = f"{target}?resourceVersion=0"
     context = parts.context(target, component, accept=accept)
     async with parts.open(context, target) as answer:
-        assert answer.status == 200, await answer.text()
-        return context, await answer.read()
+        assert await answer.status == 200, await answer.whole()
+        return context, await answer.whole()
 
 
 async def services(parts: HubParts) -> tuple[RequestContext, bytes]:

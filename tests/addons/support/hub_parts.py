@@ -1,4 +1,4 @@
-"""The parts of a hub behind the proxy, on a scriptable cloud: sources, filters, rules, and the origin that serves."""
+"""The parts of a hub behind the proxy, on a scriptable cloud: sources, filters, rules, and answers from views."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from functools import partial
 from typing import Any, Self
 
 import aiohttp
-from yarl import URL
+from mitmproxy import http
 
 from addons.filters.chain import FILTERS
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
+from addons.requests.answers import Answerer
 from addons.requests.caller import Caller, Listener
-from addons.requests.headers import TICKET_HEADER
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import decide
 from addons.rules.given_versions import GivenVersions, RulesEdit
 from addons.rules.table import Rules, parse_rules
-from addons.views.origin import Origin
 from addons.views.reviews import Reviews
 from addons.views.serving import Serving
 from addons.views.sources import Sources
@@ -32,6 +31,7 @@ from kube.json_type import Json
 from kube.requests.request_info import parse_request
 from kube.wire.codec import FrameReader, WatchFrame, codec_for
 from kube.wire.encoding import Encoding
+from tests.addons.support.exchange import Exchange
 from tests.addons.support.observed import ended
 from tests.addons.support.samples import HUB, config_map
 from tests.cloud.scriptable import ScriptableCloud
@@ -50,7 +50,6 @@ class HubParts:
     def __init__(self, cloud: ScriptableCloud, idle: float = 300.0, edit: RulesEdit | None = None) -> None:
         """`edit` is the last edit of the rules that an earlier hub noted; without it there was none since ever."""
         self.cloud = cloud
-        self.session = aiohttp.ClientSession(auto_decompress=False)
         self._cloud_session = aiohttp.ClientSession(auto_decompress=False)
         self.is_up = True
         """What a probe says, for those who ask for one."""
@@ -77,22 +76,15 @@ class HubParts:
             WAIT,
             self._confirm_up,
         )
-        self.origin = Origin()
 
     async def _confirm_up(self) -> bool:
         return self.is_up
 
     async def __aenter__(self) -> Self:
         self._before = asyncio.all_tasks()
-        await self.origin.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.session.close()
-        runner = self.origin._runner  # the process' end closes it elsewhere
-        assert runner is not None
-        await runner.cleanup()
-        self.origin.close()
         self.inputs.close()
         self.sources.close()
         await self._cloud_session.close()
@@ -113,18 +105,23 @@ class HubParts:
         return made
 
     @asynccontextmanager
-    async def open(self, context: RequestContext, target: str = "/") -> AsyncIterator[aiohttp.ClientResponse]:
-        headers = {TICKET_HEADER: self.origin.ticket(partial(self.serving.answer, context.client_request()))}
-        host, port = self.origin.address
-        async with self.session.get(
-            URL(f"http://{host}:{port}{target}", encoded=True), headers=headers
-        ) as response:
-            yield response
+    async def open(
+        self, context: RequestContext, target: str = "/", answerer: Answerer | None = None
+    ) -> AsyncIterator[Exchange]:
+        """The answer, once its head is there. `answerer` is by default who serves views."""
+        exchange = Exchange()
+        request = http.Request.make("GET", f"http://hub{target}")
+        exchange.start((answerer or self.serving).answer(context.client_request(request), exchange))
+        try:
+            await exchange.status
+            yield exchange
+        finally:
+            await exchange.closed()
 
     async def ask(self, target: str, component: str = "cached", **how: Any) -> tuple[int, Json]:
         """The code and the JSON document of an answer."""
         async with self.open(self.context(target, component, **how), target) as response:
-            return response.status, json.loads(await response.read())
+            return await response.status, json.loads(await response.whole())
 
     async def names(self, target: str, component: str = "cached", **how: Any) -> list[str]:
         code, found = await self.ask(target, component, **how)
@@ -134,7 +131,7 @@ class HubParts:
     @asynccontextmanager
     async def watch(self, target: str, component: str = "cached", **how: Any) -> AsyncIterator[Watching]:
         async with self.open(self.context(target, component, **how), target) as response:
-            assert response.status == 200, await response.read()
+            assert await response.status == 200, await response.whole()
             yield Watching(response)
 
     def set_rules(self, data: Mapping[str, str]) -> None:
@@ -156,7 +153,7 @@ class HubParts:
 class Watching:
     """An open watch."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: Exchange) -> None:
         self.response = response
         encoding = Encoding(response.content_type)
         self._reader: FrameReader = codec_for(encoding).frames()
@@ -166,7 +163,7 @@ class Watching:
         """The next event; EOFError at the end of the stream, TimeoutError when nothing comes."""
         async with asyncio.timeout(seconds):
             while not self._ready:
-                chunk = await self.response.content.readany()
+                chunk = await self.response.next_piece()
                 if not chunk:
                     self._reader.close()
                     raise EOFError

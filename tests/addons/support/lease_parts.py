@@ -45,7 +45,7 @@ def protobuf_lease(name: str = "n1") -> bytes:
 
 
 class World:
-    """The lease of a node, behind an origin where a test asks by HTTP."""
+    """The lease of a node, as its hub keeps it."""
 
     def __init__(self, client: Client, answers: CachedResponses) -> None:
         self.is_up = True
@@ -65,7 +65,7 @@ class World:
     async def ask(
         self, method: str, body: Json | bytes = b"", accept: str | None = JSON, content_type: str = JSON
     ) -> tuple[int, Any, str]:
-        """Code, body and media type of an answer; StatusError as the origin gets it."""
+        """Code, body and media type of an answer; StatusError as the lease raises it."""
         target = LEASES if method == "POST" else LEASE
         request = asked(method, target, body, accept=accept, content_type=content_type)
         answer = await {"GET": self.lease._get, "POST": self.lease._create, "PUT": self.lease._update}[

@@ -38,7 +38,7 @@ def asked(
     accept: str | None = JSON,
     content_type: str = JSON,
 ) -> OfflineRequest:
-    """A request as the origin reads it."""
+    """A request as a client sends it."""
     headers = {"Content-Type": content_type, **({"Accept": accept} if accept is not None else {})}
     text = body if isinstance(body, bytes) else raw(body)
     return OfflineRequest.of(parse_request(method, target), target, headers, text)

@@ -22,9 +22,9 @@ from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons
 
-from addons.proxy.http.cancelled_ends import WholeEnds
-from addons.proxy.http.flow_control import Pausing
-from addons.proxy.http.gathered_writes import Gathering
+from addons.proxy.handlers.cancelled_ends import WholeEnds
+from addons.proxy.handlers.flow_control import Pausing
+from addons.proxy.handlers.gathered_writes import Gathering
 from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.requests.request_context import begin, context_of
 from tests.addons.support.samples import request_context

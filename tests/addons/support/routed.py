@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from aiohttp import web
 from mitmproxy import connection, http
 from mitmproxy.test import tflow, tutils
 
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_inputs import FilterInputs
 from addons.options import Options
+from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Listener
-from addons.requests.client_request import ClientRequest
 from addons.requests.request_context import begin
 from addons.requests.route_decision import RouteKind
-from addons.router import Answerer, Router
+from addons.router import Router
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import Rules, parse_rules
-from addons.views.origin import Answer, Origin
 from addons.views.source import Source
 from kube.errors import unavailable
 from kube.json_type import Json
@@ -36,27 +34,10 @@ DATA = {
 }
 
 
-class Door:
-    """The origin, as far as the router knows it."""
-
-    address = ("127.0.0.1", 4000)
-
-    def __init__(self) -> None:
-        self.tickets: dict[str, Answer] = {}
-
-    def ticket(self, made: Answer) -> str:
-        ticket = f"ticket-{len(self.tickets)}"
-        self.tickets[ticket] = made
-        return ticket
-
-    def void(self, ticket: str) -> bool:
-        return self.tickets.pop(ticket, None) is not None
-
-
 class NoAnswerer:
-    """Never called: tickets are made, and not used."""
+    """Never called: flows are looked at before they are answered."""
 
-    async def answer(self, _wanted: ClientRequest, _request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, _wanted: ClientRequest, _stream: ClientStream) -> Answer | None:
         raise NotImplementedError
 
 
@@ -94,7 +75,7 @@ class Routed:
     """A router with its parts."""
 
     def __init__(self) -> None:
-        self.door, self.connections, self.known = Door(), Cut(), Known()
+        self.connections, self.known = Cut(), Known()
         self.sources: dict[str, HandSource] = {}
         self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 1))
         self.inputs.start(self._open, lambda _: None)
@@ -103,7 +84,7 @@ class Routed:
         self.edited_at = 0
         """The newest version that a client may hold from before the last edit of the rules."""
         self.router.start(
-            *(cast(Origin, self.door), ANSWERERS, cast(RulesInForce, self.known), self.inputs),
+            *(ANSWERERS, cast(RulesInForce, self.known), self.inputs),
             lambda _type: self.edited_at,
         )
 

@@ -195,5 +195,6 @@ async def test_it_listens_where_the_settings_say(parts: HubParts, address: str) 
 
 
 async def test_a_taken_port_stops_the_start(parts: HubParts) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
-        Pages(parts, parts.session, settings(admin_port=taken.getsockname()[1]))
+    async with aiohttp.ClientSession() as session:
+        with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
+            Pages(parts, session, settings(admin_port=taken.getsockname()[1]))

@@ -21,7 +21,7 @@ from addons.views.reviews import (
     USER_PATH,
     Reviews,
 )
-from addons.views.watch_response import CHECK_INTERVAL
+from addons.views.watch_answer import CHECK_INTERVAL
 from kube.errors import StatusError, unauthorized
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json

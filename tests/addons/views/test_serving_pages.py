@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from addons.telemetry import metrics
-from addons.views import list_response
+from addons.views import list_answer
 from kube.json_type import Json
 from kube.requests.continue_tokens import parse_continue
 from tests.addons.support.hub_parts import HubParts
@@ -81,7 +81,7 @@ async def test_version_0_ignores_the_limit(parts: HubParts) -> None:
 async def test_a_list_that_is_gone_can_be_continued_in_the_newest(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(list_response, "PAGES_LAST", 0.0)
+    monkeypatch.setattr(list_answer, "PAGES_LAST", 0.0)
     first = await page(parts, limit=2)
     cloud.store.create(service("cc"))
     code, found = await parts.ask(f"{SERVICES}?limit=2&continue={first['metadata']['continue']}")
@@ -106,14 +106,14 @@ async def test_the_lists_that_are_read_in_pages_are_bounded(
     before = value_of(reached)
     oldest = await page(parts, limit=1)
     size = sum(len(item.kept) for source in parts.sources for item in source.store)
-    monkeypatch.setattr(list_response, "MAX_PAGED", size * 3 // 2)
+    monkeypatch.setattr(list_answer, "MAX_PAGED", size * 3 // 2)
     cloud.store.create(service("e"))
     newest = await page(parts, limit=1)
     assert value_of(reached) == before + 1
     assert names(await rest(parts, newest)) == ["b", "c", "d", "e"]
     code, _ = await parts.ask(f"{SERVICES}?continue={oldest['metadata']['continue']}")
     assert code == 410
-    monkeypatch.setattr(list_response, "MAX_PAGED", 1)
+    monkeypatch.setattr(list_answer, "MAX_PAGED", 1)
     cloud.store.create(service("f"))
     assert names(await page(parts, limit=1)) == [*"abcdef"], "a list that has no room comes whole"
 

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import aiohttp
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -24,6 +23,7 @@ from kube.errors import StatusError
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import WatchFrame
 from kube.wire.encoding import Encoding
+from tests.addons.support.exchange import Exchange
 from tests.addons.support.hub_parts import HUB_TOKEN, NODE, HubParts, Watching
 from tests.addons.support.observed import until
 from tests.addons.support.samples import SERVICES, SLICES, endpoint_slice, service
@@ -54,7 +54,7 @@ class Client:
         self.version = ""
         self.reads = asyncio.Event()
         self.reads.set()
-        self.response: aiohttp.ClientResponse | None = None
+        self.response: Exchange | None = None
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -75,7 +75,7 @@ class Client:
         while True:
             try:
                 await self._watch()
-            except (EOFError, TimeoutError, aiohttp.ClientError, ValueError):
+            except (EOFError, TimeoutError, ConnectionError, ValueError):
                 await asyncio.sleep(0.005)
 
     def leave(self) -> None:
@@ -90,7 +90,7 @@ class Client:
         new: State | None = {} if not self.version else None
         context = parts.context(target, self.component, accept=self.encoding.value)
         async with parts.open(context, target) as self.response:
-            if self.response.status != 200:
+            if await self.response.status != 200:
                 raise EOFError
             watch = Watching(self.response)
             while True:

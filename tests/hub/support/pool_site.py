@@ -105,7 +105,7 @@ class Site:
         self.folder = folder
         self.pool = pool
         self.net = net
-        # mitmproxy refuses to connect to a port that it listens on, as it would be to its own origin on this one.
+        # mitmproxy refuses to connect to a port that it listens on, as it would be to another hub's on this one.
         self._reserved = ReservedPort()
         self.port = self._reserved.number
         self.members: list[Member] = []

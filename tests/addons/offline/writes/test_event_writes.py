@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
 from addons.offline.writes.event_writes import MAX_EVENT, EventWrites
 from addons.offline.writes.journal import Journal
+from addons.requests.answers import Answer
 from kube.errors import StatusError
 from kube.json_type import Json
 from tests.addons.support.offline_parts import (
@@ -36,7 +36,7 @@ async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
         yield made
 
 
-def answered(answer: web.Response) -> bytes:
+def answered(answer: Answer) -> bytes:
     assert isinstance(answer.body, bytes)
     return answer.body
 
@@ -92,7 +92,7 @@ PATCH: Json = {"count": 5, "lastTimestamp": "2026-01-02T03:04:05Z"}
 async def test_a_patch_is_answered_with_what_it_says(journal: Journal, accept: str | None) -> None:
     request = asked("PATCH", f"{EVENTS}/e", PATCH, accept=accept, content_type=STRATEGIC)
     answer = await EventWrites(journal).patch(request)
-    found = read(answered(answer), answer.content_type)
+    found = read(answered(answer), answer.headers["Content-Type"])
     assert (answer.status, found.kind, found.api_version, found.name, found.namespace) == (
         200,
         "Event",
@@ -109,8 +109,13 @@ async def test_a_patch_is_answered_with_what_it_says(journal: Journal, accept: s
 async def test_a_client_that_takes_protobuf_alone_gets_the_events_name(journal: Journal) -> None:
     request = asked("PATCH", f"{EVENTS}/e", PATCH, accept=PROTOBUF, content_type=STRATEGIC)
     answer = await EventWrites(journal).patch(request)
-    found = read(answered(answer), answer.content_type)
-    assert (answer.content_type, found.kind, found.name, found.namespace) == (PROTOBUF, "Event", "e", "a")
+    found = read(answered(answer), answer.headers["Content-Type"])
+    assert (answer.headers["Content-Type"], found.kind, found.name, found.namespace) == (
+        PROTOBUF,
+        "Event",
+        "e",
+        "a",
+    )
 
 
 @pytest.mark.parametrize(

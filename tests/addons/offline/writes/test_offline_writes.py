@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from aiohttp import web
 
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
@@ -16,6 +15,7 @@ from addons.offline.writes.offline_writes import MAX_BODY, OfflineWrites
 from addons.offline.writes.registration import Registration
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
+from addons.requests.answers import Answer
 from addons.requests.caller import Caller
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.views.sources import Sources
@@ -58,7 +58,7 @@ class World:
         body: Json | bytes = b"{}",
         caller: Caller = HUB,
         content_type: str = JSON,
-    ) -> web.Response:
+    ) -> Answer:
         return await self.writes.answer(
             caller, HUB_IDENTITY, asked(method, target, body, content_type=content_type)
         )

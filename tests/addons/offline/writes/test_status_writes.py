@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.status_writes import StatusWrites, _key
+from addons.requests.answers import Answer
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
 from addons.views.sources import Sources
@@ -85,9 +85,7 @@ class World:
             stores.append(store)
         return stores
 
-    async def patch(
-        self, patch: Json, kind: str = STRATEGIC, accept: str = JSON, path: str = NODE
-    ) -> web.Response:
+    async def patch(self, patch: Json, kind: str = STRATEGIC, accept: str = JSON, path: str = NODE) -> Answer:
         return await self.writes.accept(
             asked("PATCH", f"{path}/status", patch, accept=accept, content_type=kind)
         )
@@ -123,7 +121,7 @@ def shown(store: Store) -> ApiObject:
     return item.decode()
 
 
-def answered(answer: web.Response) -> ApiObject:
+def answered(answer: Answer) -> ApiObject:
     assert isinstance(answer.body, bytes)
     return read(answer.body, answer.headers["Content-Type"])
 

@@ -69,13 +69,8 @@ async def test_a_token_is_given_again_as_it_was_until_shortly_before_its_end(
     request = asked("POST", TARGET, b"for a pod")
     tokens.keep("", request, headers, body)
     answer = await tokens.answer("", request)
-    assert (answer.status, answer.body, answer.headers["Content-Type"]) == (
-        201,
-        body,
-        headers["content-type"],
-    )
-    assert answer.headers.get("Content-Encoding") == headers.get("content-encoding")
-    assert answer.headers["Cache-Control"] == "no-cache, private"
+    assert (answer.status, answer.body) == (201, body)
+    assert answer.headers == {**headers, "Cache-Control": "no-cache, private"}
     clock.now += 2
     with pytest.raises(StatusError) as refused:
         await tokens.answer("", request)

@@ -20,14 +20,15 @@ from addons.ui.flows.interventions import (
     may_edit_answer,
 )
 from kube.errors import StatusError
+from tests.addons.support.routed import NoAnswerer
 from tests.addons.support.samples import request_context
 
 
 def routed(
-    kind: RouteKind = RouteKind.RELAY, *, ticket: str = "", lending: Lending = Lending.HUB
+    kind: RouteKind = RouteKind.RELAY, *, is_own: bool = False, lending: Lending = Lending.HUB
 ) -> RequestContext:
     made = request_context(caller=Caller(lending))
-    made.route, made.ticket = Route(kind, "because"), ticket
+    made.route, made.answerer = Route(kind, "because"), NoAnswerer() if is_own else None
     return made
 
 
@@ -101,7 +102,7 @@ def test_an_edit_of_a_relay(kind: RouteKind, edit: Callable[[http.Request], None
 
 
 @pytest.mark.parametrize("edit", [*HOLDS, *DOES_NOT])
-@pytest.mark.parametrize("context", [routed(RouteKind.VIEW, ticket="1"), None])
+@pytest.mark.parametrize("context", [routed(RouteKind.VIEW, is_own=True), None])
 def test_no_edit_of_what_the_hub_answers_holds(
     context: RequestContext | None, edit: Callable[[http.Request], None]
 ) -> None:
@@ -118,9 +119,9 @@ def test_no_edit_of_what_the_hub_answers_holds(
     [
         (routed(RouteKind.RELAY), True),
         (routed(RouteKind.CACHED_RELAY), True),
-        (routed(RouteKind.CACHED_RELAY, ticket="1"), False),
-        (routed(RouteKind.VIEW, ticket="1"), False),
-        (routed(RouteKind.LOCAL, ticket="1"), False),
+        (routed(RouteKind.CACHED_RELAY, is_own=True), False),
+        (routed(RouteKind.VIEW, is_own=True), False),
+        (routed(RouteKind.LOCAL, is_own=True), False),
         (None, False),
     ],
 )

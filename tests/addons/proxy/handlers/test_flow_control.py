@@ -14,8 +14,8 @@ from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
 from mitmproxy.test import tflow
 
 from addons.proxy import peer_connections
-from addons.proxy.http import flow_control
-from addons.proxy.http.flow_control import (
+from addons.proxy.handlers import flow_control
+from addons.proxy.handlers.flow_control import (
     LARGEST_READ,
     LEAST_READ,
     PausingReader,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from addons.views.responses import object_response, status_response
+from addons.requests.answers import object_answer, status_answer
 from kube.errors import StatusError, forbidden, unavailable
 from kube.wire.codec import codec_for
 from kube.wire.encoded_objects import Encoded
@@ -14,8 +14,8 @@ from tests.addons.support.samples import raw, service
 
 
 def test_an_object_is_the_whole_answer_and_not_cached_on_the_way() -> None:
-    found = object_response(Encoded.read(codec_for(Encoding.JSON), raw(service("web", 3))), 201)
-    assert (found.status, found.content_type) == (201, "application/json")
+    found = object_answer(Encoded.read(codec_for(Encoding.JSON), raw(service("web", 3))), 201)
+    assert (found.status, found.headers["Content-Type"]) == (201, "application/json")
     assert found.headers["Cache-Control"] == "no-cache, private"
     assert isinstance(found.body, bytes)
     assert orjson.loads(found.body) == service("web", 3)
@@ -26,7 +26,7 @@ def test_an_object_is_the_whole_answer_and_not_cached_on_the_way() -> None:
     [(forbidden("no"), 403, None), (unavailable("later", retry_after=3), 503, "3")],
 )
 def test_a_status_says_when_to_come_back(error: StatusError, code: int, delay: str | None) -> None:
-    found = status_response(error)
+    found = status_answer(error)
     assert (found.status, found.headers.get("Retry-After")) == (code, delay)
     assert isinstance(found.body, bytes)
     assert orjson.loads(found.body)["code"] == code

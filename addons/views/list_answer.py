@@ -7,12 +7,8 @@ from dataclasses import replace
 from itertools import batched
 from typing import NamedTuple
 
-from aiohttp import web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.payload import Payload
-
+from addons.requests.answers import HEADERS, Answer
 from addons.requests.object_read import ObjectRead
-from addons.views.responses import HEADERS, AnswerBody
 from kube.bounds import reached
 from kube.errors import continue_expired
 from kube.http.zstd_bodies import pack
@@ -21,7 +17,7 @@ from kube.requests.continue_tokens import LATEST
 from kube.store.listing import Listing
 from kube.store.projection import Projection
 from kube.store.view import View
-from kube.wire.codec_base import PIECE, ListBody
+from kube.wire.codec_base import PIECE
 
 MAX_PAGED = 64 * 1024 * 1024
 """Bytes of the lists of which clients read pages. Each may hold objects that the store has no more."""
@@ -29,31 +25,11 @@ PAGES_LAST = 300.0
 """Seconds in which a client must read them all: kube-apiserver lets etcd forget former states after as many."""
 
 
-class Pieces(Payload):
-    """The body of a list as aiohttp takes it: with its Content-Length, and made as the client reads."""
+async def list_answer(listing: Listing, *, packed: bool = False) -> Answer:
+    """The whole answer. What can fail has been done when it goes out.
 
-    def __init__(self, body: ListBody) -> None:
-        super().__init__(body)
-        self._body = body
-        self._size = body.size
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return bytes(self._body).decode(encoding, errors)
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        for piece in self._body:
-            await writer.write(piece)
-            # A client that reads as fast as the hub writes never makes it wait.
-            await asyncio.sleep(0)
-
-
-async def list_response(
-    listing: Listing, body: AnswerBody | None = None, *, packed: bool = False
-) -> web.StreamResponse:
-    """The whole answer. What can fail has been done when its headers go out.
-
-    A list that is larger than a piece, or `packed` in zstd, goes to `body`, and is chunked as kube-apiserver's large
-    lists are. Others have a Content-Length.
+    A list that is larger than a piece, or `packed` in zstd, is chunked as kube-apiserver's large lists are. Others have
+    a Content-Length.
     """
     formed: list[Kept] = []
     for part in batched(listing.items, listing.form.at_once):
@@ -61,14 +37,9 @@ async def list_response(
             await asyncio.sleep(0)
         formed += listing.formed(part)
     whole, headers = listing.body(formed), {**HEADERS, "Content-Type": listing.codec.content_type}
-    if body is None or (whole.size <= PIECE and not packed):
-        return web.Response(body=Pieces(whole), headers=headers)
-    try:
-        await body.begin({**headers, "Content-Encoding": "zstd"} if packed else headers)
-        await body.write_all(pack(whole, whole.size) if packed else whole)
-    except ConnectionError:
-        pass  # the client left while something was written to it
-    return body.response
+    if packed:
+        return Answer(pack(whole, whole.size), {**headers, "Content-Encoding": "zstd"})
+    return Answer(bytes(whole) if whole.size <= PIECE else whole, headers)
 
 
 class _Paged(NamedTuple):

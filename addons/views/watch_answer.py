@@ -6,12 +6,10 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
-
+from addons.requests.answers import HEADERS, ClientStream
 from addons.requests.object_read import ObjectRead
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
-from addons.views.responses import HEADERS, AnswerBody
 from kube.errors import StatusError
 from kube.store.stream_coding import PLAIN, StreamCoding
 from kube.store.view import View
@@ -27,33 +25,33 @@ SHORTEST_WATCH = 1.0
 """Seconds. client-go takes a watch that ended earlier, without an event, for a failure and lists anew."""
 
 
-async def watch_response(
+async def watch_answer(
     view: View,
     read: ObjectRead,
-    body: AnswerBody,
+    stream: ClientStream,
     check: Callable[[], Awaitable[None]] | None,
     confirmed: int = 0,
     coding: StreamCoding = PLAIN,
     opened: Callable[[Watcher], None] | None = None,
-) -> web.StreamResponse:
+) -> None:
     """Send the watcher's events until it ends. The watcher alone makes bookmarks: it knows what it has sent.
 
     `check` raises a StatusError once the client may no longer read this, which ends the watch; None for the node's own.
     `confirmed` is a version at which the cloud has the view's state, 0 for none. `opened` gets the watcher.
     """
     if (read.timeout_seconds or 0) < 0:
-        await body.begin(_headers(view, coding))
-        return body.response  # as from kube-apiserver: its time is over before it has begun
+        await stream.begin(_headers(view, coding))
+        return  # as from kube-apiserver: its time is over before it has begun
     try:
         if read.wants_state:
             watcher = view.watch_list(confirmed, bookmarks=read.bookmarks, coding=coding)
         else:
             watcher = view.watch(read.version or None, confirmed, bookmarks=read.bookmarks, coding=coding)
     except StatusError as error:
-        await body.begin(_headers(view, coding))
+        await stream.begin(_headers(view, coding))
         # An error of the watch itself comes as its only event, as from kube-apiserver's watch cache.
-        await body.write(coding.frame(view.codec.encode_error(error)))
-        return body.response
+        await stream.write(coding.frame(view.codec.encode_error(error)))
+        return
     if opened is not None:
         opened(watcher)
     resource = group_resource_label(read.type.group, read.type.resource)
@@ -64,12 +62,10 @@ async def watch_response(
         asyncio.create_task(_end_when_refused(watcher, check), name="rights of a watch") if check else None
     )
     try:
-        await body.begin(_headers(view, coding))
-        await body.write_all(coding.state(watcher.initial_events()))
-        watcher.outlet = body.outlet
-        await _follow(watcher, body)
-    except ConnectionError:
-        pass  # the client left while something was written to it
+        await stream.begin(_headers(view, coding))
+        await stream.write_all(coding.state(watcher.initial_events()))
+        watcher.outlet = stream.outlet
+        await _follow(watcher, stream)
     finally:
         timer.cancel()
         if checking is not None:
@@ -79,7 +75,6 @@ async def watch_response(
         metrics.WATCHERS.labels(resource).dec()
         if watcher.fell_behind:
             metrics.SLOW_WATCHERS.labels(resource).inc()
-    return body.response
 
 
 async def _end_when_refused(watcher: Watcher, check: Callable[[], Awaitable[None]]) -> None:
@@ -92,13 +87,13 @@ async def _end_when_refused(watcher: Watcher, check: Callable[[], Awaitable[None
             watcher.end(error)
 
 
-async def _follow(watcher: Watcher, body: AnswerBody) -> None:
+async def _follow(watcher: Watcher, stream: ClientStream) -> None:
     """Write events until the watch ends; an error is the last of them."""
     try:
         while frames := await watcher.frames():
-            await body.write_all(map(b"".join, in_pieces(frames)))
+            await stream.write_all(map(b"".join, in_pieces(frames)))
     except StatusError as error:
-        await body.write(watcher.coding.frame(watcher.view.codec.encode_error(error)))
+        await stream.write(watcher.coding.frame(watcher.view.codec.encode_error(error)))
 
 
 def _headers(view: View, coding: StreamCoding) -> dict[str, str]:

@@ -13,13 +13,16 @@ from weakref import WeakValueDictionary
 
 from mitmproxy.connection import Connection, Server
 from mitmproxy.proxy import events
-from mitmproxy.proxy.layers.http import HttpStream
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 
-from addons.proxy.http.cancelled_ends import WholeEnds
-from addons.proxy.http.gathered_writes import Gathering
-from addons.proxy.http.http_connections import STREAM_UNREAD, STREAMS_PER_CLIENT
+from addons.proxy.handlers.cancelled_ends import WholeEnds
+from addons.proxy.handlers.gathered_writes import Gathering, GatheringWriter
+from addons.proxy.http.direct_frames import DirectFrames
+from addons.proxy.http.http_connections import STREAMS_PER_CLIENT
 from addons.proxy.http.http_layer import UnreadGrew, layer_of
+from addons.proxy.http.own_answers import players
+from addons.proxy.http.request_stream import RequestStream
+from addons.requests.answers import ClientLeft
 
 LARGEST_READ = 64 * 1024
 """Bytes that are read from a server at once (asyncio's own: 256 KiB)."""
@@ -106,7 +109,7 @@ class Pausing(Gathering):
         # mitmproxy's own limit of 5 for each address would stall the sixth watch of a client of HTTP/2 on HTTP/1.1.
         self.max_conns = defaultdict(lambda: asyncio.Semaphore(STREAMS_PER_CLIENT))
         self._readers: dict[Connection, PausingReader] = {}
-        _handlers[self.client.id] = self
+        players[self.client.id] = _handlers[self.client.id] = self
 
     async def handle_connection(self, connection: Connection) -> None:
         # What this frame named would live as long as the exception that may end the connection.
@@ -131,14 +134,14 @@ class Pausing(Gathering):
         self._readers[connection] = reader
         transport.reader = reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
 
-    async def send_piece(self, stream: HttpStream, data: bytes) -> None:
-        """Send a piece of a response's body, and wait while the client does not read. ConnectionError when it has left.
+    async def send_piece(self, stream: RequestStream, data: bytes) -> None:
+        """Send a piece of a response's body, and wait while the client does not read. ClientLeft when it has left.
 
         The piece passes those layers alone that change it: see `LastingHttpLayer.body_bytes`.
         """
         transport, layer = self.transports.get(self.client), layer_of(self.client.id)
         if transport is None or transport.writer is None or transport.writer.is_closing() or layer is None:
-            raise ConnectionResetError("the client has left")
+            raise ClientLeft
         self.timeout_watchdog.register_activity()
         # Nothing is awaited here, as in `server_event`: what two tasks send to one connection may not mix.
         transport.writer.write(b"".join(layer.body_bytes(stream, data)))
@@ -146,10 +149,26 @@ class Pausing(Gathering):
         if layer.holds_too_much:
             await self.server_event(UnreadGrew())
         await transport.writer.drain()
-        while layer.unread_on(stream.stream_id) > STREAM_UNREAD:
+
+    async def wait_for_room(self, stream: RequestStream) -> None:
+        """Return when the client has read enough of what it was sent before."""
+        layer = layer_of(self.client.id)
+        while layer is not None and layer.is_behind(stream.stream_id):
             assert self._client_moved is not None
             self._client_moved.clear()
             await self._client_moved.wait()
+
+    def direct_frames(self, stream: RequestStream) -> DirectFrames | None:
+        """The shorter way of the pieces of such a body; None for a client of HTTP/1.1."""
+        layer, transport = layer_of(self.client.id), self.transports.get(self.client)
+        found = layer.of_http2 if layer is not None else None
+        if found is None or transport is None or not isinstance(transport.writer, GatheringWriter):
+            return None
+        if stream.stream_id not in found[0].streams:
+            return None
+        return DirectFrames(
+            stream, *found, transport.writer.transport, self.timeout_watchdog.register_activity
+        )
 
     async def server_event(self, event: events.Event) -> None:
         await super().server_event(event)

@@ -1,4 +1,4 @@
-"""Watches as the origin serves them: what comes first, what follows, and how they end; and what works offline."""
+"""Watches as views serve them: what comes first, what follows, and how they end; and what works offline."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from addons.telemetry import metrics
-from addons.views import reviews, watch_response
+from addons.views import reviews, watch_answer
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until, value_of
 from tests.addons.support.samples import POD, SERVICES, SLICES, endpoint_slice, service
@@ -65,7 +65,6 @@ async def test_a_watch_that_wants_no_initial_events_gets_none(
 async def test_headers_come_before_the_first_event(parts: HubParts, cloud: ScriptableCloud) -> None:
     await parts.names(ZERO)
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion={cloud.store.version}") as watch:
-        assert watch.response.headers["Transfer-Encoding"] == "chunked"
         assert watch.response.headers["Cache-Control"] == "no-cache, private"
 
 
@@ -179,7 +178,7 @@ async def test_what_was_never_read_is_a_503(
 async def test_a_watch_ends_when_its_client_loses_the_right_to_it(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, target: str, why: str, code: int
 ) -> None:
-    monkeypatch.setattr(watch_response, "CHECK_INTERVAL", (0.01, 0.02))
+    monkeypatch.setattr(watch_answer, "CHECK_INTERVAL", (0.01, 0.02))
     monkeypatch.setattr(reviews, "REMEMBER", 0.0)
     cloud.access.tokens["pod"] = User("pod")
     async with parts.watch(f"{target}?watch=true&resourceVersion=0", caller=POD) as watch:

@@ -9,8 +9,8 @@ import pytest
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.proxy.http.flow_control import PausingHandler
-from addons.proxy.http.gathered_writes import Gathering, GatheringWriter
+from addons.proxy.handlers.flow_control import PausingHandler
+from addons.proxy.handlers.gathered_writes import Gathering, GatheringWriter
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
 
 REQUEST = b"GET http://hub/api HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"

@@ -20,10 +20,10 @@ from mitmproxy.proxy.server import ConnectionHandler
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons
 
-from addons.proxy.http import cancelled_ends
-from addons.proxy.http.cancelled_ends import WholeEnds, layers_below
+from addons.proxy.handlers import cancelled_ends
+from addons.proxy.handlers.cancelled_ends import WholeEnds, layers_below
+from addons.proxy.handlers.flow_control import PausingHandler
 from addons.proxy.http.client_connections import BoundedHttp2Server
-from addons.proxy.http.flow_control import PausingHandler
 from addons.proxy.http.http_connections import STREAM_WINDOW
 from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.proxy.http.request_bodies import held_bodies

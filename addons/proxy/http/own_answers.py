@@ -1,0 +1,231 @@
+"""Plays the hub's own answers into the streams of flows. No server, and no connection, stands behind such a request.
+
+Each answer is made by a task. Its head and its end pass mitmproxy's layers as those of a server's answer do, and so
+does the body where mitmproxy holds it. A body that is streamed passes those layers alone that change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from weakref import WeakValueDictionary
+
+from mitmproxy import http
+from mitmproxy.connection import ConnectionState, Server
+from mitmproxy.proxy import events, layer
+from mitmproxy.proxy.context import Context
+from mitmproxy.proxy.layers.http._base import HttpConnection, HttpEvent
+from mitmproxy.proxy.layers.http._events import (
+    RequestEndOfMessage,
+    RequestHeaders,
+    RequestProtocolError,
+    ResponseData,
+    ResponseEndOfMessage,
+    ResponseHeaders,
+)
+
+from addons.proxy.http.direct_frames import DirectFrames
+from addons.proxy.http.messages import response_of_answer
+from addons.proxy.http.request_stream import AnswerBroken, RequestStream
+from addons.requests.answers import Answer, ClientLeft, status_answer
+from addons.requests.request_context import context_of
+from kube.errors import StatusError, internal
+from kube.wire.codec_base import PIECE
+
+WITHOUT_BODY = (204, 304)
+"""Codes of answers that have no body, and no length."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Played(events.Event):
+    """Parts of the hub's own answer to the request of a stream."""
+
+    stream: RequestStream
+    parts: Sequence[HttpEvent]
+
+
+class Player(Protocol):
+    """The handler of a client's connection, or of a replay."""
+
+    async def server_event(self, event: events.Event) -> None:
+        """Have the layers handle an event."""
+
+    async def wait_for_room(self, stream: RequestStream) -> None:
+        """Return when the client has read enough of what it was sent before."""
+
+    async def send_piece(self, stream: RequestStream, data: bytes) -> None:
+        """Send a piece of the body of a stream that is streaming, and wait while the client does not read."""
+
+    def direct_frames(self, stream: RequestStream) -> DirectFrames | None:
+        """A shorter way of the pieces of a stream that is streaming; None where there is none."""
+
+
+players: WeakValueDictionary[str, Player] = WeakValueDictionary()
+"""By the client's id."""
+
+
+class OwnAnswers(HttpConnection):
+    """Stands where mitmproxy has the connection to a server, for all requests of a client that the hub answers."""
+
+    def __init__(self, context: Context, streams: Mapping[int, layer.Layer]) -> None:
+        """`streams` are those of the HTTP layer."""
+        # Addons see it with each flow. It is open as long as its client's connection is.
+        self.server = context.server = Server(
+            address=None, state=ConnectionState.OPEN, timestamp_start=time.time()
+        )
+        super().__init__(context, context.server)
+        self._streams = streams
+        self._requests: dict[int, http.Request] = {}
+        """Those that are not there in whole, by their streams."""
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def let_go(self) -> None:
+        """End all answers: the client's connection has ended."""
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
+        if isinstance(event, RequestHeaders):
+            self._requests[event.stream_id] = event.request
+        elif isinstance(event, RequestEndOfMessage):
+            self._begin(event.stream_id, self._requests.pop(event.stream_id))
+        elif isinstance(event, RequestProtocolError):
+            self._requests.pop(event.stream_id, None)
+            if (task := self._tasks.get(event.stream_id)) is not None:
+                task.cancel()
+        yield from ()
+
+    def _begin(self, stream_id: int, request: http.Request) -> None:
+        stream, player = self._streams[stream_id], players[self.context.client.id]
+        assert isinstance(stream, RequestStream)
+        answering = _answer(request, AnswerStream(stream, self._streams, player))
+        # Not at once, as mitmproxy's tasks begin: the layers are at work.
+        task = asyncio.Task(answering, name=f"answer to {request.method}", eager_start=False)
+        self._tasks[stream_id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(stream_id))
+
+
+async def _answer(request: http.Request, stream: AnswerStream) -> None:
+    try:
+        context = context_of(stream.flow)
+        if context is None or context.answerer is None:
+            raise internal("nobody answers this request")
+        answer = await context.answerer.answer(context.client_request(request), stream)
+        if answer is not None:
+            await stream.play(answer)
+        else:
+            await stream.end()
+    except ClientLeft:
+        pass
+    except StatusError as error:
+        await stream.fail(error)
+    except Exception:
+        logger.exception("a request could not be answered")
+        await stream.fail(internal("the hub could not answer this request"))
+
+
+class AnswerStream:
+    """`addons.requests.answers.ClientStream` of one flow, and what else an answer needs of it."""
+
+    def __init__(self, stream: RequestStream, streams: Mapping[int, layer.Layer], player: Player) -> None:
+        self._stream = stream
+        self._streams = streams
+        self._player = player
+        self._direct: DirectFrames | None = None
+        self._has_begun = False
+
+    @property
+    def flow(self) -> http.HTTPFlow:
+        return self._stream.flow
+
+    @property
+    def outlet(self) -> Callable[[bytes], bool] | None:
+        return self._direct.send if self._direct is not None else None
+
+    async def begin(self, headers: Mapping[str, str]) -> None:
+        await self._begin(200, headers.items())
+
+    async def _begin(self, status: int, fields: Iterable[tuple[str, str]]) -> None:
+        self._check_open()
+        self._has_begun = True
+        await self._play(ResponseHeaders(self._stream.stream_id, self._head(status, fields)))
+        self._check_open()
+        await self._stream.response_begun()
+        self._check_open()
+        if self._stream.is_streaming:
+            self._direct = self._player.direct_frames(self._stream)
+
+    async def write(self, data: bytes) -> None:
+        self._check_open()
+        if self._direct is not None and self._direct.send(data):
+            return
+        await self._player.wait_for_room(self._stream)
+        self._check_open()
+        if self._stream.is_streaming:
+            await self._player.send_piece(self._stream, data)
+        else:
+            await self._play(ResponseData(self._stream.stream_id, data))
+
+    async def write_all(self, pieces: Iterable[bytes]) -> None:
+        for number, piece in enumerate(pieces):
+            if number:
+                # A client that reads as fast as the hub writes never makes it wait.
+                await asyncio.sleep(0)
+            await self.write(piece)
+
+    async def play(self, answer: Answer) -> None:
+        """Send a whole answer."""
+        body, fields = answer.body, [*answer.headers.items()]
+        if isinstance(body, bytes) and answer.status not in WITHOUT_BODY:
+            fields.append(("Content-Length", str(len(body))))
+        if self.flow.request.method == "HEAD":
+            body = b""
+        number = self._stream.stream_id
+        if isinstance(body, bytes) and len(body) <= PIECE:
+            head = ResponseHeaders(number, self._head(answer.status, fields), end_stream=not body)
+            parts = [ResponseData(number, body)] if body else []
+            await self._player.wait_for_room(self._stream)
+            await self._play(head, *parts, ResponseEndOfMessage(number))
+            return
+        await self._begin(answer.status, fields)
+        await self.write_all(_in_pieces(body) if isinstance(body, bytes) else body)
+        await self.end()
+
+    async def end(self) -> None:
+        """End an answer that has begun."""
+        await self._play(ResponseEndOfMessage(self._stream.stream_id))
+
+    async def fail(self, error: StatusError) -> None:
+        """Answer with a Status. An answer that has begun is broken off: nobody may take it for a whole one."""
+        if not self._has_begun:
+            await self.play(status_answer(error))
+            return
+        await self._play(AnswerBroken(self._stream.stream_id, error.message))
+
+    async def _play(self, *parts: HttpEvent) -> None:
+        await self._player.server_event(Played(self._stream, parts))
+
+    def _check_open(self) -> None:
+        """ClientLeft where nobody takes more of the answer."""
+        stream = self._stream
+        if stream.is_over or self._streams.get(stream.stream_id) is not stream:
+            raise ClientLeft
+
+    def _head(self, status: int, fields: Iterable[tuple[str, str]]) -> http.Response:
+        request = self.flow.request
+        made = response_of_answer(status, fields)
+        # A client of HTTP/1.0 knows the end by that of the connection.
+        is_framed = request.is_http2 or request.http_version == "HTTP/1.0" or status in WITHOUT_BODY
+        if not is_framed and "Content-Length" not in made.headers:
+            made.headers["Transfer-Encoding"] = "chunked"
+        return made
+
+
+def _in_pieces(body: bytes) -> Iterable[bytes]:
+    return (body[at : at + PIECE] for at in range(0, len(body), PIECE))

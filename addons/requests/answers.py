@@ -1,0 +1,95 @@
+"""What the hub answers itself, as values: the request, the whole answer, and what takes one that is streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Protocol
+
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from addons.requests.caller import Caller
+from addons.requests.route_decision import Route
+from kube.errors import StatusError
+from kube.requests.request_info import RequestInfo
+from kube.wire.encoded_objects import Encoded
+
+HEADERS = {"Cache-Control": "no-cache, private"}
+"""On every answer that the hub makes itself, as on kube-apiserver's."""
+NO_HEADERS: Mapping[str, str] = CIMultiDictProxy(CIMultiDict())
+
+
+class ClientLeft(Exception):
+    """Nobody takes the rest of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer. A body in pieces is made as the client reads it, and has a length if the headers give one."""
+
+    body: bytes | Iterable[bytes] = b""
+    headers: Mapping[str, str] = field(default_factory=lambda: HEADERS)
+    """Iterating may give a header several times."""
+    status: int = 200
+
+
+class ClientStream(Protocol):
+    """Takes an answer whose end nobody knows."""
+
+    async def begin(self, headers: Mapping[str, str]) -> None:
+        """Send the head of a 200, and wait until the addons have seen it. ClientLeft as `write`."""
+
+    async def write(self, data: bytes) -> None:
+        """Send a piece, and wait while the client does not read. ClientLeft when the stream is over."""
+
+    async def write_all(self, pieces: Iterable[bytes]) -> None:
+        """Send pieces that are made as they are taken, and let others work in between."""
+
+    @property
+    def outlet(self) -> Callable[[bytes], bool] | None:
+        """Sends a piece if the client has room for it; returns False, and sends nothing, where that is for `write`.
+
+        None for a client that always goes by `write`. The outlet is there once the answer has begun.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """A request, with what the hub needs to answer it itself."""
+
+    info: RequestInfo
+    component: str
+    caller: Caller
+    route: Route
+    _: KW_ONLY
+    target: str = ""
+    """As it was on the wire."""
+    headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
+    """With credentials. Keys match in any case. A view is answered by the values above alone, and gets none."""
+    body: bytes = b""
+    reads_differences: bool = False
+    """The client is a hub that reads watches as differences (`kube.differences.records`) and lists in zstd."""
+    was_sent: bool = False
+    """A server may have received the request before the hub answers it."""
+    peer: str = ""
+    """On the peer port: the node whose hub asks."""
+
+
+class Answerer(Protocol):
+    """Answers the requests of one route."""
+
+    async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
+        """The whole answer; None where it was streamed, to its end. StatusError where that is the answer."""
+
+
+def object_answer(obj: Encoded, status: int = 200) -> Answer:
+    """An object as the whole answer."""
+    return Answer(obj.body(), {**HEADERS, "Content-Type": obj.codec.content_type}, status)
+
+
+def status_answer(error: StatusError) -> Answer:
+    """A Status as the whole answer."""
+    headers = {**HEADERS, "Content-Type": "application/json"}
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(error.retry_after)
+    return Answer(error.to_json(), headers, error.code)

@@ -1,0 +1,217 @@
+"""The hub's own answers, played through a real mitmproxy to clients of HTTP/1.1 and HTTP/2."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+from mitmproxy import connection
+from mitmproxy.proxy import commands
+
+from addons.proxy import peer_connections
+from addons.proxy.http import http_layer
+from addons.proxy.http.http_connections import STREAM_UNREAD
+from addons.proxy.http.http_layer import TLS_RECORD, layer_of
+from addons.requests.answers import ClientLeft, ClientStream
+from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, answer_here
+from tests.addons.support.lasting_parts import connected
+from tests.addons.support.proxied import Raw, watching_proxy
+
+PIECE = bytes(32 * 1024)
+MUCH = 2_000
+"""Pieces that no socket's buffers hold."""
+
+
+async def three(stream: ClientStream) -> None:
+    await stream.write_all([b"one ", b"two "])
+    await asyncio.sleep(0)
+    await stream.write(b"three")
+
+
+async def test_a_client_of_http1_gets_all_pieces_and_the_end_behind_them() -> None:
+    answering = Answering(three)
+    with watching_proxy() as proxy:
+        answer_here(proxy, answering)
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(REQUEST)
+            head = await reader.readuntil(b"\r\n\r\n")
+            body = await reader.readuntil(b"0\r\n\r\n")
+            writer.close()
+    assert head.startswith(b"HTTP/1.1 200")
+    assert body == b"4\r\none \r\n4\r\ntwo \r\n5\r\nthree\r\n0\r\n\r\n"
+
+
+async def test_a_client_of_http1_0_gets_all_pieces_and_the_end_of_the_connection() -> None:
+    answering = Answering(three)
+    with watching_proxy() as proxy:
+        answer_here(proxy, answering)
+        async with proxy.serve(), asyncio.timeout(20):
+            head, _, body = (await proxy.ask(REQUEST.replace(b"1.1", b"1.0"))).partition(b"\r\n\r\n")
+    assert head.split()[1] == b"200"
+    assert body == b"one two three"
+
+
+async def test_a_client_of_http2_gets_all_pieces_and_the_end_behind_them() -> None:
+    answering = Answering(three)
+    async with connected(Raw(b"")) as (proxy, streams):
+        answer_here(proxy, answering)
+        stream = streams.get("/watch", {})
+        await streams.until(lambda: stream in streams.ended)
+        assert (streams.status[stream], streams.received[stream]) == (200, len("one two three"))
+
+
+async def test_an_answer_that_mitmproxy_holds_is_there_in_whole_for_its_addons() -> None:
+    answering = Answering(three)
+    with watching_proxy() as proxy:
+        proxy.is_streamed = False
+        answer_here(proxy, answering)
+        async with proxy.serve(), asyncio.timeout(20):
+            answer = await proxy.ask(REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    response = answering.flows[0].response
+    assert response is not None
+    assert response.raw_content == b"one two three"
+    assert b"one two three" in answer
+
+
+async def test_addons_that_think_about_the_head_are_waited_for() -> None:
+    answering = Answering(three)
+    async with connected(Raw(b"")) as (proxy, streams):
+        answer_here(proxy, answering)
+        proxy.hook_delay = 0.05
+        stream = streams.get("/watch", {})
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.received[stream] == len("one two three")
+
+
+class Writing:
+    """Writes so many pieces, and counts."""
+
+    def __init__(self, pieces: int = MUCH) -> None:
+        self.written = 0
+        self._pieces = pieces
+
+    async def __call__(self, stream: ClientStream) -> None:
+        for _ in range(self._pieces):
+            await stream.write(PIECE)
+            self.written += len(PIECE)
+
+    async def settled(self) -> int:
+        """What has been written when nothing more can be."""
+        before = -1
+        while self.written != before:
+            before = self.written
+            await asyncio.sleep(0.3)
+        return before
+
+
+async def test_an_answer_waits_for_a_client_of_http2_that_does_not_read_and_ends_with_its_stream() -> None:
+    writing = Writing()
+    answering = Answering(writing)
+    async with connected(Raw(b"")) as (proxy, streams):
+        answer_here(proxy, answering)
+        streams.reads = False
+        stream = streams.get("/watch", {})
+        await streams.until(lambda: streams.received[stream] > 0)
+        assert await writing.settled() <= CLIENT_WINDOW + STREAM_UNREAD + len(PIECE)
+        streams.cancel(stream)
+        await answering.over.wait()
+
+
+async def test_an_answer_goes_on_when_its_client_of_http2_reads_again() -> None:
+    writing = Writing(50)
+    async with connected(Raw(b"")) as (proxy, streams):
+        answer_here(proxy, Answering(writing))
+        streams.reads = False
+        stream = streams.get("/watch", {})
+        await streams.until(lambda: streams.received[stream] > 0)
+        assert await writing.settled() < 50 * len(PIECE)
+        streams.reads = True
+        streams.take(stream)
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.received[stream] == 50 * len(PIECE)
+
+
+async def test_an_answer_waits_for_a_client_of_http1_that_does_not_read_and_ends_when_it_leaves() -> None:
+    writing = Writing()
+    answering = Answering(writing)
+    with watching_proxy() as proxy:
+        answer_here(proxy, answering)
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(REQUEST)
+            await reader.readuntil(b"\r\n\r\n")
+            assert await writing.settled() < MUCH * len(PIECE)
+            writer.transport.abort()
+            await answering.over.wait()
+
+
+@dataclass
+class Sealing:
+    """In the place of mitmproxy's layer of TLS: notes how much it gets at once."""
+
+    conn: connection.Client
+    sizes: list[int] = field(default_factory=list)
+
+    def send_data(self, data: bytes) -> Iterator[commands.SendData]:
+        self.sizes.append(len(data))
+        yield commands.SendData(self.conn, data)
+
+
+async def test_a_large_piece_is_sealed_record_by_record() -> None:
+    sealing: list[Sealing] = []
+
+    async def large(stream: ClientStream) -> None:
+        client = answering.flows[0].client_conn
+        sealing.append(Sealing(client))
+        vars(layer_of(client.id))["_tls"] = sealing[0]
+        await stream.write(bytes(2 * TLS_RECORD))
+
+    answering = Answering(large)
+    async with connected(Raw(b"")) as (proxy, streams):
+        answer_here(proxy, answering)
+        stream = streams.get("/watch", {})
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.received[stream] == 2 * TLS_RECORD
+    assert max(sealing[0].sizes) == TLS_RECORD
+    assert len(sealing[0].sizes) == 3, "the heads of frames are behind the first two"
+
+
+async def test_nobody_can_write_to_a_stream_that_is_over() -> None:
+    answering, taken = Answering(three), []
+
+    async def keep(stream: ClientStream) -> None:
+        taken.append(stream)
+
+    answering.write = keep
+    async with connected(Raw(b"")) as (proxy, streams):
+        answer_here(proxy, answering)
+        stream = streams.get("/watch", {})
+        await streams.until(lambda: stream in streams.ended)
+        with pytest.raises(ClientLeft):
+            await taken[0].write(b"late")
+
+
+async def test_a_client_that_reads_slowly_loses_none_of_many_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """250 watches of 20 KB each were more than all clients may leave unread, so that some were reset."""
+    monkeypatch.setattr(peer_connections, "FAIR_UNREAD", 8 * len(PIECE))
+    monkeypatch.setattr(http_layer, "FAIR_UNREAD", 8 * len(PIECE))
+    monkeypatch.setattr(peer_connections, "MAX_ALL_UNREAD", 16 * len(PIECE))
+
+    async def write(stream: ClientStream) -> None:
+        await stream.write(PIECE)
+        await asyncio.Event().wait()
+
+    answering = Answering(write)
+    async with connected(Raw(b"")) as (proxy, streams):
+        answer_here(proxy, answering)
+        streams.reads = False
+        opened = [streams.get("/watch", {}) for _ in range(50)]
+        await streams.until(lambda: all(each in streams.status for each in opened))
+        streams.reads = True
+        for each in opened:
+            streams.take(each)
+        await streams.until(lambda: all(streams.received[each] == len(PIECE) for each in opened))
+        assert not streams.ended

@@ -1,0 +1,132 @@
+"""A request to a hub without a connection: the status of its answer, and the pieces of the body as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+from addons.requests.answers import Answer, status_answer
+from kube.errors import StatusError
+
+ROOM = 64 * 1024
+"""Bytes that a client takes before it has read any."""
+
+
+class Exchange:
+    """Takes an answer as an `addons.requests.answers.ClientStream`."""
+
+    def __init__(self) -> None:
+        self.status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.reads = asyncio.Event()
+        """Whether the client reads what comes."""
+        self.reads.set()
+        self.headers: Mapping[str, str] = {}
+        self.task: asyncio.Task[None] | None = None
+        """What answers the request."""
+        self._is_cut = False
+        self._unread = 0
+        self._taken = asyncio.Event()
+        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def start(self, answering: Coroutine[Any, Any, Answer | None]) -> None:
+        """Have the request answered."""
+        self.follow(asyncio.create_task(self.answered(answering), name="answer"))
+
+    def follow(self, task: asyncio.Task[None]) -> None:
+        """Take the task that runs `answered`."""
+        self.task = task
+        # A task that is cancelled before its first step runs no handler of its own.
+        task.add_done_callback(self._end)
+
+    async def answered(self, answering: Awaitable[Answer | None]) -> None:
+        """Take the answer to its end, as `addons.proxy.http.own_answers` does."""
+        try:
+            await self.give(await answering)
+        except StatusError as error:
+            if self.status.done():
+                raise
+            await self.give(status_answer(error))
+
+    def close(self) -> None:
+        """Break the connection off, from either side."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def closed(self) -> None:
+        """Break the connection off, and wait until the hub has noticed."""
+        self.close()
+        if self.task is not None:
+            await asyncio.wait([self.task])
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        """The answer is over, whole or broken off."""
+        self._is_cut = task.cancelled() or task.exception() is not None
+        if not self.status.done():
+            self.status.set_exception(ConnectionResetError("the connection was closed"))
+            self.status.exception()
+        self._pieces.put_nowait(None)
+
+    @property
+    def content_type(self) -> str:
+        """Without its parameters."""
+        return self.headers["Content-Type"].partition(";")[0]
+
+    async def next_piece(self) -> bytes:
+        """More of the body; empty at its end, ConnectionResetError where it was broken off."""
+        piece = await self._pieces.get()
+        if piece is None:
+            self._pieces.put_nowait(None)
+            if self._is_cut:
+                raise ConnectionResetError("the connection was closed")
+            return b""
+        self._unread -= len(piece)
+        self._taken.set()
+        return piece
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        while piece := await self.next_piece():
+            yield piece
+
+    async def whole(self) -> bytes:
+        return b"".join([piece async for piece in self.pieces()])
+
+    async def begin(self, headers: Mapping[str, str]) -> None:
+        self.begin_with(200, headers)
+
+    def begin_with(self, status: int, headers: Mapping[str, str]) -> None:
+        self.headers = headers
+        self.status.set_result(status)
+
+    async def write(self, data: bytes) -> None:
+        await self.reads.wait()
+        while self._unread > ROOM:
+            self._taken.clear()
+            await self._taken.wait()
+        self._put(data)
+
+    async def write_all(self, pieces: Iterable[bytes]) -> None:
+        for piece in pieces:
+            await asyncio.sleep(0)
+            await self.write(piece)
+
+    @property
+    def outlet(self) -> Callable[[bytes], bool]:
+        def send(data: bytes) -> bool:
+            has_room = self.reads.is_set() and self._unread <= ROOM
+            if has_room:
+                self._put(data)
+            return has_room
+
+        return send
+
+    def _put(self, data: bytes) -> None:
+        if data:
+            self._unread += len(data)
+            self._pieces.put_nowait(data)
+
+    async def give(self, answer: Answer | None) -> None:
+        """Take an answer that is whole; one that was streamed is here already."""
+        if answer is not None:
+            self.begin_with(answer.status, answer.headers)
+            await self.write_all([answer.body] if isinstance(answer.body, bytes) else answer.body)

@@ -1,0 +1,99 @@
+"""Lists go out in pieces of a bounded size, other clients get turns in between, and the answer is the same."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from addons.requests.answers import Answer
+from addons.views.list_answer import list_answer
+from kube.http.zstd_bodies import unpack
+from kube.store.listing import Form, Listing
+from kube.wire.encoding import Encoding
+from tests.kube.support.toys import Toy, filled
+
+PIECE = 1024
+MANY = 500
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kube.wire.codec_base.PIECE", PIECE)
+    monkeypatch.setattr("addons.views.list_answer.PIECE", PIECE)
+    monkeypatch.setattr("kube.store.listing.Form.at_once", 50)
+
+
+def listing(encoding: Encoding = Encoding.PROTOBUF, *, metadata_only: bool = False) -> Listing:
+    store = filled(
+        1000, *(Toy(f"s{number}", version=number + 1) for number in range(MANY)), encoding=encoding
+    )
+    form = Form(metadata_only=metadata_only)
+    return Listing(store.codec, *form.type_of("v1", "Service"), store.version, list(store), form)
+
+
+def whole(listed: Listing) -> bytes:
+    raws = [listed.form.raw(listed.codec, item) for item in listed.items]
+    return bytes(listed.codec.encode_list(listed.api_version, listed.kind, listed.version, raws))
+
+
+def pieces_of(answer: Answer) -> list[bytes]:
+    assert not isinstance(answer.body, bytes)
+    return list(answer.body)
+
+
+async def turns(counted: list[int]) -> None:
+    """Somebody else, who wants a turn all the time."""
+    while True:
+        counted[0] += 1
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_a_list_of_many_pieces_is_made_as_the_client_reads(encoding: Encoding) -> None:
+    listed = listing(encoding)
+    largest = max(len(item.raw) for item in listed.items)
+    answer = await list_answer(listed)
+    pieces = pieces_of(answer)
+    assert b"".join(pieces) == whole(listed)
+    assert len(pieces) > 5
+    assert max(map(len, pieces)) < 2 * PIECE + largest
+    assert (answer.status, answer.headers["Cache-Control"]) == (200, "no-cache, private")
+    assert answer.headers["Content-Type"] == encoding
+
+
+async def test_others_have_their_turns_while_metadata_is_made() -> None:
+    counted = [0]
+    other = asyncio.create_task(turns(counted))
+    await list_answer(listing(metadata_only=True))
+    other.cancel()
+    assert counted[0] >= MANY // 50 - 1
+
+
+async def test_a_client_has_the_list_of_when_it_asked() -> None:
+    listed = listing()
+    before = whole(listed)
+    answer = await list_answer(listed)
+    store = listed.items[0].store
+    store.replace(store.codec, "v1", "Service", 2000, [])
+    assert b"".join(pieces_of(answer)) == before
+
+
+async def test_a_list_in_zstd_says_so() -> None:
+    listed = listing()
+    answer = await list_answer(listed, packed=True)
+    assert answer.headers["Content-Encoding"] == "zstd"
+    assert await unpack(b"".join(pieces_of(answer)), 10**9) == whole(listed)
+
+
+async def test_a_list_of_one_piece_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = listing()
+    monkeypatch.setattr("addons.views.list_answer.PIECE", len(whole(listed)))
+    assert (await list_answer(listed)).body == whole(listed)
+
+
+async def test_what_cannot_be_written_is_no_torn_list() -> None:
+    listed = listing(Encoding.JSON, metadata_only=True)
+    listed.items[-1].kept = b"garbage"
+    with pytest.raises(ValueError, match="JSON"):
+        await list_answer(listed)
