@@ -18,10 +18,12 @@ from tests.cloud.pki import Authority
 from tests.cloud.real import RealCloud
 from tests.hub.support.http2 import Streams
 from tests.hub.support.process import Hub
-from tests.hub.support.streams import listed
+from tests.hub.support.streams import listed, watching
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 BODY = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+LISTENS = "0A"
+"""The state of a socket that listens, in the kernel's table."""
 ALL_SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 
 
@@ -190,19 +192,27 @@ async def test_many_watches_of_one_http2_connection_all_open(
 
 
 async def test_the_hub_opens_no_port_that_nobody_asked_for(hub: Hub) -> None:
-    assert sorted(await _listening(hub.process.pid)) == sorted([hub.port, hub.tls_port, hub.admin_port])
+    rows = await asyncio.to_thread(_sockets_of, hub.process.pid)
+    listening = {local.partition(":")[2] for local, _, state in rows if state == LISTENS}
+    assert listening == {f"{port:04X}" for port in (hub.port, hub.tls_port, hub.admin_port)}
 
 
-async def _listening(pid: int) -> list[int]:
-    """The ports on which a process listens, from the kernel's tables."""
+async def test_no_connection_of_the_hub_leads_to_itself(hub: Hub, plain: urllib3.PoolManager) -> None:
+    """While it serves a watch and a list of views, a relay, and what it can answer in the cloud's place."""
+    async with watching(hub.url, ALL_SLICES, component="kube-proxy", resourceVersion="0"):
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{hub.node}"
+        for path in (f"{ALL_SLICES}?resourceVersion=0", "/version", f"/api/v1/nodes/{hub.node}", lease):
+            headers = {"User-Agent": "kubelet/v1"}
+            await asyncio.to_thread(plain.request, "GET", hub.url + path, headers=headers)
+        rows = await asyncio.to_thread(_sockets_of, hub.process.pid)
+    ends = {(local, remote) for local, remote, state in rows if state != LISTENS}
+    assert len(ends) > 1, "those of the clients, and that to the cloud"
+    assert not [each for each in ends if each[::-1] in ends]
 
-    def read() -> list[int]:
-        inodes = set()
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            target = str(link.readlink())
-            if target.startswith("socket:["):
-                inodes.add(target[8:-1])
-        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-        return [int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and row[9] in inodes]
 
-    return await asyncio.to_thread(read)
+def _sockets_of(pid: int) -> list[tuple[str, str, str]]:
+    """The two ends, in hexadecimal, and the state of each TCP socket of a process, from the kernel's table."""
+    found = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    inodes = {each[len("socket:[") : -1] for each in found if each.startswith("socket:[")}
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [(row[1], row[2], row[3]) for row in rows if row[9] in inodes]

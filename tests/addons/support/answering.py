@@ -24,9 +24,11 @@ class Answering:
 
     write: Callable[[ClientStream], Awaitable[None]]
     flows: list[http.HTTPFlow] = field(default_factory=list)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def answer(self, _wanted: ClientRequest, stream: ClientStream) -> Answer | None:
+        self.begun.set()
         try:
             await stream.begin({"Content-Type": "text/plain"})
             await self.write(stream)
