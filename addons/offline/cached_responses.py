@@ -7,20 +7,20 @@ nobody used for longest goes first.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import orjson
 
 from addons.offline.cached_response import MAX_BODY, CachedResponse, ResponseKey
-from addons.offline.copies import DiskCopies
+from addons.offline.disk_access import DiskAccess
+from addons.offline.write_behind import WriteBehind
 from addons.telemetry import metrics
 from kube.bounds import reached
-from kube.disk.writer import PATIENCE
+from kube.disk.database import Batch, TableChanges
+from kube.disk.rows import table_of
 
 MAX_BYTES = 64 * 1024 * 1024
 """Bytes of all answers."""
@@ -31,16 +31,9 @@ OTHERS_RESPONSES = 1000
 IDENTITY_BYTES = 4 * 1024 * 1024
 """Bytes of the answers to one caller but the node: one of the largest, or some hundred usual ones."""
 IDENTITY_RESPONSES = 250
-MAX_UNWRITTEN_BYTES = 16 * 1024 * 1024
-"""Bytes of answers that wait for the disk. Beyond them, answers are not kept until the disk is back."""
-BATCH_BYTES = 4 * 1024 * 1024
-"""Bytes after which a transaction takes no further answer."""
 
-TABLE, INDEX = "answers", "answers.index"
+TABLE, INDEX = table_of("answers"), table_of("answers.index")
 """The tables on disk: bodies, and entries of the index."""
-
-Rows = Mapping[str, Mapping[str, bytes | None]]
-"""Rows to write, by table and name; None deletes a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,27 +119,19 @@ class Shares:
 
 
 class CachedResponses:
-    """The kept answers. One task writes them: a disk that hangs holds up one batch and the bounded rest."""
+    """The kept answers. Those that wait for the disk are answered from memory."""
 
-    def __init__(self, copies: DiskCopies) -> None:
-        self._copies = copies
+    def __init__(self, access: DiskAccess) -> None:
+        self._access = access
         self._shares = Shares()
-        self._lost = copies.disk.lost
-        self._on_disk: set[str] = set()
-        """The names of which the disk may hold a row."""
-        self._unwritten: dict[str, CachedResponse | None] = {}
-        """Answers that wait for the disk, and None for those to be deleted there."""
-        self._unwritten_bytes = 0
         self._used: set[str] = set()
         """Names whose time of last use waits for the disk."""
-        self._writing: asyncio.Task[None] | None = None
-        self._loading: asyncio.Task[None] | None = None
-        copies.on_restore.append(self._forget_all)
+        self._bodies = WriteBehind(access, TABLE, batch=self._batch)
+        access.on_loss.append(self._forget_lost)
 
     async def open(self) -> None:
-        """Read the index. Wait PATIENCE at most: a slow disk delivers it later."""
-        self._loading = asyncio.create_task(self._load(), name="index of kept answers")
-        await asyncio.wait((self._loading,), timeout=PATIENCE)
+        """Read the index. A slow disk delivers it later."""
+        await self._bodies.open(self._take, INDEX)
 
     @property
     def index(self) -> Mapping[str, IndexEntry]:
@@ -162,144 +147,74 @@ class CachedResponses:
         if response.size > MAX_BODY:
             reached("kept answer")
             return
-        self._forget_lost()
         name, digest = key.name, _digest(response)
         known = self._shares.entries.get(name)
         if known is not None and known.digest == digest:
             self._use(name)
-            return
-        waiting = self._unwritten.get(name)
-        if self._unwritten_bytes - _size(waiting) + response.size > MAX_UNWRITTEN_BYTES:
-            metrics.RESPONSES_UNKEPT.inc()
-            self._shares.remove(name)
-            self._delete_row(name)
-        else:
-            self._shares.put(name, IndexEntry(digest, response.size, int(self._copies.clock()), key.owner))
-            self._wait_for_disk(name, response)
+        elif self._bodies.put(name, response.dump(), is_urgent=True):
+            self._shares.put(name, IndexEntry(digest, response.size, int(self._access.clock()), key.owner))
             for evicted in self._shares.evict(key.owner):
-                self._delete_row(evicted)
-        self._write()
+                self._bodies.delete(evicted)
+        else:
+            metrics.RESPONSES_UNKEPT.inc()
+            self.forget(name)
 
     async def get(self, key: ResponseKey) -> CachedResponse | None:
         """The kept answer of a key; None where there is none, or the disk does not give it."""
-        self._forget_lost()
-        name = key.name
+        name, disk = key.name, self._access.disk
         if name not in self._shares.entries:
             return None
         self._use(name)
-        waiting = self._unwritten.get(name)
-        if waiting is not None:
-            return waiting
-        disk = self._copies.disk
-        value = await self._copies.ask(lambda: disk.value(TABLE, name))
+        waiting = self._bodies.waiting.get(name)
+        value = (
+            bytes(waiting) if waiting is not None else await self._access.ask(lambda: disk.value(TABLE, name))
+        )
         return CachedResponse.load(value) if value is not None else None
-
-    async def drop(self, names: Collection[str]) -> None:
-        """Delete these answers, also from disk."""
-        for name in names:
-            self.forget(name)
-        await self.written()
 
     def forget(self, name: str) -> None:
         """Delete an answer, also from disk, if there is one of that name. Never waits."""
         if self._shares.remove(name):
-            self._delete_row(name)
-            self._write()
+            self._bodies.delete(name)
 
-    def _forget_all(self) -> None:
+    def forget_all(self) -> None:
         """Delete every answer: what a restored cloud says now may have lower versions, and is newer."""
         for name in list(self._shares.entries):
             self.forget(name)
 
     async def written(self) -> None:
         """Return when no answer waits for the disk."""
-        while self._writing is not None and not self._writing.done():
-            await asyncio.wait((self._writing,))
+        await self._bodies.settled()
 
-    def close(self) -> Rows:
-        """Stop writing, and return the rows that are not on disk yet for the process's last write."""
-        for task in (self._loading, self._writing):
-            if task is not None:
-                task.cancel()
-        return self._rows(self._unwritten, self._used)
-
-    async def _load(self) -> None:
-        disk = self._copies.disk
-        found = await self._copies.guard(lambda: disk.values(INDEX)) or {}
-        entries = [(name, IndexEntry(*orjson.loads(value))) for name, value in found.items()]
-        self._on_disk.update(found)
+    def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
+        """Take the index of an earlier process. The names of entries that cannot be read."""
+        entries = {name: IndexEntry(*orjson.loads(row)) for name, row in rows.items() if row is not None}
         # What was kept since is newer than what the disk has.
         newer = list(self._shares.entries.items())
-        for name, entry in [*sorted(entries, key=lambda each: each[1].last_used), *newer]:
+        for name, entry in [*sorted(entries.items(), key=lambda each: each[1].last_used), *newer]:
             self._shares.put(name, entry)
+        return rows.keys() - self._shares.entries.keys()
 
     def _use(self, name: str) -> None:
         entry = self._shares.entries[name]
-        if not self._copies.is_recent(entry.last_used):
-            entry = replace(entry, last_used=int(self._copies.clock()))
+        if not self._access.is_recent(entry.last_used):
+            entry = replace(entry, last_used=int(self._access.clock()))
             self._used.add(name)
-            self._write()
+            self._bodies.change()
         self._shares.use(name, entry)
-
-    def _wait_for_disk(self, name: str, response: CachedResponse | None) -> None:
-        self._unwritten_bytes += _size(response) - _size(self._unwritten.get(name))
-        self._unwritten[name] = response
-
-    def _delete_row(self, name: str) -> None:
-        """Let the disk forget an answer. One that the disk never got leaves nothing to write."""
-        self._wait_for_disk(name, None)
-        if name not in self._on_disk:
-            del self._unwritten[name]
 
     def _forget_lost(self) -> None:
         """Forget what was in a database that had to be set aside, so that it is written when it comes again."""
-        if self._lost != self._copies.disk.lost:
-            self._lost = self._copies.disk.lost
-            self._on_disk.clear()
-            for name in list(self._shares.entries):
-                if name not in self._unwritten:
-                    self._shares.remove(name)
+        for name in self._shares.entries.keys() - self._bodies.waiting.keys():
+            self._shares.remove(name)
 
-    def _write(self) -> None:
-        if (self._unwritten or self._used) and (self._writing is None or self._writing.done()):
-            self._writing = asyncio.create_task(self._write_all(), name="kept answers to disk")
-
-    async def _write_all(self) -> None:
-        """Write batches until nothing waits. A batch that fails is forgotten, for the disk may hang or be full."""
-        await asyncio.sleep(0)  # the loop starts tasks eagerly: let the caller finish its turn
-        while self._unwritten or self._used:
-            batch, size = {}, 0
-            for name, response in self._unwritten.items():
-                batch[name], size = response, size + _size(response)
-                if size > BATCH_BYTES:
-                    break
-            used, self._used = self._used, set()
-            self._on_disk.update(name for name, response in batch.items() if response is not None)
-            rows = self._rows(batch, used)
-            work: Callable[[], None] = partial(self._copies.disk.put_all, rows)
-            written = await self._copies.write(work)
-            for name, response in batch.items():
-                if response is None and written:
-                    self._on_disk.discard(name)
-                if self._unwritten.get(name, self) is response:
-                    self._unwritten_bytes -= _size(response)
-                    del self._unwritten[name]
-                    if not written:
-                        self._shares.remove(name)
-
-    def _rows(self, batch: Mapping[str, CachedResponse | None], used: Collection[str]) -> Rows:
-        """The rows of a batch: bodies, and the index with them, for neither is of use without the other."""
+    def _batch(self, bodies: TableChanges) -> Batch:
+        """Bodies, and their entries of the index with them, for neither is of use without the other."""
         entries = self._shares.entries
-        index: dict[str, bytes | None] = {name: entries[name].encode() for name in used if name in entries}
-        bodies: dict[str, bytes | None] = {}
-        for name, response in batch.items():
-            bodies[name] = response.dump() if response is not None else None
-            index[name] = entries[name].encode() if response is not None else None
-        return {TABLE: bodies, INDEX: index}
-
-
-def _size(response: CachedResponse | None) -> int:
-    return response.size if response is not None else 0
+        index = {
+            name: entries[name].encode() if name in entries else None for name in (*self._used, *bodies.rows)
+        }
+        self._used.clear()
+        return {TABLE: bodies, INDEX: TableChanges(index)}
 
 
 def _digest(response: CachedResponse) -> str:

@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import DiskCopies
-from addons.offline.copy_meta import list_watch_of
+from addons.offline.copies import DiskCopies, list_watch_of
 from addons.telemetry import metrics
 from addons.views.source import Source
 from addons.views.sources import Sources
-from kube.disk.database import Meta
+from kube.disk.copy_rows import Meta
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import State
 from kube.requests.request_info import ResourceType
@@ -134,21 +133,21 @@ class Garbage:
         if not self._is_up():
             return
         await self._drop_unmounted()
-        await self._drop(beyond_room(self._idle(self._copies.running())), "no room")
+        await self._drop(beyond_room(self._copies.idle()), "no room")
         self._online += passed
         if self._online >= DAY:
             self._online = 0.0
             await self._drop_unused()
 
     async def _drop_unused(self) -> None:
-        now = self._copies.clock()
-        running = self._copies.running()
-        last_used = {name: meta.get("asked", 0) for name, meta in self._idle(running).items()}
+        now = self._copies.access.clock()
+        last_used = {name: meta.get("asked", 0) for name, meta in self._copies.idle().items()}
         copies = unused(last_used, now, self._days)
         answers = unused(
             {name: entry.last_used for name, entry in self._answers.index.items()}, now, self._days
         )
-        await self._answers.drop(answers)
+        for name in answers:
+            self._answers.forget(name)
         await self._drop(copies, "unused", also=len(answers))
 
     async def _drop_unmounted(self) -> None:
@@ -157,7 +156,7 @@ class Garbage:
             return
         encoding = pods.store.codec.encoding
         raws = ((item.key[0], encoding, item.raw) for item in pods.store)
-        await self._drop(unmounted(self._idle(self._copies.running()), raws), "unmounted")
+        await self._drop(unmounted(self._copies.idle(), raws), "unmounted")
 
     def _has_all_pods(self, source: Source) -> bool:
         """Whether a source holds all pods of this node, and follows the cloud."""
@@ -170,10 +169,6 @@ class Garbage:
             and source.store.complete
             and source.reflector.state is State.WATCHING
         )
-
-    def _idle(self, running: Collection[str]) -> dict[str, Meta]:
-        """The copies that no source follows. A followed copy is in use, or was minutes ago."""
-        return {name: meta for name, meta in self._copies.disk.metas.items() if name not in running}
 
     async def _drop(self, names: Collection[str], reason: str, also: int = 0) -> None:
         if names:

@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Collection, Mapping
 
 import orjson
 
-from addons.offline.copies import DiskCopies
-from addons.offline.copy_meta import list_watch_of
+from addons.offline.copies import DiskCopies, list_watch_of
+from addons.offline.write_behind import WriteBehind
 from addons.rules.given_versions import GivenVersions, RulesEdit
+from kube.disk.rows import table_of
 
-TABLE = "rules"
+TABLE = table_of("rules")
 NAME = "edit"
 
 
@@ -25,31 +24,30 @@ class KeptVersions:
     def __init__(self, copies: DiskCopies) -> None:
         self.last: RulesEdit | None = None
         """What the disk holds. None where it holds nothing that can be read."""
-        self._copied: set[str] = set()
-        self._is_whole = False
-        """The disk has all that an earlier process kept."""
         self._copies = copies
-        self._writing: asyncio.Task[bool] | None = None
+        self._row = WriteBehind(copies.access, TABLE)
 
     async def open(self) -> None:
         """Read what an earlier process kept."""
-        read = await self._copies.ask(lambda: (self._copies.disk.value(TABLE, NAME),))
-        self._is_whole = read is not None and not self._copies.disk.lost
-        kept = read[0] if read is not None else None
-        self.last = _read(kept) if kept is not None else None
-        metas = self._copies.disk.metas.values()
-        self._copied = {list_watch_of(meta).type.group_resource for meta in metas if "question" in meta}
+        await self._row.open(self._take)
+
+    def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
+        kept = rows.get(NAME)
+        self.last = self.last or (_read(kept) if kept is not None else None)
+        return ()
 
     def given(self) -> GivenVersions:
         """The versions that clients may hold, beginning with what an earlier process kept."""
-        return GivenVersions(self.last, self.keep, self._copied, is_new=self._is_whole)
+        metas = self._copies.metas.values()
+        copied = {list_watch_of(meta).type.group_resource for meta in metas if "question" in meta}
+        is_new = self._row.is_read and not self._copies.access.disk.lost
+        return GivenVersions(self.last, self.keep, copied, is_new=is_new)
 
     def keep(self, edit: RulesEdit) -> None:
         """Have the disk hold this edit."""
         self.last = edit
         value = orjson.dumps({"digest": edit.digest, "versions": edit.versions, "former": edit.former})
-        write = partial(self._copies.disk.put, TABLE, {NAME: value})
-        self._writing = asyncio.create_task(self._copies.write(write), name="write of the rules' last edit")
+        self._row.put(NAME, value, is_urgent=True)
 
 
 def _read(kept: bytes) -> RulesEdit | None:

@@ -10,6 +10,7 @@ from addons.link.health import Cloud
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
+from addons.offline.disk_access import DiskAccess
 from addons.offline.garbage import Garbage
 from addons.offline.kept_versions import KeptVersions
 from addons.offline.node_lease import NodeLease
@@ -37,9 +38,11 @@ class Offline:
     """The parts. `open` reads the disk, `build` makes what needs the rest of the hub, `close` writes what waits."""
 
     def __init__(self, folder: Path) -> None:
-        self.copies = DiskCopies(Disk(folder, saved=(TABLE,)), DiskWriter())
-        self._answers = CachedResponses(self.copies)
-        self._journal = Journal(self.copies)
+        self.access = DiskAccess(Disk(folder, saved=(TABLE,)), DiskWriter())
+        self.copies = DiskCopies(self.access)
+        self._answers = CachedResponses(self.access)
+        self.copies.on_restore.append(self._answers.forget_all)
+        self._journal = Journal(self.access)
         self._edit = KeptVersions(self.copies)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -106,4 +109,4 @@ class Offline:
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        self.copies.close({TABLE: self._journal.close(), **self._answers.close()})
+        self.access.close()

@@ -44,9 +44,10 @@ class Marks:
             return set()
         return {found[at : at + _LENGTH] for at in range(0, len(found), _LENGTH)} - {bytes(_LENGTH)}
 
-    def write(self, marks: Collection[bytes]) -> None:
-        """Replace all marks, in place; those beyond MAX_MARKS are left out."""
+    def write(self, marks: Collection[bytes]) -> bool:
+        """Replace all marks, in place; those beyond MAX_MARKS are left out. True, as it is done."""
         packed = b"".join(sorted(marks)[:MAX_MARKS])
         with self._file.open("r+b", buffering=0) as opened:
             opened.write(packed.ljust(MAX_MARKS * _LENGTH, b"\0"))
             os.fsync(opened.fileno())
+        return True

@@ -13,6 +13,11 @@ def join(*parts: str) -> str:
     return END.join(parts)
 
 
+def table_of(values: str) -> str:
+    """The name of a table of named values. Those of copies are in `kube.disk.copy_rows`."""
+    return join("v", values)
+
+
 def checked(key: str, found: object) -> bytes | None:
     """The value of a row; None when it is not the one that was written."""
     if not isinstance(found, bytes):

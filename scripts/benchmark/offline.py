@@ -16,7 +16,8 @@ from pathlib import Path
 import aiohttp
 
 from addons.offline.copies import DiskCopies
-from kube.disk.database import Batch, Disk
+from addons.offline.disk_access import DiskAccess
+from kube.disk.database import Batch, Disk, TableChanges
 from kube.disk.writer import DiskWriter
 from kube.reflector.list_pages import read_items
 from kube.reflector.list_watch import ListWatch
@@ -86,9 +87,9 @@ class TimedDisk(Disk):
         super().__init__(folder)
         self.written = threading.Event()
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: Batch, *, is_durable: bool = False) -> None:
         began = time.perf_counter()
-        super().write(batch)
+        super().write(batch, is_durable=is_durable)
         self.spent += time.perf_counter() - began
         self.written.set()
 
@@ -98,7 +99,7 @@ async def write_list(body: bytes, folder: Path) -> tuple[float, float]:
     list_watch = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
     codec = codec_for(Encoding.PROTOBUF)
     disk = TimedDisk(folder)
-    copies = DiskCopies(disk, DiskWriter())
+    copies = DiskCopies(DiskAccess(disk, DiskWriter()))
     await copies.open()
     store = Store()
     copies.copy("", list_watch, store)
@@ -107,7 +108,7 @@ async def write_list(body: bytes, folder: Path) -> tuple[float, float]:
         items = await read_items(store, codec, page.items)
         store.replace_items(codec, page.api_version, page.kind, page.version, items)
         await asyncio.to_thread(disk.written.wait)
-    copies.close()
+    copies.access.close()
     return disk.spent, pauses.worst
 
 
@@ -117,7 +118,7 @@ def write_entries(folder: Path, *, is_durable: bool) -> float:
     disk.open()
     for number in range(SYNCS):
         began = time.perf_counter()
-        disk.put("journal", {str(number): entry}, is_durable=is_durable)
+        disk.write({"journal": TableChanges({str(number): entry})}, is_durable=is_durable)
         spent.append(time.perf_counter() - began)
     disk.close()
     return statistics.median(spent)

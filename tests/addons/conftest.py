@@ -76,7 +76,7 @@ def lease_cloud() -> Told:
 @pytest.fixture
 async def kubelet(tmp_path: Path, lease_cloud: Told) -> AsyncIterator[lease_parts.World]:
     async with copies_in(tmp_path) as copies:
-        made = lease_parts.World(lease_cloud, CachedResponses(copies))
+        made = lease_parts.World(lease_cloud, CachedResponses(copies.access))
         yield made
         await made.written()
 

@@ -11,7 +11,6 @@ import contextvars
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 from multidict import CIMultiDict
 
@@ -39,7 +38,7 @@ from addons.requests.route_decision import (
 from addons.settings import parse_settings
 from kube.concurrency.pulse import Pulse
 from kube.differences.records import are_accepted
-from kube.disk.database import DiskError
+from kube.disk.database import Batch, DiskError
 from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
@@ -102,17 +101,17 @@ class Hub:
         self._session = MemorySession(line, leader, lambda: self.is_dead)
         self._clients = Clients(self._session, self._session)
         self.offline = Offline(folder / "cache")
-        copies = self.offline.copies
-        copies.writer.close(lambda: None)
-        transact = copies.disk._transact
+        access = self.offline.access
+        access.writer.close(lambda: None)
+        write = access.disk.write
 
-        def take(*work: Any, **how: Any) -> None:
+        def take(batch: Batch, *, is_durable: bool) -> None:
             if self.disk_is_full:
                 raise DiskError("database or disk is full")
-            transact(*work, **how)
+            write(batch, is_durable=is_durable)
 
-        cast(Any, copies.disk)._transact = take
-        copies.writer = InlineWriter(lambda: self.is_dead)
+        vars(access.disk)["write"] = take
+        access.writer = InlineWriter(lambda: self.is_dead)
         self.health = health.ServerHealth(parse_server(SERVER))
         self.upstream = health.Cloud([self.health], "priority")
         self.changed = Pulse()
@@ -175,7 +174,7 @@ class Hub:
     async def kill(self) -> None:
         """End as by SIGKILL: what the disk does not have is lost."""
         self.is_dead = True
-        self.offline.copies.disk.close()
+        self.offline.access.disk.close()
         for _ in range(3):
             mine = [task for task in asyncio.all_tasks() if task.get_context().get(OWNER) is self]
             for task in mine:

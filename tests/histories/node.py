@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from addons.offline.copies import RETRY
+from addons.offline.disk_access import RETRY
 from tests.histories.cloud import Cloud
 from tests.histories.hub import Hub
 from tests.histories.line import Line, Link

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from addons.offline.copy_meta import list_watch_of
-from kube.disk.database import Batch, Disk
+from addons.offline.copies import list_watch_of
+from kube.disk.copy_rows import METAS, copy_batch, read_metas
+from kube.disk.database import Disk, TableChanges
 from kube.wire.encoding import Encoding
 from tests.cloud.fixtures import OpenLink
 from tests.cloud.link import Link
@@ -259,9 +260,9 @@ async def test_a_clock_that_was_wrong_loses_nothing(linked: tuple[Hub, Link]) ->
         disk = Disk(hub.state / "cache")
         disk.open()
         said = {}
-        for name, meta in list(disk.metas.items()):
+        for name, meta in read_metas(disk.rows(METAS)).items():
             said[list_watch_of(meta).path] = meta["asked"]
-            disk.write(Batch(name, {**meta, "asked": int(time.time() + seconds)}, {}))
+            disk.write(copy_batch(name, {**meta, "asked": int(time.time() + seconds)}, TableChanges({})))
         disk.close()
         return said
 

@@ -13,7 +13,8 @@ from random import Random
 
 import pytest
 
-from addons.offline.copy_meta import list_watch_of, source_name
+from addons.offline.copies import list_watch_of, source_name
+from kube.disk.copy_rows import METAS, read_copy, read_metas
 from kube.disk.database import Disk
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -29,7 +30,7 @@ STORMS, HUBS = 15, 4
 
 def copied(disk: Disk, source: str) -> tuple[int, dict[str, int]] | None:
     """Version of a copy, and its objects by name with their versions."""
-    read = disk.read(source)
+    read = read_copy(disk, source)
     if read is None:
         return None
     meta, raws = read
@@ -109,7 +110,7 @@ async def test_the_disk_of_a_killed_hub(
             await asyncio.to_thread(hub.kill)
             disk = Disk(hub.state / "cache")
             disk.open()
-            for source, meta in disk.metas.items():
+            for source, meta in read_metas(disk.rows(METAS)).items():
                 list_watch = list_watch_of(meta)
                 if list_watch.type.resource != "services":
                     continue

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from addons.offline.copy_meta import source_name
+from addons.offline.copies import source_name
+from kube.disk.copy_rows import read_copy
 from kube.disk.database import Disk
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
@@ -73,7 +74,7 @@ def copied(hub: Hub, encoding: Encoding) -> tuple[int, dict[str, int]]:
     """Version and services of the copy of a hub that is not running."""
     disk = Disk(hub.state / "cache")
     disk.open()
-    read = disk.read(source_name("", ListWatch(ResourceType("", "v1", "services"), encoding=encoding)))
+    read = read_copy(disk, source_name("", ListWatch(ResourceType("", "v1", "services"), encoding=encoding)))
     disk.close()
     assert read is not None
     peeks = [codec_for(encoding).peek(raw) for raw in read[1]]

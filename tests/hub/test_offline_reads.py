@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from addons.offline.list_heads import list_head
+from addons.offline.cached_response import list_head
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud

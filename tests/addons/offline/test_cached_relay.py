@@ -18,10 +18,11 @@ from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_response import MAX_BODY
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
+from addons.offline.disk_access import DiskAccess
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.kept_discovery import Discovery
-from addons.offline.writes.journal import TABLE, Journal
+from addons.offline.writes.journal import Journal
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay
@@ -100,12 +101,12 @@ class Node:
     def __init__(self, folder: Path) -> None:
         self.cloud = FakeCloud()
         self.health = ServerHealth(parse_server("http://127.0.0.1:1"))
-        self.copies = DiskCopies(Disk(folder / "cache"), DiskWriter())
+        self.copies = DiskCopies(DiskAccess(Disk(folder / "cache"), DiskWriter()))
         self.sources = Sources(
             lambda _: self.cloud, lambda *_: None, lambda: parse_rules(None), 300, self.copies
         )
         reviews = Reviews(self.cloud.of, 3600)
-        answers, journal = CachedResponses(self.copies), Journal(self.copies)
+        answers, journal = CachedResponses(self.copies.access), Journal(self.copies.access)
         objects = OfflineReads(self.sources, answers, 1)
         status = StatusWrites("n1", objects, answers, journal, self.cloud)
         servers = Cloud([self.health], "priority")
@@ -162,7 +163,7 @@ async def node_in(folder: Path) -> AsyncIterator[Node]:
     await made.copies.open()
     yield made
     made.sources.close()
-    made.copies.close({TABLE: made.journal.close()})
+    made.copies.access.close()
 
 
 @pytest.fixture

@@ -7,33 +7,36 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-import diskcache
 import pytest
 
 from addons.offline.cached_response import ResponseKey, response_key
 from addons.offline.cached_responses import (
     IDENTITY_BYTES,
     IDENTITY_RESPONSES,
+    INDEX,
     MAX_BYTES,
-    MAX_UNWRITTEN_BYTES,
     OTHERS_BYTES,
     OTHERS_RESPONSES,
+    TABLE,
     CachedResponses,
     IndexEntry,
     Shares,
 )
 from addons.offline.copies import DiskCopies
+from addons.offline.disk_access import DiskAccess
 from addons.telemetry import metrics
-from kube.disk.database import Disk, open_cache
+from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
+from tests.addons.support.copying import copies_in
+from tests.addons.support.devices import Device
 from tests.addons.support.observed import until, value_of
 
 
 async def test_an_answer_comes_back_after_a_restart_of_the_index(copies: DiskCopies) -> None:
-    before = CachedResponses(copies)
+    before = CachedResponses(copies.access)
     before.keep(ResponseKey("name"), {"content-type": "text/plain", "date": "today"}, b"line\nline")
     await before.written()
-    again = CachedResponses(copies)
+    again = CachedResponses(copies.access)
     await again.open()
     kept = await again.get(ResponseKey("name"))
     assert kept is not None
@@ -43,19 +46,20 @@ async def test_an_answer_comes_back_after_a_restart_of_the_index(copies: DiskCop
 
 async def test_a_restored_cloud_ends_what_was_kept_of_it(copies: DiskCopies) -> None:
     """An answer of a later version than the restored cloud's would be taken for the newest, for good."""
-    answers = CachedResponses(copies)
+    answers = CachedResponses(copies.access)
+    copies.on_restore.append(answers.forget_all)
     answers.keep(ResponseKey("name"), {}, b"from before")
     copies.disprove_unused()
     assert await answers.get(ResponseKey("name")) is None
     await answers.written()
-    again = CachedResponses(copies)
+    again = CachedResponses(copies.access)
     await again.open()
     assert not again.index
 
 
 async def test_the_oldest_goes_first(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("addons.offline.cached_responses.MAX_RESPONSES", 2)
-    answers = CachedResponses(copies)
+    answers = CachedResponses(copies.access)
     answers.keep(ResponseKey("a"), {}, b"1")
     answers.keep(ResponseKey("b"), {}, b"2")
     assert await answers.get(ResponseKey("a")) is not None
@@ -66,7 +70,7 @@ async def test_the_oldest_goes_first(copies: DiskCopies, monkeypatch: pytest.Mon
 async def test_bytes_are_bounded(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("addons.offline.cached_responses.MAX_BYTES", 10)
     monkeypatch.setattr("addons.offline.cached_responses.MAX_BODY", 8)
-    answers = CachedResponses(copies)
+    answers = CachedResponses(copies.access)
     answers.keep(ResponseKey("too large"), {}, b"123456789")
     answers.keep(ResponseKey("a"), {}, b"12345678")
     answers.keep(ResponseKey("b"), {}, b"12345678")
@@ -75,43 +79,36 @@ async def test_bytes_are_bounded(copies: DiskCopies, monkeypatch: pytest.MonkeyP
     ]
 
 
-async def test_what_a_full_disk_did_not_take_is_written_when_it_passes_again(tmp_path: Path) -> None:
-    full = [False]
-
-    def opener(folder: Path) -> diskcache.Cache:
-        if full[0]:
-            raise OSError(28, "No space left on device")
-        return open_cache(folder)
-
-    copies = DiskCopies(Disk(tmp_path / "cache", opener), DiskWriter())
-    full[0] = True
-    answers = CachedResponses(copies)
-    await answers.open()
-    answers.keep(ResponseKey("name"), {}, b"body")
-    await answers.written()
-    assert await answers.get(ResponseKey("name")) is None
-    full[0] = False
-    answers.keep(ResponseKey("name"), {}, b"body")
-    await answers.written()
-    again = CachedResponses(copies)
-    await again.open()
-    kept = await again.get(ResponseKey("name"))
-    assert kept is not None
-    assert kept.body == b"body"
-    copies.close()
+async def test_what_a_full_disk_does_not_take_is_answered_from_memory_and_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("addons.offline.write_behind.RETRY", 0.01)
+    device = Device(tmp_path)
+    async with copies_in(tmp_path, device) as copies:
+        device.is_broken = True
+        answers = CachedResponses(copies.access)
+        answers.keep(ResponseKey("name"), {}, b"body")
+        for is_broken in (True, False):
+            device.is_broken = is_broken
+            await asyncio.sleep(0.05)
+            kept = await answers.get(ResponseKey("name"))
+            assert kept is not None
+            assert kept.body == b"body"
+        await answers.written()
+        assert (await copies.access.rows(TABLE)).keys() == {"name"}
 
 
 async def test_the_last_question_is_known_within_an_hour_after_a_restart(tmp_path: Path) -> None:
     now = [1_000_000.0]
-    copies = DiskCopies(Disk(tmp_path / "cache"), DiskWriter(), lambda: now[0])
+    copies = DiskCopies(DiskAccess(Disk(tmp_path / "cache"), DiskWriter(), lambda: now[0]))
 
     async def asked() -> int:
         await answers.written()
-        again = CachedResponses(copies)
+        again = CachedResponses(copies.access)
         await again.open()
         return again.index["name"].last_used
 
-    answers = CachedResponses(copies)
+    answers = CachedResponses(copies.access)
     answers.keep(ResponseKey("name"), {}, b"body")
     assert await asked() == 1_000_000
     now[0] += 3000
@@ -124,47 +121,47 @@ async def test_the_last_question_is_known_within_an_hour_after_a_restart(tmp_pat
     now[0] -= 5000
     assert await answers.get(ResponseKey("name")) is not None
     assert await asked() == 1_001_000
-    copies.close()
+    copies.access.close()
 
 
-async def test_answers_that_are_dropped_are_gone_from_disk(copies: DiskCopies) -> None:
-    answers = CachedResponses(copies)
+async def test_what_is_forgotten_is_gone_from_disk(copies: DiskCopies) -> None:
+    answers = CachedResponses(copies.access)
     answers.keep(ResponseKey("name"), {}, b"body")
     answers.keep(ResponseKey("other"), {}, b"body")
     await answers.written()
-    await answers.drop(["name", "unknown"])
-    again = CachedResponses(copies)
-    await again.open()
-    assert list(again.index) == ["other"]
-    assert (await copies.guard(lambda: copies.disk.values("answers")) or {}).keys() == {"other"}
+    for name in ("name", "unknown"):
+        answers.forget(name)
+    await answers.written()
+    for table in (TABLE, INDEX):
+        assert (await copies.access.rows(table)).keys() == {"other"}
 
 
 async def test_what_was_in_a_store_that_was_set_aside_is_written_again(
     copies: DiskCopies, tmp_path: Path
 ) -> None:
-    answers = CachedResponses(copies)
+    answers = CachedResponses(copies.access)
     answers.keep(ResponseKey("name"), {}, b"body")
     await answers.written()
-    await copies.guard(copies.disk.close)
+    await copies.access.guard(copies.access.disk.close)
     (tmp_path / "cache" / "cache.db").write_bytes(b"garbage" * 1000)
     assert await answers.get(ResponseKey("name")) is None
     answers.keep(ResponseKey("name"), {}, b"body")
     await answers.written()
-    again = CachedResponses(copies)
+    again = CachedResponses(copies.access)
     await again.open()
     assert await again.get(ResponseKey("name")) is not None
 
 
 async def test_a_slow_disk_is_learnt_of_later(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = CachedResponses(copies)
+    answers = CachedResponses(copies.access)
     for name in ("old", "both"):
         answers.keep(ResponseKey(name), {}, b"of before")
     await answers.written()
-    monkeypatch.setattr("addons.offline.cached_responses.PATIENCE", 0.01)
+    monkeypatch.setattr("addons.offline.disk_access.PATIENCE", 0.01)
     released = threading.Event()
-    blocked = asyncio.create_task(copies.guard(released.wait))
+    blocked = asyncio.create_task(copies.access.guard(released.wait))
     await asyncio.sleep(0)
-    again = CachedResponses(copies)
+    again = CachedResponses(copies.access)
     await again.open()
     assert not again.index
     again.keep(ResponseKey("both"), {}, b"of now")
@@ -183,7 +180,7 @@ async def test_a_slow_disk_is_learnt_of_later(copies: DiskCopies, monkeypatch: p
 
 async def test_other_callers_never_push_out_the_nodes_own_answers(copies: DiskCopies) -> None:
     """5,100 answers to a token once pushed out the Secret that kubelet needs without a cloud."""
-    answers = CachedResponses(copies)
+    answers = CachedResponses(copies.access)
     answers.keep(response_key("", "/api/v1/namespaces/a/secrets/s", "", ""), {}, b"the node's")
     for owner in range(30):
         for number in range(IDENTITY_RESPONSES):
@@ -221,7 +218,7 @@ async def test_an_answer_that_is_used_outlives_newer_ones(
     copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("addons.offline.cached_responses.IDENTITY_RESPONSES", 2)
-    answers = CachedResponses(copies)
+    answers = CachedResponses(copies.access)
     first, second, third = (response_key("pod", path, "", "") for path in ("/1", "/2", "/3"))
     for key in (first, second):
         answers.keep(key, {}, b"x")
@@ -231,71 +228,33 @@ async def test_an_answer_that_is_used_outlives_newer_ones(
 
 
 async def test_owners_are_known_after_a_restart(copies: DiskCopies) -> None:
-    answers = CachedResponses(copies)
+    answers = CachedResponses(copies.access)
     for identity in ("", "pod"):
         answers.keep(response_key(identity, "/version", "", ""), {}, b"x")
     await answers.written()
-    again = CachedResponses(copies)
+    again = CachedResponses(copies.access)
     await again.open()
     assert sorted(entry.owner == "" for entry in again.index.values()) == [False, True]
 
 
-# -- a disk that hangs ---------------------------------------------------------------------------------------------
-
-
-async def test_a_disk_that_hangs_holds_a_bounded_number_of_bytes(copies: DiskCopies) -> None:
+async def test_a_disk_that_hangs_holds_a_bounded_number_of_bytes(tmp_path: Path) -> None:
     """150 answers of 2 MiB under one name once took 636 MB, one for each call."""
-    released = threading.Event()
-    blocked = asyncio.create_task(copies.guard(released.wait))
-    await asyncio.sleep(0)
-    answers = CachedResponses(copies)
-    unkept = value_of(metrics.RESPONSES_UNKEPT)
-    for number in range(150):
-        answers.keep(ResponseKey("one"), {}, b"%d" % number + bytes(2 * 2**20))
-        answers.keep(ResponseKey(f"each {number}"), {}, bytes([number]) + bytes(2 * 2**20))
-        await asyncio.sleep(0)
-    assert copies.writer.waiting <= 1
-    assert answers._unwritten_bytes <= MAX_UNWRITTEN_BYTES
-    assert sum(len(each.body) for each in answers._unwritten.values() if each) == answers._unwritten_bytes
-    assert value_of(metrics.RESPONSES_UNKEPT) - unkept >= 100
-    kept = await answers.get(ResponseKey("one"))
-    assert kept is not None
-    assert kept.body.startswith(b"149"), "the latest wins"
-    released.set()
-    await blocked
-    await answers.written()
-    assert (answers._unwritten, answers._unwritten_bytes) == ({}, 0)
-    answers.keep(ResponseKey("each 149"), {}, b"again")
-    await answers.written()
-    assert await answers.get(ResponseKey("each 149")) is not None
-
-
-async def test_what_a_disk_that_hangs_never_got_leaves_nothing_to_delete(
-    copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("addons.offline.cached_responses.MAX_RESPONSES", 10)
-    released = threading.Event()
-    blocked = asyncio.create_task(copies.guard(released.wait))
-    await asyncio.sleep(0)
-    answers = CachedResponses(copies)
-    for number in range(1000):
-        answers.keep(ResponseKey(str(number)), {}, b"x")
-    assert len(answers._unwritten) <= 20
-    released.set()
-    await blocked
-    await answers.written()
-    rows = await copies.guard(lambda: copies.disk.values("answers")) or {}
-    assert rows.keys() == answers.index.keys()
-
-
-async def test_what_waits_at_the_end_is_written_then(tmp_path: Path) -> None:
-    copies = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
-    await copies.open()
-    answers = CachedResponses(copies)
-    answers.keep(ResponseKey("name"), {}, b"body")
-    copies.close(answers.close())
-    again = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
-    after = CachedResponses(again)
-    await after.open()
-    assert await after.get(ResponseKey("name")) is not None
-    again.close()
+    device = Device(tmp_path)
+    async with copies_in(tmp_path, device) as copies:
+        device.goes_on.clear()
+        answers = CachedResponses(copies.access)
+        unkept = value_of(metrics.RESPONSES_UNKEPT)
+        for number in range(20):
+            answers.keep(ResponseKey("one"), {}, b"%d" % number + bytes(2 * 2**20))
+            answers.keep(ResponseKey(f"each {number}"), {}, bytes([number]) + bytes(2 * 2**20))
+            await asyncio.sleep(0)
+        assert copies.access.writer.waiting <= 1
+        assert value_of(metrics.RESPONSES_UNKEPT) - unkept > 10
+        kept = await answers.get(ResponseKey("one"))
+        assert kept is not None
+        assert kept.body.startswith(b"19"), "the latest wins"
+        device.goes_on.set()
+        await answers.written()
+        answers.keep(ResponseKey("each 19"), {}, b"again")
+        await answers.written()
+        assert await answers.get(ResponseKey("each 19")) is not None

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-import diskcache
 import pytest
 
-from addons.offline.copies import DiskCopies
-from addons.offline.copy_meta import source_name
-from kube.disk.database import Batch, Disk, DiskError, open_cache
+from addons.offline.copies import DiskCopies, DiskCopy, described, list_watch_of, source_name, witness_of
+from addons.offline.disk_access import DiskAccess
+from addons.offline.write_behind import LINGER, OF_A_ROW
+from kube.disk.copy_rows import objects_of, read_copy
+from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.errors import forbidden, not_found
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.store import Store
+from kube.store.store import Store, Witness
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import CODEC, PODS, copies_in, pod, restored, settled, shown
+from tests.addons.support.devices import Device
 from tests.addons.support.observed import until
+
+KIND = ResourceType("", "v1", "pods")
+LIST_WATCHES = [
+    ListWatch(KIND),
+    ListWatch(KIND, encoding=Encoding.JSON),
+    ListWatch(KIND, "ns"),
+    ListWatch(KIND, label_selector="ns"),
+    ListWatch(KIND, field_selector="ns"),
+    ListWatch(KIND, metadata_only=True),
+    ListWatch(ResourceType("x", "v1", "pods")),
+]
 
 
 async def test_a_list_and_its_events_come_back(copies: DiskCopies) -> None:
@@ -96,170 +108,39 @@ async def test_versions_that_went_back_are_written_whole(copies: DiskCopies) -> 
     assert (shown(back), back.version) == ({"a": 3}, 9)
 
 
-async def test_a_disk_that_fails_is_counted_and_used_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("addons.offline.copies.RETRY", 0.01)
-    failing = [True]
-
-    def opener(folder: Path) -> diskcache.Cache:
-        if failing[0]:
-            raise OSError(28, "No space left on device")
-        return open_cache(folder)
-
-    copies = DiskCopies(Disk(tmp_path / "cache", opener), DiskWriter())
-    await copies.open()
-    store = Store()
-    copy = copies.copy("", PODS, store)
-    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
-    await until(lambda: caplog.records)  # the disk has failed
-    failing[0] = False
-    store.apply("ADDED", pod("b", 6))
-    await settled(copy)
-    assert shown(await restored(copies)) == {"a": 3, "b": 6}
-    assert [record.levelname for record in caplog.records].count("ERROR") == 1
-    copies.close()
-
-
-async def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
-    copies = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
-    await copies.open()
-    store = Store()
-    copies.copy("", PODS, store)
-    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
-    copies.close()
-    again = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
-    await again.open()
-    assert shown(await restored(again)) == {"a": 3}
-    again.close()
-
-
-async def test_named_values_are_written_at_the_end_too_before_what_is_large(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk = Disk(tmp_path / "cache")
-    copies = DiskCopies(disk, DiskWriter())
-    await copies.open()
-    await copies.guard(lambda: disk.put("t", {"gone": b"1", "stays": b"2"}))
-    store = Store()
-    copies.copy("", PODS, store)
-    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
-    order: list[str] = []
-
-    def noting(name: str, work: Callable[..., None]) -> Callable[..., None]:
-        def run(*args: object) -> None:
-            order.append(name)
-            work(*args)
-
-        return run
-
-    monkeypatch.setattr(disk, "put_all", noting("put", disk.put_all))
-    monkeypatch.setattr(disk, "write", noting("write", disk.write))
-    copies.close({"t": {"gone": None, "new": b"3"}})
-    assert order == ["put", "write"]
-    again = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
-    await again.open()
-    assert await again.guard(lambda: again.disk.values("t")) == {"stays": b"2", "new": b"3"}
-    assert shown(await restored(again)) == {"a": 3}
-    again.close()
-
-
-async def test_values_that_cannot_be_written_at_the_end_do_not_keep_back_the_copies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    disk = Disk(tmp_path / "cache")
-    copies = DiskCopies(disk, DiskWriter())
-    await copies.open()
-    store = Store()
-    copies.copy("", PODS, store)
-    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
-
-    def full(*_: object) -> None:
-        raise DiskError("No space left on device")
-
-    monkeypatch.setattr(disk, "put_all", full)
-    copies.close({"t": {"new": b"3"}})
-    assert "not written at the end" in caplog.text
-    again = DiskCopies(Disk(tmp_path / "cache"), DiskWriter())
-    await again.open()
-    assert shown(await restored(again)) == {"a": 3}
-    again.close()
+@pytest.mark.parametrize("list_watch", LIST_WATCHES)
+def test_a_list_watch_is_read_as_it_was_written(list_watch: ListWatch) -> None:
+    assert list_watch_of({"question": described(list_watch)}) == list_watch
 
 
 def test_names_differ_with_each_part_of_the_question() -> None:
-    kind = ResourceType("", "v1", "pods")
-    list_watches = [
-        ListWatch(kind),
-        ListWatch(kind, encoding=Encoding.JSON),
-        ListWatch(kind, "ns"),
-        ListWatch(kind, label_selector="ns"),
-        ListWatch(kind, field_selector="ns"),
-        ListWatch(kind, metadata_only=True),
-        ListWatch(ResourceType("x", "v1", "pods")),
-    ]
-    names = {source_name(identity, list_watch) for identity in ("", "someone") for list_watch in list_watches}
-    assert len(names) == 2 * len(list_watches)
+    names = {source_name(user, each) for user in ("", "someone") for each in LIST_WATCHES}
+    assert len(names) == 2 * len(LIST_WATCHES)
 
 
-async def test_a_bug_in_a_write_loses_no_change(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addons.offline.copies.RETRY", 0.0)
-    store = Store()
-    copy = copies.copy("", PODS, store)
-    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
-    await settled(copy)
-    write = copies.disk.write
-    failed: list[Batch] = []
-
-    def fail_once(batch: Batch) -> None:
-        if not failed:
-            failed.append(batch)
-            raise LookupError("a bug")
-        write(batch)
-
-    monkeypatch.setattr(copies.disk, "write", fail_once)
-    store.apply("ADDED", pod("b", 6))
-    await settled(copy)
-    store.apply("ADDED", pod("c", 7))
-    await settled(copy)
-    assert failed
-    assert shown(await restored(copies)) == {"a": 3, "b": 6, "c": 7}
-
-
-async def test_a_copy_that_is_followed_no_longer_is_not_written_over_its_successor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("addons.offline.copies.RETRY", 0.01)
-    full = [True]
-
-    def opener(folder: Path) -> diskcache.Cache:
-        if full[0]:
-            raise OSError(28, "No space left on device")
-        return open_cache(folder)
-
-    copies = DiskCopies(Disk(tmp_path / "cache", opener), DiskWriter())
-    old, new = Store(), Store()
-    copy = copies.copy("", PODS, old)
-    old.replace(CODEC, "v1", "Pod", 5, [pod("old", 3)])
-    copy.close()
-    await settled(copy)
-    full[0] = False
-    successor = copies.copy("", PODS, new)
-    new.replace(CODEC, "v1", "Pod", 9, [pod("new", 8)])
-    await settled(successor)
-    await asyncio.sleep(0.05)
-    assert shown(await restored(copies)) == {"new": 8}
-    copies.close()
+@pytest.mark.parametrize(
+    ("witness", "expected"),
+    [
+        (["a", "x", 7], Witness(("a", "x"), 7)),
+        ([], None),
+        (None, None),
+        (["a", "x", "7"], None),
+        (["a"], None),
+    ],
+)
+def test_a_witness_that_is_none_is_none(witness: Any, expected: Witness | None) -> None:
+    assert witness_of({"witness": witness}) == expected
 
 
 async def test_the_last_question_is_written_once_an_hour(tmp_path: Path) -> None:
     now = [1_000_000.0]
-    copies = DiskCopies(Disk(tmp_path / "cache"), DiskWriter(), lambda: now[0])
+    copies = DiskCopies(DiskAccess(Disk(tmp_path / "cache"), DiskWriter(), lambda: now[0]))
     store = Store()
     copy = copies.copy("", PODS, store)
 
     async def asked() -> int:
         await settled(copy)
-        found: int = copies.disk.metas[copy.name]["asked"]
+        found: int = copies.metas[copy.name]["asked"]
         return found
 
     store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
@@ -282,18 +163,8 @@ async def test_the_last_question_is_written_once_an_hour(tmp_path: Path) -> None
     await back.restore()
     back.use()
     await settled(back)
-    assert copies.disk.metas[back.name]["asked"] == 1_008_200
-    copies.close()
-
-
-async def test_who_waits_does_not_wait_for_a_slow_disk(
-    copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("addons.offline.copies.PATIENCE", 0.01)
-    released = threading.Event()
-    assert await copies.ask(released.wait) is None
-    released.set()
-    assert await copies.guard(lambda: "in its order, later") == "in its order, later"
+    assert copies.metas[back.name]["asked"] == 1_008_200
+    copies.access.close()
 
 
 async def test_a_quiet_source_is_written_again_after_the_store_was_set_aside(
@@ -303,9 +174,9 @@ async def test_a_quiet_source_is_written_again_after_the_store_was_set_aside(
     copy = copies.copy("", PODS, quiet)
     quiet.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
     await settled(copy)
-    await copies.guard(copies.disk.close)
+    await copies.access.guard(copies.access.disk.close)
     (tmp_path / "cache" / "cache.db").write_bytes(b"garbage" * 1000)
-    assert await copies.guard(lambda: copies.disk.read("another")) is None
+    assert await copies.access.guard(lambda: read_copy(copies.access.disk, "another")) is None
     await settled(copy)
     assert shown(await restored(copies)) == {"a": 3}
 
@@ -327,3 +198,66 @@ async def test_a_copy_of_a_former_history_is_shown_to_nobody_and_known_to_its_so
         assert not store.complete
         store.replace(CODEC, "v1", "Pod", 10, [pod("b", 10)])
         assert (store.former_version, [key[1] for key in store.gone_after(10)]) == (10, ["a"])
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("event", "written"),
+    [
+        ("restarted", ["a"]),
+        ("refused", []),
+        ("rewrite", ["a", "b"]),
+        ("closed", ["b"]),
+        ("amended", ["a", "b"]),
+    ],
+)
+async def test_what_is_urgent_does_not_linger(tmp_path: Path, event: str, written: list[str]) -> None:
+    device = Device(tmp_path)
+    async with copies_in(tmp_path, device) as copies:
+        copy, store = await kept(copies)
+        store.apply("ADDED", pod("b", 6))
+        match event:
+            case "restarted":
+                store.replace(CODEC, "v1", "Pod", 2, [pod("a", 1)])
+            case "refused":
+                copy.refused(forbidden("no longer"))
+            case "rewrite":
+                copy.rewrite()
+            case "closed":
+                copy.close()
+            case "amended":
+                store.amend(pod("a", 3) + b" ")
+        began = asyncio.get_running_loop().time()
+        await until(lambda: len(device.batches) == 2)
+        assert asyncio.get_running_loop().time() - began < LINGER
+        assert sorted(device.batches[1][objects_of(copy.name)].rows) == [
+            f"default\0{name}" for name in written
+        ]
+
+
+async def test_no_batch_is_taken_in_the_middle_of_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under mitmproxy a task runs as far as it can where it is made."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    monkeypatch.setattr("addons.offline.write_behind.MAX_BYTES", OF_A_ROW)
+    device = Device(tmp_path)
+    async with copies_in(tmp_path, device) as copies:
+        copy, store = await kept(copies)
+        store.replace(CODEC, "v1", "Pod", 9, [pod("b", 6), pod("c", 7), pod("d", 8)])
+        await settled(copy)
+        assert [list(batch[objects_of(copy.name)].rows) for batch in device.batches[1:]] == [
+            ["default\0b", "default\0c", "default\0d"]
+        ]
+        store.apply("ADDED", pod("e", 10))
+        await settled(copy)
+        assert (copies.metas[copy.name]["version"], shown(await restored(copies))) == (10, shown(store))
+
+
+async def kept(copies: DiskCopies) -> tuple[DiskCopy, Store]:
+    """A copy that is on disk, of a store with one pod."""
+    store = Store()
+    copy = copies.copy("", PODS, store)
+    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
+    await settled(copy)
+    return copy, store

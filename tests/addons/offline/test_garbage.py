@@ -12,8 +12,8 @@ import pytest
 
 from addons.offline.cached_response import ResponseKey
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import DiskCopies
-from addons.offline.copy_meta import source_name
+from addons.offline.copies import DiskCopies, source_name
+from addons.offline.disk_access import DiskAccess
 from addons.offline.garbage import (
     DAY,
     INTERVAL,
@@ -24,11 +24,13 @@ from addons.offline.garbage import (
     unmounted,
     unused,
 )
+from addons.offline.write_behind import WriteBehind
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
 from addons.telemetry import metrics
 from addons.views.sources import Sources
-from kube.disk.database import Disk, Meta
+from kube.disk.copy_rows import Meta
+from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
@@ -114,8 +116,8 @@ class Node:
 
     def __init__(self, client: Client, folder: Path) -> None:
         self.wall, self.uptime, self.up = 1_000_000.0, 0.0, True
-        self.copies = DiskCopies(Disk(folder / "cache"), DiskWriter(), lambda: self.wall)
-        self.answers = CachedResponses(self.copies)
+        self.copies = DiskCopies(DiskAccess(Disk(folder / "cache"), DiskWriter(), lambda: self.wall))
+        self.answers = CachedResponses(self.copies.access)
         self.sources = Sources(lambda _: client, lambda *_: None, lambda: parse_rules(None), 300, self.copies)
         self.garbage = Garbage(
             self.copies, self.answers, self.sources, NODE, 14, lambda: self.up, lambda: self.uptime
@@ -131,8 +133,12 @@ class Node:
         await self.settled()
 
     async def settled(self) -> None:
+        """Return when nothing waits for the disk any more."""
+        for table in list(self.copies.access.tables):
+            assert isinstance(table, WriteBehind)
+            await table.settled()
         await asyncio.sleep(0)
-        await self.copies.guard(lambda: None)
+        await self.copies.access.guard(lambda: None)
 
     async def live(self, days: float) -> None:
         """Let the hub run, as its task does it."""
@@ -142,7 +148,7 @@ class Node:
             await self.garbage.collect()
 
     def kept(self, *list_watches: ListWatch) -> list[bool]:
-        return [source_name("", each) in self.copies.disk.metas for each in list_watches]
+        return [source_name("", each) in self.copies.metas for each in list_watches]
 
 
 @pytest.fixture
@@ -151,7 +157,7 @@ async def node(cloud: ScriptableCloud, tmp_path: Path) -> AsyncIterator[Node]:
     session = new_session()
     made = Node(Client(session, cloud.url, {}), tmp_path)
     yield made
-    made.copies.close()
+    made.copies.access.close()
     made.sources.close()
     await session.close()
     await ended(before)
@@ -179,7 +185,7 @@ async def test_parts_without_room_go_as_soon_as_nobody_follows_them(
     for part in parts:
         await node.ask(part)
         node.wall += DAY / 24
-    one = node.copies.disk.metas[source_name("", parts[0])]["bytes"] + OF_A_COPY
+    one = node.copies.metas[source_name("", parts[0])]["bytes"] + OF_A_COPY
     monkeypatch.setattr("addons.offline.garbage.MAX_PARTS", 2 * one)
     await node.garbage.collect()
     assert node.kept(*parts) == [False, True, True]

@@ -9,6 +9,7 @@ import pytest
 from addons.offline.copies import DiskCopies
 from addons.offline.kept_versions import NAME, TABLE, KeptVersions
 from addons.rules.given_versions import ANY, RulesEdit
+from kube.disk.database import TableChanges
 from kube.store.store import Store
 from tests.addons.support.copying import CODEC, PODS, copies_in, pod, settled
 
@@ -46,7 +47,7 @@ async def test_of_what_was_copied_an_earlier_process_may_have_given_any_version(
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"digest": "a", "versions": {"x": "x"}}', b"\xff"])
 async def test_a_row_that_cannot_be_read_is_none(tmp_path: Path, value: bytes) -> None:
     async with copies_in(tmp_path) as copies:
-        await copies.write(lambda: copies.disk.put(TABLE, {NAME: value}))
+        await copies.access.write({TABLE: TableChanges({NAME: value})})
         kept = KeptVersions(copies)
         await kept.open()
         assert kept.last is None
@@ -56,5 +57,5 @@ async def test_a_row_that_cannot_be_read_is_none(tmp_path: Path, value: bytes) -
 
 async def written(copies: DiskCopies, value: bytes) -> None:
     """Return once the disk holds this row."""
-    while await copies.ask(lambda: copies.disk.value(TABLE, NAME)) != value:
+    while await copies.access.ask(lambda: copies.access.disk.value(TABLE, NAME)) != value:
         pass

@@ -225,7 +225,7 @@ async def test_a_real_lease_follows_kubelet(tmp_path: Path, cloud: ScriptableClo
     session = new_session()
     client = Client(session, cloud.url, {"Authorization": f"Bearer {HUB_TOKEN}"})
     async with copies_in(tmp_path) as copies:
-        kubelet = World(client, CachedResponses(copies))
+        kubelet = World(client, CachedResponses(copies.access))
         kubelet.is_up = False
         assert (await kubelet.ask("POST", protobuf_lease(), PROTOBUF, PROTOBUF))[0] == 201
         kubelet.is_up = True

@@ -120,7 +120,7 @@ class Node:
         self.sources = Sources(
             lambda _: gone, lambda *_: None, lambda: parse_rules(None), 300, copies, is_up=lambda: False
         )
-        self.answers = CachedResponses(copies)
+        self.answers = CachedResponses(copies.access)
         self.reads = OfflineReads(self.sources, self.answers, 1)
 
     def hold(self, list_watch: ListWatch, version: int, *pods: Json) -> Store:
@@ -317,7 +317,7 @@ async def test_a_copy_of_another_identity_is_never_refetched_as_the_hub(tmp_path
             return Told(Unreachable("gone"))
 
         sources = Sources(client_of, lambda *_: None, lambda: parse_rules(None), 300, copies, lambda: False)
-        reads = OfflineReads(sources, CachedResponses(copies), 5)
+        reads = OfflineReads(sources, CachedResponses(copies.access), 5)
         target = "/api/v1/namespaces/default/services/web"
         found, hubs = [
             await reads.answer(each, asked("GET", target), read_of(target)) for each in (pod, HUB_IDENTITY)

@@ -65,7 +65,7 @@ async def kept(cloud: ScriptableCloud, client: Client, copies: DiskCopies) -> No
     first = Beginning(client, copies)
     await first.shown()
     await first.end()
-    await copies.guard(lambda: None)
+    await copies.access.guard(lambda: None)
 
 
 @pytest.mark.usefixtures("kept")
@@ -85,7 +85,7 @@ async def test_a_slow_disk_is_not_waited_for_while_the_cloud_answers(
 ) -> None:
     monkeypatch.setattr("addons.offline.start_from_disk.PATIENCE", 0.01)
     released = threading.Event()
-    blocked = asyncio.create_task(copies.guard(released.wait))
+    blocked = asyncio.create_task(copies.access.guard(released.wait))
     await asyncio.sleep(0)
     again = Beginning(client, copies)
     assert await again.shown() == {"one"}
@@ -103,7 +103,7 @@ async def test_a_slow_disk_is_what_there_is_while_the_cloud_is_silent(
     monkeypatch.setattr("addons.offline.start_from_disk.PATIENCE", 0.01)
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
     released = threading.Event()
-    blocked = asyncio.create_task(copies.guard(released.wait))
+    blocked = asyncio.create_task(copies.access.guard(released.wait))
     await asyncio.sleep(0)
     again = Beginning(client, copies)
     await silence.met.wait()

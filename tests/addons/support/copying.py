@@ -9,6 +9,7 @@ from pathlib import Path
 import orjson
 
 from addons.offline.copies import DiskCopies, DiskCopy
+from addons.offline.disk_access import DiskAccess
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.reflector.list_watch import ListWatch
@@ -33,21 +34,17 @@ def shown(store: Store) -> dict[str, int]:
 @asynccontextmanager
 async def copies_in(folder: Path, disk: Disk | None = None) -> AsyncIterator[DiskCopies]:
     """The copies in a state folder, or on a disk of the test's own."""
-    made = DiskCopies(disk or Disk(folder / "cache"), DiskWriter())
+    made = DiskCopies(DiskAccess(disk or Disk(folder / "cache"), DiskWriter()))
     await made.open()
     try:
         yield made
     finally:
-        made.close()
+        made.access.close()
 
 
 async def settled(copy: DiskCopy) -> None:
     """Return when all is written; what lingers need not."""
-    while copy._is_writing or copy._next is not None:
-        if not copy._is_writing:
-            copy._begin()
-        assert copy._writing is not None
-        await copy._writing
+    await copy.table.settled()
 
 
 async def restored(copies: DiskCopies, identity: str = "") -> Store:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from addons.offline.copies import DiskCopies
+from addons.offline.disk_access import DiskAccess
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import TABLE, Journal
 from addons.requests.caller import Caller
@@ -70,16 +71,15 @@ async def journal_in(
     folder: Path, disk: Disk | None = None, max_events: int = 2000
 ) -> AsyncIterator[Journal]:
     """A journal with what an earlier one in the folder left, to the orderly end of its process."""
-    copies = DiskCopies(disk or Disk(folder / "cache", saved=(TABLE,)), DiskWriter())
-    await copies.open()
-    made = Journal(copies, max_events)
+    access = DiskAccess(disk or Disk(folder / "cache", saved=(TABLE,)), DiskWriter())
+    made = Journal(access, max_events)
     await made.open()
-    if disk is None and made._opening is not None:
-        await made._opening  # virtual time is over before a real disk can answer
+    if disk is None:
+        await asyncio.gather(*access.loading)  # virtual time is over before a real disk can answer
     try:
         yield made
     finally:
-        copies.close({TABLE: made.close()})
+        access.close()
 
 
 @dataclass(frozen=True, slots=True)

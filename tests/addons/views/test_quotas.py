@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from addons.offline.copies import DiskCopies
+from addons.offline.disk_access import DiskAccess
 from addons.requests.caller import Caller
 from addons.telemetry import metrics
 from addons.views import quotas
@@ -304,7 +305,7 @@ async def test_a_source_that_the_cloud_refuses_goes_at_the_next_sweep(
 async def test_copies_on_disk_are_bounded(
     parts: HubParts, cloud: ScriptableCloud, tmp_path: Path, size: int, count: int, kept: int
 ) -> None:
-    copies = DiskCopies(Disk(tmp_path), DiskWriter())
+    copies = DiskCopies(DiskAccess(Disk(tmp_path), DiskWriter()))
     await copies.open()
     parts.sources._copies = copies
     for number in range(count):
@@ -313,4 +314,4 @@ async def test_copies_on_disk_are_bounded(
     user = next(source.user for source in parts.sources if source.user)
     await until(lambda: len(copies.list_watches(user)) == kept)
     assert sum(source.copy is not None for source in parts.sources if source.user) == kept
-    copies.close()
+    copies.access.close()

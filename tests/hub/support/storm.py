@@ -8,8 +8,9 @@ from pathlib import Path
 
 import orjson
 
-from addons.offline import copies as product
+from addons.offline import write_behind as product
 from addons.offline.copies import DiskCopies
+from addons.offline.disk_access import DiskAccess
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.reflector.list_watch import ListWatch
@@ -55,7 +56,7 @@ def pod(name: str, version: int) -> bytes:
 async def storm(folder: Path) -> None:
     """Go on from what is on disk, for good."""
     product.LINGER = LINGER
-    copies = DiskCopies(Disk(folder), DiskWriter())
+    copies = DiskCopies(DiskAccess(Disk(folder), DiskWriter()))
     await copies.open()
     store = Store()
     await copies.copy("", PODS, store).restore()

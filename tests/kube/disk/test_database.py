@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import re
 import shutil
 import signal
 import sqlite3
@@ -13,26 +15,60 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import cast
 
-import diskcache
 import pytest
 
-from kube.disk.database import Batch, Disk, DiskError, Meta, NotKept, SetAside, open_cache
+from kube.disk.copy_rows import read_copy, whole_copy
+from kube.disk.database import Cache, Disk, DiskError, SetAside, TableChanges, open_cache
+from tests.kube.support.copied import change, raws
 
+ROOT = Path(__file__).parents[3]
 STORM = """
 import sys
 from pathlib import Path
-from kube.disk.database import Batch, Disk
+from kube.disk.copy_rows import METAS, read_metas, whole_copy
+from kube.disk.database import Disk
 disk = Disk(Path(sys.argv[1]))
 disk.open()
-version = max([meta["version"] for meta in disk.metas.values()], default=0)
+version = max([meta["version"] for meta in read_metas(disk.rows(METAS)).values()], default=0)
 print("open", flush=True)
 while True:
     version += 1
     # Each version has its number as every object's content and as the number of objects, so a torn copy shows.
     puts = {("ns", f"n{each}"): str(version).encode() * 400 for each in range(version % 20)}
-    disk.write(Batch("s", {"version": version}, puts, whole=True))
+    disk.write(whole_copy("s", {"version": version}, puts))
 """
+
+
+class Wrapped:
+    """A diskcache of which a test replaces methods."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cache = open_cache(folder)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.cache, name)
+
+    def __len__(self) -> int:
+        return len(self.cache)
+
+    @classmethod
+    def of(cls, folder: Path) -> Cache:
+        return cast(Cache, cls(folder))
+
+
+class FullDisk(Wrapped):
+    """A diskcache whose disk is full as long as `full`."""
+
+    full = False
+
+    def set(self, key: str, value: bytes) -> None:
+        if self.full:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        self.cache.set(key, value)
 
 
 @pytest.fixture
@@ -43,68 +79,53 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
     made.close()
 
 
-def raws(disk: Disk, source: str = "s") -> list[bytes]:
-    read = disk.read(source)
-    assert read is not None
-    return sorted(read[1])
-
-
-def test_a_list_then_changes_then_a_restart(disk: Disk) -> None:
-    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}, whole=True))
-    disk.write(Batch("s", {"version": 2}, {("", "3"): b"z"}, [("a", "1")]))
-    disk.close()
-    disk.open()
-    read = disk.read("s")
-    assert read is not None
-    assert read[0] == {"version": 2}
-    assert raws(disk) == [b"y", b"z"]
-
-
-def test_a_change_without_a_base_is_refused(disk: Disk) -> None:
-    with pytest.raises(NotKept):
-        disk.write(Batch("s", {"version": 2}, {("a", "1"): b"x"}))
-    assert disk.read("s") is None
-
-
-def test_a_source_is_dropped(disk: Disk) -> None:
-    for name in ("s", "t"):
-        disk.write(Batch(name, {"version": 1}, {("a", "1"): name.encode()}, whole=True))
-    disk.drop("s")
-    disk.close()
-    disk.open()
-    assert disk.read("s") is None
-    assert raws(disk, "t") == [b"t"]
-
-
-def test_named_values(disk: Disk) -> None:
-    disk.put("table", {"a": b"1", "b": b"2"})
-    disk.put("tab", {"c": b"3"})
-    disk.put("table", {"a": None})
-    assert disk.values("table") == {"b": b"2"}
+def test_tables_of_similar_names_are_apart(disk: Disk) -> None:
+    disk.write({"table": TableChanges({"a": b"1", "b": b"2"}), "tab": TableChanges({"c": b"3"})})
+    disk.write({"table": TableChanges({"a": None})})
+    assert disk.rows("table") == {"b": b"2"}
     assert (disk.value("table", "b"), disk.value("table", "a")) == (b"2", None)
+    disk.write({"tab": TableChanges({"d": b"4"}, whole=True)})
+    assert (disk.rows("tab"), disk.rows("table")) == ({"d": b"4"}, {"b": b"2"})
 
 
-@pytest.mark.parametrize(("is_durable", "wanted"), [(False, [1]), (True, [2, 1])])
+@pytest.mark.parametrize(("is_durable", "wanted"), [(False, ["t\0a"]), (True, [2, "t\0a", 1])])
 def test_what_is_durable_is_synced_and_nothing_else_is(
-    disk: Disk, is_durable: bool, wanted: list[int]
+    tmp_path: Path, is_durable: bool, wanted: list[object]
 ) -> None:
     """With `synchronous=NORMAL` a power cut took ten writes whose clients had their answers."""
-    assert disk._cache is not None
-    connection = disk._cache._con
-    said: list[str] = []
-    connection.set_trace_callback(said.append)
-    disk.put("t", {"a": b"1"}, is_durable=is_durable)
-    connection.set_trace_callback(None)
-    levels = {"FULL": 2, "NORMAL": 1}
-    found = [levels[each.rpartition(" ")[2]] for each in said if each.startswith("PRAGMA synchronous")]
-    assert found == (wanted if is_durable else [])
-    if is_durable:
-        assert said.index("PRAGMA synchronous = FULL") < said.index("COMMIT") < len(said) - 1
-    assert connection.execute("PRAGMA synchronous").fetchone() == (1,)
+    noted: list[object] = []
+
+    class Noting(Wrapped):
+        def reset(self, key: str, value: int, *, update: bool) -> None:
+            assert (key, update) == ("sqlite_synchronous", False)
+            noted.append(value)
+            self.cache.reset(key, value, update=update)
+
+        def set(self, key: str, value: bytes) -> None:
+            noted.append(key)
+            self.cache.set(key, value)
+
+    disk = Disk(tmp_path / "cache", Noting.of)
+    disk.open()
+    noted.clear()
+    disk.write({"t": TableChanges({"a": b"1"})}, is_durable=is_durable)
+    disk.close()
+    assert noted == wanted
+
+
+def test_nothing_private_of_diskcache_is_used(tmp_path: Path) -> None:
+    with open_cache(tmp_path) as cache:
+        private = {name for name in (*dir(cache), *dir(cache.disk)) if re.fullmatch(r"_[a-z]\w*", name)}
+    assert {"_sql", "_disk", "_con"} <= private
+    for module in (ROOT / "kube" / "disk").glob("*.py"):
+        used = {
+            node.attr for node in ast.walk(ast.parse(module.read_text())) if isinstance(node, ast.Attribute)
+        }
+        assert not used & private, module
 
 
 def test_only_the_owner_may_read(disk: Disk) -> None:
-    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"secret"}, whole=True))
+    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"secret"}))
     assert stat.S_IMODE(disk.folder.stat().st_mode) == 0o700
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in disk.folder.iterdir()}
     assert set(modes.values()) == {0o600}, modes
@@ -112,13 +133,13 @@ def test_only_the_owner_may_read(disk: Disk) -> None:
 
 @pytest.mark.parametrize("garbage", [b"no database at all" * 500, b"SQLite format 3\x00" + b"\xff" * 5000])
 def test_a_corrupt_file_is_set_aside(disk: Disk, garbage: bytes) -> None:
-    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"x"}, whole=True))
+    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"x"}))
     disk.close()
     for path in disk.folder.iterdir():
         path.write_bytes(garbage)
     disk.open()
-    assert disk.read("s") is None
-    disk.write(Batch("s", {"version": 2}, {("a", "1"): b"y"}, whole=True))
+    assert read_copy(disk, "s") is None
+    disk.write(whole_copy("s", {"version": 2}, {("a", "1"): b"y"}))
     assert raws(disk) == [b"y"]
     assert (disk.folder.parent / "cache.unreadable" / "cache.db").exists()
 
@@ -128,7 +149,7 @@ def test_a_store_of_another_format_is_set_aside(disk: Disk) -> None:
     with open_cache(disk.folder) as cache:
         cache.set("format", b"1")
     disk.open()
-    assert not disk.metas
+    assert disk.lost == 1
     assert (disk.folder.parent / "cache.unreadable").exists()
 
 
@@ -136,7 +157,7 @@ def test_a_store_of_another_format_is_set_aside(disk: Disk) -> None:
 def test_tables_that_are_to_be_saved_move_on(tmp_path: Path, how: str) -> None:
     saved = Disk(tmp_path / "cache", saved=("journal",))
     rows = {f"n{each}": b"%d" % each * 300 for each in range(40)}
-    saved.put_all({"journal": rows, "other": rows})
+    saved.write({"journal": TableChanges(rows), "other": TableChanges(rows)})
     saved.close()
     if how == "damaged":
         path = tmp_path / "cache" / "cache.db"
@@ -146,60 +167,39 @@ def test_tables_that_are_to_be_saved_move_on(tmp_path: Path, how: str) -> None:
     else:
         with open_cache(tmp_path / "cache") as cache:
             cache.set("format", b"1")
-    found = saved.values("journal")
+    found = saved.rows("journal")
     assert found.items() <= rows.items()
     assert len(found) > len(rows) / 2 if how == "damaged" else found == rows
     assert (tmp_path / "cache.unreadable").exists()
-    assert not saved.values("other")
+    assert not saved.rows("other")
     saved.close()
 
 
 def test_a_crash_while_the_store_is_set_aside_loses_nothing(tmp_path: Path) -> None:
     saved = Disk(tmp_path / "cache")
-    saved.put("journal", {"n": b"1"})
+    saved.write({"journal": TableChanges({"n": b"1"})})
     saved.close()
     (tmp_path / "cache").rename(tmp_path / "cache.new")
-    assert saved.values("journal") == {"n": b"1"}
+    assert saved.rows("journal") == {"n": b"1"}
     saved.close()
-
-
-class FullDisk:
-    """A diskcache whose disk is full as long as `full`."""
-
-    def __init__(self, folder: Path) -> None:
-        self._cache = open_cache(folder)
-        self.full = False
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._cache, name)
-
-    def __len__(self) -> int:
-        return len(self._cache)
-
-    def set(self, key: str, value: bytes) -> None:
-        if self.full:
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise error
-        self._cache.set(key, value)
 
 
 def test_a_full_disk_leaves_the_last_good_copy_and_is_used_again_when_there_is_space(tmp_path: Path) -> None:
     made: list[FullDisk] = []
 
-    def opener(folder: Path) -> diskcache.Cache:
+    def opener(folder: Path) -> Cache:
         made.append(FullDisk(folder))
-        return made[-1]
+        return cast(Cache, made[-1])
 
     disk = Disk(tmp_path / "cache", opener)
     disk.open()
-    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"old", ("a", "2"): b"old"}, whole=True))
+    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"old", ("a", "2"): b"old"}))
     made[0].full = True
     with pytest.raises(DiskError, match="full"):
-        disk.write(Batch("s", {"version": 2}, {("a", "1"): b"new"}, [("a", "2")]))
+        disk.write(change(2, {("a", "1"): b"new", ("a", "2"): None}, 1))
     assert raws(disk) == [b"old", b"old"]
     made[0].full = False
-    disk.write(Batch("s", {"version": 3}, {("a", "1"): b"new"}, whole=True))
+    disk.write(whole_copy("s", {"version": 3}, {("a", "1"): b"new"}))
     assert raws(disk) == [b"new"]
     disk.close()
 
@@ -207,7 +207,7 @@ def test_a_full_disk_leaves_the_last_good_copy_and_is_used_again_when_there_is_s
 def test_a_disk_that_cannot_be_opened_is_an_error_and_is_tried_again(tmp_path: Path) -> None:
     broken = [True]
 
-    def opener(folder: Path) -> diskcache.Cache:
+    def opener(folder: Path) -> Cache:
         if broken[0]:
             raise OSError(30, "Read-only file system")
         return open_cache(folder)
@@ -216,7 +216,7 @@ def test_a_disk_that_cannot_be_opened_is_an_error_and_is_tried_again(tmp_path: P
     with pytest.raises(DiskError, match="Read-only"):
         disk.open()
     broken[0] = False
-    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"x"}, whole=True))
+    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"x"}))
     assert raws(disk) == [b"x"]
     disk.close()
 
@@ -233,7 +233,7 @@ def test_killed_at_random_moments_of_a_write_storm_every_copy_is_whole(tmp_path:
             storm.send_signal(signal.SIGKILL)
         disk = Disk(folder)
         disk.open()
-        read = disk.read("s")
+        read = read_copy(disk, "s")
         if read is not None:
             version = read[0]["version"]
             assert version >= last
@@ -272,12 +272,12 @@ def damage(folder: Path, random: Random) -> None:
 
 @pytest.mark.timeout(120)
 def test_whatever_is_damaged_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> None:
-    kept: dict[str, tuple[Meta, list[bytes]]] = {}
+    kept: dict[str, list[bytes]] = {}
     original = Disk(tmp_path / "cache")
     for source in ("s", "t", "u"):
         puts = {("ns", f"n{each}"): f"{source}{each}".encode() * 200 for each in range(60)}
-        original.write(Batch(source, {"version": 7}, puts, whole=True))
-        kept[source] = ({"version": 7}, sorted(puts.values()))
+        original.write(whole_copy(source, {"version": 7}, puts))
+        kept[source] = sorted(puts.values())
     log = (tmp_path / "cache" / "cache.db-wal").read_bytes()
     original.close()
     shown = 0
@@ -289,15 +289,15 @@ def test_whatever_is_damaged_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> 
         damage(tmp_path / "damaged", random)
         disk = Disk(tmp_path / "damaged")
         for source, whole in kept.items():
-            read = disk.read(source)
+            read = read_copy(disk, source)
             if read is not None:
                 shown += 1
-                assert (read[0], sorted(read[1])) == whole, f"seed {seed}"
-        disk.values("table")
+                assert (read[0]["version"], sorted(read[1])) == (7, whole), f"seed {seed}"
+        disk.rows("table")
         # Damage may show at the write: then there is a new store, and the next one works.
         with contextlib.suppress(SetAside):
-            disk.write(Batch("new", {"version": 1}, {("a", "1"): b"x"}, whole=True))
-        disk.write(Batch("new", {"version": 1}, {("a", "1"): b"x"}, whole=True))
+            disk.write(whole_copy("new", {"version": 1}, {("a", "1"): b"x"}))
+        disk.write(whole_copy("new", {"version": 1}, {("a", "1"): b"x"}))
         assert raws(disk, "new") == [b"x"]
         disk.close()
         shutil.rmtree(tmp_path / "damaged")
@@ -305,19 +305,19 @@ def test_whatever_is_damaged_is_read_as_it_was_or_not_at_all(tmp_path: Path) -> 
 
 
 def test_a_lock_that_somebody_holds_is_waited_for_a_moment_and_nothing_is_lost(disk: Disk) -> None:
-    disk.write(Batch("s", {"version": 1}, {("a", "1"): b"x"}, whole=True))
+    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"x"}))
     other = sqlite3.connect(disk.folder / "cache.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(DiskError, match="locked"):
-        disk.write(Batch("s", {"version": 2}, {("a", "1"): b"y"}))
+        disk.write(change(2, {("a", "1"): b"y"}, 1))
     # What is there is read meanwhile, by a hub that starts as well.
     started = Disk(disk.folder)
     for each in (disk, started):
         assert raws(each) == [b"x"]
     with pytest.raises(DiskError, match="locked"):
-        started.write(Batch("s", {"version": 2}, {("a", "1"): b"z"}))
+        started.write(change(2, {("a", "1"): b"z"}, 1))
     started.close()
     other.execute("ROLLBACK")
     other.close()
-    disk.write(Batch("s", {"version": 2}, {("a", "1"): b"y"}))
+    disk.write(change(2, {("a", "1"): b"y"}, 1))
     assert raws(disk) == [b"y"]

@@ -20,22 +20,23 @@ ROOT = Path(__file__).parents[3]
 USER = """
 import json, sys
 from pathlib import Path
-from kube.disk.database import Batch, Disk, DiskError
+from kube.disk.copy_rows import read_copy, whole_copy
+from kube.disk.database import TableChanges, Disk, DiskError
 disk = Disk(Path(sys.argv[1]))
 
 def do(word, number):
     match word:
         case "write":
             puts = {("ns", f"n{each}"): str(number).encode() * 400 for each in range(number)}
-            disk.write(Batch("s", {"version": number}, puts, whole=True))
-            disk.put("table", {"name": str(number).encode()})
+            value = {"table": TableChanges({"name": str(number).encode()})}
+            disk.write({**whole_copy("s", {"version": number}, puts), **value})
         case "open":
             disk.open()
         case "close":
             disk.close()
             return None
-    read = disk.read("s")
-    values = disk.values("table")
+    read = read_copy(disk, "s")
+    values = disk.rows("table")
     assert disk.value("table", "name") == values.get("name")
     return read and [read[0]["version"], len(read[1]), len(set(read[1])), values["name"].decode()], disk.lost
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from kube.disk.database import Disk
-from kube.disk.rows import END, join
+from kube.disk.database import Disk, TableChanges
+from kube.disk.rows import END, table_of
 from kube.disk.salvage import salvaged
 
 PAGE = 4096
-PREFIX = join("v", "t") + END
+PREFIX = table_of("t") + END
 VALUES = {f"n{each:02d}": b"%d" % each * 400 for each in range(60)}
 
 
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     disk = Disk(tmp_path / "cache")
-    disk.put_all({"t": VALUES, "other": {"x": b"y"}})
+    disk.write({table_of("t"): TableChanges(VALUES), table_of("other"): TableChanges({"x": b"y"})})
     disk.close()
     return tmp_path / "cache" / "cache.db"
 

@@ -68,7 +68,7 @@ class Kept:
 @pytest.fixture
 async def kept(tmp_path: Path) -> AsyncIterator[Kept]:
     async with copies_in(tmp_path) as copies:
-        made = Kept(CachedResponses(copies))
+        made = Kept(CachedResponses(copies.access))
         yield made
         made.task.cancel()
 
@@ -102,7 +102,7 @@ async def test_what_did_not_change_is_not_fetched_again(kept: Kept) -> None:
 @pytest.mark.looptime
 async def test_a_cloud_that_is_away_at_first_is_asked_when_it_comes(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
-        kept = Kept(CachedResponses(copies))
+        kept = Kept(CachedResponses(copies.access))
         kept.is_up, kept.api.is_gone = False, True
         await asyncio.sleep(INTERVAL)
         assert kept.api.answered == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +13,10 @@ import pytest
 from addons.offline.writes.journal import DURABLE_WAIT, TABLE, Journal
 from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, StatusEntry
 from addons.telemetry import metrics
-from kube.disk.database import Disk, DiskError
+from kube.disk.database import Cache, Disk, TableChanges
 from kube.errors import StatusError
 from kube.json_type import Json
+from tests.addons.support.devices import Device
 from tests.addons.support.observed import beats_of, until, value_of
 from tests.addons.support.offline_parts import journal_in
 
@@ -46,24 +46,6 @@ def bodies(journal: Journal) -> list[bytes]:
 async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
     async with journal_in(tmp_path) as made:
         yield made
-
-
-class Device:
-    """A disk that can be taken away, and can stand still."""
-
-    def __init__(self, folder: Path) -> None:
-        self.is_broken = False
-        self.goes_on = threading.Event()
-        self.goes_on.set()
-        self.disk = Disk(folder / "cache")
-        self._put = self.disk.put
-        vars(self.disk)["put"] = self._put_slowly
-
-    def _put_slowly(self, table: str, changes: dict[str, bytes | None], *, is_durable: bool) -> None:
-        self.goes_on.wait(10)
-        if self.is_broken:
-            raise DiskError("No space left on device")
-        self._put(table, changes, is_durable=is_durable)
 
 
 # -- what waits ----------------------------------------------------------------------------------------------------
@@ -208,8 +190,9 @@ async def test_an_entry_that_cannot_be_read_is_dropped_and_counted_and_the_other
 ) -> None:
     async with journal_in(tmp_path) as journal:
         entry, event = journal.put_status(status("one")), put_event(journal, b"x")
-        await journal.wait_written(event)
-        await journal._copies.guard(lambda: journal._copies.disk.put(TABLE, UNREADABLE))
+    disk = Disk(tmp_path / "cache")
+    disk.write({TABLE: TableChanges(UNREADABLE)})
+    disk.close()
     counters = [metrics.JOURNAL_DROPPED.labels(kind, "unreadable") for kind in (STATUS, EVENT)]
     before = [value_of(each) for each in counters]
     async with journal_in(tmp_path) as again:
@@ -223,29 +206,8 @@ async def test_an_entry_that_cannot_be_read_is_dropped_and_counted_and_the_other
 # -- a disk that fails ---------------------------------------------------------------------------------------------
 
 
-async def test_what_a_failing_disk_did_not_take_is_written_when_it_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("addons.offline.writes.journal.RETRY", 0.01)
-    device = Device(tmp_path)
-    errors = value_of(metrics.CACHE_WRITE_ERRORS)
-    async with journal_in(tmp_path, device.disk) as journal:
-        device.is_broken = True
-        entry = journal.put_status(status("one"))
-        event = put_event(journal, b"x")
-        await until(lambda: value_of(metrics.CACHE_WRITE_ERRORS) > errors)
-        assert (list(journal.statuses), list(journal.events)) == ([NODE], [event.sequence])
-        assert journal.describe()["unwritten"] == 2
-        newer = journal.put_status(status("two"))
-        device.is_broken = False
-        await asyncio.wait_for(journal.wait_written(entry), DURABLE_WAIT)
-        await until(lambda: not journal.describe()["unwritten"])
-        async with journal_in(tmp_path) as again:
-            assert (list(again.statuses.values()), list(again.events.values())) == ([newer], [event])
-
-
 async def test_without_any_disk_what_waits_is_in_memory(tmp_path: Path) -> None:
-    def no_disk(_: Path) -> diskcache.Cache:
+    def no_disk(_: Path) -> Cache:
         raise OSError(30, "Read-only file system")
 
     async with journal_in(tmp_path, Disk(tmp_path / "cache", no_disk)) as journal:
@@ -259,7 +221,7 @@ async def test_a_disk_that_stands_still_costs_a_client_no_more_than_a_second(
 ) -> None:
     device = Device(tmp_path)
     loop = asyncio.get_running_loop()
-    async with journal_in(tmp_path, device.disk) as journal:
+    async with journal_in(tmp_path, device) as journal:
         device.goes_on.clear()
         entry = put_event(journal, b"x")
         began = loop.time()
@@ -272,41 +234,7 @@ async def test_a_disk_that_stands_still_costs_a_client_no_more_than_a_second(
         assert list(again.events.values()) == [entry]
 
 
-async def test_what_comes_while_the_disk_writes_is_written_next(tmp_path: Path) -> None:
-    device = Device(tmp_path)
-    async with journal_in(tmp_path, device.disk) as journal:
-        device.goes_on.clear()
-        journal.put_status(status("first"))
-        await asyncio.sleep(0)
-        gone = put_event(journal, b"gone")
-        journal.remove(gone)
-        last = journal.put_status(status("last"))
-        waiting = asyncio.create_task(journal.wait_written(last))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        device.goes_on.set()
-        await waiting
-        assert journal.describe()["unwritten"] == 0
-        async with journal_in(tmp_path) as again:
-            assert (list(again.statuses.values()), again.events) == ([last], {})
-
-
 # -- bounds --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_disk_that_hangs_leaves_no_trace_of_events_that_it_never_got(tmp_path: Path) -> None:
-    """50,000 events that came and went were once 50,000 deletions in memory."""
-    device = Device(tmp_path)
-    async with journal_in(tmp_path, device.disk, max_events=10) as journal:
-        device.goes_on.clear()
-        for number in range(1000):
-            put_event(journal, b"%d" % number)
-            await asyncio.sleep(0)
-        assert journal.describe()["unwritten"] <= 30
-        device.goes_on.set()
-        await until(lambda: not journal.describe()["unwritten"])
-    async with journal_in(tmp_path) as again:
-        assert len(again.events) == 10
 
 
 async def test_the_bytes_of_events_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from addons.offline.writes.journal import DURABLE_WAIT
-from kube.bounds import listen
-from kube.disk.marks import MAX_MARKS
-from tests.addons.offline.writes.test_journal import EVENT_BODY, NODE, Device, put_event, status
+from tests.addons.offline.writes.test_journal import EVENT_BODY, NODE, put_event, status
+from tests.addons.support.devices import Device
 from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import journal_in
 
@@ -18,7 +17,7 @@ from tests.addons.support.offline_parts import journal_in
 @pytest.mark.looptime
 async def test_a_newer_write_waits_until_the_older_has_left_the_disk(tmp_path: Path) -> None:
     device = Device(tmp_path)
-    async with journal_in(tmp_path, device.disk) as journal:
+    async with journal_in(tmp_path, device) as journal:
         entry, event = journal.put_status(status("one")), put_event(journal, EVENT_BODY)
         await until(lambda: not journal.describe()["unwritten"])
         device.goes_on.clear()
@@ -38,7 +37,7 @@ async def test_a_newer_write_waits_until_the_older_has_left_the_disk(tmp_path: P
 @pytest.mark.looptime
 async def test_a_disk_that_stands_still_holds_a_newer_write_up_for_a_second_and_once(tmp_path: Path) -> None:
     device = Device(tmp_path)
-    async with journal_in(tmp_path, device.disk) as journal:
+    async with journal_in(tmp_path, device) as journal:
         entry = journal.put_status(status("one"))
         await until(lambda: not journal.describe()["unwritten"])
         device.goes_on.clear()
@@ -56,7 +55,7 @@ async def test_what_a_full_disk_cannot_delete_is_not_replayed_after_a_kill(
 ) -> None:
     """The next process replayed an old status and an old count over newer ones."""
     device = Device(tmp_path)
-    async with journal_in(tmp_path, device.disk) as killed:
+    async with journal_in(tmp_path, device) as killed:
         entry, event = killed.put_status(status("old")), put_event(killed, EVENT_BODY)
         await until(lambda: not killed.describe()["unwritten"])
         device.is_broken = True  # no room for anything
@@ -87,20 +86,3 @@ async def test_what_is_read_from_disk_may_have_been_sent(tmp_path: Path) -> None
         await again.wait_written(entry)
     async with journal_in(tmp_path) as third:
         assert third.statuses[NODE].patch == {"status": {"phase": "cloud"}}
-
-
-async def test_more_marks_than_there_is_room_for_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert MAX_MARKS > 1
-    monkeypatch.setattr("addons.offline.writes.journal.MAX_MARKS", 1)
-    told: list[str] = []
-    listen(told.append)
-    device = Device(tmp_path)
-    async with journal_in(tmp_path, device.disk) as journal:
-        events = [put_event(journal, EVENT_BODY) for _ in range(2)]
-        await until(lambda: not journal.describe()["unwritten"])
-        device.is_broken = True
-        for event in events:
-            journal.remove(event)
-        await until(lambda: "marks of the journal" in told)

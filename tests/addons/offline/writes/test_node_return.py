@@ -48,7 +48,7 @@ class World:
         store.replace(codec_for(Encoding.PROTOBUF), "v1", "Node", 7, [node_in(Encoding.PROTOBUF).encode()])
         self.cloud = Told()
         self.is_up, self.is_alive, self.changed = False, True, Pulse()
-        objects = OfflineReads(self.sources, CachedResponses(copies), 0.5)
+        objects = OfflineReads(self.sources, CachedResponses(copies.access), 0.5)
         self.part = NodeReturn(
             "n1", self.cloud, objects, lambda: self.is_up, self.changed, lambda: self.is_alive
         )

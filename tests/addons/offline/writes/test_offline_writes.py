@@ -78,7 +78,7 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path, replaying: replay_parts.World) -> AsyncIterator[World]:
     async with copies_in(tmp_path / "answers") as copies:
-        made = World(CachedResponses(copies), replaying)
+        made = World(CachedResponses(copies.access), replaying)
         yield made
         await made.answers.written()
 

@@ -45,7 +45,7 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with copies_in(tmp_path) as copies:
-        yield World(CachedResponses(copies))
+        yield World(CachedResponses(copies.access))
 
 
 async def test_what_was_created_is_there_and_can_be_read(world: World) -> None:

@@ -68,8 +68,8 @@ class World:
         self.sources = Sources(
             lambda _: Away(), lambda *_: None, lambda: parse_rules(None), 300, is_up=lambda: False
         )
-        self.answers = CachedResponses(copies)
-        self.journal = Journal(copies)
+        self.answers = CachedResponses(copies.access)
+        self.journal = Journal(copies.access)
         self.cloud = Told()
         self.writes = StatusWrites(
             "n1", OfflineReads(self.sources, self.answers, 0.5), self.answers, self.journal, self.cloud
@@ -133,7 +133,6 @@ async def world_in(folder: Path) -> AsyncIterator[World]:
         yield made
         await made.answers.written()
         made.sources.close()
-        made.journal.close()
 
 
 @pytest.fixture

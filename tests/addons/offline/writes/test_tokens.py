@@ -49,7 +49,7 @@ def clock() -> Clock:
 @pytest.fixture
 async def tokens(tmp_path: Path, clock: Clock) -> AsyncIterator[Tokens]:
     async with copies_in(tmp_path) as copies:
-        answers = CachedResponses(copies)
+        answers = CachedResponses(copies.access)
         yield Tokens(answers, clock)
         await answers.written()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.offline.list_heads import HEAD, list_head
+from addons.offline.cached_response import HEAD, list_head
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from kube.wire.schema import MESSAGES

@@ -1,0 +1,133 @@
+"""The event loop's way to the disk: nobody waits long for it, and a disk that fails is counted, and logged once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
+from typing import Protocol
+
+from addons.telemetry import metrics
+from kube.disk.database import Batch, Disk, DiskError
+from kube.disk.writer import PATIENCE, DiskWriter
+
+RETRY = 5.0
+"""Seconds from a failure of the disk to the next try."""
+USED_STEP = 3600
+"""Seconds by which a time of last use may be outdated on disk: writing it costs a transaction."""
+
+logger = logging.getLogger(__name__)
+
+
+class Waiting(Protocol):
+    """TableChanges that wait for the disk."""
+
+    is_durable: bool
+
+    def close(self) -> Batch | None:
+        """Stop writing, and return what waits for the process's last write."""
+
+
+class DiskAccess:
+    """The disk, its thread, and the tables that are written behind."""
+
+    def __init__(self, disk: Disk, writer: DiskWriter, clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives wall time, which goes on over a restart but may be wrong: see `addons.offline.garbage`."""
+        self.disk = disk
+        self.writer = writer
+        self.clock = clock
+        self.tables: dict[Waiting, None] = {}
+        self.on_loss: list[Callable[[], None]] = []
+        """Called when the database had to be set aside, so that all that was written is lost."""
+        self.on_write: list[Callable[[Batch], None]] = []
+        """Called when a batch was written."""
+        self._lost = 0
+        self._failing = False
+        self.loading: set[asyncio.Task[None]] = set()
+        """What is read at the start."""
+
+    def is_recent(self, used: int) -> bool:
+        """Whether a time of last use on disk is recent enough. A time in the future is that of a wrong clock."""
+        return 0 <= self.clock() - used < USED_STEP
+
+    async def load(self, loading: Coroutine[None, None, None]) -> None:
+        """Have something read at the start. Wait PATIENCE at most: a slow disk delivers it later."""
+        task = asyncio.create_task(loading, name="load from disk")
+        self.loading.add(task)
+        task.add_done_callback(self.loading.discard)
+        await asyncio.wait((task,), timeout=PATIENCE)
+
+    async def rows(self, table: str) -> Mapping[str, bytes | None]:
+        """The rows of a table, as soon as the disk gives them; None for a damaged one."""
+        while True:
+            found = await self.guard(partial(self.disk.rows, table))
+            if found is not None:
+                return found
+            await asyncio.sleep(RETRY)
+
+    async def ask[T](self, work: Callable[[], T]) -> T | None:
+        """As `guard`, for a client that waits: None as well when the disk takes longer than PATIENCE."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self.guard(work)
+        except TimeoutError:
+            metrics.CACHE_WRITE_ERRORS.inc()
+            logger.warning("the disk has not answered for %g s", PATIENCE)
+            return None
+
+    async def guard[T](self, work: Callable[[], T]) -> T | None:
+        """The result of blocking work on the disk. None when the disk fails, which is counted, and logged once."""
+        try:
+            return await self.writer.do(work)
+        except DiskError as error:
+            metrics.CACHE_WRITE_ERRORS.inc()
+            if not self._failing:
+                logger.error("the disk cannot be used, the hub goes on without it: %s", error)
+            self._failing = True
+        except Exception:
+            # A bug of the hub. The result None tells the caller that nothing was written.
+            metrics.CACHE_WRITE_ERRORS.inc()
+            logger.exception("work on the disk failed")
+        finally:
+            if self._lost != self.disk.lost:
+                self._lost = self.disk.lost
+                for tell in self.on_loss:
+                    tell()
+        return None
+
+    async def write(self, *batches: Batch, is_durable: bool = False) -> bool:
+        """Write a transaction each; False when one failed. Only a write proves that the disk works again."""
+
+        def work() -> bool:
+            for batch in batches:
+                self.disk.write(batch, is_durable=is_durable)
+            return True
+
+        if not await self.guard(work):
+            return False
+        if self._failing:
+            logger.info("the disk can be used again")
+        self._failing = False
+        for batch in batches:
+            for tell in self.on_write:
+                tell(batch)
+        return True
+
+    def close(self) -> None:
+        """Write what waits, as far as the disk manages in CLOSE_TIMEOUT: what nobody else has comes first."""
+        for task in self.loading:
+            task.cancel()
+        tables = sorted(self.tables, key=lambda table: not table.is_durable)
+        batches = [(batch, table.is_durable) for table in tables if (batch := table.close()) is not None]
+
+        def last() -> None:
+            for batch, is_durable in batches:
+                try:
+                    self.disk.write(batch, is_durable=is_durable)
+                except DiskError as error:
+                    logger.warning("not written at the end: %s", error)
+            self.disk.close()
+
+        self.writer.close(last)

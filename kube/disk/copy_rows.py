@@ -1,0 +1,72 @@
+"""How a copy of a source lies on disk: a row for each object, and one that says what it is and how many there are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, SupportsBytes
+
+import orjson
+
+from kube.disk.database import Batch, Disk, TableChanges
+from kube.disk.rows import join
+
+METAS = "m"
+"""The table of all copies, by name."""
+COUNT = "count"
+"""In a meta: the number of objects. A copy with another number is damaged."""
+
+logger = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+Meta = dict[str, Any]
+
+
+def objects_of(name: str) -> str:
+    """The table of a copy's objects. Their names are those of `object_name`."""
+    return join("o", name)
+
+
+def object_name(key: Key) -> str:
+    return join(*key)
+
+
+def copy_batch(name: str, meta: Meta, objects: TableChanges) -> Batch:
+    """The batch that changes a copy. `meta` has the number of objects that the copy has then."""
+    return {objects_of(name): objects, METAS: TableChanges({name: orjson.dumps([meta[COUNT], meta])})}
+
+
+def whole_copy(name: str, meta: Meta, objects: Mapping[Key, SupportsBytes]) -> Batch:
+    """The batch that replaces a copy."""
+    rows = {object_name(key): value for key, value in objects.items()}
+    return copy_batch(name, {**meta, COUNT: len(rows)}, TableChanges(rows, whole=True))
+
+
+def dropped_copy(name: str) -> Batch:
+    """The batch that deletes a copy."""
+    return {objects_of(name): TableChanges({}, whole=True), METAS: TableChanges({name: None})}
+
+
+def parsed_meta(row: bytes | None) -> Meta | None:
+    """The meta in a row; None where the row is damaged."""
+    if row is None:
+        return None
+    count, meta = orjson.loads(row)
+    return {**meta, COUNT: count} if isinstance(meta, dict) else None
+
+
+def read_metas(rows: Mapping[str, bytes | None]) -> dict[str, Meta]:
+    """The metas in a table's rows, by name of the copy, without the damaged."""
+    return {name: meta for name, row in rows.items() if (meta := parsed_meta(row)) is not None}
+
+
+def read_copy(disk: Disk, name: str) -> tuple[Meta, list[bytes]] | None:
+    """The meta and the objects of a copy; None unless all of it can be read."""
+    meta = parsed_meta(disk.value(METAS, name))
+    if meta is None:
+        return None
+    objects = [raw for raw in disk.rows(objects_of(name)).values() if raw is not None]
+    if len(objects) != meta[COUNT]:
+        logger.error("the copy %s in %s is damaged; it is fetched anew", name, disk.folder)
+        return None
+    return meta, objects

@@ -1,0 +1,318 @@
+"""A table behind its owner: bursts together, urgent changes at once, nothing lost on a bad disk, and within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from addons.offline.disk_access import DiskAccess
+from addons.offline.write_behind import LINGER, MAX_BYTES, OF_A_ROW, WriteBehind
+from addons.telemetry import metrics
+from kube.bounds import listen
+from kube.disk.database import Batch, TableChanges
+from kube.disk.marks import MAX_MARKS
+from tests.addons.support.devices import Device, marked
+from tests.addons.support.observed import until, value_of
+
+ABOUT = "what it is about"
+
+
+async def rows(access: DiskAccess) -> Mapping[str, bytes | None]:
+    return await access.rows("t")
+
+
+def written(device: Device) -> list[dict[str, object]]:
+    """The rows of each batch."""
+    return [
+        {name: value for changes in batch.values() for name, value in changes.rows.items()}
+        for batch in device.batches
+    ]
+
+
+async def opened(table: WriteBehind, unwanted: Collection[str] = ()) -> dict[str, bytes | None]:
+    """The rows that an earlier process left."""
+    found: dict[str, bytes | None] = {}
+
+    def take(rows: Mapping[str, bytes | None]) -> Collection[str]:
+        found.update(rows)
+        return unwanted
+
+    await table.open(take)
+    await until(lambda: table.is_read)
+    return found
+
+
+# -- when ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.looptime
+async def test_a_burst_is_one_batch_as_soon_as_its_first_change_has_lingered(
+    access: DiskAccess, device: Device
+) -> None:
+    table = WriteBehind(access, "t")
+    for number in range(4):
+        table.put("same", b"%d" % number)
+        table.put(f"n{number}", b"")
+        await asyncio.sleep(0.9 * LINGER / 4)
+    assert (device.batches, table.is_writing) == ([], False)
+    await asyncio.sleep(0.1 * LINGER + 0.001)
+    await until(lambda: device.batches)
+    assert written(device) == [{"same": b"3", "n0": b"", "n1": b"", "n2": b"", "n3": b""}]
+    assert device.synced == [False]
+
+
+@pytest.mark.looptime
+async def test_what_comes_while_a_batch_is_written_lingers_too(access: DiskAccess, device: Device) -> None:
+    table = WriteBehind(access, "t")
+    device.goes_on.clear()
+    table.put("first", b"", is_urgent=True)
+    await asyncio.sleep(0.001)
+    assert table.is_writing
+    table.put("second", b"")
+    device.goes_on.set()
+    await until(lambda: not table.is_writing)
+    await asyncio.sleep(0.9 * LINGER)
+    assert written(device) == [{"first": b""}]
+    table.put("third", b"")
+    await table.settled()
+    assert written(device) == [{"first": b""}, {"second": b"", "third": b""}]
+
+
+async def test_what_is_urgent_is_written_at_once_and_in_its_order(access: DiskAccess, device: Device) -> None:
+    """The journal promises a status to a client right after the object was made to show it."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    first, second = WriteBehind(access, "t"), marked(access)
+    first.put("lingers", b"")
+    first.put("a", b"1", is_urgent=True)
+    second.put("b", b"2", is_urgent=True)
+    await until(lambda: not second.waiting)
+    assert written(device) == [{"lingers": b"", "a": b"1"}, {"b": b"2"}]
+    assert device.synced == [False, True]
+
+
+async def test_no_batch_is_taken_in_the_middle_of_a_change(access: DiskAccess, device: Device) -> None:
+    """Under mitmproxy a task runs as far as it can where it is made."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    table = WriteBehind(access, "t")
+    for name in "abc":
+        table.put(name, b"", is_urgent=True)
+    await table.settled()
+    assert [rows.keys() for rows in written(device)] == [{"a", "b", "c"}]
+
+
+async def test_rows_of_another_table_go_with_a_batch_or_hold_it_back(
+    access: DiskAccess, device: Device
+) -> None:
+    is_ready = False
+
+    def batch(changes: TableChanges) -> Batch | None:
+        return (
+            {"t": changes, "index": TableChanges({"count": b"%d" % len(changes.rows)})} if is_ready else None
+        )
+
+    table = WriteBehind(access, "t", batch=batch)
+    table.put("a", b"")
+    await table.settled()
+    is_ready = True
+    table.put("b", b"")
+    await table.settled()
+    assert (await rows(access), await access.rows("index")) == ({"a": b"", "b": b""}, {"count": b"2"})
+
+
+# -- a disk that fails ---------------------------------------------------------------------------------------------
+
+
+async def test_what_a_failing_disk_does_not_take_is_written_when_it_is_back(
+    access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("addons.offline.write_behind.RETRY", 0.01)
+    errors = value_of(metrics.CACHE_WRITE_ERRORS)
+    table = WriteBehind(access, "t")
+    device.is_broken = True
+    table.put("a", b"1", is_urgent=True)
+    table.put("b", b"1")
+    await until(lambda: value_of(metrics.CACHE_WRITE_ERRORS) > errors + 1)
+    table.put("a", b"2")
+    assert table.waiting == {"a": b"2", "b": b"1"}
+    device.is_broken = False
+    await table.settled()
+    assert (await rows(access), table.waiting) == ({"a": b"2", "b": b"1"}, {})
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+async def test_a_bug_in_a_write_loses_no_change(access: DiskAccess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("addons.offline.write_behind.RETRY", 0.0)
+    write = access.disk.write
+    failed: list[Batch] = []
+
+    def fail_once(batch: Batch, *, is_durable: bool) -> None:
+        if not failed:
+            failed.append(batch)
+            raise LookupError("a bug")
+        write(batch, is_durable=is_durable)
+
+    monkeypatch.setattr(access.disk, "write", fail_once)
+    table = WriteBehind(access, "t", whole=lambda: {"a": b""})
+    table.rewrite()
+    await table.settled()
+    assert failed
+    assert await rows(access) == {"a": b""}
+
+
+async def test_an_owner_that_is_gone_is_not_written_over_its_successor(
+    access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("addons.offline.write_behind.RETRY", 0.01)
+    old, new = (
+        WriteBehind(access, "t", whole=lambda: {"old": b""}),
+        WriteBehind(access, "t", whole=lambda: {"new": b""}),
+    )
+    device.is_broken = True
+    errors = value_of(metrics.CACHE_WRITE_ERRORS)
+    old.rewrite()
+    await until(lambda: value_of(metrics.CACHE_WRITE_ERRORS) > errors)
+    old.finish()
+    device.is_broken = False
+    new.rewrite()
+    await new.settled()
+    await until(lambda: not old.is_writing)
+    assert await rows(access) == {"new": b""}
+
+
+# -- bounds --------------------------------------------------------------------------------------------------------
+
+
+async def test_what_waits_has_a_bound_and_room_for_deletions(access: DiskAccess, device: Device) -> None:
+    table = WriteBehind(access, "t")
+    table.put("on disk", b"", is_urgent=True)
+    await table.settled()
+    device.goes_on.clear()
+    half = bytes(MAX_BYTES // 2 - OF_A_ROW)
+    assert table.put("a", half)
+    assert table.put("b", half)
+    assert not table.put("c", b"")
+    assert table.put("a", half[:-1] + b"x"), "it takes the place of the former"
+    assert not table.put("a", half + b"x")
+    table.delete("on disk")
+    assert table.waiting.keys() == {"a", "b", "on disk"}
+    device.goes_on.set()
+    await table.settled()
+    assert (await rows(access)).keys() == {"a", "b"}
+    assert table.put("c", half)
+
+
+async def test_a_table_without_room_is_written_whole(
+    access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("addons.offline.write_behind.MAX_BYTES", 2 * OF_A_ROW)
+    told: list[str] = []
+    listen(told.append)
+    known: dict[str, bytes] = {"gone": b""}
+    table = WriteBehind(access, "t", whole=lambda: known)
+    table.put("gone", b"")
+    await table.settled()
+    known = {"a": b"1", "b": b"2", "c": b"3"}
+    for name, value in known.items():
+        table.put(name, value)
+    assert told == ["changes that wait for the disk"]
+    await table.settled()
+    assert await rows(access) == known
+
+
+async def test_a_row_that_a_hanging_disk_never_got_leaves_nothing_to_delete(
+    access: DiskAccess, device: Device
+) -> None:
+    """50,000 events that came and went were once 50,000 deletions in memory."""
+    table = WriteBehind(access, "t")
+    device.goes_on.clear()
+    table.put("first", b"", is_urgent=True)
+    await until(lambda: table.is_writing)
+    for number in range(1000):
+        table.put(str(number), b"")
+        table.delete(str(number))
+    table.delete("first")
+    assert table.waiting == {"first": None}
+    device.goes_on.set()
+    await table.settled()
+    assert await rows(access) == {}
+
+
+# -- from one process to the next ----------------------------------------------------------------------------------
+
+
+async def test_the_rows_of_an_earlier_process_come_in_their_order_without_the_damaged(
+    access: DiskAccess, device: Device
+) -> None:
+    await access.write({"t": TableChanges({"b": b"2", "a": b"1", "x": b"3" * 50, "d": b"4"})})
+    await access.guard(device.close)
+    path = device.folder / "cache.db"
+    path.write_bytes(path.read_bytes().replace(b"3" * 50, b"5" * 50))
+    table = WriteBehind(access, "t")
+    table.put("d", b"newer")
+    found = await opened(table, unwanted=["x", "d"])
+    assert list(found.items()) == [("a", b"1"), ("b", b"2"), ("d", b"4"), ("x", None)]
+    await table.settled()
+    assert await rows(access) == {"a": b"1", "b": b"2", "d": b"newer"}
+
+
+# -- deletions that a full disk cannot take ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_superseded", [False, True])
+async def test_what_a_full_disk_cannot_delete_is_gone_for_the_next_process(
+    access: DiskAccess, device: Device, is_superseded: bool
+) -> None:
+    killed, unmarked = marked(access), WriteBehind(access, "t")
+    await opened(killed)
+    for table in (killed, unmarked):
+        table.put("a", b"old", is_urgent=True)
+        await table.settled()
+    device.is_broken = True
+    for table in (killed, unmarked):
+        table.delete("a", ABOUT)
+        assert table.is_leaving(ABOUT)
+    async with asyncio.timeout(5):
+        while killed.is_leaving(ABOUT):
+            await killed.written.wait()
+    if is_superseded:
+        killed.put("a", b"newer")
+    assert unmarked.is_leaving(ABOUT)
+    assert not unmarked.is_leaving("something else")
+    unmarked.give_up(ABOUT)
+    assert not unmarked.is_leaving(ABOUT)
+    device.is_broken = False
+    again = marked(access)
+    assert await opened(again) == {}
+    again.put("a", b"newest", is_urgent=True)
+    await again.settled()
+    assert await opened(marked(access)) == {"a": b"newest"}, "the mark was of the old row alone"
+
+
+async def test_a_deletion_leaves_when_the_disk_has_it(access: DiskAccess, device: Device) -> None:
+    table = marked(access)
+    table.delete("unread", ABOUT)
+    assert not table.is_leaving(ABOUT)
+    table.delete("unread", ABOUT, may_be_unread=True)
+    assert table.is_leaving(ABOUT)
+    await table.settled()
+    assert not table.is_leaving(ABOUT)
+
+
+async def test_more_marks_than_there_is_room_for_are_told(
+    access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert MAX_MARKS > 1
+    monkeypatch.setattr("addons.offline.write_behind.MAX_MARKS", 1)
+    told: list[str] = []
+    listen(told.append)
+    table = marked(access)
+    await opened(table)
+    for name in "ab":
+        table.put(name, b"")
+    await table.settled()
+    device.is_broken = True
+    for name in "ab":
+        table.delete(name)
+    await until(lambda: "marks of the journal" in told)

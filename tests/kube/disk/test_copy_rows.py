@@ -1,0 +1,69 @@
+"""A copy is read whole or not at all: its objects, and the row that says how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kube.disk.copy_rows import COUNT, dropped_copy, read_copy, whole_copy
+from kube.disk.database import Disk, open_cache
+from tests.kube.support.copied import change, raws
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    made = Disk(tmp_path / "cache")
+    made.open()
+    yield made
+    made.close()
+
+
+def test_a_list_then_changes_then_a_restart(disk: Disk) -> None:
+    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}))
+    disk.write(change(2, {("", "3"): b"z", ("a", "1"): None}, 2))
+    disk.close()
+    disk.open()
+    read = read_copy(disk, "s")
+    assert read is not None
+    assert read[0] == {"version": 2, COUNT: 2}
+    assert raws(disk) == [b"y", b"z"]
+
+
+def test_a_change_without_a_base_makes_no_copy(disk: Disk) -> None:
+    disk.write(change(2, {("a", "1"): b"x"}, 2))
+    assert read_copy(disk, "s") is None
+
+
+def test_a_source_is_dropped(disk: Disk) -> None:
+    for name in ("s", "t"):
+        disk.write(whole_copy(name, {"version": 1}, {("a", "1"): name.encode()}))
+    disk.write(dropped_copy("s"))
+    disk.close()
+    disk.open()
+    assert read_copy(disk, "s") is None
+    assert raws(disk, "t") == [b"t"]
+
+
+def object_key(source: str, name: str) -> str:
+    """The key of object a/name in diskcache."""
+    return "\x00".join(("o", source, "a", name))
+
+
+def test_what_another_row_shows_is_not_shown(disk: Disk) -> None:
+    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}))
+    disk.write(whole_copy("t", {"version": 1}, {("a", "1"): b"z"}))
+    disk.close()
+    with open_cache(disk.folder) as cache:
+        cache.set(object_key("s", "1"), cache.get(object_key("s", "2")))
+    assert read_copy(disk, "s") is None
+    assert raws(disk, "t") == [b"z"]
+
+
+def test_a_row_that_is_gone_makes_no_smaller_copy(disk: Disk) -> None:
+    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"x", ("a", "2"): b"y"}))
+    disk.close()
+    with open_cache(disk.folder) as cache:
+        assert cache.delete(object_key("s", "1"))
+    assert read_copy(disk, "s") is None
