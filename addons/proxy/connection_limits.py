@@ -1,4 +1,4 @@
-"""Bounds on connections: for one peer, for the process' descriptors, and for the time until a first request.
+"""Bounds on connections: for one address, for the process' descriptors, and for the time until a first request.
 
 What one port may use up is not all: a quarter of the descriptors is left to the plain port, where kubelet is, and to
 the hub's own connections, disk and log.
@@ -7,17 +7,16 @@ the hub's own connections, disk and log.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import resource
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 from mitmproxy import connection
 
 from addons.proxy.handlers.flow_control import close_client, handler_of
+from addons.proxy.http.client_addresses import MAX_CONNECTIONS, ClientAddress, address_of
 from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.http.request_stream import RequestStream
@@ -25,8 +24,6 @@ from addons.telemetry import metrics
 
 MOST_DESCRIPTORS = 65_536
 """Descriptors that the hub asks for at the start, where the system allows as many."""
-MAX_PER_PEER = 256
-"""Connections from one address to the TLS port."""
 RESERVED_SHARE = 4
 """One part in so many of the descriptors is out of reach for the TLS port's clients."""
 OWN_DESCRIPTORS = 64
@@ -58,26 +55,24 @@ class ConnectionLimits:
     def __init__(self, descriptors: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._descriptors = descriptors
         self._clock = clock
-        self._peers: Counter[str] = Counter()
-        self._clients: dict[str, float] = {}
-        """When each client connected, by the connection's id."""
+        self._clients: dict[str, tuple[float, ClientAddress]] = {}
+        """When and from where each client connected, by the connection's id."""
         self._servers = 0
 
     def client_came(self, client: connection.Client, *, is_reserved: bool) -> str:
-        """Count a client; why it must go again, or the empty text. A reserved listener has no limit for one peer."""
-        self._clients[client.id] = self._clock()
-        self._peers[_peer(client)] += 1
-        if not is_reserved and self._peers[_peer(client)] > MAX_PER_PEER:
+        """Count a client; why it must go again, or the empty text. A reserved listener has no limit for one address."""
+        address = address_of(client)
+        self._clients[client.id] = self._clock(), address
+        address.connections += 1
+        if not is_reserved and address.connections > MAX_CONNECTIONS:
             return _refused("peer", "too many connections from this address")
         if not self.has_room(is_reserved=is_reserved):
             return _refused("descriptors", "too many connections")
         return ""
 
     def client_left(self, client: connection.Client) -> None:
-        if self._clients.pop(client.id, None) is not None:
-            self._peers[_peer(client)] -= 1
-            if not self._peers[_peer(client)]:
-                del self._peers[_peer(client)]
+        if (left := self._clients.pop(client.id, None)) is not None:
+            left[1].connections -= 1
 
     def server_came(self) -> None:
         self._servers += 1
@@ -94,7 +89,7 @@ class ConnectionLimits:
     def close_late(self) -> int:
         """Close the clients for whose first request, next head or surplus body the hub waits too long; how many."""
         now, closed = self._clock(), 0
-        for client_id, since in list(self._clients.items()):
+        for client_id, (since, _) in list(self._clients.items()):
             layer = layer_of(client_id)
             waits_since = since if layer is None else layer.waits_since(since)
             if waits_since is not None and now - waits_since > FIRST_REQUEST:
@@ -140,13 +135,6 @@ def quieten_accept(loop: asyncio.AbstractEventLoop, clock: Callable[[], float] =
             logger.error("connections cannot be accepted: %s", context.get("exception"))
 
     loop.set_exception_handler(handle)
-
-
-def _peer(client: connection.Client) -> str:
-    """The listener and the address: components on loopback do not count for pods on it."""
-    with contextlib.suppress(TypeError, IndexError):
-        return f"{client.sockname[1]} {client.peername[0]}"
-    return ""
 
 
 def _refused(reason: str, text: str) -> str:

@@ -31,23 +31,23 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.proxy.layers.http._http1 import Http1Server, make_body_reader
 from mitmproxy.proxy.layers.http._http2 import Http2Server, StreamState
 
+from addons.proxy.http.client_addresses import MAX_REQUEST_BODY, address_of
 from addons.proxy.http.error_responses import error_body, error_response
 from addons.proxy.http.http_connections import LastingH2Connection, OwnMethod, StreamsTaken, open_windows
 from addons.proxy.http.messages import request_of_fields, request_of_lines
 from addons.proxy.http.request_bodies import (
     CHUNK_LINE_TOO_LONG,
-    MAX_BODY,
     MAX_CHUNK_LINE,
     MalformedBody,
     StrictReader,
     joined,
 )
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
-from addons.proxy.http.request_turns import Frames, turns_of
+from addons.proxy.http.request_turns import Frames
 from addons.telemetry import metrics
 from kube.errors import StatusError
 
-MAX_DISCARDED = MAX_BODY
+MAX_DISCARDED = MAX_REQUEST_BODY
 """Bytes that the hub reads and drops after it has answered a request of HTTP/1.1, before it ends the connection."""
 LINE_EXTRA = 64
 """Bytes of a request line beside its target: method and version."""
@@ -164,9 +164,8 @@ class BoundedHttp1Server(Http1Server):
             yield from self._refuse_body(str(error))
             return
         if has_more:
-            self._turn = commands.RequestWakeup(
-                turns_of(self.context.client.proxy_mode.full_spec).next(time.monotonic())
-            )
+            turns = address_of(self.context.client).listener.turns
+            self._turn = commands.RequestWakeup(turns.next(time.monotonic()))
             yield self._turn
         elif self.state == self.read_body and len(self.buf) > MAX_CHUNK_LINE:  # all else is taken as it comes
             yield from self._refuse_body(CHUNK_LINE_TOO_LONG)
@@ -221,7 +220,7 @@ class BoundedHttp2Server(Http2Server):
         self._heads: set[int] = set()
         """Open streams whose clients ask for heads alone, and take a body for an error of the connection."""
         self._frames = Frames()
-        self._turns = turns_of(context.client.proxy_mode.full_spec)
+        self._turns = address_of(context.client).listener.turns
         self._turn: commands.RequestWakeup | None = None
 
     @property

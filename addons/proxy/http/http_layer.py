@@ -25,6 +25,7 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.proxy.layers.tls import ClientTLSLayer
 from OpenSSL import SSL
 
+from addons.proxy.http.client_addresses import FAIR_UNREAD, address_of
 from addons.proxy.http.client_connections import BoundedHttp1Server, BoundedHttp2Server
 from addons.proxy.http.http_connections import (
     STREAM_UNREAD,
@@ -37,7 +38,6 @@ from addons.proxy.http.own_answers import OwnAnswers, Played
 from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.http.request_stream import RequestStream
 from addons.proxy.http.upstream_connections import UpstreamConnections
-from addons.proxy.peer_connections import FAIR_UNREAD, peer_of
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
 
@@ -69,8 +69,8 @@ class LastingHttpLayer(UpstreamConnections):
         self._tls = next((each for each in context.layers if isinstance(each, ClientTLSLayer)), None)
         """The layer that has the client's TLS."""
         _layers[context.client.id] = self
-        self.peer = peer_of(context.client)
-        self.peer.layers.add(self)
+        self.address = address_of(context.client)
+        self.address.layers.add(self)
         self._own_answers: OwnAnswers | None = None
 
     def let_go(self) -> None:
@@ -88,8 +88,8 @@ class LastingHttpLayer(UpstreamConnections):
 
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
         self._has_served = True
-        self.peer.begin()
-        stream = self.streams[stream_id] = RequestStream(self.context.fork(), stream_id, self.peer)
+        self.address.begin_request()
+        stream = self.streams[stream_id] = RequestStream(self.context.fork(), stream_id, self.address)
         yield from self.event_to_child(stream, events.Start())
 
     def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
@@ -191,7 +191,7 @@ class LastingHttpLayer(UpstreamConnections):
             return False
         if server.h2_conn.unread_on(stream) > STREAM_UNREAD:
             return True
-        return unread > STREAM_UNREAD and self.peer.held > FAIR_UNREAD
+        return unread > STREAM_UNREAD and self.address.unread > FAIR_UNREAD
 
     def room(self, conn: connection.Connection) -> int:
         """Bytes that the other side has room for, of what would be read from this connection of HTTP/1.1.
@@ -222,7 +222,7 @@ class LastingHttpLayer(UpstreamConnections):
     @property
     def holds_too_much(self) -> bool:
         """Whether a stream of this client of HTTP/2 must end, for what the clients of its address leave unread."""
-        return self.unread > 0 and self.peer.holds_too_much
+        return self.unread > 0 and self.address.leaves_too_much
 
     @property
     def _server(self) -> BoundedHttp2Server | None:

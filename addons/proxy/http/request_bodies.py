@@ -1,4 +1,4 @@
-"""Bounds requests' bodies: the bytes that the hub holds over all connections, and what the chunks of HTTP/1.1 cost.
+"""Bounds requests' bodies: the time that a client has for one, and what the chunks of HTTP/1.1 cost.
 
 h11 collects the line before a chunk without end, and mitmproxy passes on each chunk by itself: a line of a gigabyte
 took two gigabytes of memory, and chunks of one byte held the event loop for seconds. At a malformed chunk mitmproxy
@@ -7,29 +7,18 @@ closes the connection without an answer.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import h11
 from h11._readers import ChunkedReader
 from h11._receivebuffer import ReceiveBuffer
-from mitmproxy.connection import Client
 from mitmproxy.proxy import events
 from mitmproxy.proxy.commands import Command
 from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestData
 from mitmproxy.proxy.layers.http._http1 import TBodyReader
 
-from kube.errors import StatusError, entity_too_large, too_many_requests
-
-MAX_BODY = 3 * 1024 * 1024
-"""Bytes of a request's body that the hub collects: as much as kube-apiserver takes."""
-MAX_COLLECTED = 24 * 1024 * 1024
-"""Bytes of bodies that the hub holds at one time for one listener: pods cannot take what the node's components need."""
-MAX_OF_ADDRESS = 12 * 1024 * 1024
-"""Bytes of these for the clients at one address."""
 MAX_CHUNK_LINE = 4 * 1024
 """Bytes of the line before a chunk, and of all trailers: as many as Go's own server reads of a line."""
 CHUNKS_AT_ONCE = 500
@@ -40,8 +29,6 @@ CHUNK_LINE_TOO_LONG = "the line before a chunk of the body is too long"
 BODY_TIME = 60.0
 """Seconds within which a client has sent the whole body that the hub holds: as long as kube-apiserver takes over a
 request (`--request-timeout`)."""
-RETRY_AFTER = 1
-"""Seconds; a body is held until its request is answered, mostly for milliseconds."""
 
 
 @dataclass(slots=True)
@@ -50,48 +37,6 @@ class BodyTime(events.Event):
 
     now: float
     """By the monotonic clock."""
-
-
-class Holder(NamedTuple):
-    """For whom a body is held."""
-
-    listener: int
-    """The port."""
-    address: str
-
-
-def holder_of(client: Client) -> Holder:
-    """Who sends the requests of a connection."""
-    return Holder(client.sockname[1], client.peername[0])
-
-
-class HeldBodies:
-    """The sums that all requests share."""
-
-    def __init__(self) -> None:
-        self._of_listeners: Counter[int] = Counter()
-        self._of_holders: Counter[Holder] = Counter()
-
-    @property
-    def size(self) -> int:
-        return self._of_listeners.total()
-
-    def resize(self, holder: Holder, held: int, wanted: int) -> StatusError | None:
-        """Count `wanted` bytes for a request that held `held`; the reason why it may not have them."""
-        more = wanted - held
-        if wanted > MAX_BODY:
-            return entity_too_large(f"limit is {MAX_BODY}")
-        if more > 0 and self._of_holders[holder] + more > MAX_OF_ADDRESS:
-            return too_many_requests(
-                "the hub holds too many bodies of requests from this address", RETRY_AFTER
-            )
-        if more > 0 and self._of_listeners[holder.listener] + more > MAX_COLLECTED:
-            return too_many_requests("the hub holds too many bodies of requests", RETRY_AFTER)
-        self._of_listeners[holder.listener] += more
-        self._of_holders[holder] += more
-        if not self._of_holders[holder]:
-            del self._of_holders[holder]
-        return None
 
 
 class MalformedBody(Exception):
@@ -116,10 +61,6 @@ class StrictReader:
 
     def read_eof(self) -> h11.EndOfMessage:
         return self._reader.read_eof()
-
-
-held_bodies = HeldBodies()
-"""Those of this process."""
 
 
 def joined(commands: Generator[Command]) -> Generator[Command, None, bool]:

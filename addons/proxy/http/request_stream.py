@@ -34,10 +34,10 @@ from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
 
 from addons.offline.cached_response import MAX_BODY as MAX_ANSWER
 from addons.proxy.fail_closed import refuse
+from addons.proxy.http.client_addresses import MAX_REQUEST_BODY, ClientAddress
 from addons.proxy.http.http_connections import OwnMethod, StreamNotProcessed
-from addons.proxy.http.request_bodies import BODY_TIME, MAX_BODY, BodyTime, held_bodies, holder_of
+from addons.proxy.http.request_bodies import BODY_TIME, BodyTime
 from addons.proxy.http.request_head import fault_of
-from addons.proxy.peer_connections import PeerConnections
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
 from kube.bounds import reached
@@ -137,9 +137,9 @@ class RequestStream(FailoverStream):
     client_state: Any = OwnMethod()
     server_state: Any = OwnMethod()
 
-    def __init__(self, context: Context, stream_id: int, peer: PeerConnections) -> None:
+    def __init__(self, context: Context, stream_id: int, address: ClientAddress) -> None:
         super().__init__(context, stream_id)
-        self._peer = peer
+        self._address = address
         self.mode: HTTPMode = self.mode  # mitmproxy looks for it in the list, when it is first asked
         context.layers.remove(self)
         self.request_body_buf = bytearray()  # type: ignore[assignment]  # as mitmproxy's own, and small pieces cost no more
@@ -210,8 +210,11 @@ class RequestStream(FailoverStream):
             is_http2 = self.context.server.alpn == b"h2"
             self._sent = bytearray() if is_http2 else None
         elif self.client_state == self.state_consume_request_body:
-            if self.flow.response is None and (expected_http_body_size(self.flow.request) or 0) > MAX_BODY:
-                self._refuse(entity_too_large(f"limit is {MAX_BODY}"))
+            if (
+                self.flow.response is None
+                and (expected_http_body_size(self.flow.request) or 0) > MAX_REQUEST_BODY
+            ):
+                self._refuse(entity_too_large(f"limit is {MAX_REQUEST_BODY}"))
             if self.flow.response is not None:
                 yield from self._answer()
 
@@ -282,12 +285,12 @@ class RequestStream(FailoverStream):
         self._hold(0)
 
     def _too_many(self) -> StatusError | None:
-        if self._peer.has_room:
+        if self._address.has_room:
             return None
         return too_many_requests("too many requests from this address are under way", 1)
 
     def _hold(self, wanted: int) -> StatusError | None:
-        fault = held_bodies.resize(holder_of(self.context.client), self._held, wanted)
+        fault = self._address.resize_body(self._held, wanted)
         if fault is None:
             self._held = wanted
         return fault

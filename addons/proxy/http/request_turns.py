@@ -6,8 +6,6 @@ pod could make kubelet wait for seconds by one packet.
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 AT_ONCE = 25
 """Requests of one client's connection that are handled in one go."""
 PAUSE = 0.025
@@ -66,11 +64,3 @@ class ClientTurns:
     def is_busy(self, now: float) -> bool:
         """Whether somebody waits for a turn."""
         return self._last > now
-
-
-_of_listeners: defaultdict[str, ClientTurns] = defaultdict(ClientTurns)
-
-
-def turns_of(listener: str) -> ClientTurns:
-    """The turns of a listener's clients, by its specification: the hub itself never waits for the clients of others."""
-    return _of_listeners[listener]

@@ -16,12 +16,12 @@ from mitmproxy.test import tflow
 from addons.proxy import connection_limits
 from addons.proxy.connection_limits import (
     FIRST_REQUEST,
-    MAX_PER_PEER,
     OWN_DESCRIPTORS,
     ConnectionLimits,
     quieten_accept,
     raise_descriptor_limit,
 )
+from addons.proxy.http.client_addresses import MAX_CONNECTIONS
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 
@@ -38,7 +38,7 @@ def client_of(address: str = "10.0.0.1") -> connection.Client:
 
 def test_a_peer_has_a_bound_and_others_are_not_concerned() -> None:
     limits = ConnectionLimits(MANY)
-    mine = [client_of() for _ in range(MAX_PER_PEER)]
+    mine = [client_of() for _ in range(MAX_CONNECTIONS)]
     assert not any(limits.client_came(each, is_reserved=False) for each in mine)
     before = value_of(metrics.CONNECTIONS_REFUSED.labels("peer"))
     late = client_of()

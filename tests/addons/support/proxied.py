@@ -25,6 +25,7 @@ from mitmproxy.test import taddons
 from addons.proxy.handlers.cancelled_ends import WholeEnds
 from addons.proxy.handlers.flow_control import Pausing
 from addons.proxy.handlers.gathered_writes import Gathering
+from addons.proxy.http.client_addresses import listeners
 from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.requests.request_context import begin, context_of
 from tests.addons.support.samples import request_context
@@ -304,3 +305,8 @@ def watching_proxy() -> Iterator[Proxy[Raw]]:
         made = Proxy(context.options, Raw(WATCH, kept=True), Raw(FROM_NODE), LastingHttpLayer)
         made.is_streamed, made.failover = True, None
         yield made
+
+
+def held_bodies() -> int:
+    """Bytes of requests' bodies that the hub holds."""
+    return sum(each.bodies for each in listeners.values())

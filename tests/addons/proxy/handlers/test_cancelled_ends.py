@@ -26,9 +26,17 @@ from addons.proxy.handlers.flow_control import PausingHandler
 from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.http_connections import STREAM_WINDOW
 from addons.proxy.http.http_layer import LastingHttpLayer
-from addons.proxy.http.request_bodies import held_bodies
 from tests.addons.support.lasting_parts import ask, connected, watch
-from tests.addons.support.proxied import ANSWER, FROM_NODE, Handler, Http2Server, Proxy, Raw, watching_proxy
+from tests.addons.support.proxied import (
+    ANSWER,
+    FROM_NODE,
+    Handler,
+    Http2Server,
+    Proxy,
+    Raw,
+    held_bodies,
+    watching_proxy,
+)
 
 
 @pytest.fixture
@@ -280,11 +288,11 @@ async def test_a_body_counts_no_longer_when_its_client_leaves_before_the_addons_
             _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             writer.write(b"POST http://hub/ HTTP/1.1\r\nHost: hub\r\nContent-Length: 4\r\n\r\nbody")
             await asked.wait()
-            assert held_bodies.size == 4
+            assert held_bodies() == 4
             writer.transport.abort()
         left.set()
         await turns()
-    assert held_bodies.size == 0
+    assert held_bodies() == 0
     assert [each for each in caplog.records if each.levelname == "ERROR"] == []
 
 

@@ -13,7 +13,6 @@ from mitmproxy import connection
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
 from mitmproxy.test import tflow
 
-from addons.proxy import peer_connections
 from addons.proxy.handlers import flow_control
 from addons.proxy.handlers.flow_control import (
     LARGEST_READ,
@@ -24,9 +23,10 @@ from addons.proxy.handlers.flow_control import (
     read_at_most,
     share_of,
 )
+from addons.proxy.http import client_addresses
+from addons.proxy.http.client_addresses import MAX_UNREAD
 from addons.proxy.http.http_connections import STREAM_UNREAD, STREAM_WINDOW, LastingH2Connection
 from addons.proxy.http.http_layer import LastingHttpLayer
-from addons.proxy.peer_connections import MAX_ALL_UNREAD
 from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of
@@ -111,8 +111,8 @@ async def test_what_all_clients_leave_unread_is_bounded(
     monkeypatch: pytest.MonkeyPatch, is_mitmproxys: bool
 ) -> None:
     """The stream that holds most is reset. Over mitmproxy's own connection one stream holds what a server sends."""
-    monkeypatch.setattr(peer_connections, "MAX_ALL_UNREAD", 2 * STREAM_WINDOW)
-    monkeypatch.setattr(peer_connections, "FAIR_UNREAD", STREAM_WINDOW)
+    monkeypatch.setattr(client_addresses, "MAX_UNREAD", 2 * STREAM_WINDOW)
+    monkeypatch.setattr(client_addresses, "FAIR_UNREAD", STREAM_WINDOW)
     if is_mitmproxys:
         own = BufferedH2Connection.acknowledge_received_data
         monkeypatch.setattr(LastingH2Connection, "acknowledge_received_data", own)
@@ -139,7 +139,7 @@ async def test_without_a_pause_what_a_client_leaves_unread_grows(monkeypatch: py
         stream = streams.get("/watch", {})
         await streams.until(lambda: stream in streams.ended)
         await server.ended.wait()
-    assert server.sent > MAX_ALL_UNREAD
+    assert server.sent > MAX_UNREAD
 
 
 @asynccontextmanager

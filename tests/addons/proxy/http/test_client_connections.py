@@ -20,13 +20,13 @@ from addons.proxy.http import client_connections
 from addons.proxy.http.client_connections import LARGEST_HEADER_LIST
 from addons.proxy.http.http_connections import MAX_FRAME, MAX_HEAD
 from addons.proxy.http.http_layer import LastingHttpLayer, layer_of
-from addons.proxy.http.request_bodies import BODY_TIME, BodyTime, held_bodies
+from addons.proxy.http.request_bodies import BODY_TIME, BodyTime
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET
 from addons.telemetry import metrics
 from kube.errors import forbidden
 from tests.addons.support.lasting_parts import ask, connected
 from tests.addons.support.observed import value_of
-from tests.addons.support.proxied import ANSWER, FROM_NODE, Http2Server, Proxy, Raw
+from tests.addons.support.proxied import ANSWER, FROM_NODE, Http2Server, Proxy, Raw, held_bodies
 
 HEAD = b"POST http://hub/api HTTP/1.1\r\nHost: hub\r\nTransfer-Encoding: chunked\r\n\r\n"
 CHUNKED = b"5\r\nhello\r\n0\r\n"
@@ -149,11 +149,11 @@ async def test_a_body_that_comes_too_slowly_is_refused_and_its_rest_waited_for(p
         assert layer is not None
         assert layer.waits_since(1.0) is None
         writer.write(b"POST http://hub/ HTTP/1.1\r\nHost: hub\r\nContent-Length: 9\r\n\r\n1234")
-        while held_bodies.size < 4:  # noqa: ASYNC110 - nobody is told of a piece of a body
+        while held_bodies() < 4:  # noqa: ASYNC110 - nobody is told of a piece of a body
             await asyncio.sleep(0.01)
         assert layer.waits_since(1.0) is None
         await handler.server_event(BodyTime(time.monotonic() + BODY_TIME))
-        assert held_bodies.size == 0
+        assert held_bodies() == 0
         assert b" 408 " in await reader.readuntil(b"\r\n\r\n")
         assert layer.waits_since(1.0) is not None
         writer.transport.abort()

@@ -10,8 +10,7 @@ import pytest
 from mitmproxy import connection
 from mitmproxy.proxy import commands
 
-from addons.proxy import peer_connections
-from addons.proxy.http import http_layer
+from addons.proxy.http import client_addresses, http_layer
 from addons.proxy.http.http_connections import STREAM_UNREAD
 from addons.proxy.http.http_layer import TLS_RECORD, layer_of
 from addons.requests.answers import ClientLeft, ClientStream
@@ -196,9 +195,9 @@ async def test_nobody_can_write_to_a_stream_that_is_over() -> None:
 
 async def test_a_client_that_reads_slowly_loses_none_of_many_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """250 watches of 20 KB each were more than all clients may leave unread, so that some were reset."""
-    monkeypatch.setattr(peer_connections, "FAIR_UNREAD", 8 * len(PIECE))
+    monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 8 * len(PIECE))
     monkeypatch.setattr(http_layer, "FAIR_UNREAD", 8 * len(PIECE))
-    monkeypatch.setattr(peer_connections, "MAX_ALL_UNREAD", 16 * len(PIECE))
+    monkeypatch.setattr(client_addresses, "MAX_UNREAD", 16 * len(PIECE))
 
     async def write(stream: ClientStream) -> None:
         await stream.write(PIECE)

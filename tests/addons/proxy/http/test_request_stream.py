@@ -11,17 +11,17 @@ from h2.errors import ErrorCodes
 from mitmproxy import http
 from mitmproxy.proxy.layers.http import HttpStream
 
-from addons.proxy import peer_connections
 from addons.proxy.connection_limits import ConnectionLimits
 from addons.proxy.fail_closed import refuse
-from addons.proxy.http import http_layer, request_bodies
-from addons.proxy.http.request_bodies import BODY_TIME, MAX_BODY, held_bodies
+from addons.proxy.http import client_addresses, http_layer
+from addons.proxy.http.client_addresses import MAX_REQUEST_BODY
+from addons.proxy.http.request_bodies import BODY_TIME
 from addons.proxy.http.request_stream import MAX_RESENDS
 from addons.telemetry import metrics
 from kube.errors import unauthorized
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of
-from tests.addons.support.proxied import ANSWER, Http2Server, Proxy, Raw
+from tests.addons.support.proxied import ANSWER, Http2Server, Proxy, Raw, held_bodies
 
 
 def refuse_all(proxy: Proxy[Raw]) -> None:
@@ -43,7 +43,7 @@ async def test_a_refused_request_is_answered_before_its_body_comes() -> None:
         assert streams.status[stream] == 401
         streams.more(stream, b"x" * 30_000)
         assert await ask(streams) == 401
-        assert held_bodies.size == 0
+        assert held_bodies() == 0
 
 
 async def test_mitmproxys_own_stream_collects_a_refused_body(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,25 +70,25 @@ async def upload(size: int, *, declared: bool, is_streamed: bool) -> tuple[int, 
             await streams.room(stream, 10_000)
             streams.more(stream, b"x" * min(10_000, size - at), end=at + 10_000 >= size)
         await streams.until(lambda: stream in streams.ended)
-    assert held_bodies.size == 0
+    assert held_bodies() == 0
     return streams.status[stream], streams.bodies[stream]
 
 
 @pytest.mark.parametrize("declared", [True, False])
 async def test_a_collected_body_is_bounded(declared: bool) -> None:
     before = value_of(metrics.REQUESTS_REFUSED.labels("413"))
-    code, body = await upload(MAX_BODY + 1, declared=declared, is_streamed=False)
+    code, body = await upload(MAX_REQUEST_BODY + 1, declared=declared, is_streamed=False)
     assert code == json.loads(body)["code"] == 413
     assert value_of(metrics.REQUESTS_REFUSED.labels("413")) == before + 1
 
 
 @pytest.mark.parametrize("declared", [True, False])
 async def test_a_body_of_the_bound_is_collected(declared: bool) -> None:
-    assert await upload(MAX_BODY, declared=declared, is_streamed=False) == (200, b"server")
+    assert await upload(MAX_REQUEST_BODY, declared=declared, is_streamed=False) == (200, b"server")
 
 
 async def test_all_collected_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_bodies, "MAX_COLLECTED", 20_000)
+    monkeypatch.setattr(client_addresses, "MAX_BODIES", 20_000)
     code, body = await upload(30_000, declared=False, is_streamed=False)
     assert code == json.loads(body)["code"] == 429
 
@@ -106,16 +106,16 @@ async def test_a_body_is_held_for_a_bounded_time(is_streamed: bool) -> None:
         stream = streams.send(fields, end=False)
         streams.more(stream, b"x" * 100)
         async with asyncio.timeout(10):
-            while held_bodies.size < 100:  # noqa: ASYNC110 - nobody is told of a piece of a body
+            while held_bodies() < 100:  # noqa: ASYNC110 - nobody is told of a piece of a body
                 await asyncio.sleep(0.01)
         times = [time.monotonic(), time.monotonic() + BODY_TIME]
         limits = ConnectionLimits(1000, lambda: times[0])
         limits.client_came(proxy.handlers[0].client, is_reserved=True)
         await limits.end_late_bodies()
-        assert held_bodies.size == 100
+        assert held_bodies() == 100
         times.pop(0)
         await limits.end_late_bodies()
-        assert held_bodies.size == 0
+        assert held_bodies() == 0
         if is_streamed:
             streams.more(stream, b"x" * 100, end=True)
             await server.until(lambda: server.bodies[0, 3] == b"x" * 200)
@@ -142,7 +142,7 @@ async def test_what_came_while_the_addons_decided_is_dropped(caplog: pytest.LogC
 
 
 async def test_the_requests_of_one_address_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peer_connections, "MAX_PEER_STREAMS", 3)
+    monkeypatch.setattr(client_addresses, "MAX_REQUESTS", 3)
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
         watches = await watch(streams, 3)
@@ -183,7 +183,7 @@ async def test_what_a_server_did_not_process_goes_out_again(method: str, is_stre
         (again,) = [each for each in server.bodies if each != (0, 3) and each != (0, 1)]
         assert server.bodies[again] == body
     assert value_of(metrics.REQUESTS_RESENT) == before + 1
-    assert held_bodies.size == 0
+    assert held_bodies() == 0
 
 
 async def test_a_server_that_never_processes_is_given_up() -> None:

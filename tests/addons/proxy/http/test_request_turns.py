@@ -10,7 +10,7 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
 from addons.proxy.http import request_turns
-from addons.proxy.http.request_turns import AT_ONCE, PAUSE, PREFACE, ClientTurns, Frames, turns_of
+from addons.proxy.http.request_turns import AT_ONCE, PAUSE, PREFACE, ClientTurns, Frames
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
 from tests.hub.support.http2 import Streams
 
@@ -73,10 +73,6 @@ def test_turns_follow_each_other() -> None:
     assert order.is_busy(100.0 + 2 * PAUSE)
     assert not order.is_busy(100.0 + 4 * PAUSE)
     assert order.next(200.0) == pytest.approx(PAUSE)
-
-
-def test_listeners_do_not_wait_for_each_other() -> None:
-    assert turns_of("reverse@1") is turns_of("reverse@1") is not turns_of("reverse@2")
 
 
 async def test_a_client_with_many_requests_lets_others_go_between(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,126 @@
+"""What the clients at one address may hold of one listener, over all their connections.
+
+That is connections, requests under way, bodies of requests, bytes of answers that they leave unread, and their turns.
+Each address has a bound, and so has each listener: pods take nothing that the node's components need.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Protocol
+from weakref import WeakSet, WeakValueDictionary
+
+from mitmproxy.connection import Client
+
+from addons.proxy.http.request_turns import ClientTurns
+from kube.errors import StatusError, entity_too_large, too_many_requests
+
+MAX_CONNECTIONS = 256
+"""Connections from one address to one listener that is not the plain port."""
+MAX_REQUESTS = 4_000
+"""Requests under way from one address to one listener."""
+MAX_UNREAD = 4 * 1024 * 1024
+"""Bytes that all client connections may hold; beyond, addresses that hold more than an even share lose streams."""
+FAIR_UNREAD = 1024 * 1024
+"""Bytes that the connections from one address may hold whatever others do."""
+MAX_REQUEST_BODY = 3 * 1024 * 1024
+"""Bytes of a request's body that the hub collects: as much as kube-apiserver takes."""
+MAX_BODIES = 24 * 1024 * 1024
+"""Bytes of bodies that the hub holds at one time for one listener."""
+MAX_BODIES_OF_ADDRESS = 12 * 1024 * 1024
+"""Bytes of these for the clients at one address."""
+RETRY_AFTER = 1
+"""Seconds; a body is held until its request is answered, mostly for milliseconds."""
+
+
+class ClientLayer(Protocol):
+    """The layer of HTTP of a client's connection."""
+
+    @property
+    def streams(self) -> Mapping[int, object]:
+        """The requests under way."""
+
+    @property
+    def held(self) -> int:
+        """Bytes that the hub holds because the client does not read."""
+
+
+class Listener:
+    """What the clients of one listener share. The hub itself never waits for the clients of others."""
+
+    def __init__(self) -> None:
+        self.bodies = 0
+        """Bytes of the bodies that the hub holds."""
+        self.turns = ClientTurns()
+
+
+class ClientAddress:
+    """The clients at one address of one listener. Whoever counts for it keeps it: connections, layers, streams."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.connections = 0
+        self.bodies = 0
+        """Bytes of the bodies that the hub holds."""
+        self.layers: WeakSet[ClientLayer] = WeakSet()
+        self._certain = 0
+        """How many more requests fit even if none ends. To count all of them at each request would cost more than some
+        requests do."""
+
+    def begin_request(self) -> None:
+        """Note a further request."""
+        self._certain -= 1
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the address may have its latest request."""
+        if self._certain < 0:
+            self._certain = MAX_REQUESTS - sum(len(each.streams) for each in self.layers)
+        return self._certain >= 0
+
+    @property
+    def unread(self) -> int:
+        """Bytes that the hub holds for clients that do not read."""
+        return sum(each.held for each in self.layers)
+
+    @property
+    def leaves_too_much(self) -> bool:
+        """Whether all addresses together leave too much unread, and this one more than an even share of that."""
+        if self.unread <= FAIR_UNREAD:
+            return False
+        unread = [each.unread for each in _addresses.values()]
+        leaving = sum(1 for each in unread if each)
+        return sum(unread) > MAX_UNREAD and self.unread * leaving > MAX_UNREAD
+
+    def resize_body(self, held: int, wanted: int) -> StatusError | None:
+        """Count `wanted` bytes for a request that held `held`; the reason why it may not have them."""
+        more = wanted - held
+        if wanted > MAX_REQUEST_BODY:
+            return entity_too_large(f"limit is {MAX_REQUEST_BODY}")
+        if more > 0 and self.bodies + more > MAX_BODIES_OF_ADDRESS:
+            return too_many_requests(
+                "the hub holds too many bodies of requests from this address", RETRY_AFTER
+            )
+        if more > 0 and self.listener.bodies + more > MAX_BODIES:
+            return too_many_requests("the hub holds too many bodies of requests", RETRY_AFTER)
+        self.listener.bodies += more
+        self.bodies += more
+        return None
+
+
+listeners: defaultdict[int, Listener] = defaultdict(Listener)
+"""By port."""
+_addresses: WeakValueDictionary[tuple[int, str], ClientAddress] = WeakValueDictionary()
+
+
+def address_of(client: Client) -> ClientAddress:
+    """Where a client is, and which listener it uses: components on loopback do not count for pods on it."""
+    port, address = 0, ""
+    with contextlib.suppress(TypeError, IndexError):
+        port, address = client.sockname[1], client.peername[0]
+    found = _addresses.get((port, address))
+    if found is None:
+        found = _addresses[port, address] = ClientAddress(listeners[port])
+    return found

@@ -1,0 +1,112 @@
+"""What the clients at one address may hold of one listener, over all their connections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from mitmproxy.test import tflow
+
+from addons.proxy.http import client_addresses
+from addons.proxy.http.client_addresses import (
+    FAIR_UNREAD,
+    MAX_BODIES,
+    MAX_BODIES_OF_ADDRESS,
+    MAX_REQUEST_BODY,
+    MAX_UNREAD,
+    ClientAddress,
+    Listener,
+    address_of,
+)
+
+
+@dataclass(eq=False)
+class Layer:
+    """Stands for the layer of one connection."""
+
+    held: int = 0
+    streams: dict[int, object] = field(default_factory=dict)
+
+
+def test_connections_of_one_address_and_port_belong_together() -> None:
+    one, other, elsewhere = tflow.tclient_conn(), tflow.tclient_conn(), tflow.tclient_conn()
+    elsewhere.sockname = ("127.0.0.1", 10268)
+    found = address_of(one)
+    assert address_of(other) is found
+    assert address_of(elsewhere).listener is not found.listener
+
+
+def test_requests_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_addresses, "MAX_REQUESTS", 3)
+    address, layers = ClientAddress(Listener()), [Layer(), Layer()]
+    address.layers.update(layers)
+    for number in range(4):
+        layers[number % 2].streams[number] = object()
+        address.begin_request()
+        assert address.has_room is (number < 3)
+    layers[0].streams.clear()
+    assert address.has_room
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "is_too_much"),
+    [
+        (FAIR_UNREAD, 2 * MAX_UNREAD, False),
+        (FAIR_UNREAD + 1, MAX_UNREAD, False),
+        (MAX_UNREAD, 2, True),
+        (MAX_UNREAD // 2 + 1, MAX_UNREAD, True),
+        (2 * FAIR_UNREAD, 0, False),
+    ],
+)
+def test_an_address_that_holds_more_than_its_share_holds_too_much(
+    mine: int, others: int, is_too_much: bool
+) -> None:
+    client, other = tflow.tclient_conn(), tflow.tclient_conn()
+    client.peername, other.peername = ("10.0.0.1", 1), ("10.0.0.2", 1)
+    layers = Layer(mine), Layer(others)
+    addresses = address_of(client), address_of(other)
+    for address, layer in zip(addresses, layers, strict=True):
+        address.layers.add(layer)
+    assert addresses[0].leaves_too_much is is_too_much
+
+
+def filled(address: ClientAddress) -> int:
+    """How many of the largest bodies an address may have."""
+    count = 0
+    while address.resize_body(0, MAX_REQUEST_BODY) is None:
+        count += 1
+    return count
+
+
+def test_one_body_is_at_most_what_kube_apiserver_takes() -> None:
+    address = ClientAddress(Listener())
+    assert address.resize_body(0, MAX_REQUEST_BODY) is None
+    fault = address.resize_body(MAX_REQUEST_BODY, MAX_REQUEST_BODY + 1)
+    assert fault is not None
+    assert fault.code == 413
+    assert address.bodies == MAX_REQUEST_BODY
+
+
+def test_all_bodies_of_an_address_have_a_bound_and_the_client_may_come_again() -> None:
+    address = ClientAddress(Listener())
+    assert filled(address) == MAX_BODIES_OF_ADDRESS // MAX_REQUEST_BODY
+    fault = address.resize_body(0, MAX_REQUEST_BODY)
+    assert fault is not None
+    assert (fault.code, fault.retry_after) == (429, 1)
+    assert address.resize_body(MAX_REQUEST_BODY, 0) is None, "a body that ends makes room"
+    assert address.resize_body(0, MAX_REQUEST_BODY) is None
+
+
+def test_pods_take_nothing_from_each_other_up_to_their_listeners_bound_and_never_from_kubelet() -> None:
+    of_pods = Listener()
+    assert sum(filled(ClientAddress(of_pods)) for _ in range(10)) == MAX_BODIES // MAX_REQUEST_BODY
+    assert filled(ClientAddress(Listener())) == MAX_BODIES_OF_ADDRESS // MAX_REQUEST_BODY
+
+
+def test_an_address_without_clients_is_forgotten() -> None:
+    for number in range(1000):
+        client = tflow.tclient_conn()
+        client.peername = (f"10.0.{number // 250}.{number % 250}", 1)
+        assert address_of(client).resize_body(0, 1) is None
+    del client
+    assert not [each for each in client_addresses._addresses if each[1].startswith("10.0.")]
