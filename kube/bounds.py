@@ -1,10 +1,11 @@
-"""Says that a bound was reached. The metrics of a process listen and count.
+"""Says that a bound was reached, and keeps that of a mapping. The metrics of a process listen and count.
 
 `docs/security.md` has a row for each bound. A bound that something else counts already needs no word here.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 
 _listeners: list[Callable[[str], None]] = []
@@ -19,3 +20,25 @@ def reached(bound: str) -> None:
     """Tell that a bound was reached, and something dropped or refused. `bound` is its name, for people."""
     for told in _listeners:
         told(bound)
+
+
+class Recent[K, V](OrderedDict[K, V]):
+    """A mapping of at most so many keys. The least recently used one goes, and the bound has been reached."""
+
+    def __init__(self, most: int, bound: str) -> None:
+        super().__init__()
+        self._most = most
+        self._bound = bound
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._most:
+            self.popitem(last=False)
+            reached(self._bound)
+
+    def use(self, key: K) -> V | None:
+        """The value of a key, which is the most recently used one then; None without one."""
+        if key in self:
+            self.move_to_end(key)
+        return self.get(key)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
+from kube.http.access_review import is_allowed
 from kube.http.client import Client
 from kube.http.http1 import Http1Session
 from kube.http.kubeconfig import Credentials
@@ -53,12 +54,5 @@ async def get(client: Client, path: str) -> Json:
 
 
 async def may(client: Client, attributes: Json) -> bool:
-    """Whether the client's user has a right, by a SelfSubjectAccessReview; errors as `get`."""
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": attributes},
-    }
-    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    answer = await client.request("POST", path, body=json.dumps(review).encode(), timeout=TIMEOUT)
-    return bool(json.loads(answer.body)["status"]["allowed"])
+    """Whether the client's user has a right to a resource; errors as `get`."""
+    return await is_allowed(client, {"resourceAttributes": attributes}, timeout=TIMEOUT)

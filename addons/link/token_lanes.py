@@ -7,10 +7,8 @@ could open a thousand with a thousand invented tokens.
 
 from __future__ import annotations
 
-import hashlib
-from collections import OrderedDict
-
-from kube.bounds import reached
+from addons.requests.caller import digest_of
+from kube.bounds import Recent
 
 MAX_TOKENS = 256
 """Tokens with a connection of their own: more than a node has pods. The least recently used one loses its own."""
@@ -24,27 +22,19 @@ class TokenLanes:
     """Remembers tokens by their digest."""
 
     def __init__(self) -> None:
-        self._accepted: OrderedDict[str, None] = OrderedDict()
+        self._accepted: Recent[str, None] = Recent(MAX_TOKENS, "lanes of tokens")
 
     def lane(self, authorization: str) -> str:
         """The lane of a request with an Authorization header: requests of one lane share connections."""
-        digest = _digest(authorization)
+        digest = digest_of(authorization)
         return digest if digest in self._accepted else f"shared {int(digest, 16) % SHARED_LANES}"
 
     def answered(self, authorization: str, status: int) -> None:
         """Note a server's answer: anything but 401 means that it accepts the token."""
         if not authorization:
             return
-        digest = _digest(authorization)
+        digest = digest_of(authorization)
         if status == 401:
             self._accepted.pop(digest, None)
             return
         self._accepted[digest] = None
-        self._accepted.move_to_end(digest)
-        if len(self._accepted) > MAX_TOKENS:
-            self._accepted.popitem(last=False)
-            reached("lanes of tokens")
-
-
-def _digest(authorization: str) -> str:
-    return hashlib.sha256(authorization.encode(errors="surrogateescape")).hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -87,3 +88,8 @@ def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
 def masked(target: bytes) -> bytes:
     """A request's target as people may see it: without the tokens in its query."""
     return _TOKEN_IN_QUERY.sub(rb"\1=hidden", target)
+
+
+def digest_of(authorization: str) -> str:
+    """By what the hub remembers a caller's credentials: none of them is kept."""
+    return hashlib.sha256(authorization.encode(errors="surrogateescape")).hexdigest()

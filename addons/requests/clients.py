@@ -6,7 +6,6 @@ way never becomes the hub's.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import CloudIdentity
 from addons.telemetry.labels import HUB
-from kube.bounds import reached
+from kube.bounds import Recent
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, Client, Unreachable, WatchStream
 from kube.http.retry_after import Pauses
@@ -74,15 +73,12 @@ class TokenClients(Client):
     """
 
     def __init__(self, authorization: str, client: Client) -> None:
-        self._clients = OrderedDict({authorization: client})
+        self._clients: Recent[str, Client] = Recent(MAX_TOKENS, "tokens of a user")
+        self._clients[authorization] = client
 
     def add(self, authorization: str, client: Client) -> None:
         """Ask with this token first."""
         self._clients[authorization] = client
-        self._clients.move_to_end(authorization)
-        if len(self._clients) > MAX_TOKENS:
-            self._clients.popitem(last=False)
-            reached("tokens of a user")
 
     async def request(self, *asked: Any, **options: Any) -> ApiResponse:
         while True:

@@ -7,22 +7,21 @@ that the operator sets.
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 import json
 import time
-from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller, Lending, digest_of
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
 from addons.requests.token_expiry import expiry_of
-from kube.bounds import reached
+from kube.bounds import Recent
 from kube.errors import StatusError, forbidden, unauthorized, unavailable
+from kube.http.access_review import Right, is_allowed, right_of, right_to, spec_of
 from kube.http.client import Client, Unreachable
-from kube.requests.request_info import RequestInfo, ResourceType
+from kube.requests.request_info import RequestInfo
 
 REMEMBER = 40.0
 """Seconds a yes holds while the cloud is up: with the pause between two looks at an open watch, less than a minute."""
@@ -36,7 +35,6 @@ MAX_ANSWERS = 128
 """Answers of one token. The least recently used goes first, and never one of another token."""
 
 USER_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-ACCESS_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 USER = "whose token"
 """In place of a verb, in the review whose answer is a name."""
@@ -47,8 +45,8 @@ OF_CREDENTIAL = "authentication.kubernetes.io/"
 They differ from token to token and give no right. All else may narrow what a token is good for.
 """
 
-type Review = tuple[str, ...]
-"""USER, the attributes of a resource in an access review (as `_right`), or a verb and a path."""
+type Review = Right | tuple[str]
+"""A right, or USER alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +74,10 @@ class Reviews:
         self._max_age = max_age
         self._clock = clock
         self._wall_clock = wall_clock
-        self._answers: OrderedDict[str, OrderedDict[Review, Reviewed]] = OrderedDict()
+        self._answers: Recent[str, Recent[Review, Reviewed]] = Recent(MAX_TOKENS, "tokens with reviews")
         """By the digest of the token."""
+        self._asked: dict[tuple[str, Review], asyncio.Future[str]] = {}
+        """The questions under way. Hundreds of watches open at once after an outage, and ask the same."""
 
     async def identity(self, caller: Caller) -> CloudIdentity:
         """Whose rights a caller has. StatusError 401 for a caller with neither the hub's nor a valid token's."""
@@ -94,18 +94,18 @@ class Reviews:
 
     async def may_read(self, authorization: str, read: ObjectRead) -> None:
         """Return when the token's user may make this read itself; StatusError 401 or 403 otherwise."""
-        await self._check(authorization, _right(read.verb, read.type, "", read.namespace, read.name))
+        await self._check(authorization, right_of(read.type, read.verb, "", read.namespace, read.name))
 
     async def may(self, authorization: str, info: RequestInfo) -> None:
         """As `may_read`, for any request."""
-        await self._check(authorization, _right_to(info))
+        await self._check(authorization, right_to(info))
 
     def learn(self, authorization: str, info: RequestInfo, code: int) -> None:
         """Take the code of the cloud's own answer to a request of this token for what it says of the token's rights.
 
         401: the token is worth nothing any more. 403: it may not do this. 2xx: it may.
         """
-        token, right = _digest(authorization), _right_to(info)
+        token, right = digest_of(authorization), right_to(info)
         if code == 401:
             self._answers.pop(token, None)
         elif code == 403:
@@ -113,18 +113,18 @@ class Reviews:
         elif code in (200, 201):
             self._remember(token, right, "")
 
-    async def _check(self, authorization: str, right: Review) -> None:
+    async def _check(self, authorization: str, right: Right) -> None:
         reason = await self._ask(authorization, right, lambda: self._access(authorization, right))
         if reason:
             raise forbidden(reason)
 
-    async def _ask(self, authorization: str, review: Review, ask: Callable[[], Any]) -> str:
-        token = _digest(authorization)
+    async def _ask(self, authorization: str, review: Review, ask: Callable[[], Awaitable[str]]) -> str:
+        token = digest_of(authorization)
         known = self._known(token, review)
         if known is not None and self._clock() < known.until and not self._is_expired(authorization):
             return known.answer
         try:
-            answer: str = await ask()
+            answer = await self._shared((token, review), ask)
         except (Unreachable, StatusError) as error:
             if _is_of_the_link(error) and known is not None:
                 if self._is_expired(authorization):
@@ -141,11 +141,22 @@ class Reviews:
         self._remember(token, review, answer)
         return answer
 
+    async def _shared(self, question: tuple[str, Review], ask: Callable[[], Awaitable[str]]) -> str:
+        """The answer to a question, which is asked once for all who want it now, also where one of them leaves."""
+        asked = self._asked.get(question)
+        if asked is None:
+            asked = self._asked[question] = asyncio.ensure_future(ask())
+            asked.add_done_callback(lambda done: self._answered(question, done))
+        return await asyncio.shield(asked)
+
+    def _answered(self, question: tuple[str, Review], asked: asyncio.Future[str]) -> None:
+        del self._asked[question]
+        if not asked.cancelled():
+            asked.exception()  # seen, also where nobody waits any more
+
     def _known(self, token: str, review: Review) -> Reviewed | None:
-        answers = self._answers.get(token, OrderedDict())
-        if review in answers:
-            answers.move_to_end(review)
-        return answers.get(review)
+        answers = self._answers.get(token)
+        return answers.use(review) if answers is not None else None
 
     def _is_expired(self, authorization: str) -> bool:
         """Whether the token says that its time is over. While there is a cloud, the cloud decides that."""
@@ -154,71 +165,36 @@ class Reviews:
 
     def _remember(self, token: str, review: Review, answer: str) -> None:
         holds = REMEMBER_USER if review == (USER,) else REMEMBER_NO if answer else REMEMBER
-        answers = self._answers.setdefault(token, OrderedDict())
+        answers = self._answers.get(token) or Recent(MAX_ANSWERS, "reviews of a token")
         answers[review] = Reviewed(answer, self._clock(), self._clock() + holds)
-        answers.move_to_end(review)
-        self._answers.move_to_end(token)
-        if len(answers) > MAX_ANSWERS:
-            answers.popitem(last=False)
-            reached("reviews of a token")
-        if len(self._answers) > MAX_TOKENS:
-            self._answers.popitem(last=False)
-            reached("tokens with reviews")
+        self._answers[token] = answers
 
     def _forget(self, token: str, review: Review) -> None:
-        answers = self._answers.get(token, OrderedDict())
-        answers.pop(review, None)
+        answers = self._answers.get(token)
+        if answers is not None:
+            answers.pop(review, None)
         if not answers:
             self._answers.pop(token, None)
 
     async def _user(self, authorization: str) -> str:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        answer = await self._post(authorization, USER_PATH, review)
-        user = answer.get("status", {}).get("userInfo", {})
+        client = self._client_of_token(authorization)
+        answer = await client.request("POST", USER_PATH, body=json.dumps(review).encode())
+        try:
+            user = json.loads(answer.body)["status"]["userInfo"]
+        except (ValueError, LookupError, TypeError) as error:
+            raise Unreachable(f"POST {USER_PATH}: the answer cannot be read: {error}") from error
         extra = user.get("extra") or {}
         extra = {name: extra[name] for name in extra if not name.startswith(OF_CREDENTIAL)}
         who = (user.get("username", ""), sorted(user.get("groups", [])), user.get("uid", ""), extra)
         return json.dumps(who, sort_keys=True)
 
-    async def _access(self, authorization: str, right: Review) -> str:
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectAccessReview",
-            "spec": _attributes(right),
-        }
-        answer = await self._post(authorization, ACCESS_PATH, review)
-        return "" if answer.get("status", {}).get("allowed") is True else _refusal(right)
-
-    async def _post(self, authorization: str, path: str, review: dict[str, Any]) -> dict[str, Any]:
-        body = json.dumps(review).encode()
-        answer = await self._client_of_token(authorization).request("POST", path, body=body)
-        try:
-            document = json.loads(answer.body)
-        except ValueError:
-            raise Unreachable(f"POST {path}: the answer is no JSON") from None
-        return document if isinstance(document, dict) else {}
+    async def _access(self, authorization: str, right: Right) -> str:
+        allowed = await is_allowed(self._client_of_token(authorization), spec_of(right))
+        return "" if allowed else _refusal(right)
 
 
-def _right_to(info: RequestInfo) -> Review:
-    if info.type is None:
-        return info.verb, info.path
-    return _right(info.verb, info.type, info.subresource, info.namespace, info.name)
-
-
-def _right(verb: str, type_: ResourceType, subresource: str, namespace: str, name: str) -> Review:
-    return verb, type_.group, type_.version, type_.resource, subresource, namespace, name
-
-
-def _attributes(right: Review) -> dict[str, dict[str, str]]:
-    """The attributes of a right, as an access review has them."""
-    if len(right) == 2:
-        return {"nonResourceAttributes": dict(zip(("verb", "path"), right, strict=True))}
-    names = ("verb", "group", "version", "resource", "subresource", "namespace", "name")
-    found = dict(zip(names, right, strict=True))
-    return {"resourceAttributes": found}
-
-
-def _refusal(right: Review) -> str:
+def _refusal(right: Right) -> str:
     """Why a right is none, in kube-apiserver's words."""
     if len(right) == 2:
         verb, path = right
@@ -233,7 +209,3 @@ def _refusal(right: Review) -> str:
 def _is_of_the_link(error: Unreachable | StatusError) -> bool:
     """Whether the cloud gave no answer, rather than a no."""
     return isinstance(error, Unreachable) or error.code >= 500 or error.code == 429
-
-
-def _digest(authorization: str) -> str:
-    return hashlib.sha256(authorization.encode()).hexdigest()

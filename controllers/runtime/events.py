@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from controllers.runtime.write_client import NotLeading, WriteClient
+from kube.bounds import Recent
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.requests.request_info import ResourceType
@@ -42,7 +42,9 @@ class EventRecorder:
     def __init__(self, api: WriteClient, component: str) -> None:
         self._api = api
         self._component = component
-        self._recent: OrderedDict[tuple[ObjectReference, str, str], float] = OrderedDict()
+        self._recent: Recent[tuple[ObjectReference, str, str], float] = Recent(
+            REMEMBERED, "events just recorded"
+        )
 
     async def normal(self, reference: ObjectReference, reason: str, message: str) -> None:
         await self._record(reference, "Normal", reason, message)
@@ -57,9 +59,6 @@ class EventRecorder:
         if now - self._recent.get(event, float("-inf")) < REPEAT_AFTER:
             return
         self._recent[event] = now
-        self._recent.move_to_end(event)
-        if len(self._recent) > REMEMBERED:
-            self._recent.popitem(last=False)
         logger.info("%s %s/%s: %s: %s", reference.kind, reference.namespace, reference.name, reason, message)
         try:
             await self._api.create(EVENTS, self._event(reference, severity, reason, message))

@@ -15,12 +15,13 @@ import orjson
 
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, JournalEntry, StatusEntry
-from addons.offline.writes.own_rights import is_allowed
 from addons.telemetry import metrics
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse, first_of
 from kube.errors import StatusError
+from kube.http.access_review import is_allowed, right_to, spec_of
 from kube.http.client import Client, Unreachable
+from kube.requests.request_info import parse_request
 
 EVENT_PAUSE = 0.05
 """Seconds between events. 2,000 events take 100 s, so nodes that come back together do not overload their cluster."""
@@ -191,9 +192,14 @@ class Replay:
         return None
 
     async def _check_right(self, method: str, path: str, refusal: StatusError) -> None:
-        """Return when the hub has the right to a write, so that a 403 was for this one write; RetryLater otherwise."""
+        """Return when the hub has the right to a write, so that a 403 was for this one write; RetryLater otherwise.
+
+        The cloud answers 403 for two reasons. Its authorizer refuses when the identity lacks the right, which new
+        credentials or a repaired role cure. An admission plugin refuses one write of an identity that has the right: a
+        node that reports on a foreign pod, an event in a namespace that is being deleted.
+        """
         try:
-            if await is_allowed(self._client, method, path):
+            if await is_allowed(self._client, spec_of(right_to(parse_request(method, path)))):
                 return
         except StatusError as error:
             if error.code in (401, 403) or error.retry_after is not None:

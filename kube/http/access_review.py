@@ -1,0 +1,49 @@
+"""Asks the API server's authorizer what a client's own user may do, by a SelfSubjectAccessReview."""
+
+from __future__ import annotations
+
+import orjson
+
+from kube.http.client import RESPONSE_TIMEOUT, Client, Unreachable
+from kube.json_type import Json
+from kube.requests.request_info import RequestInfo, ResourceType
+
+type Right = tuple[str, ...]
+"""ATTRIBUTES of a resource, or a verb and a path."""
+
+ATTRIBUTES = ("verb", "group", "version", "resource", "subresource", "namespace", "name")
+PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+def right_to(info: RequestInfo) -> Right:
+    """What a request needs a right to."""
+    if info.type is None:
+        return info.verb, info.path
+    return right_of(info.type, info.verb, info.subresource, info.namespace, info.name)
+
+
+def right_of(type_: ResourceType, verb: str, subresource: str, namespace: str, name: str) -> Right:
+    """The right to a verb of a resource; of one object where it has a name."""
+    return verb, type_.group, type_.version, type_.resource, subresource, namespace, name
+
+
+def spec_of(right: Right) -> Json:
+    """The spec of a review that asks for a right."""
+    if len(right) == 2:
+        return {"nonResourceAttributes": dict(zip(("verb", "path"), right, strict=True))}
+    return {"resourceAttributes": dict(zip(ATTRIBUTES, right, strict=True))}
+
+
+async def is_allowed(client: Client, spec: Json, *, timeout: float = RESPONSE_TIMEOUT) -> bool:
+    """Whether the client's user has the right that a spec says.
+
+    No admission plugin is asked: that may refuse one write of a user who has the right. `timeout` is in seconds.
+    StatusError where the server refuses to say (401 and 403 mean that it does not know the user), Unreachable where it
+    gives no answer that can be read.
+    """
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
+    answer = await client.request("POST", PATH, body=orjson.dumps(review), timeout=timeout)
+    try:
+        return orjson.loads(answer.body)["status"]["allowed"] is True
+    except (ValueError, LookupError, TypeError) as error:
+        raise Unreachable(f"POST {PATH}: the answer cannot be read: {error}") from error
