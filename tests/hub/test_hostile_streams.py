@@ -19,7 +19,7 @@ SIZE = 64 * 1024
 """Bytes of each Service: what one list has is a megabyte, which no stream holds for a client that does not read."""
 LISTS, WATCHES = 250, 450
 """On one connection."""
-GROWTH = 130.0
+GROWTH = 50.0
 """Megabytes that the hub may grow by; all that the client asks for is 700."""
 WITHIN = 10.0
 """Seconds for kubelet's answer, on a machine that has much else to do; without a bound it never came."""
@@ -38,7 +38,7 @@ async def large_services(real_cloud: RealCloud) -> AsyncIterator[None]:
         await asyncio.to_thread(real_cloud.admin.delete, f"{path}/{name}")
 
 
-async def test_streams_that_nobody_reads_end_and_kubelet_is_answered(
+async def test_streams_that_nobody_reads_wait_and_kubelet_is_answered(
     hub: Hub, real_cloud: RealCloud, large_services: None
 ) -> None:
     await asyncio.to_thread(real_cloud.apply, GRANT)
@@ -53,10 +53,9 @@ async def test_streams_that_nobody_reads_end_and_kubelet_is_answered(
             query = "&watch=true" if number >= LISTS else ""
             streams.get(f"/api/v1/services?resourceVersion=0{query}", headers)
         async with asyncio.timeout(60):
-            while await asyncio.to_thread(hub.metric, "edgehub_slow_watchers_total") < WATCHES // 4:
+            while await asyncio.to_thread(hub.metric, "edgehub_watchers") < WATCHES:
                 async with asyncio.timeout(WITHIN):
                     await listed(hub.url, "/api/v1/services", component="kubelet", resourceVersion="0")
-        assert await asyncio.to_thread(hub.metric, "edgehub_unread_streams_reset_total") > 0
         assert resident_megabytes(hub.process.pid, "VmHWM") - before < GROWTH
     finally:
         await streams.close()

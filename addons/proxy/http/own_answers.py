@@ -173,11 +173,18 @@ class AnswerStream:
             await self._play(ResponseData(self._stream.stream_id, data))
 
     async def write_all(self, pieces: Iterable[bytes]) -> None:
-        for number, piece in enumerate(pieces):
-            if number:
+        rest, has_begun = iter(pieces), False
+        while True:
+            # No piece is made before there is room for it: hundreds of streams may wait for their client.
+            await self._player.wait_for_room(self._stream)
+            piece = next(rest, None)
+            if piece is None:
+                return
+            if has_begun:
                 # A client that reads as fast as the hub writes never makes it wait.
                 await asyncio.sleep(0)
             await self.write(piece)
+            has_begun = True
 
     async def play(self, answer: Answer) -> None:
         """Send a whole answer."""
