@@ -17,7 +17,7 @@ from tests.repository.support.tree import ROOT, label, parse, room_modules
 
 PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
 ROWS = [line for line in SECURITY.read_text().splitlines() if any(bounds(line))]
-REACHED = re.compile(r"\breached\(\"([^\"]+)\"\)")
+REACHED = re.compile(r"\b(?:reached|Recent)\(\s*(?:\w+, )?\"([^\"]+)\"\s*\)")
 METRIC = re.compile(r"`(edgehub_\w+)(?:\{(\w+)=\"([^\"]+)\"\})?` \|$")
 NO_BOUNDS = {"addons.offline.writes.replay.MAX_CONFLICTS"}
 """Tries of one write, which then waits: nothing that others can make grow."""

@@ -47,7 +47,7 @@ class ClientLayer(Protocol):
         """Bytes that the hub holds because the client does not read."""
 
 
-class Listener:
+class ListenerClients:
     """What the clients of one listener share. The hub itself never waits for the clients of others."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Listener:
 class ClientAddress:
     """The clients at one address of one listener. Whoever counts for it keeps it: connections, layers, streams."""
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: ListenerClients) -> None:
         self.listener = listener
         self.connections = 0
         self.bodies = 0
@@ -110,7 +110,7 @@ class ClientAddress:
         return None
 
 
-listeners: defaultdict[int, Listener] = defaultdict(Listener)
+listeners: defaultdict[int, ListenerClients] = defaultdict(ListenerClients)
 """By port."""
 _addresses: WeakValueDictionary[tuple[int, str], ClientAddress] = WeakValueDictionary()
 

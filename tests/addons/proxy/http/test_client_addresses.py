@@ -15,7 +15,7 @@ from addons.proxy.http.client_addresses import (
     MAX_REQUEST_BODY,
     MAX_UNREAD,
     ClientAddress,
-    Listener,
+    ListenerClients,
     address_of,
 )
 
@@ -38,7 +38,7 @@ def test_connections_of_one_address_and_port_belong_together() -> None:
 
 def test_requests_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_addresses, "MAX_REQUESTS", 3)
-    address, layers = ClientAddress(Listener()), [Layer(), Layer()]
+    address, layers = ClientAddress(ListenerClients()), [Layer(), Layer()]
     address.layers.update(layers)
     for number in range(4):
         layers[number % 2].streams[number] = object()
@@ -79,7 +79,7 @@ def filled(address: ClientAddress) -> int:
 
 
 def test_one_body_is_at_most_what_kube_apiserver_takes() -> None:
-    address = ClientAddress(Listener())
+    address = ClientAddress(ListenerClients())
     assert address.resize_body(0, MAX_REQUEST_BODY) is None
     fault = address.resize_body(MAX_REQUEST_BODY, MAX_REQUEST_BODY + 1)
     assert fault is not None
@@ -88,7 +88,7 @@ def test_one_body_is_at_most_what_kube_apiserver_takes() -> None:
 
 
 def test_all_bodies_of_an_address_have_a_bound_and_the_client_may_come_again() -> None:
-    address = ClientAddress(Listener())
+    address = ClientAddress(ListenerClients())
     assert filled(address) == MAX_BODIES_OF_ADDRESS // MAX_REQUEST_BODY
     fault = address.resize_body(0, MAX_REQUEST_BODY)
     assert fault is not None
@@ -98,9 +98,9 @@ def test_all_bodies_of_an_address_have_a_bound_and_the_client_may_come_again() -
 
 
 def test_pods_take_nothing_from_each_other_up_to_their_listeners_bound_and_never_from_kubelet() -> None:
-    of_pods = Listener()
+    of_pods = ListenerClients()
     assert sum(filled(ClientAddress(of_pods)) for _ in range(10)) == MAX_BODIES // MAX_REQUEST_BODY
-    assert filled(ClientAddress(Listener())) == MAX_BODIES_OF_ADDRESS // MAX_REQUEST_BODY
+    assert filled(ClientAddress(ListenerClients())) == MAX_BODIES_OF_ADDRESS // MAX_REQUEST_BODY
 
 
 def test_an_address_without_clients_is_forgotten() -> None:
