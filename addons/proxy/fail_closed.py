@@ -16,6 +16,8 @@ from mitmproxy import connection, http, tls
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from OpenSSL import SSL
 
+from addons.proxy.http.messages import response_of_answer
+from addons.requests.answers import status_answer
 from addons.telemetry import metrics
 from kube.errors import StatusError, internal
 
@@ -40,12 +42,11 @@ MALFORMED = frozenset({400, 413, 414, 431})
 
 def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
     """Answer with a Status; what came from upstream, and what was to be streamed, is dropped."""
-    headers = {"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
-    if error.retry_after is not None:
-        headers["Retry-After"] = str(error.retry_after)
+    answer = status_answer(error)
     flow.request.stream = False
     flow.request.headers.pop("Expect", None)  # nobody is asked to go on with a body that nobody reads
-    flow.response = http.Response.make(error.code, error.to_json(), headers)
+    flow.response = response_of_answer(answer.status, answer.headers.items())
+    flow.response.content = error.to_json()
 
 
 def guarded(part: Any, hook: str) -> Callable[[Any], Awaitable[None] | None]:

@@ -147,7 +147,10 @@ class Reviews:
         if asked is None:
             asked = self._asked[question] = asyncio.ensure_future(ask())
             asked.add_done_callback(lambda done: self._answered(question, done))
-        return await asyncio.shield(asked)
+        try:
+            return await asyncio.shield(asked)
+        finally:
+            del asked  # its error would refer to this frame, and so to itself
 
     def _answered(self, question: tuple[str, Review], asked: asyncio.Future[str]) -> None:
         del self._asked[question]

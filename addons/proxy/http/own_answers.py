@@ -121,7 +121,8 @@ async def _answer(request: http.Request, stream: AnswerStream) -> None:
             await stream.play(answer)
         else:
             await stream.end()
-    except ClientLeft:
+    except (ClientLeft, asyncio.CancelledError):
+        # A task that were cancelled would keep the error, with all frames and what they name.
         pass
     except StatusError as error:
         await stream.fail(error)

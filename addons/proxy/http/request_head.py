@@ -10,6 +10,7 @@ import re
 
 from mitmproxy import http
 
+from addons.proxy.http.messages import HeadersReadOnce, with_headers
 from kube.errors import StatusError, bad_request
 
 MAX_HEADERS = 64 * 1024
@@ -60,7 +61,6 @@ def as_http1(request: http.Request, *, has_body: bool) -> http.Request:
     needs_framing = has_body and names.isdisjoint(FRAMING)
     if not needs_framing and names.isdisjoint(OF_CONNECTION):
         return request
-    sent = request.copy()
     said = request.headers.get_all("Connection")
     options = {each.strip().lower().encode() for value in said for each in value.split(",")}
     dropped = OF_CONNECTION | (options - KEPT)
@@ -69,8 +69,7 @@ def as_http1(request: http.Request, *, has_body: bool) -> http.Request:
         fields.append((b"Connection", b"Upgrade"))
     if needs_framing:
         fields.append((b"Transfer-Encoding", b"chunked"))
-    sent.headers.fields = tuple(fields)
-    return sent
+    return with_headers(request, HeadersReadOnce(tuple(fields)))
 
 
 def target_too_long() -> StatusError:

@@ -53,6 +53,7 @@ class Pauses:
     def install(self) -> None:
         def measured(handle: asyncio.Handle) -> None:
             self._measured(handle)
+            del handle  # a traceback may keep this frame
 
         asyncio.Handle._run = measured  # type: ignore[assignment]  # the one place that every callback passes
         gc.callbacks.append(self._collection)
@@ -65,6 +66,7 @@ class Pauses:
         self._seen, self._collecting = "", 0.0
         self._began, began = time.monotonic(), time.thread_time()
         self._run(handle)
+        del handle
         spent, wall = time.thread_time() - began, time.monotonic() - self._began
         self._began = 0.0
         if spent > LONG:
