@@ -24,6 +24,7 @@ from addons.inputs.local_health import LocalHealthSource
 from addons.link.health import Cloud, ServerHealth
 from addons.link.link import Link
 from addons.link.own_requests import OwnRequests
+from addons.link.plugin_credentials import PluginCredentials
 from addons.link.request_records import RequestRecords
 from addons.link.servers import Server, parse_server
 from addons.offline.offline_mode import Offline
@@ -132,7 +133,7 @@ class Assembly:
         hold_libraries_back()
         print_line_by_line()
         handed_sockets.handed.take()
-        credentials = self._credentials(settings)
+        credentials = await self._credentials(settings)
         servers = settings.servers or (parse_server(credentials.server),)
         await asyncio.to_thread(preflight.check, settings, servers)
         modules = await asyncio.to_thread(filter_modules, settings)
@@ -140,6 +141,8 @@ class Assembly:
         if settings.pod_address.makes:
             await self._make_pod_addresses(settings.pod_addresses)
         logger.info("%s", start_line(settings, servers))
+        if warning := preflight.lent_to_everybody(settings, credentials):
+            logger.warning("%s", self._options.as_typed(warning))
         self._resolve.allow(settings.allowed_hosts)
         if settings.mode == "edge":
             self._offline = Offline(settings.state_dir / "cache")
@@ -153,12 +156,17 @@ class Assembly:
         except OSError as error:
             raise ValueError(preflight.cannot_listen(error, settings)) from error
 
-    def _credentials(self, settings: Settings) -> Credentials:
+    async def _credentials(self, settings: Settings) -> Credentials:
         if settings.bootstrap_kubeconfig is not None:
             bootstrap, node = settings.bootstrap_kubeconfig, settings.node
             self._node_certificate = NodeCertificate(bootstrap, node, settings.state_dir)
             return self._node_certificate.credentials
-        return preflight.credentials_of(settings)
+        credentials = await asyncio.to_thread(preflight.credentials_of, settings)
+        if credentials.plugin is not None:
+            kept = PluginCredentials(credentials, credentials.plugin, self._link.refused)
+            await kept.load()
+            self._run("credentials of the exec plugin", kept.run())
+        return credentials
 
     async def _serving_certificate(self, settings: Settings) -> Certificate:
         if settings.tls_cert is not None and settings.tls_key is not None:

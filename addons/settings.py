@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from addons.filters.chain import build_filters
@@ -50,6 +51,10 @@ def _hosts(_name: str, text: str) -> frozenset[str]:
     return frozenset(words(text.lower()))
 
 
+def _kubeconfigs(_name: str, text: str) -> tuple[Path, ...]:
+    return tuple(Path(each).expanduser() for each in text.split(os.pathsep) if each)
+
+
 @dataclass(frozen=True, slots=True)
 class PodAddress:
     """Where pods reach the hub; no address where nobody says."""
@@ -71,11 +76,14 @@ def _pod_address(name: str, text: str) -> PodAddress:
 class Settings:
     """What an operator sets; the texts say what each field means. Ports: 0 switches a listener off."""
 
-    kubeconfig: File = option(
+    kubeconfigs: Annotated[tuple[Path, ...], _kubeconfigs] = option(
         "",
-        "Kubeconfig of this node: the cloud's CA, and the identity that components of the node go out with.",
+        "Kubeconfig of this node: the cloud's CA, and the identity that components of the node go out with. Several "
+        "have colons between, and are merged as by kubectl. Without it, and without hub_server, `$KUBECONFIG` counts.",
+        name="kubeconfig",
         begins="To begin with",
     )
+    context: str = option("", "Context of the kubeconfig.", shown="the current one")
     servers: Annotated[tuple[Server, ...], _servers] = option(
         "", "URLs of the kube-apiserver, separated by commas.", name="server", shown="the kubeconfig's"
     )
@@ -284,8 +292,10 @@ def version() -> str:
         return "unknown"  # `mitmdump -s` from a checkout that is not installed
 
 
-def parse_settings(values: Mapping[str, Any]) -> Settings:
+def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Settings:
     """Settings from `{option name without "hub_": value}`; ValueError in the operator's words."""
+    if not any(values.get(name) for name in ("kubeconfig", "bootstrap_kubeconfig", "server")):
+        values = {**values, "kubeconfig": environment.get("KUBECONFIG", "")}
     settings = read(Settings, values, "hub_")
     _check_identity(settings)
     taken = [each for each in settings.ports.values() if each]
@@ -306,10 +316,12 @@ def parse_settings(values: Mapping[str, Any]) -> Settings:
 
 def _check_identity(settings: Settings) -> None:
     """The hub has a kubeconfig with an identity, or one by which it asks for it; or nobody's, and a server."""
-    if settings.kubeconfig is not None and settings.bootstrap_kubeconfig is not None:
+    if settings.kubeconfigs and settings.bootstrap_kubeconfig is not None:
         raise ValueError("the hub has an identity, hub_kubeconfig, or asks for one, hub_bootstrap_kubeconfig")
-    if not settings.servers and not settings.kubeconfig and not settings.bootstrap_kubeconfig:
+    if not settings.servers and not settings.kubeconfigs and not settings.bootstrap_kubeconfig:
         raise ValueError("say where the cloud is: hub_server or hub_kubeconfig")
+    if settings.context and not settings.kubeconfigs:
+        raise ValueError("hub_context is one of a kubeconfig: give hub_kubeconfig, or set KUBECONFIG")
     if not settings.node:
         raise ValueError("say which node this is: hub_node")
 

@@ -23,6 +23,10 @@ PRESERVED = ".edgehub-changed"
 """The suffix under which somebody's later version of a file is kept, when the original replaces it."""
 
 
+MOST_LINKS = 40
+"""Links on the way to one file, as Linux follows them."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileChange:
     """A file's new content. `path` is absolute on the node, whatever the root; a new file gets `mode`."""
@@ -152,11 +156,25 @@ class Ledger:
 
 
 def below(root: Path, path: Path) -> Path:
-    """Where a path of the node is below another root; ValueError for a link that leads out of that root."""
-    found = root / path.relative_to("/")
-    if found.resolve() != found and not found.resolve().is_relative_to(root.resolve()):
-        raise ValueError(f"{found} leads out of {root}")
-    return found.resolve()
+    """Where a path of the node is below another root. Links count as on the node: none leads out of that root.
+
+    ValueError for a relative path, and for links that lead in a circle.
+    """
+    top = found = root.resolve()
+    waiting, links = list(reversed(path.relative_to("/").parts)), 0
+    while waiting:
+        part = waiting.pop()
+        if part == "..":
+            found = found.parent if found != top else top
+        elif (found / part).is_symlink():
+            target = Path((found / part).readlink())
+            if (links := links + 1) > MOST_LINKS:
+                raise ValueError(f"{path}: too many links")
+            found = top if target.is_absolute() else found
+            waiting += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+        else:
+            found /= part
+    return found
 
 
 def read(path: Path) -> bytes | None:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -308,7 +309,7 @@ def _node(asked: argparse.Namespace, kubeconfig: Path) -> str:
     if asked.node:
         return str(asked.node)
     try:
-        pem = load_kubeconfig(below(asked.root, kubeconfig)).certificate.read()
+        pem = load_kubeconfig(kubeconfig, locate=partial(below, asked.root)).certificate.read()
         leaf = x509.load_pem_x509_certificates(pem)[0]
     except (OSError, ValueError):
         return os.uname().nodename.lower()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -24,7 +25,7 @@ from addons.install.checks.node_checks import (
     check_program,
 )
 from addons.install.cloud import get, local
-from addons.install.wish import BOOTSTRAP_KUBECONFIG, SOCKET_FILE
+from addons.install.wish import BOOTSTRAP_KUBECONFIG, SOCKET_FILE, leads_to
 from addons.settings import Settings, version
 from kube.errors import StatusError
 from kube.http.client import Unreachable
@@ -63,10 +64,20 @@ def examine(
     files = [below(root, each) if each.is_absolute() else each for each in hub.filter_modules]
     if finding := check_filters(files, sorted(hub.disabled_filters)):
         yield finding
+    yield from _examine_identity(root, kubeconfig, node, hub, bootstrap, is_running=is_running)
+
+
+def _examine_identity(
+    root: Path, kubeconfig: Path, node: str, hub: Settings, bootstrap: str, *, is_running: bool
+) -> Iterator[Finding]:
+    """The kubeconfig, its certificate, and what the cloud says to both. The arguments are those of `examine`."""
+    state = below(root, hub.state_dir)
     try:
-        file = below(root, kubeconfig)
+        locate = partial(below, root)
         credentials = (
-            parse_kubeconfig(yaml.safe_load(bootstrap), file.parent) if bootstrap else load_kubeconfig(file)
+            parse_kubeconfig(yaml.safe_load(bootstrap), kubeconfig.parent, locate=locate)
+            if bootstrap
+            else load_kubeconfig(kubeconfig, locate=locate)
         )
         asks = bool(bootstrap) or kubeconfig == BOOTSTRAP_KUBECONFIG
         if asks:
@@ -74,9 +85,16 @@ def examine(
     except (ValueError, yaml.YAMLError) as error:
         yield failed("kubeconfig", str(error))
         return
-    if credentials.server == hub.plain_url:
+    if leads_to(hub, credentials.server):
         yield failed(
             "kubeconfig", f"{kubeconfig} leads to the hub itself: give the hub one that leads to the cloud"
+        )
+        return
+    if credentials.plugin is not None:
+        yield failed(
+            "kubeconfig",
+            f"{kubeconfig} has an exec plugin ({credentials.plugin.command}), so it is no node's: name the node's own "
+            "by --kubeconfig; for a hub in the foreground it is good",
         )
         return
     yield ok("kubeconfig", f"{kubeconfig}: {credentials.server}")

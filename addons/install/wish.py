@@ -13,7 +13,9 @@ from addons.install.changes import FileChange, Ledger
 from addons.install.kubeconfigs import folders_of, moved, pointed_at, server_of, without_credentials
 from addons.install.system_services import KUBELET_UNIT
 from addons.install.templates import KUBELET_PKI, socket_unit, static_pod, unit
+from addons.link.servers import parse_server
 from addons.settings import OPTIONS, Settings
+from addons.startup.preflight import own_listener
 from kube.json_type import Json
 from kube.option import add_flags, as_flags, read
 from kube.peers import is_node_name
@@ -162,7 +164,7 @@ class Wish:
             return [FileChange(self.kubeconfig, self.bootstrap.encode(), 0o600)] if self.bootstrap else []
         source = Path(self.identity)
         text = _text(ledger, source)
-        if server_of(text) == self.hub.plain_url:
+        if leads_to(self.hub, server_of(text)):
             raise ValueError(
                 f"{source} leads to a hub already: name the kubeconfig of the cloud by --kubeconfig"
             )
@@ -173,6 +175,14 @@ class Wish:
 def read_wish(kept: Json) -> Wish:
     """A wish as a ledger keeps it."""
     return Wish(**{**kept, "flags": tuple(kept["flags"]), "proxies": tuple(kept["proxies"])})
+
+
+def leads_to(hub: Settings, server: str) -> bool:
+    """Whether a kubeconfig's server is a port of the hub itself, by whatever name of this machine."""
+    try:
+        return bool(own_listener(hub, parse_server(server)))
+    except ValueError:
+        return False  # with a path, for one: a hub refuses it, and says so
 
 
 def parse_hub_flags(flags: Sequence[str]) -> Settings:

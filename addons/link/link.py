@@ -45,6 +45,8 @@ class Link:
         self.cloud = Cloud([], "priority")
         self.changed = Pulse()
         """Notified when a server comes up or goes down."""
+        self.refused = Pulse()
+        """Notified when a server of the cloud answers 401 to the node's identity."""
         self.connections: ConnectionPool[Way] = ConnectionPool(self.connect)
         """Those of the hub's own requests."""
         self.drills = Drills(self._drill_changed, clock)
@@ -159,6 +161,8 @@ class Link:
             self._lanes.answered(authorization, status)
         elif status == 401:
             self.suspect(way.server)  # the node's identity may have ended
+            if not way.server.node and way.lending is Lending.HUB:
+                self.refused.notify()
 
     def connect_failed(self, server: Server, message: str) -> None:
         """Note that a connection could not be opened; `message` holds what asyncio raised."""

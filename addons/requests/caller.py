@@ -79,7 +79,7 @@ def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
     if peer.is_another:
         raise unauthorized(
             "the client certificate is not known as this node's, and the hub cannot pass another one on to the cloud: "
-            "send a token, or ask the cloud itself"
+            "send a token, use the plain port (`edgehub kubeconfig` prints how), or ask the cloud itself"
         )
     trusted = peer.is_loopback if peer.listener is Listener.PLAIN else peer.is_this_node
     return Caller(Lending.HUB if trusted else Lending.NONE, "", impersonates)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import socket
 from collections.abc import Iterable
 from ipaddress import ip_address
 
+from cryptography import x509
 from OpenSSL import SSL
 
+from addons.certificates.client_certificates import node_of
 from addons.certificates.serving_certificate import ServingCertificate
 from addons.link.servers import Server
 from addons.settings import Settings
@@ -18,12 +21,25 @@ from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, load_kubeconfig
 
 def credentials_of(settings: Settings) -> Credentials:
     """Those of the kubeconfig, or nobody's where there is none; ValueError for one that cannot be used."""
-    if settings.kubeconfig is None:
+    if not settings.kubeconfigs:
         return NO_CREDENTIALS
     try:
-        return load_kubeconfig(settings.kubeconfig)
+        return load_kubeconfig(*settings.kubeconfigs, context=settings.context)
     except ValueError as error:
         raise ValueError(f"{error}; give hub_kubeconfig the one of this node") from None
+
+
+def lent_to_everybody(settings: Settings, credentials: Credentials) -> str:
+    """A warning where each process of this machine gets the rights of somebody who is no node; "" elsewhere."""
+    if not settings.port or settings.plain_users or not settings.kubeconfigs or _is_of_a_node(credentials):
+        return ""
+    if not credentials.bearer and not credentials.certificate.read():
+        return ""
+    return (
+        f"hub_kubeconfig {_named(settings)} is no node's: every process of this machine that reaches "
+        f"{settings.plain_url} gets its rights. Allow one user by hub_plain_users {_user()}, or switch the port off by "
+        "hub_port 0, and have clients send tokens of their own to the TLS port"
+    )
 
 
 def check(settings: Settings, servers: Iterable[Server]) -> None:
@@ -50,18 +66,42 @@ def _check_certificate(settings: Settings) -> None:
         ) from None
 
 
-def _check_server(settings: Settings, server: Server) -> None:
+def own_listener(settings: Settings, server: Server) -> str:
+    """The option of the hub's own port that a server's address leads to; "" where it leads elsewhere."""
     for option, port in settings.ports.items():
         if port and port == server.port and _is_served(settings.listen, server.host):
-            where = (
-                "hub_server"
-                if settings.servers
-                else f"the server of hub_kubeconfig {settings.kubeconfig or settings.bootstrap_kubeconfig}"
-            )
-            raise ValueError(
-                f"{where} is {server}, which is this hub itself ({option}): "
-                "give hub_server the address of a kube-apiserver"
-            )
+            return option
+    return ""
+
+
+def _check_server(settings: Settings, server: Server) -> None:
+    if option := own_listener(settings, server):
+        where = "hub_server" if settings.servers else f"the server of hub_kubeconfig {_named(settings)}"
+        raise ValueError(
+            f"{where} is {server}, which is this hub itself ({option}): "
+            "give hub_server the address of a kube-apiserver"
+        )
+
+
+def _is_of_a_node(credentials: Credentials) -> bool:
+    try:
+        leaf, *_ = x509.load_pem_x509_certificates(credentials.certificate.read())
+    except (OSError, ValueError):
+        return False  # a token; what is unusable is said elsewhere
+    return bool(node_of(leaf))
+
+
+def _user() -> str:
+    """Who runs this process, as `hub_plain_users` names users."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
+
+
+def _named(settings: Settings) -> str:
+    """The kubeconfig, or those that are merged, as an operator writes them."""
+    return os.pathsep.join(map(str, settings.kubeconfigs)) or str(settings.bootstrap_kubeconfig)
 
 
 def _is_served(listen: str, host: str) -> bool:

@@ -6,7 +6,7 @@ A file that a kubeconfig names is read again when it changes: kubelet's certific
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from typing import Any
 import yaml
 from cryptography import x509
 
+from kube.http.exec_plugin import ExecCredentials, ExecPlugin, parse_exec
+
 UNSUPPORTED_OF_USERS = (
-    *("exec", "auth-provider", "username", "password"),
+    *("auth-provider", "username", "password"),
     *("as", "as-uid", "as-groups", "as-user-extra"),
 )
 """Fields of a user that this module does not read. A reader that ignored `as` would have more rights than it should."""
@@ -57,6 +59,12 @@ class Credentials:
     certificate: Piece
     key: Piece
     token: Piece
+    plugin: ExecPlugin | None = None
+    """What gives certificate, key and token, which are empty until then."""
+
+    def take(self, given: ExecCredentials) -> None:
+        """Go on with what the plugin gave."""
+        self.token.data, self.certificate.data, self.key.data = given.token, given.certificate, given.key
 
     @property
     def authorities(self) -> list[x509.Certificate]:
@@ -75,66 +83,104 @@ NO_CREDENTIALS = Credentials("", "", False, Piece(), Piece(), Piece(), Piece())
 """For a cloud that asks for no credentials, such as the demo's."""
 
 
-def load_kubeconfig(path: Path) -> Credentials:
-    """The current context of a kubeconfig file; ValueError with a message for the operator when it cannot be used."""
+type Locate = Callable[[Path], Path]
+"""Where a path that a kubeconfig names is for this process: below another root, for one."""
+
+
+def _here(path: Path) -> Path:
+    return path
+
+
+def load_kubeconfig(*paths: Path, context: str = "", locate: Locate = _here) -> Credentials:
+    """A context of a kubeconfig, or of several that are merged as by kubectl: the first one that has a name counts.
+
+    The context is the current one where none is named. ValueError with a message for the operator when it cannot be
+    used.
+    """
+    documents = []
+    for path in paths:
+        try:
+            document = yaml.safe_load(locate(path).read_text())
+        except FileNotFoundError as error:
+            if len(paths) > 1:
+                continue  # as kubectl does: $KUBECONFIG may name one that somebody deleted
+            raise ValueError(f"kubeconfig {path}: {error}") from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"kubeconfig {path}: {error}") from error
+        except yaml.YAMLError:
+            # The parser quotes a line: maybe a token.
+            raise ValueError(f"kubeconfig {path}: it is not YAML") from None
+        documents.append((document, path.parent))
     try:
-        document = yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"kubeconfig {path}: {error}") from error
-    except yaml.YAMLError:
-        raise ValueError(
-            f"kubeconfig {path}: it is not YAML"
-        ) from None  # the parser quotes a line: maybe a token
-    try:
-        return parse_kubeconfig(document, path.parent)
+        if not documents:
+            raise ValueError("there is no such file")
+        return _merged(documents, context, locate)
     except ValueError as error:
-        raise ValueError(f"kubeconfig {path}: {error}") from None
+        raise ValueError(f"kubeconfig {':'.join(map(str, paths))}: {error}") from None
 
 
-def parse_kubeconfig(document: object, folder: Path) -> Credentials:
+def parse_kubeconfig(document: object, folder: Path, *, locate: Locate = _here) -> Credentials:
     """As `load_kubeconfig`, from the parsed document; relative file names are relative to `folder`."""
-    document, context = _current(document)
-    cluster = _named(document, "clusters", context.get("cluster"), "cluster")
-    user = _named(document, "users", context.get("user"), "user") if context.get("user") else {}
+    return _merged([(document, folder)], "", locate)
+
+
+def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate) -> Credentials:
+    for document, _ in documents:
+        if not isinstance(document, dict):
+            raise ValueError("it is not a mapping, so it is no kubeconfig")
+    each = [(document, folder) for document, folder in documents if isinstance(document, dict)]
+    wanted = name or next((found for document, _ in each if (found := document.get("current-context"))), None)
+    context, _ = _named(each, "contexts", wanted, "context")
+    cluster, of_cluster = _named(each, "clusters", context.get("cluster"), "cluster")
+    user, of_user = (
+        _named(each, "users", context.get("user"), "user") if context.get("user") else ({}, of_cluster)
+    )
     for name in UNSUPPORTED_OF_USERS:
         if name in user:
-            raise ValueError(f"a user with {name} is not supported: use a certificate or a token")
+            raise ValueError(f"a user with {name} is not supported: use a certificate, a token or exec")
     if "proxy-url" in cluster:
         raise ValueError("a cluster with proxy-url is not supported: servers are reached directly")
-    return Credentials(
+    authority = _piece(cluster, "certificate-authority", of_cluster, locate)
+    found = Credentials(
         server=str(cluster.get("server") or ""),
         server_name=str(cluster.get("tls-server-name") or ""),
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
-        authority=_piece(cluster, "certificate-authority", folder),
-        certificate=_piece(user, "client-certificate", folder),
-        key=_piece(user, "client-key", folder),
-        token=_token(user, folder),
+        authority=authority,
+        certificate=_piece(user, "client-certificate", of_user, locate),
+        key=_piece(user, "client-key", of_user, locate),
+        token=_token(user, of_user, locate),
+        plugin=parse_exec(user["exec"], of_user, cluster, authority.read) if user.get("exec") else None,
     )
+    own = (found.certificate, found.key, found.token)
+    if found.plugin is not None and any(piece.data or piece.path for piece in own):
+        raise ValueError("a user has exec, and a certificate or a token besides")
+    return found
 
 
 def parse_server(document: object) -> str:
     """The server of the current context, whoever its user is: YurtHub's kubelet.conf names one that it has not."""
-    document, context = _current(document)
-    return str(_named(document, "clusters", context.get("cluster"), "cluster").get("server") or "")
-
-
-def _current(document: object) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The document, and its current context."""
     if not isinstance(document, dict):
         raise ValueError("it is not a mapping, so it is no kubeconfig")
-    return document, _named(document, "contexts", document.get("current-context"), "context")
+    each = [(document, Path())]
+    context, _ = _named(each, "contexts", document.get("current-context"), "context")
+    return str(_named(each, "clusters", context.get("cluster"), "cluster")[0].get("server") or "")
 
 
-def _named(document: Mapping[str, Any], plural: str, name: object, key: str) -> Mapping[str, Any]:
-    entries = document.get(plural)
-    for entry in entries if isinstance(entries, list) else []:
-        if isinstance(entry, dict) and entry.get("name") == name:
-            found = entry.get(key)
-            return found if isinstance(found, dict) else {}
+type _Documents = Sequence[tuple[Mapping[str, Any], Path]]
+"""Kubeconfigs, each with its folder."""
+
+
+def _named(documents: _Documents, plural: str, name: object, key: str) -> tuple[Mapping[str, Any], Path]:
+    for document, folder in documents:
+        entries = document.get(plural)
+        for entry in entries if isinstance(entries, list) else []:
+            if isinstance(entry, dict) and entry.get("name") == name:
+                found = entry.get(key)
+                return (found if isinstance(found, dict) else {}), folder
     raise ValueError(f"{plural} has no entry named {name!r}")
 
 
-def _piece(section: Mapping[str, Any], name: str, folder: Path) -> Piece:
+def _piece(section: Mapping[str, Any], name: str, folder: Path, locate: Locate) -> Piece:
     data, path = section.get(f"{name}-data"), section.get(name)
     if data:
         try:
@@ -142,10 +188,10 @@ def _piece(section: Mapping[str, Any], name: str, folder: Path) -> Piece:
             return Piece(base64.b64decode("".join(str(data).split()), validate=True))
         except ValueError:
             raise ValueError(f"{name}-data is not base64") from None
-    return Piece(path=folder / str(path)) if path else Piece()
+    return Piece(path=locate(folder / str(path))) if path else Piece()
 
 
-def _token(user: Mapping[str, Any], folder: Path) -> Piece:
+def _token(user: Mapping[str, Any], folder: Path, locate: Locate) -> Piece:
     # The file wins over the text, as in client-go: the text may be an old token. It serves while there is no file.
     token = str(user.get("token") or "").encode()
-    return Piece(token, folder / str(user["tokenFile"])) if user.get("tokenFile") else Piece(token)
+    return Piece(token, locate(folder / str(user["tokenFile"]))) if user.get("tokenFile") else Piece(token)

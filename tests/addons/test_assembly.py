@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import aiohttp
 import pytest
+import yaml
 from mitmproxy.addonmanager import Loader
 from mitmproxy.options import Options as MitmproxyOptions
 from mitmproxy.test import taddons
@@ -27,6 +28,7 @@ from addons.offline.offline_mode import Offline
 from addons.options import Options
 from addons.proxy.hub_addon import HubAddon
 from addons.proxy.master import HubMaster
+from addons.requests.caller import Lending
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.settings import Settings, parse_settings
@@ -42,6 +44,7 @@ from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Silence
 
 LOOPBACK = "127.0.0.1"
+EXEC_VERSION = "client.authentication.k8s.io/v1"
 
 
 def settings(**given: Any) -> Settings:
@@ -204,6 +207,33 @@ async def test_the_kubeconfig_says_where_the_cloud_is_and_who_the_hub_is(
         assert (await hub.get(f"{hub.url}/api/v1/nodes"))[0] == 200
         own = {"Authorization": "Bearer nobody"}
         assert (await hub.get(f"{hub.url}/api/v1/nodes", headers=own))[0] == 401
+
+
+async def test_an_exec_plugin_says_who_the_hub_is_and_again_when_the_cloud_refuses_it(
+    tmp_path: Path, cloud: ScriptableCloud
+) -> None:
+    cloud.access.anonymous = False
+    cloud.access.tokens["one"] = User("somebody")
+    token, plugin = tmp_path / "token", tmp_path / "plugin"
+    token.write_text("one")
+    answer = '{"apiVersion":"%s","kind":"ExecCredential","status":{"token":"%s"}}'
+    plugin.write_text(f"#!/bin/sh\nprintf '{answer}' {EXEC_VERSION} $(cat {token})\n")
+    plugin.chmod(0o755)
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", cloud.url)
+    document = yaml.safe_load(kubeconfig.read_text())
+    document["users"][0]["user"] = {"exec": {"apiVersion": EXEC_VERSION, "command": "./plugin"}}
+    kubeconfig.write_text(yaml.safe_dump(document))
+    async with running(tmp_path, kubeconfig=str(kubeconfig)) as hub:
+        await hub.ready()
+        assert (await hub.get(f"{hub.url}/api/v1/nodes"))[0] == 200
+        token.write_text("two")
+        cloud.access.tokens = {"two": User("somebody")}
+        assert (await hub.get(f"{hub.url}/api/v1/nodes"))[0] == 401
+        server = hub.link.choose()
+        assert server is not None
+        way = hub.link.way(server, Lending.HUB, "")
+        await until(lambda: hub.link.bearer(way) == "Bearer two", 60.0)
+        assert (await hub.get(f"{hub.url}/api/v1/nodes"))[0] == 200
 
 
 async def test_an_edit_of_the_rules_reaches_views(tmp_path: Path, cloud: ScriptableCloud) -> None:

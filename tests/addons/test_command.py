@@ -64,6 +64,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
 
 
 TOGETHER = {
+    "context": ("--kubeconfig", "{folder}/x"),
     "tls_cert": ("--tls-key", "/key"),
     "tls_key": ("--tls-cert", "/cert"),
     "peer_cert": ("--peer-key", "/key"),
@@ -82,9 +83,14 @@ VALUES = {
     "leaders": "n2/10.0.0.2",
     "local_health": "http://127.0.0.1:1/x",
     "plain_users": "root",
+    "context": "test",
     "disabled_filters": "endpoints",
 }
 """What is typed where `/x` or 1234 is no value."""
+
+
+def _together(name: str, folder: Path) -> list[str]:
+    return [word.format(folder=folder) for word in TOGETHER.get(name, ())]
 
 
 @pytest.mark.parametrize("interface", ["none", "console", "web"])
@@ -97,7 +103,10 @@ def test_each_flag_reaches_the_settings_beside_each_interface(
     if each.kind is not bool:
         other = each.choices[-1] if each.choices else "1234" if each.kind is int else f"{tmp_path}/x"
         value = each.kind(VALUES.get(each.name, other))
-    typed = {**dict(zip(*[iter((*CLOUD, *TOGETHER.get(each.name, ())))] * 2, strict=True)), each.flag: value}
+    typed = {
+        **dict(zip(*[iter((*CLOUD, *_together(each.name, tmp_path)))] * 2, strict=True)),
+        each.flag: value,
+    }
     flags = [
         str(word) for flag, given in typed.items() for word in ((flag,) if given is True else (flag, given))
     ]

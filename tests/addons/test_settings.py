@@ -18,6 +18,7 @@ def values(**given: Any) -> dict[str, Any]:
     ("given", "words"),
     [
         ({"server": ""}, "where the cloud is"),
+        ({"context": "edge"}, "hub_context is one of a kubeconfig"),
         ({"node": ""}, "which node"),
         ({"port": 70000}, "not a port"),
         ({"port": 10268}, "same port"),
@@ -44,6 +45,22 @@ def values(**given: Any) -> dict[str, Any]:
 def test_what_an_operator_is_told(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse_settings(values(**given))
+
+
+@pytest.mark.parametrize(
+    ("given", "paths"),
+    [
+        ({"server": ""}, ["/a", "/b"]),
+        ({"server": "", "kubeconfig": "/c"}, ["/c"]),
+        ({"server": "", "bootstrap_kubeconfig": "/c"}, []),
+        ({}, []),
+    ],
+)
+def test_the_environments_kubeconfig_counts_where_nothing_else_says_where_the_cloud_is(
+    given: dict[str, Any], paths: list[str]
+) -> None:
+    found = parse_settings(values(**given), {"KUBECONFIG": "/a:/b"})
+    assert [str(path) for path in found.kubeconfigs] == paths
 
 
 def test_several_servers_and_addresses() -> None:

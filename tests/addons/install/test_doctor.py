@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+import yaml
 
 from addons.install.doctor import examine
 from addons.install.wish import BOOTSTRAP_KUBECONFIG
@@ -37,9 +39,37 @@ def test_without_a_kubeconfig_the_node_is_looked_at(tmp_path: Path, hub: Setting
     ]
 
 
-def test_a_hub_that_would_call_itself_is_told(tmp_path: Path, hub: Settings) -> None:
-    write_kubeconfig(tmp_path / "kubelet.conf", hub.plain_url)
+@pytest.mark.parametrize(
+    ("host", "listen"), [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("[::1]", "::1")]
+)
+def test_a_hub_that_would_call_itself_is_told(tmp_path: Path, hub: Settings, host: str, listen: str) -> None:
+    hub = replace(hub, listen=listen)
+    write_kubeconfig(tmp_path / "kubelet.conf", f"http://{host}:{hub.port}")
     assert "leads to the hub itself" in last(tmp_path, hub)
+
+
+def test_a_person_with_an_exec_plugin_is_no_node(tmp_path: Path, hub: Settings) -> None:
+    path = write_kubeconfig(tmp_path / "kubelet.conf", "https://127.0.0.1:1", token="x")
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/aws"}
+    document = yaml.safe_load(path.read_text())
+    document["users"][0]["user"] = {"exec": plugin}
+    path.write_text(yaml.safe_dump(document))
+    assert "has an exec plugin (/bin/aws), so it is no node's" in last(tmp_path, hub)
+
+
+def test_files_that_a_kubeconfig_names_are_those_below_the_root(tmp_path: Path, hub: Settings) -> None:
+    """kubelet's link to its newest certificate is absolute: without the root it would lead to another node's."""
+    issued = Authority().issue_node("n1", timedelta(seconds=-1))
+    pki = tmp_path / "var/lib/kubelet/pki"
+    pki.mkdir(parents=True)
+    (pki / "newest.pem").write_bytes(issued.certificate + issued.key)
+    (pki / "current.pem").symlink_to("/var/lib/kubelet/pki/newest.pem")
+    path = write_kubeconfig(tmp_path / "kubelet.conf", "https://127.0.0.1:1", token="x")
+    document = yaml.safe_load(path.read_text())
+    current = "/var/lib/kubelet/pki/current.pem"
+    document["users"][0]["user"] = {"client-certificate": current, "client-key": current}
+    path.write_text(yaml.safe_dump(document))
+    assert (last(tmp_path, hub)).startswith("failed   certificate  CN=system:node:n1")
 
 
 def test_an_identity_that_has_ended_is_told_and_the_cloud_not_asked(tmp_path: Path, hub: Settings) -> None:

@@ -271,7 +271,8 @@ def test_a_pair_that_is_torn_for_a_moment_leaves_the_former_in_use(
 def test_without_a_certificate_there_is_no_end_and_one_lane() -> None:
     tls = UpstreamTls(NO_CREDENTIALS)
     assert (tls.lane, tls.expiry()) == ("", None)
-    missing = UpstreamTls(Credentials("", "", False, *([Piece(path=Path("/no/such/file"))] * 4)))
+    absent = Piece(path=Path("/no/such/file"))
+    missing = UpstreamTls(Credentials("", "", False, absent, absent, absent, absent))
     assert (missing.lane, missing.expiry()) == ("", None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from addons.settings import Settings, parse_settings
 from addons.startup import preflight
-from tests.cloud.pki import Authority
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import Authority, Credential
 
 EVERY = "0.0.0.0"  # noqa: S104 - nothing listens there
 
@@ -71,6 +73,31 @@ def test_a_kubeconfig_that_leads_to_the_hub_is_named() -> None:
         ValueError, match=r"the server of hub_kubeconfig /etc/kubernetes/kubelet\.conf is http"
     ):
         preflight.check(given, settings(server="http://127.0.0.1:10261").servers)
+
+
+@pytest.mark.parametrize(
+    ("credential", "given", "is_told"),
+    [
+        (Authority().issue_client("admin", ["system:masters"]), {}, True),
+        (Authority().issue_client("admin", ["system:masters"]), {"plain_users": "root"}, False),
+        (Authority().issue_client("admin", ["system:masters"]), {"port": 0}, False),
+        (Authority().issue_node("n1"), {}, False),
+        (None, {}, False),
+    ],
+)
+def test_who_lends_a_persons_rights_to_every_process_is_told(
+    tmp_path: Path, credential: Credential | None, given: dict[str, Any], is_told: bool
+) -> None:
+    path = write_kubeconfig(tmp_path / "config", "https://10.0.0.1:6443", credential=credential)
+    found = settings(kubeconfig=str(path), **given)
+    line = preflight.lent_to_everybody(found, preflight.credentials_of(found))
+    assert bool(line) is is_told
+    if is_told:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        assert (
+            f"{path} is no node's: every process of this machine that reaches http://127.0.0.1:10261" in line
+        )
+        assert f"hub_plain_users {user}, or switch the port off by hub_port 0" in line
 
 
 def test_certificate_files_that_are_not_there(tmp_path: Path) -> None:

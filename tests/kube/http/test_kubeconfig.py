@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
+from kube.http.exec_plugin import ExecCredentials
 from kube.http.kubeconfig import Credentials, Piece, load_kubeconfig, parse_kubeconfig
 from tests.cloud.pki import Authority
 
 FOLDER = Path("/etc/edge")
+EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "bin/aws"}
 
 
 def kubeconfig(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -104,7 +106,8 @@ def without(*path: str | int) -> dict[str, Any]:
         (without("contexts", 1, "context"), "clusters has no entry named None"),
         (without("clusters", 1), "clusters has no entry named 'cloud'"),
         (without("users", 1), "users has no entry named 'node'"),
-        (kubeconfig(user={"exec": {"command": "aws"}}), "a user with exec is not supported"),
+        (kubeconfig(user={"exec": {"command": "aws"}}), "exec.apiVersion is one of"),
+        (kubeconfig(user={"exec": EXEC, "token": "t"}), "a user has exec, and a certificate or a token"),
         (kubeconfig(user={"auth-provider": {"name": "gcp"}}), "a user with auth-provider"),
         (kubeconfig(user={"username": "u", "password": "p"}), "a user with username"),
         (kubeconfig(user={"token": "t", "as": "other"}), "a user with as is"),
@@ -126,6 +129,39 @@ def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, content: bytes) -
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"kubeconfig {path}: "):
         load_kubeconfig(path)
+
+
+def test_an_exec_plugin_gives_the_credentials() -> None:
+    found = parsed(user={"exec": EXEC})
+    assert found.plugin is not None
+    assert found.plugin.command == "/etc/edge/bin/aws"
+    assert found.bearer == ""
+    found.take(ExecCredentials(b"token", b"certificate", b"key", None))
+    assert (found.bearer, found.certificate.read(), found.key.read()) == (
+        "Bearer token",
+        b"certificate",
+        b"key",
+    )
+
+
+def test_several_are_merged_as_by_kubectl(tmp_path: Path) -> None:
+    """The first that has a name counts, and files that are not there are passed over."""
+    first, second = tmp_path / "a" / "config", tmp_path / "b" / "config"
+    for path, document in (
+        (first, {"current-context": "edge", "users": [{"name": "node", "user": {"tokenFile": "token"}}]}),
+        (second, kubeconfig({"server": "https://second"}, {"token": "second"})),
+    ):
+        path.parent.mkdir()
+        path.write_text(yaml.safe_dump(document))
+    (tmp_path / "a" / "token").write_text("first")
+    found = load_kubeconfig(tmp_path / "none", first, second)
+    assert (found.server, found.bearer) == ("https://second", "Bearer first")
+    other = load_kubeconfig(first, second, context="other")
+    assert (other.server, other.bearer) == ("https://192.0.2.1", "Bearer wrong")
+    with pytest.raises(ValueError, match="contexts has no entry named 'mine'"):
+        load_kubeconfig(first, second, context="mine")
+    with pytest.raises(ValueError, match="there is no such file"):
+        load_kubeconfig(tmp_path / "none", tmp_path / "neither")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -1,0 +1,144 @@
+"""Credentials of an exec plugin: the program that a kubeconfig names for its user, as client-go runs it."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+GROUP = "client.authentication.k8s.io"
+API_VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
+"""Those that client-go takes since Kubernetes 1.24."""
+TIMEOUT = 60.0
+"""Seconds for one run. A plugin that asks a person would wait for ever."""
+ERROR_LENGTH = 300
+"""Characters of what a failed plugin says that go into the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecCredentials:
+    """What a plugin gave: a token, or a certificate and its key in PEM, or both."""
+
+    token: bytes = field(repr=False)
+    certificate: bytes = field(repr=False)
+    key: bytes = field(repr=False)
+    expiry: float | None
+    """When they end, in seconds since the epoch; None where they serve until the server refuses them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecPlugin:
+    """One plugin, as a kubeconfig describes it."""
+
+    command: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(repr=False)
+    api_version: str
+    hint: str
+    """How the program is installed, in the words of the kubeconfig."""
+    cluster: Mapping[str, Any] | None
+    """What the plugin is told of the cluster; None where it does not ask."""
+
+    def run(self) -> ExecCredentials:
+        """Run the plugin to its end, up to a minute; ValueError in the operator's words where it gives nothing."""
+        spec: dict[str, Any] = {"interactive": False}
+        if self.cluster is not None:
+            spec["cluster"] = self.cluster
+        info = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec}
+        environment = {**os.environ, **self.environment, "KUBERNETES_EXEC_INFO": json.dumps(info)}
+        try:
+            done = subprocess.run(  # noqa: S603 - the kubeconfig, which the operator chose, names the program
+                [self.command, *self.arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=TIMEOUT,
+                check=False,
+            )
+        except FileNotFoundError:
+            hint = f": {' '.join(self.hint.split())}" if self.hint else ""
+            raise ValueError(f"exec plugin {self.command} is not there{hint}") from None
+        except subprocess.TimeoutExpired:
+            raise ValueError(f"exec plugin {self.command} did not end within {TIMEOUT:.0f} s") from None
+        except OSError as error:
+            raise ValueError(f"exec plugin {self.command}: {error.strerror}") from None
+        if done.returncode:
+            said = " ".join(done.stderr.decode(errors="replace").split())[-ERROR_LENGTH:]
+            raise ValueError(f"exec plugin {self.command} ended with status {done.returncode}: {said}")
+        try:
+            return self._read(json.loads(done.stdout))
+        except ValueError as error:
+            # The JSON parser's own words hold no text of the answer, and so no token.
+            raise ValueError(f"exec plugin {self.command}: {error}") from None
+
+    def _read(self, answer: object) -> ExecCredentials:
+        """As client-go's `refreshCredsLocked` checks an answer."""
+        if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
+            raise ValueError("it printed no ExecCredential")
+        if answer.get("apiVersion") != self.api_version:
+            raise ValueError(
+                f"the kubeconfig says {self.api_version}, and it gave {answer.get('apiVersion')}"
+            )
+        status = answer.get("status")
+        if not isinstance(status, dict):
+            raise ValueError("its ExecCredential has no status")
+        token, certificate, key = (
+            str(status.get(name) or "").encode()
+            for name in ("token", "clientCertificateData", "clientKeyData")
+        )
+        if bool(certificate) != bool(key):
+            raise ValueError("it gave a certificate without its key, or a key alone")
+        if not token and not certificate:
+            raise ValueError("it gave neither a token nor a certificate")
+        return ExecCredentials(token, certificate, key, _seconds(status.get("expirationTimestamp")))
+
+
+def parse_exec(
+    section: Mapping[str, Any], folder: Path, cluster: Mapping[str, Any], authority: Callable[[], bytes]
+) -> ExecPlugin:
+    """The plugin of a user's section `exec`; a relative path is relative to `folder`, and `authority` reads the CA.
+
+    ValueError for what client-go refuses, and for a plugin that must ask a person.
+    """
+    version, command = section.get("apiVersion"), str(section.get("command") or "")
+    if version not in API_VERSIONS:
+        raise ValueError(f"exec.apiVersion is one of {', '.join(API_VERSIONS)}, not {version!r}")
+    if not command:
+        raise ValueError("exec has no command")
+    if section.get("interactiveMode") == "Always":
+        raise ValueError("exec.interactiveMode is Always, and the hub has nobody to ask")
+    if "/" in command:
+        command = str(folder / command)
+    return ExecPlugin(
+        command,
+        tuple(map(str, section.get("args") or ())),
+        {str(each["name"]): str(each.get("value") or "") for each in section.get("env") or ()},
+        version,
+        str(section.get("installHint") or ""),
+        _told(cluster, authority()) if section.get("provideClusterInfo") else None,
+    )
+
+
+def _told(cluster: Mapping[str, Any], authority: bytes) -> dict[str, Any]:
+    """A cluster of a kubeconfig as plugins are told of it."""
+    names = ("server", "tls-server-name", "insecure-skip-tls-verify")
+    told = {name: cluster[name] for name in names if cluster.get(name)}
+    if authority:
+        told["certificate-authority-data"] = base64.b64encode(authority).decode()
+    for extension in cluster.get("extensions") or ():
+        if extension.get("name") == f"{GROUP}/exec":
+            told["config"] = extension.get("extension")
+    return told
+
+
+def _seconds(timestamp: object) -> float | None:
+    if not timestamp:
+        return None
+    found = datetime.datetime.fromisoformat(str(timestamp))
+    return found.replace(tzinfo=found.tzinfo or datetime.UTC).timestamp()

@@ -1,0 +1,85 @@
+"""An exec plugin runs before its credentials end and when the cloud refuses them; the former ones serve meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from addons.link.plugin_credentials import PluginCredentials
+from kube.concurrency.pulse import Pulse
+from kube.http.exec_plugin import ExecCredentials, ExecPlugin
+from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece
+from tests.addons.support.observed import until
+
+pytestmark = pytest.mark.looptime
+
+
+class Plugin:
+    """Gives one token after another, each for so many seconds of the loop, and an error where a life is 0."""
+
+    def __init__(self, *lives: float | None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.began: list[float] = []
+        self._lives: Iterator[float | None] = iter(lives)
+        self.is_spent = asyncio.Event()
+
+    def run(self) -> ExecCredentials:
+        self.began.append(self.loop.time())
+        life = next(self._lives, None)
+        if life is None:
+            self.loop.call_soon_threadsafe(self.is_spent.set)
+        if life == 0:
+            raise ValueError("no session")
+        expiry = self.loop.time() + life if life else None
+        return ExecCredentials(f"token-{len(self.began)}".encode(), b"", b"", expiry)
+
+
+@asynccontextmanager
+async def kept(plugin: Plugin, refused: Pulse) -> AsyncIterator[Credentials]:
+    credentials = replace(NO_CREDENTIALS, token=Piece(), certificate=Piece(), key=Piece())
+    clock = asyncio.get_running_loop().time
+    keeping = PluginCredentials(credentials, cast(ExecPlugin, plugin), refused, clock)
+    await keeping.load()
+    task = asyncio.create_task(keeping.run())
+    try:
+        yield credentials
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_credentials_are_renewed_before_their_end() -> None:
+    plugin = Plugin(100.0, 1000.0)
+    async with kept(plugin, Pulse()):
+        await plugin.is_spent.wait()
+    first, second, third = plugin.began
+    assert second - first == pytest.approx(90.0, abs=1)
+    assert third - second == pytest.approx(900.0, abs=1)
+
+
+async def test_credentials_without_an_end_are_renewed_when_the_cloud_refuses_them() -> None:
+    plugin, refused = Plugin(), Pulse()
+    async with kept(plugin, refused) as credentials:
+        assert credentials.bearer == "Bearer token-1"
+        await asyncio.sleep(86400)
+        assert len(plugin.began) == 1
+        plugin.is_spent.clear()
+        refused.notify()
+        await plugin.is_spent.wait()
+        await until(lambda: credentials.bearer == "Bearer token-2")
+
+
+async def test_former_credentials_serve_while_the_plugin_fails(caplog: pytest.LogCaptureFixture) -> None:
+    plugin = Plugin(100.0, 0.0, 0.0)
+    async with kept(plugin, Pulse()) as credentials:
+        await until(lambda: len(plugin.began) == 3, 1000.0)
+        assert credentials.bearer == "Bearer token-1"
+        await plugin.is_spent.wait()
+    assert caplog.text.count("the former credentials stay in use: no session") == 2
