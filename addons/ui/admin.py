@@ -16,6 +16,7 @@ from addons.ui.page.server import PageServer
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports.rule_text import MAX_TEXT
 from addons.ui.reports.running_hub import RunningHub
+from addons.ui.yurthub_pages import YurtHubPages
 from kube.errors import StatusError
 from kube.http.bounded_server import BoundedServer
 
@@ -29,6 +30,7 @@ class Admin:
         reports = ReportQueue()
         self._pages = DebugPages(hub, reports)
         self._page = PageServer(hub, reports)
+        self._yurthub = YurtHubPages(hub, reports, self._why_unready)
         self._server: BoundedServer | None = None
         listen, port = hub.settings.listen, hub.settings.admin_port
         family = socket.AF_INET6 if ":" in listen else socket.AF_INET
@@ -49,6 +51,7 @@ class Admin:
                 web.get("/debug/", self._index),
                 *self._pages.routes(),
                 *self._page.routes(),
+                *self._yurthub.routes(),
             ]
         )
         self._server = BoundedServer(app, metrics.CONNECTIONS_REFUSED.labels("admin").inc)
@@ -64,17 +67,21 @@ class Admin:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _request: web.Request) -> web.Response:
-        if missing := self._hub.waits_for():
+        if missing := self._why_unready():
             return web.Response(status=503, text=f"{missing}\n")
+        return web.Response(text="ok\n")
+
+    def _why_unready(self) -> str:
+        """What keeps the hub from serving; "" for nothing."""
+        if missing := self._hub.waits_for():
+            return missing
         rules = self._hub.rules
         if not rules.is_known:
-            return web.Response(status=503, text=f"the filter rules are not known yet: {rules.why_unknown}\n")
+            return f"the filter rules are not known yet: {rules.why_unknown}"
         if refusal := self._hub.cloud.refusal:
-            return web.Response(status=503, text=f"{refusal}\n")
+            return refusal
         closed = self._hub.closed()
-        if closed:
-            return web.Response(status=503, text=f"not open: {', '.join(closed)}\n")
-        return web.Response(text="ok\n")
+        return f"not open: {', '.join(closed)}" if closed else ""
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(

@@ -15,6 +15,7 @@ from addons.ui.operator_check import refuse_others
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports import components, copies, journal, rules, status, support
 from addons.ui.reports.dump import dump
+from addons.ui.reports.profile import DEFAULT_SECONDS, Profiles
 from addons.ui.reports.rule_text import read_rules
 from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub
@@ -38,7 +39,7 @@ REPORTS: dict[str, Report] = {
 }
 """The reports that need nothing but the hub."""
 PAGES = (*REPORTS, "explain", "dump", "log", "requests", "support")
-"""What the index lists."""
+"""What the index lists. A profile makes the hub slow, so nothing leads there by itself."""
 
 
 class DebugPages:
@@ -47,6 +48,7 @@ class DebugPages:
     def __init__(self, hub: RunningHub, reports: ReportQueue) -> None:
         self._hub = hub
         self._reports = reports
+        self._profiles = Profiles()
 
     def routes(self) -> list[web.RouteDef]:
         return [
@@ -56,6 +58,7 @@ class DebugPages:
             web.get("/debug/log", self._log),
             web.get("/debug/requests", self._requests),
             web.get("/debug/support", self._support),
+            web.get("/debug/profile", self._profile),
             web.post("/debug/rules/try", self._try),
             web.post("/debug/link", self._link),
         ]
@@ -109,6 +112,11 @@ class DebugPages:
         await refuse_others(request, self._hub.settings.plain_users)
         packed = await asyncio.to_thread(support.archive, support.files(self._hub))
         return web.Response(body=packed, content_type="application/gzip")
+
+    async def _profile(self, request: web.Request) -> web.Response:
+        await refuse_others(request, self._hub.settings.plain_users)
+        seconds = request.query.get("seconds", str(DEFAULT_SECONDS))
+        return web.Response(text=await self._profiles.take(seconds))
 
     async def _try(self, request: web.Request) -> web.Response:
         await refuse_others(request, self._hub.settings.plain_users)
