@@ -12,10 +12,10 @@ from aiohttp import web
 from addons.link.drills import DrillKind, Drills
 from addons.ui.explain import explain
 from addons.ui.operator_check import refuse_others
+from addons.ui.profile import DEFAULT_SECONDS, Profiles
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports import components, copies, journal, rules, status, support
 from addons.ui.reports.dump import dump
-from addons.ui.reports.profile import DEFAULT_SECONDS, Profiles
 from addons.ui.reports.rule_text import read_rules
 from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub

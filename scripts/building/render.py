@@ -42,7 +42,7 @@ def main() -> int:
 def render(helm: Path) -> dict[str, str]:
     """The text of each plain manifest, by the name of its file."""
     rendered = subprocess.run(
-        [helm, "template", "edgehub", CHART, "--namespace", NAMESPACE],
+        [helm, "template", "edgehub", CHART, "--namespace", NAMESPACE, "--set", "labels=false"],
         check=True,
         capture_output=True,
         text=True,

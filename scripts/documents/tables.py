@@ -14,6 +14,7 @@ import controllers.settings
 from addons import command
 from addons.telemetry import metrics
 from kube.option import Option, grouped
+from scripts.documents.chart_values import values
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -89,11 +90,17 @@ def _table(heading: Sequence[str], rows: Iterator[tuple[str, ...]]) -> Iterator[
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
 
 
+def chart_values() -> Iterator[str]:
+    rows = ((f"`{name}`", f"`{default}`" if default else "", text) for name, default, text in values())
+    return _table(("value", "default", "what it is for"), rows)
+
+
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "options": lambda: options(command.FLAGS),
     "manager options": lambda: options(controllers.settings.OPTIONS),
     "metrics": lambda: measured(metrics.REGISTRY),
     "manager metrics": lambda: measured(controllers.runtime.metrics.REGISTRY),
     "alerts": alerts,
+    "chart values": chart_values,
 }
 """By the name that a page gives a table."""

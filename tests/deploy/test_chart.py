@@ -18,6 +18,7 @@ from scripts.building.render import MANIFESTS, render
 from tests.deploy.support.charts import CHART, template, written
 
 ROOT = Path(__file__).parents[2]
+WORKLOADS = (("Deployment", "edgehub-manager"), ("DaemonSet", "edgehub"))
 ALL_OFF: dict[str, Any] = {
     "manager": {
         "duties": dict.fromkeys(
@@ -65,6 +66,7 @@ def test_helm_finds_nothing_to_complain_of(helm: Path, tmp_path: Path, values: d
         ({"rules": {"data": {"masterservice": ["a"]}}}, "masterservice"),
         ({"hub": {"extraArgs": ["pod-address"]}}, "extraArgs"),
         ({"hub": {"kubeconfig": "kubelet.conf"}}, "kubeconfig"),
+        ({"manager": {"serviceMonitor": {"interval": "often"}}}, "interval"),
     ],
 )
 def test_the_schema_refuses(helm: Path, tmp_path: Path, values: dict[str, Any], word: str) -> None:
@@ -160,6 +162,36 @@ def test_an_image_can_be_pinned(helm: Path, tmp_path: Path) -> None:
     manager = template(helm, values, tmp_path)["Deployment", "edgehub-manager"]
     container = manager["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == f"registry.example/manager@{digest}"
+
+
+def test_one_value_says_where_all_images_come_from(helm: Path, tmp_path: Path) -> None:
+    rendered = template(helm, {**ALL_ON, "imageRegistry": "registry.example/team/"}, tmp_path)
+    pods = (rendered[each]["spec"]["template"]["spec"] for each in WORKLOADS)
+    images = [each["containers"][0]["image"] for each in pods]
+    assert images == ["registry.example/team/edgehub-manager:0.2.0", "registry.example/team/edgehub:0.2.0"]
+
+
+def test_each_object_has_the_labels_that_helms_users_look_for(helm: Path, tmp_path: Path) -> None:
+    rendered = template(helm, {**ALL_ON, "manager": {"serviceMonitor": {"enabled": True}}}, tmp_path)
+    wanted = {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "edgehub-0.2.0"}
+    assert [
+        key for key, each in rendered.items() if not wanted.items() <= each["metadata"]["labels"].items()
+    ] == []
+    assert rendered["ServiceMonitor", "edgehub-manager"]["spec"]["endpoints"][0]["port"] == "admin"
+    service = rendered["Service", "edgehub-manager-metrics"]
+    manager = rendered["Deployment", "edgehub-manager"]["spec"]["template"]
+    assert service["spec"]["selector"].items() <= manager["metadata"]["labels"].items()
+
+
+def test_pods_have_the_labels_and_annotations_of_the_values(helm: Path, tmp_path: Path) -> None:
+    given = {"podLabels": {"team": "edge"}, "podAnnotations": {"note": "a: b"}}
+    values = {"manager": given, "hub": {"enabled": True, **given}}
+    rendered = template(helm, values, tmp_path)
+    for workload in WORKLOADS:
+        spec = rendered[workload]["spec"]
+        metadata = spec["template"]["metadata"]
+        assert metadata["annotations"] == {"note": "a: b"}
+        assert metadata["labels"] == {**spec["selector"]["matchLabels"], "team": "edge"}
 
 
 def test_the_hub_of_the_chart_is_that_of_the_static_pod(helm: Path, tmp_path: Path) -> None:

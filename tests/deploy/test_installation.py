@@ -11,6 +11,7 @@ import pytest
 
 from scripts.building.render import MANIFESTS
 from tests.cloud.real import RealCloud
+from tests.cloud.versions import served
 from tests.controllers.support.process import interpreter
 from tests.deploy.support.charts import CHART, Release
 from tests.deploy.support.pod import Pod, pod_of
@@ -40,7 +41,8 @@ def deployment(cloud: RealCloud, namespace: str) -> Mapping[str, Any]:
 
 def states(cloud: RealCloud) -> dict[str, str]:
     """By object of the plain manifests, what changes with the object and not with its status."""
-    found = json.loads(cloud.kubectl("get", "--output=json", "-f", str(MANIFESTS)).stdout)["items"]
+    files = [f"--filename={each}" for each in served(MANIFESTS)]
+    found = json.loads(cloud.kubectl("get", "--output=json", *files).stdout)["items"]
     metadata = (each["metadata"] for each in found)
     return {each["uid"]: str(each.get("generation") or each["resourceVersion"]) for each in metadata}
 
@@ -104,6 +106,17 @@ def test_a_manager_without_duties_is_ready(
     edgehub.install({"manager": {"duties": dict.fromkeys(duties, False)}})
     with start_pod(EDGE) as pod:
         pod.wait_until_ready()
+    edgehub.uninstall()
+
+
+@pytest.mark.usefixtures("plain_manifests")
+def test_helm_says_at_once_that_the_plain_manifests_are_there_and_takes_them_over_where_asked(
+    release: Callable[[str], Release],
+) -> None:
+    edgehub = release("kube-system")
+    with pytest.raises(AssertionError, match="exists and cannot be imported into the current release"):
+        edgehub.install({})
+    edgehub.install({}, flags=["--take-ownership"])
     edgehub.uninstall()
 
 

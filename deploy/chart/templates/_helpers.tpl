@@ -1,10 +1,42 @@
-{{/* An image of the values: by its digest where one is given, else by its tag. Takes (dict "image" … "chart" .Chart). */}}
+{{/* An image of the values: by its digest where one is given, else by its tag. Takes (dict "image" … "root" $). */}}
 {{- define "edgehub.image" -}}
+{{- with .root.Values.imageRegistry }}{{ trimSuffix "/" . }}/{{ end -}}
 {{- if .image.digest -}}
 {{ .image.repository }}@{{ .image.digest }}
 {{- else -}}
-{{ .image.repository }}:{{ .image.tag | default .chart.AppVersion }}
+{{ .image.repository }}:{{ .image.tag | default .root.Chart.AppVersion }}
 {{- end -}}
+{{- end -}}
+
+{{/* The labels of the ecosystem, each on a line of its own, below labels of the object's own. Nothing in the plain manifests. */}}
+{{- define "edgehub.labels" -}}
+{{- if .Values.labels }}
+    app.kubernetes.io/instance: {{ .Release.Name }}
+    app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+    app.kubernetes.io/part-of: edgehub
+    app.kubernetes.io/managed-by: {{ .Release.Service }}
+    helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+{{- end -}}
+
+{{/* The same for an object without other labels. */}}
+{{- define "edgehub.ownLabels" -}}
+{{- if .Values.labels }}
+  labels:
+    app.kubernetes.io/name: edgehub
+    {{- include "edgehub.labels" . }}
+{{- end }}
+{{- end -}}
+
+{{/* Labels and annotations that the values give a pod. Takes the values of its program. */}}
+{{- define "edgehub.podMetadata" -}}
+{{- with .podLabels }}
+        {{- toYaml . | nindent 8 }}
+{{- end }}
+{{- with .podAnnotations }}
+      annotations:
+        {{- toYaml . | nindent 8 }}
+{{- end }}
 {{- end -}}
 
 {{/* The value of --controllers: all, without those of the duties that are off. */}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +49,10 @@ class Release:
         self._namespace = namespace
         self._folder = folder
 
-    def install(self, values: Values, chart: Path = CHART) -> None:
+    def install(self, values: Values, chart: Path = CHART, *, flags: Sequence[str] = ()) -> None:
         """Run `helm upgrade --install`."""
         file = written(values, self._folder)
-        self._run("upgrade", "--install", "edgehub", chart, "--create-namespace", "--values", file)
+        self._run("upgrade", "--install", "edgehub", chart, "--create-namespace", "--values", file, *flags)
 
     def uninstall(self) -> None:
         self._run("uninstall", "edgehub")

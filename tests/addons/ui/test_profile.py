@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from addons.ui.reports.profile import Profiles
+from addons.ui.profile import Profiles
 from kube.errors import StatusError
 
 
