@@ -241,6 +241,7 @@ class Assembly:
     async def _say_ready(self) -> None:
         """Tell systemd, behind whose unit kubelet starts, and the log. kubelet asks a hub without an identity again."""
         assert self._parts is not None
+        self._run("watchdog of the service manager", service_manager.stay_alive())
         asked = self._node_certificate
         if asked is None or asked.known.is_set():
             service_manager.notify(service_manager.READY)

@@ -21,7 +21,7 @@ from addons.telemetry.log import Format, Level, log_to_stderr
 from kube.option import FlagParser, Option, add_commands, add_flags, as_flags, option, options_of, read
 
 HUB = Path(__file__).parent / "hub.py"
-NODE_COMMANDS = frozenset({"doctor", "install", "uninstall", "upgrade"})
+NODE_COMMANDS = frozenset({"doctor", "install", "uninstall", "upgrade", "manifests"})
 """The subcommands of `addons.install.commands`; all others ask a running hub."""
 MITMPROXY_LEVELS = {"debug": "debug", "info": "info", "warning": "warn", "error": "error"}
 """The log levels of the hub as mitmproxy's event log calls them."""

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
@@ -18,11 +19,13 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from addons.install.changes import below
+from addons.install.checks.distribution_checks import check_distribution
 from addons.install.checks.findings import Finding, Severity, has_failed
 from addons.install.cluster_info import authority_of, check_token
 from addons.install.doctor import examine
 from addons.install.joining import JoinError, Joining
 from addons.install.kubeconfigs import bootstrap_kubeconfig, moved
+from addons.install.manifests import listed, manifest
 from addons.install.system_services import KUBELET_UNIT, Services
 from addons.install.wish import (
     BOOTSTRAP_KUBECONFIG,
@@ -41,12 +44,13 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """A person's, a service manager's, and that of a terminal whose connection is lost."""
 HALFWAY = {"uninstall": "interrupted: `edgehub uninstall` again does the rest"}
 """What to do about a command that was interrupted, where that is not undone."""
-COMMANDS = ("doctor", "install", "uninstall", "upgrade")
+COMMANDS = ("doctor", "install", "uninstall", "upgrade", "manifests")
 HINTS = {
     "doctor": "what could keep this node from living behind its hub, each with what to do",
     "install": "put this node behind its hub: unit or static pod, own kubeconfig, kubelet and kube-proxy",
     "uninstall": "take all that back, byte for byte",
     "upgrade": "start the installed hub anew with this program; copies and watches go on",
+    "manifests": "print what has to be applied in the cloud: all names, or one manifest",
 }
 
 
@@ -61,7 +65,13 @@ def run(arguments: Sequence[str]) -> int:
     if unknown:
         asked.own.error(f"unrecognized arguments: {' '.join(unknown)}; flags of the hub follow --")
     asked.hub_flags = tuple(hub_flags)
-    work = {"doctor": _doctor, "install": _install, "uninstall": _uninstall, "upgrade": _upgrade}
+    work = {
+        "doctor": _doctor,
+        "install": _install,
+        "uninstall": _uninstall,
+        "upgrade": _upgrade,
+        "manifests": _manifests,
+    }
     with _endings():
         try:
             return work[asked.command](asked)
@@ -116,6 +126,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add_flags(name: str, parser: argparse.ArgumentParser) -> None:
+    if name == "manifests":
+        parser.add_argument("name", nargs="?", default="", help="One of them, hub-rbac for one.")
+        return
     if name in ("doctor", "install"):
         parser.epilog = (
             "What follows -- are flags of the hub: `edgehub install -- --pod-address 169.254.2.1`."
@@ -253,6 +266,11 @@ def _upgrade(asked: argparse.Namespace) -> int:
     return 0
 
 
+def _manifests(asked: argparse.Namespace) -> int:
+    _say(manifest(asked.name).rstrip("\n") if asked.name else "\n".join(listed()))
+    return 0
+
+
 def _joining(asked: argparse.Namespace) -> Joining:
     systemctl = asked.systemctl
     if systemctl is None:
@@ -291,7 +309,8 @@ def _examine(asked: argparse.Namespace, least: Severity, bootstrap: str = "") ->
     found = []
     hub = parse_hub_flags(asked.hub_flags)
     program = None if asked.static_pod else Path(asked.program)
-    for finding in examine(asked.root, kubeconfig, node, hub, bootstrap, program):
+    named = check_distribution(asked.root, asked.kubelet_kubeconfig, KUBELET_KUBECONFIG)
+    for finding in chain(named, examine(asked.root, kubeconfig, node, hub, bootstrap, program)):
         if order.index(finding.severity) >= order.index(least):
             _say(finding)
         found.append(finding)

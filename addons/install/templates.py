@@ -19,6 +19,7 @@ TMP_VOLUME = {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"
 UNIT_TEXT = """\
 [Unit]
 Description=Edgehub, the hub between the components of this node and the cloud
+Documentation=man:edgehub(1)
 Wants=network-online.target
 After=network-online.target
 Before=kubelet.service
@@ -32,6 +33,9 @@ TimeoutStartSec=90
 ExecStart={command}
 Restart=always
 RestartSec=1
+# A hub whose event loop stands still answers nobody. It is killed without a core file, which would hold the node's key.
+WatchdogSec=120
+WatchdogSignal=SIGKILL
 TimeoutStopSec=10
 LimitNOFILE=65536
 MemoryHigh=512M

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -11,6 +12,9 @@ READY = "READY=1"
 STATUS = "STATUS="
 """What `systemctl status` shows of the hub follows; nothing takes it away."""
 STOPPING = "STOPPING=1"
+ALIVE = "WATCHDOG=1"
+
+MICROSECONDS = 1e6
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +28,21 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
     name = "\0" + address[1:] if address.startswith("@") else address
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as manager:
+            manager.setblocking(False)  # a manager that does not read holds no event loop up
             manager.connect(name)
             manager.sendall(state.encode())
     except OSError as error:
         logger.warning("the service manager cannot be told %s: %s", state, error)
+
+
+async def stay_alive(environment: Mapping[str, str] = os.environ) -> None:
+    """Tell the service manager that the event loop goes on, twice in the time that the unit allows (WatchdogSec=).
+
+    Returns at once where the unit has no watchdog, or has one of another process.
+    """
+    allowed, process = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
+    if not allowed.isdecimal() or process not in ("", str(os.getpid())):
+        return
+    while True:
+        notify(ALIVE, environment)
+        await asyncio.sleep(int(allowed) / MICROSECONDS / 2)

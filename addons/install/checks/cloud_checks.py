@@ -140,12 +140,15 @@ async def _check_rights(client: Client, node: str, rules: tuple[str, str]) -> As
     reads: list[Json] = [{"group": group, "resource": resource} for group, resource in READ_RESOURCES]
     reads.append({"resource": "configmaps", "namespace": namespace, "name": name})
     if missing := await _refused(client, reads):
-        cure = f"apply it in the cloud: `kubectl apply -f {RBAC}`"
+        cure = f"apply it in the cloud: `kubectl apply -f {RBAC}`, or `edgehub manifests hub-rbac | kubectl apply -f -`"
         yield failed("rights", f"may not {', '.join(missing)}; {cure}")
     else:
         yield ok("rights", f"all that {RBAC} gives")
     if await _refused(client, [{"resource": "nodes"}]):
-        cure = f"filters by nodes' labels need `kubectl apply -f {RBAC_OF_NODES}`"
+        cure = (
+            f"filters by nodes' labels need `kubectl apply -f {RBAC_OF_NODES}`, or "
+            "`edgehub manifests hub-nodes | kubectl apply -f -`"
+        )
         yield warning("rights", f"may not read other nodes; {cure}")
     own: list[Json] = [
         {"resource": "nodes", "subresource": "status", "name": node, "verb": "patch"},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
 from pathlib import Path
 
 import pytest
 
-from addons.startup.service_manager import READY, STOPPING, notify
+from addons.startup.service_manager import ALIVE, READY, STOPPING, notify, stay_alive
 
 
 @pytest.mark.parametrize("abstract", [False, True])
@@ -19,6 +21,21 @@ def test_states_reach_the_socket(tmp_path: Path, abstract: bool) -> None:
         for state in (READY, STOPPING):
             notify(state, {"NOTIFY_SOCKET": f"@{path}" if abstract else path})
             assert manager.recv(100).decode() == state
+
+
+@pytest.mark.looptime
+async def test_the_watchdog_hears_of_the_loop_twice_in_its_time(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        given = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "120000000"}
+        for environment in ({}, given | {"WATCHDOG_PID": "1"}):
+            await stay_alive(environment)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(stay_alive(given | {"WATCHDOG_PID": str(os.getpid())}), 179)
+        assert [manager.recv(100).decode() for _ in range(3)] == [ALIVE] * 3
+        with pytest.raises(BlockingIOError):
+            manager.recv(100)
 
 
 def test_without_a_service_manager_nothing_happens(caplog: pytest.LogCaptureFixture) -> None:
