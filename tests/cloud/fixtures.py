@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloud.build import BuildError, ensure_binaries, ensure_helm
+from tests.cloud.build import BuildError, ensure_control_plane, ensure_helm
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.small_disk import NoNamespacesError, SmallDisk
+from tests.cloud.versions import why_left_out
 
 HUB_RBAC = Path(__file__).parents[2] / "controllers" / "manifests" / "hub-rbac.yaml"
 """The product's RBAC: what hubs may read."""
@@ -31,8 +32,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks every test that uses the control plane, however indirectly, so that only `--real` runs it."""
     if "cloud_programs" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("real"):
         item.add_marker(pytest.mark.real)
-    if item.get_closest_marker("real") and not item.get_closest_marker("timeout"):
+    if not item.get_closest_marker("real"):
+        return
+    if not item.get_closest_marker("timeout"):
         item.add_marker(pytest.mark.timeout(REAL_TIMEOUT))
+    if why := why_left_out(item):
+        item.add_marker(pytest.mark.skip(reason=why))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -56,7 +61,7 @@ def _build(config: pytest.Config) -> None:
         if capture:
             stack.enter_context(capture.global_and_fixture_disabled())
         try:
-            ensure_binaries()
+            ensure_control_plane()
             ensure_helm()
         except BuildError as error:
             # Not skipped: a run that leaves tests out says so on its command line.
@@ -66,7 +71,7 @@ def _build(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def cloud_programs() -> dict[str, Path]:
     """The programs of the control plane and of its clients, by name."""
-    return ensure_binaries()
+    return ensure_control_plane()
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from typing import Self
 from kube.json_type import Json
 from tests.cloud.processes import Process
 from tests.cloud.rest import RestClient
+from tests.cloud.versions import chosen, minor_of
 
 PROGRAM = "kubemark"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -22,6 +23,8 @@ READY_TIMEOUT = 30.0
 """Seconds to a Ready node, half a second on idle cores."""
 PROXY_CACHES = ("service config", "endpoint slice config", "serviceCIDR config")
 """The resources that kube-proxy must have read before it writes any rule, by the names of its log."""
+SERVICE_CIDRS = 31
+"""The minor version from which on it reads the last of them."""
 
 
 class HollowKubelet:
@@ -119,8 +122,9 @@ class HollowProxy:
 
 def wait_caches_synced(process: Process, timeout: float) -> None:
     """Returns when a kube-proxy has read all that it needs; raises ProcessFailedError."""
-    for cache in PROXY_CACHES:
-        process.wait_for_line(f'"Caches are synced" controller="{cache}"', timeout)
+    caches = PROXY_CACHES if minor_of(chosen()) >= SERVICE_CIDRS else PROXY_CACHES[:2]
+    for cache in caches:
+        process.wait_for_line(f'Caches are synced(" controller="{cache}"| for {cache}$)', timeout)
 
 
 def is_ready(node: Json) -> bool:

@@ -17,12 +17,15 @@ from typing import Self
 from tests.cloud.hollow import READY_TIMEOUT, wait_caches_synced
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.processes import Process, ProcessFailedError
+from tests.cloud.versions import chosen, minor_of
 
 PROGRAM = "kube-proxy"
 SYNCED = "SyncProxyRules complete"
 """The log line after each write of rules."""
 NETWORK_CAPABILITIES = "-net_admin,-net_raw,-sys_admin,-sys_module,-sys_resource"
 """Capabilities that kube-proxy loses here: it also speaks to the kernel by netlink, past the script."""
+NODE_PORTS_OF_PRIMARY = 31
+"""The minor version from which on kube-proxy takes the word for its node's own address."""
 FAKE_IPTABLES = """\
 #!/bin/sh
 case "$1" in --version) echo 'iptables v1.8.9 (legacy)'; exit;; esac
@@ -49,7 +52,7 @@ class KubeProxy:
             "--iptables-min-sync-period=0s",
             # Settings of the kernel and of this process that it shall leave alone.
             "--iptables-localhost-nodeports=false",
-            "--nodeport-addresses=primary",
+            *(["--nodeport-addresses=primary"] if minor_of(chosen()) >= NODE_PORTS_OF_PRIMARY else []),
             "--conntrack-max-per-core=0",
             "--conntrack-tcp-timeout-established=0s",
             "--conntrack-tcp-timeout-close-wait=0s",

@@ -17,6 +17,7 @@ from tests.cloud.pki import ADMIN_GROUP, Authority, Credential, signing_key
 from tests.cloud.ports import LOOPBACK, ReservedPort
 from tests.cloud.processes import Process
 from tests.cloud.rest import RestClient, RestError
+from tests.cloud.versions import served
 
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 """The programs that a control plane without controllers needs."""
@@ -194,8 +195,10 @@ class RealCloud:
     def apply(self, manifests: str | Path | Iterable[Json]) -> str:
         """`kubectl apply` of a YAML text, of a file or folder, or of objects; returns what kubectl says."""
         if isinstance(manifests, Path):
-            return self.kubectl("apply", "-f", str(manifests)).stdout
-        text = manifests if isinstance(manifests, str) else "\n---\n".join(map(json.dumps, manifests))
+            files = served(manifests) if manifests.is_dir() else [manifests]
+            return self.kubectl("apply", *(f"--filename={file}" for file in files)).stdout
+        listed = {"apiVersion": "v1", "kind": "List"}
+        text = manifests if isinstance(manifests, str) else json.dumps({**listed, "items": [*manifests]})
         return self.kubectl("apply", "-f", "-", stdin=text).stdout
 
     def audit_mark(self) -> int:

@@ -19,8 +19,10 @@ from tests.cloud.build import (
     PROGRAMS,
     BuildError,
     cache_folder,
+    control_plane,
     ensure_binaries,
     find_go,
+    older_versions,
     required_version,
 )
 
@@ -73,6 +75,22 @@ def test_the_module_pins_all_programs_as_tools() -> None:
     block = re.search(r"^tool \(\n(.*?)^\)", GO_MOD, re.MULTILINE | re.DOTALL)
     assert block is not None
     assert set(block[1].split()) == {*PROGRAMS.values(), *E2E.programs.values()}
+
+
+@pytest.mark.parametrize("version", older_versions())
+def test_an_older_version_is_pinned_with_the_programs_but_etcd(version: str) -> None:
+    recipe = control_plane(version)
+    assert required_version(recipe.go_mod) == version
+    assert f"k8s.io/api => k8s.io/api {version.replace('v1.', 'v0.', 1)}" in recipe.go_mod
+    assert set(recipe.programs) == set(PROGRAMS) - {"etcd"}
+    block = re.search(r"^tool \(\n(.*?)^\)", recipe.go_mod, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    assert set(block[1].split()) == set(recipe.programs.values())
+
+
+def test_a_version_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(BuildError, match=r"TESTCLOUD=v1\.2\.3: there are v1\.30\.14, and without TESTCLOUD"):
+        control_plane("v1.2.3")
 
 
 def test_the_version_is_that_of_the_module() -> None:

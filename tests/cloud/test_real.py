@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.audit import requests
-from tests.cloud.build import MODULE, required_version
 from tests.cloud.processes import ProcessFailedError
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient, RestError
+from tests.cloud.versions import chosen
 
 SERVICE = "/api/v1/namespaces/default/services/kubernetes"
 
@@ -23,8 +23,8 @@ def who_am_i(client: RestClient) -> tuple[str, list[str]]:
     return seen["username"], seen["groups"]
 
 
-def test_it_is_of_the_pinned_version(real_cloud: RealCloud) -> None:
-    version = required_version((MODULE / "go.mod").read_text())
+def test_it_is_of_the_chosen_version(real_cloud: RealCloud) -> None:
+    version = chosen()
     assert real_cloud.admin.get("/version")["gitVersion"] == version
     client = real_cloud.kubectl("version", "--client", "-o=yaml").stdout
     assert f"gitVersion: {version}\n" in client

@@ -12,6 +12,7 @@ import yaml
 from kube.json_type import Json
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
+from tests.cloud.versions import served
 from tests.controllers.conftest import MANIFESTS, StartManager
 from tests.controllers.support.conversion import ConversionWebhook
 from tests.controllers.support.scene import POOL_TOPOLOGY, POOLS, TOPOLOGY, Scene, has_nodes
@@ -85,7 +86,7 @@ def test_pools_of_older_versions_are_read_as_they_are(
     establish(managed_cloud, OLD)
     # All but NodePool itself: it changes no kind that is there.
     before = scene.admin.get(CRD)
-    rest = [each for each in sorted(MANIFESTS.glob("*.yaml")) if each.name != "nodepools.yaml"]
+    rest = [each for each in served(MANIFESTS) if each.name != "nodepools.yaml"]
     managed_cloud.kubectl("apply", *(word for each in rest for word in ("-f", str(each))))
     start_manager().wait_until_leading()
     old = POOLS.replace("v1beta2", "v1beta1")

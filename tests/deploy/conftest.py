@@ -9,6 +9,7 @@ import pytest
 
 from scripts.building.render import MANIFESTS
 from tests.cloud.real import RealCloud
+from tests.cloud.versions import served
 from tests.deploy.support.charts import Release
 
 
@@ -32,4 +33,6 @@ def plain_manifests(empty_cloud: RealCloud) -> Iterator[None]:
     empty_cloud.apply(MANIFESTS)
     empty_cloud.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
     yield
-    empty_cloud.kubectl("delete", "--ignore-not-found", "--wait=false", "-f", str(MANIFESTS))
+    empty_cloud.kubectl(
+        "delete", "--ignore-not-found", "--wait=false", *(f"--filename={each}" for each in served(MANIFESTS))
+    )

@@ -6,6 +6,8 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.cloud.hollow import HollowKubelet, HollowProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.processes import Process
@@ -27,6 +29,7 @@ def asked(cloud: RealCloud, since: int, node: str) -> Counter[str]:
     )
 
 
+@pytest.mark.since(31, "kubemark's kube-proxy of 1.30 ends with a fault of its own at the first Node")
 def test_a_kubelet_becomes_ready_and_a_kube_proxy_synced(
     hub: Hub, real_cloud: RealCloud, cloud_programs: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, 
             assert manager.metric("edgehub_manager_writes_total", code="422") == 0
 
 
+@pytest.mark.since(36, "mutating admission policies, which keep the endpoints")
 def test_pods_of_an_autonomous_node_stay_with_their_endpoints_and_others_go(cluster: Cluster) -> None:
     plain, node = cluster.heard_node(), cluster.heard_node(**{DURATION: "24h"})
     cluster.sees(NODES, node, autonomy("True", "NodeAutonomous"))
@@ -78,6 +79,7 @@ def test_pods_of_an_autonomous_node_stay_with_their_endpoints_and_others_go(clus
     )  # 40 s for the node to come back, and looks every 20 s
 
 
+@pytest.mark.since(36, "mutating admission policies, which keep the endpoints")
 def test_when_it_is_over_pods_go_and_those_that_stay_are_not_ready(cluster: Cluster) -> None:
     node = cluster.heard_node(**{DURATION: f"{2 * TOLERATION}s"})
     cluster.until(lambda: cluster.is_held(node))

@@ -42,6 +42,7 @@ def refuse(scene: Scene, label: str, value: str) -> None:
     scene.until(lambda: create(scene, {"livenessProbe": {"httpGet": HTTP}}) == 403)
 
 
+@pytest.mark.since(34, "Pod Security that looks at the hosts of probes")
 def test_pod_security_of_this_version_refuses_them_too(scene: Scene) -> None:
     refuse(scene, "pod-security.kubernetes.io/enforce", "baseline")
     assert create(scene, {}) == 201

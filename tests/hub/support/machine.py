@@ -63,6 +63,10 @@ class Machine:
         self._programs = programs
         self._services: dict[str, Process | HollowKubelet | HollowProxy] = {}
         self._has_joined = has_joined
+        # The programs have no root of their own: kubeconfigs name files by the test's paths, which are the node's too.
+        itself = self.root / self.root.relative_to("/")
+        itself.parent.mkdir(parents=True)
+        itself.symlink_to("/")
         if has_joined:
             self._lay_out(cloud, server)
         else:

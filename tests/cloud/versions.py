@@ -1,0 +1,54 @@
+"""Which Kubernetes the tests run against, and what an older one than the pinned one leaves out, with the reasons."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cloud.build import control_plane, required_version
+
+PINNED = ""
+"""TESTCLOUD without a choice."""
+OF_THE_PINNED = {
+    "tests/cloud/contract/": "what kube-apiserver itself answers is recorded of the pinned version",
+    "tests/kube/objects/": "fields of the status of Pods and Nodes are those of the pinned version",
+    "tests/kube/requests/test_selectors_real.py": "Services have field selectors since Kubernetes 1.31",
+    "tests/kube/schemas/": "all kinds of the pinned version are compared",
+    "tests/kube/tables/": "all kinds of the pinned version are compared",
+    "tests/kube/wire/test_codec_clients.py": "kubectl asks for protobuf since Kubernetes 1.33",
+}
+"""Where tests lie that hold the hub against the pinned version alone, and why."""
+NEWER_MANIFESTS = {"autonomy-endpoints.yaml": 36}
+"""Manifests of kinds that only a Kubernetes of this minor version and later serves."""
+
+
+def chosen() -> str:
+    """The version that TESTCLOUD names, or the pinned one, as in `v1.36.3`."""
+    return required_version(control_plane(os.environ.get("TESTCLOUD", PINNED)).go_mod)
+
+
+def minor_of(version: str) -> int:
+    """The 36 of `v1.36.3`."""
+    return int(version.split(".")[1])
+
+
+def served(folder: Path) -> list[Path]:
+    """The manifests of a folder whose kinds the chosen version serves."""
+    minor = minor_of(chosen())
+    return [each for each in sorted(folder.glob("*.yaml")) if minor >= NEWER_MANIFESTS.get(each.name, 0)]
+
+
+def why_left_out(item: pytest.Item) -> str:
+    """Why a test of the real control plane does not run with the chosen version; "" where it does."""
+    if chosen() == required_version(control_plane(PINNED).go_mod):
+        return ""
+    for place, why in OF_THE_PINNED.items():
+        if item.nodeid.startswith(place):
+            return why
+    for marker in item.iter_markers("since"):
+        minor, why = marker.args
+        if minor_of(chosen()) < minor:
+            return f"Kubernetes 1.{minor}: {why}"
+    return ""

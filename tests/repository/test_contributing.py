@@ -1,0 +1,64 @@
+"""CONTRIBUTING.md is right: a newcomer's filter, made from the page alone, passes the tests that the page names."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.repository.support.tree import ROOT
+
+PAGE = ROOT / "CONTRIBUTING.md"
+FOLDERS = ("addons", "kube", "controllers", "configmaps", "tests", "docs")
+NAMED_BEFORE = re.compile(r"`([\w/]+\.py)`:\n\n```python\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"^```(diff|sh)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def test_a_filter_is_added_by_the_page_alone(tmp_path: Path) -> None:
+    for folder in FOLDERS:
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    section = re.search(r"^## A filter\n(.*?)^## ", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    assert section is not None
+    for path, text in NAMED_BEFORE.findall(section[1]):
+        (tmp_path / path).write_text(text)
+    # The interpreter of these tests is the page's `python`; the folder comes before the checkout on its path.
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(tmp_path),
+    }
+    commands = []
+    for kind, text in BLOCK.findall(section[1]):
+        if kind == "diff":
+            subprocess.run(
+                ["git", "apply", "--unidiff-zero", "-"], input=text, cwd=tmp_path, text=True, check=True
+            )
+        else:
+            commands.append(text.strip())
+    policy, tests = commands
+    subprocess.run(["bash", "-c", policy], cwd=tmp_path, env=environment, check=True)
+    done = subprocess.run(
+        [*shlex.split(tests), "-p", "no:cacheprovider"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert (
+        "test_externalnames"
+        in subprocess.run(
+            [*shlex.split(tests), "--collect-only"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    )
