@@ -35,10 +35,12 @@ from addons.telemetry.labels import resource_label, verb_label
 from kube.errors import StatusError, internal, not_found, unavailable
 from kube.http.client import RawResponse
 from kube.requests.request_info import ResourceType
+from kube.tables.server_table import TABLE, list_metadata, table
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoding import Encoding
-from kube.wire.negotiation import METADATA_KIND
+from kube.wire.json_fields import parse_object, write_json
+from kube.wire.negotiation import METADATA_KIND, TABLE_KIND
 
 
 class Router:
@@ -224,7 +226,12 @@ class Router:
             raise unavailable("an input of the filters is not known yet", retry_after=1) from None
         if filtered is None:
             raise not_found(context.info.type.group_resource, context.info.name)
-        if route.representation.kind == METADATA_KIND:
+        if route.representation.kind == TABLE_KIND:
+            assert route.read is not None
+            shown = parse_object(filtered)
+            made = table([shown], api_version, kind, list_metadata(shown), route.read.include)
+            body = codec.encode_single(*TABLE, write_json(made))
+        elif route.representation.kind == METADATA_KIND:
             body = codec.encode_single("meta.k8s.io/v1", METADATA_KIND, codec.metadata_only(filtered))
         elif filtered != raw:
             body = codec.encode_single(api_version, kind, filtered)

@@ -37,7 +37,7 @@ PORT_RETRY = 30.0
 """Seconds until the hub tries again to open a peer port that could not be opened."""
 HOLD_INTERVAL = 60.0
 """Seconds between looks at the views that a hub which can lead keeps open for the pool; unused views close later."""
-PEER_KEY = ViewKey(HUB, "watch", EVERYTHING, metadata_only=False)
+PEER_KEY = ViewKey(HUB, "watch", EVERYTHING)
 """The unfiltered view that peers read."""
 
 logger = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from addons.rules.table import Rules
 from kube.errors import StatusError, bad_request, expired, forbidden, not_acceptable, unauthorized
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.resource_versions import parse_version
+from kube.tables.server_table import RESOURCES
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND, METADATA_LIST_KIND, TABLE_KIND, Representation, acceptable
 
@@ -79,7 +80,7 @@ def is_of_other_rules(info: RequestInfo, newest: Callable[[ResourceType], int]) 
 
 def corrected(info: RequestInfo, caller: Caller, accept: str | None, *, is_upgrade: bool) -> Route:
     """The route of such a watch: a view. StatusError 410 where no view can answer it."""
-    representation = _first_made_here(acceptable(accept), info.verb)
+    representation = _first_made_here(acceptable(accept), info)
     if is_upgrade or caller.impersonates or not _is_verifiable(caller) or representation is None:
         version = info.options.resource_version
         raise expired(f"too old resource version: {version} (the filter rules have changed since)")
@@ -157,8 +158,10 @@ def _online(
     if caller.impersonates or not _is_verifiable(caller):
         return Route(RouteKind.RELAY, "caller whose rights only the cloud knows")
     representation = next(iter(acceptable(accept)), None)
-    if representation is None or not _is_made_here(representation, info.verb):
+    if representation is None or not _is_made_here(representation, info):
         return Route(RouteKind.RELAY, "a representation that only the cloud makes")
+    if representation.kind == TABLE_KIND:
+        return Route(RouteKind.RELAY, "a Table, which the cloud makes of every kind")
     options = info.options
     if info.verb == "list" and (options.resource_version == "" or options.is_exact):
         return Route(RouteKind.RELAY, "a consistent list")
@@ -184,15 +187,17 @@ def _of_peer(info: RequestInfo, accept: str | None) -> Route:
 def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]) -> Route:
     encodings = {Encoding.JSON} if need_json(filters) else {*Encoding}
     accepted = tuple(each for each in acceptable(accept) if each.encoding in encodings)
-    representation = _first_made_here(accepted, info.verb)
+    representation = _first_made_here(accepted, info)
     if info.verb == "list" and accepted and accepted[0].kind == METADATA_KIND:
         raise not_acceptable(f"you requested {METADATA_KIND}, but the requested object is a list")
     if representation is None:
         forms = "JSON" if need_json(filters) else "JSON or protobuf"
-        raise not_acceptable(f"filtered objects come as {forms}, whole or as PartialObjectMetadata")
+        raise not_acceptable(
+            f"filtered objects come as {forms}, whole or as PartialObjectMetadata, and of common kinds as a Table"
+        )
     if info.verb == "list" and info.options.continue_token:
         parse_continued(info.options)
-    # Filters cannot look into a Table.
+    # Filters cannot look into a Table that another has made.
     read = replace(
         parse_read(info, accept), accepted=tuple(each for each in accepted if each.kind != TABLE_KIND)
     )
@@ -203,14 +208,20 @@ def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]
     return Route(RouteKind.VIEW, reason, names, representation, read)
 
 
-def _first_made_here(accepted: Iterable[Representation], verb: str) -> Representation | None:
-    return next((each for each in accepted if _is_made_here(each, verb)), None)
+def _first_made_here(accepted: Iterable[Representation], info: RequestInfo) -> Representation | None:
+    return next((each for each in accepted if _is_made_here(each, info)), None)
 
 
-def _is_made_here(representation: Representation, verb: str) -> bool:
-    """Whole objects, and their metadata in the version that every client since 2018 asks for."""
-    metadata = METADATA_LIST_KIND if verb == "list" else METADATA_KIND, "v1"
-    return not representation.kind or (representation.kind, representation.version) == metadata
+def _is_made_here(representation: Representation, info: RequestInfo) -> bool:
+    """Whole objects; their metadata, and Tables of the kinds whose columns the hub knows, in the version that every
+    client since 2018 asks for."""
+    if not representation.kind:
+        return True
+    if representation.kind == TABLE_KIND:
+        is_made = info.type is not None and (info.type.group, info.type.resource) in RESOURCES
+    else:
+        is_made = representation.kind == (METADATA_LIST_KIND if info.verb == "list" else METADATA_KIND)
+    return is_made and representation.version == "v1"
 
 
 def _refuse_unfilterable(caller: Caller, *, is_upgrade: bool) -> None:

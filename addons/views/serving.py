@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from addons.filters.filter import Filter
+from addons.filters.foreign import need_json
 from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
@@ -39,13 +40,15 @@ from kube.http.client import Client, Unreachable
 from kube.reflector.list_pages import Malformed
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
+from kube.store.listing import METADATA, WHOLE, Form
+from kube.store.made_forms import TABLES
 from kube.store.resumption import Resumption
 from kube.store.scope import EVERYTHING, Scope
 from kube.store.stream_coding import DIFFERENCES, PLAIN
 from kube.store.view import View
 from kube.store.watcher import Watcher
 from kube.wire.encoding import Encoding
-from kube.wire.negotiation import Representation
+from kube.wire.negotiation import TABLE_KIND, Representation
 
 SHARED = {
     ("", "services"): frozenset({"metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type"}),
@@ -127,15 +130,14 @@ class Serving:
         opened: Callable[[Watcher], None] | None,
     ) -> Answer | None:
         """The four steps. BeyondQuota, before anything is written, where the caller may have no further view."""
-        source, scope = await self._source(wanted, read, form.encoding)
+        source, scope = await self._source(wanted, read, form)
         with source.in_use():
             await source.ready(self._wait)
             if source.store.complete and not source.store.version:
                 raise Unversioned
             self._sources.measure(source, keep=self._rules().is_cached(wanted.component))
             confirmed = await self._fresh_enough(source, read, scope)
-            _check_encoding(source, read, form.encoding)
-            key = ViewKey(wanted.component, read.verb, scope, metadata_only=bool(form.kind))
+            key = ViewKey(wanted.component, read.verb, scope, _form_of(source, read, form))
             user = (await self._reviews.identity(wanted.caller)).user
             self._sources.check_view(source, key, user)
             view = await source.view(key, self._wait, user)
@@ -207,15 +209,17 @@ class Serving:
         return self._rules().chain(wanted.component, read.type.group, read.type.resource, read.verb)
 
     async def _source(
-        self, wanted: ClientRequest, read: ObjectRead, encoding: Encoding
+        self, wanted: ClientRequest, read: ObjectRead, form: Representation
     ) -> tuple[Source, Scope]:
         """The source whose objects the caller may read, and which of them the caller wants."""
-        caller, keep = wanted.caller, self._rules().is_cached(wanted.component)
+        caller, keep, encoding = wanted.caller, self._rules().is_cached(wanted.component), form.encoding
         begin_at = read.version if read.verb == "watch" and not read.wants_state else 0
         if caller.lending is not Lending.HUB:
             await self._check_rights(caller, read)
         evaluable = SHARED.get((read.type.group, read.type.resource))
         if evaluable is not None and read.fields.fields <= evaluable:
+            if form.kind == TABLE_KIND and not need_json(self._filters(wanted, read)):
+                encoding = Encoding.PROTOBUF  # which the node's components read anyway
             list_watch = ListWatch(read.type, encoding=encoding)
             source = self._sources.admit(HUB_IDENTITY, list_watch, keep=keep, begin_at=begin_at)
             return source, Scope(read.namespace, read.labels, read.fields)
@@ -273,8 +277,11 @@ class Serving:
             return 0
 
 
-def _check_encoding(source: Source, read: ObjectRead, encoding: Encoding) -> None:
+def _form_of(source: Source, read: ObjectRead, form: Representation) -> Form:
     """A kind that the cloud has no protobuf for comes as JSON, if the client accepts that too."""
+    if form.kind == TABLE_KIND:
+        return TABLES[read.include]
     found = source.store.codec.encoding
-    if found is not encoding and found not in {each.encoding for each in read.accepted}:
+    if found is not form.encoding and found not in {each.encoding for each in read.accepted}:
         raise not_acceptable(f"only {found} is available for {read.type.group_resource}")
+    return METADATA if form.kind else WHOLE

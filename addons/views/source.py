@@ -26,7 +26,7 @@ from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
 from kube.requests.request_info import ResourceType
-from kube.store.listing import Form
+from kube.store.listing import WHOLE, Form
 from kube.store.projection import Chain, InputKey, Projection
 from kube.store.ring import Rings
 from kube.store.scope import Scope
@@ -45,7 +45,7 @@ class ViewKey:
     component: str
     verb: str
     scope: Scope
-    metadata_only: bool
+    form: Form = WHOLE
 
 
 @dataclass(slots=True)
@@ -295,9 +295,8 @@ class Source:
             filters = self._filters(key)
             if not self._can_be_read_by(filters):
                 raise unavailable("the rules have changed under this request", retry_after=1)
-            form = Form(metadata_only=key.metadata_only)
             shown, elsewhere = self._projection(filters), partial(self._elsewhere, key)
-            view = View(shown, key.scope, form, elsewhere, self.bound_of(user))
+            view = View(shown, key.scope, key.form, elsewhere, self.bound_of(user))
             opened = self.views[key] = OpenView(view, filters, user, 0.0)
         if self.is_up():
             self._learn(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from addons.requests.answers import HEADERS, ClientStream
 from addons.requests.object_read import ObjectRead
@@ -54,6 +54,7 @@ async def watch_answer(
         return
     if opened is not None:
         opened(watcher)
+    stream = _HeadedStream(stream, view.headed) if view.form.is_headed else stream
     resource = group_resource_label(read.type.group, read.type.resource)
     seconds = max(read.timeout_seconds or MIN_WATCH * (1 + random.random()), SHORTEST_WATCH)
     timer = asyncio.get_running_loop().call_later(seconds, watcher.end)
@@ -99,3 +100,26 @@ async def _follow(watcher: Watcher, stream: ClientStream) -> None:
 def _headers(view: View, coding: StreamCoding) -> dict[str, str]:
     encoding = {"Content-Encoding": coding.name} if coding.name else {}
     return {**HEADERS, "Content-Type": view.codec.watch_content_type, **encoding}
+
+
+class _HeadedStream(ClientStream):
+    """Has `headed` complete the first piece. All pieces go by `write`: who reads Tables is a person."""
+
+    outlet = None
+
+    def __init__(self, stream: ClientStream, headed: Callable[[bytes], bytes]) -> None:
+        self._stream = stream
+        self._headed: Callable[[bytes], bytes] | None = headed
+
+    async def begin(self, headers: Mapping[str, str]) -> None:
+        await self._stream.begin(headers)
+
+    async def write(self, data: bytes) -> None:
+        await self._stream.write(self._completed(data))
+
+    async def write_all(self, pieces: Iterable[bytes]) -> None:
+        await self._stream.write_all(map(self._completed, pieces))
+
+    def _completed(self, piece: bytes) -> bytes:
+        headed, self._headed = self._headed, None
+        return piece if headed is None else headed(piece)

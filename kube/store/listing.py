@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kube.packed_text import Kept
@@ -18,6 +18,8 @@ class Form:
 
     at_once = 1000
     """Objects that are made ready for a list at once."""
+    is_headed = False
+    """Whether the first event of a watch has what the others lack, by `headed`."""
 
     def __init__(self, *, metadata_only: bool) -> None:
         self.metadata_only = metadata_only
@@ -48,6 +50,20 @@ class Form:
     def listed(self, codec: Codec, item: Item) -> Kept:
         """An object as `body` takes it."""
         return self.kept(codec, item)
+
+    def event(self, codec: Codec, item: Item) -> bytes:
+        """An object as an event of a watch has it."""
+        return self.raw(codec, item)
+
+    def bookmark(
+        self, codec: Codec, api_version: str, kind: str, version: int, annotations: Mapping[str, str]
+    ) -> bytes:
+        """A bookmark in a watch of objects of this type."""
+        return codec.encode_bookmark(*self.type_of(api_version, kind), version, annotations)
+
+    def headed(self, first: bytes, api_version: str, kind: str) -> bytes:
+        """The first events of a watch, with what they alone have."""
+        return first
 
     def body(self, listing: Listing, listed: Sequence[Kept]) -> ListBody:
         """The body of a list, of its objects as `listed` gave them."""

@@ -1,11 +1,12 @@
 """Forms that the hub makes of the objects of a store for people's programs: JSON of protobuf, and Tables.
 
-A Table is JSON. Each event of a watch is a Table with one row, as from kube-apiserver.
+A Table is JSON. Each event of a watch is a Table with one row, as from kube-apiserver: the first event alone has the
+columns, and a bookmark has the row of an empty object.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kube.bounds import reached
 from kube.json_type import Json
@@ -13,13 +14,15 @@ from kube.packed_text import Kept
 from kube.schemas.json_objects import json_object
 from kube.store.listing import Form, Listing
 from kube.store.store import Item
-from kube.tables.server_table import TABLE, row, table
+from kube.tables.server_table import OBJECTS, TABLE, list_metadata, row, table
 from kube.wire.codec import Codec, codec_for
 from kube.wire.codec_base import ListBody, write_version
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object, write_json
 
 _JSON = codec_for(Encoding.JSON)
+_COLUMNS = b'"columnDefinitions":'
+_NO_COLUMNS = _COLUMNS + b"null"
 
 
 class JsonForm(Form):
@@ -46,6 +49,7 @@ class TableForm(Form):
     """As rows of a Table. `include` says what a row has beside its cells: one of `kube.tables.server_table.OBJECTS`."""
 
     at_once = 20
+    is_headed = True
 
     def __init__(self, include: str) -> None:
         super().__init__(metadata_only=False)
@@ -67,6 +71,25 @@ class TableForm(Form):
             table([plain(item)], item.store.api_version, item.store.kind, metadata, self._include)
         )
 
+    def event(self, codec: Codec, item: Item) -> bytes:
+        return _event(plain(item), item.store.api_version, item.store.kind, self._include)
+
+    def bookmark(
+        self, codec: Codec, api_version: str, kind: str, version: int, annotations: Mapping[str, str]
+    ) -> bytes:
+        metadata: Json = {"resourceVersion": write_version(version)}
+        if annotations:
+            metadata["annotations"] = dict(annotations)
+        empty = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
+        # Its version and annotations are in the row's object, without which it would say nothing.
+        include = "Object" if self._include == "Object" else "Metadata"
+        return codec.encode_event("BOOKMARK", *TABLE, _event(empty, api_version, kind, include))
+
+    def headed(self, first: bytes, api_version: str, kind: str) -> bytes:
+        columns = table([], api_version, kind, {}, self._include)["columnDefinitions"]
+        # A Table's columns come before its rows, so before all that is an object's own.
+        return first.replace(_NO_COLUMNS, _COLUMNS + write_json(columns), 1)
+
     def listed(self, codec: Codec, item: Item) -> Kept:
         return write_json(row(plain(item), item.store.api_version, item.store.kind, self._include))
 
@@ -80,6 +103,11 @@ class TableForm(Form):
         head, tail = empty.removesuffix(b"]}"), b"]}\n"
         size = len(head) + sum(map(len, listed)) + max(len(listed) - 1, 0) + len(tail)
         return ListBody(head, listed, tail, size, b",".join, b",")
+
+
+def _event(obj: Json, api_version: str, kind: str, include: str) -> bytes:
+    made = table([obj], api_version, kind, list_metadata(obj), include)
+    return write_json(made | {"columnDefinitions": None})
 
 
 def plain(item: Item) -> Json:
@@ -98,3 +126,4 @@ def plain(item: Item) -> Json:
 
 AS_JSON = JsonForm(metadata_only=False)
 METADATA_AS_JSON = JsonForm(metadata_only=True)
+TABLES = {include: TableForm(include) for include in OBJECTS}

@@ -103,7 +103,7 @@ class View:
 
     @property
     def codec(self) -> Codec:
-        return self._projection.store.codec
+        return self.form.codec(self._projection.store.codec)
 
     @property
     def projection(self) -> Projection:
@@ -143,7 +143,7 @@ class View:
         """A list. `confirmed` is a version at which the cloud has this state, 0 for none. The list carries it."""
         self._confirm(confirmed)
         self._begin_history()
-        api_version, kind = self._type()
+        api_version, kind = self.form.listed_type(*self._type())
         return Listing(self.codec, api_version, kind, self.version, list(self), self.form)
 
     def watch_list(self, confirmed: int = 0, *, bookmarks: bool, coding: StreamCoding = PLAIN) -> Watcher:
@@ -319,11 +319,15 @@ class View:
             self._bound.trim()
 
     def _type(self) -> tuple[str, str]:
-        return self.form.type_of(self._projection.store.api_version, self._projection.store.kind)
+        return self._projection.store.api_version, self._projection.store.kind
 
     def frame(self, event_type: str, item: Item) -> bytes:
-        api_version, kind = self._type()
-        return self.codec.encode_event(event_type, api_version, kind, self.form.raw(self.codec, item))
+        codec, type_ = self.codec, self.form.type_of(*self._type())
+        return codec.encode_event(event_type, *type_, self.form.event(codec, item))
+
+    def headed(self, first: bytes) -> bytes:
+        """The first events of a watch, with what they alone have."""
+        return self.form.headed(first, *self._type())
 
     def _record(self, frame: Frame, former: Item | None) -> bytes:
         """The frame as a difference to the object that watchers hold; empty where no watcher asked for differences."""
@@ -337,7 +341,8 @@ class View:
     def bookmark(self, version: int, annotations: Mapping[str, str] = NO_ANNOTATIONS) -> bytes:
         """A bookmark. All watchers of the view send the same bytes, so a bookmark to hundreds is serialised once."""
         if annotations:
-            return self.codec.encode_bookmark(*self._type(), version, annotations)
+            return self.form.bookmark(self.codec, *self._type(), version, annotations)
         if self._last_bookmark[0] != version:
-            self._last_bookmark = (version, self.codec.encode_bookmark(*self._type(), version))
+            written = self.form.bookmark(self.codec, *self._type(), version, NO_ANNOTATIONS)
+            self._last_bookmark = (version, written)
         return self._last_bookmark[1]

@@ -26,6 +26,7 @@ from kube.tables.workload_cells import (
     job_cells,
     replica_set_cells,
     stateful_set_cells,
+    template_cells,
 )
 
 TABLE = ("meta.k8s.io/v1", "Table")
@@ -65,6 +66,7 @@ _PRINTERS = {
         claim_cells,
     ),
     ("coordination.k8s.io", "Lease"): _Printer("Name,Holder,Age", lease_cells),
+    ("", "PodTemplate"): _Printer("Name,Containers,Images,Pod Labels", template_cells),
     ("apps", "Deployment"): _Printer(
         f"Name,Ready,Up-to-date,Available,Age,{_CONTAINERS},Selector+", deployment_cells
     ),
@@ -81,6 +83,8 @@ _PRINTERS = {
 _PRINTERS["events.k8s.io", "Event"] = _PRINTERS["", "Event"]
 KNOWN = frozenset(_PRINTERS)
 """Groups and kinds whose columns the hub knows. Of all others a Table has name and age."""
+RESOURCES = frozenset((group, f"{kind.lower().removesuffix('s')}s") for group, kind in KNOWN)
+"""The same by group and resource."""
 
 
 def table(objects: Iterable[Json], api_version: str, kind: str, metadata: Json, include: str) -> Json:

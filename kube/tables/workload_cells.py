@@ -62,6 +62,11 @@ def stateful_set_cells(stateful_set: Json) -> list[Any]:
     return [name_of(stateful_set), ready, age(stateful_set), *containers(spec.get("template") or {})]
 
 
+def template_cells(obj: Json) -> list[Any]:
+    template = obj.get("template") or {}
+    return [name_of(obj), *containers(template), labels((template.get("metadata") or {}).get("labels"))]
+
+
 def job_cells(job: Json) -> list[Any]:
     spec, status = job.get("spec") or {}, job.get("status") or {}
     succeeded, completions = status.get("succeeded", 0), spec.get("completions")

@@ -14,21 +14,10 @@ from tests.hub.support.process import Hub
 MODES = ("relay", "cached", "plain", "filtered")
 NODE = "node-1"
 NO_CERTIFICATES = "TLS ends at the hub: what a client proves by its certificate does not reach the cloud"
-NO_TABLES = "a filter judges objects, and a Table has rows that only the cloud can make"
-FORBIDDEN = {
+FORBIDDEN: dict[str, tuple[tuple[str, ...], str]] = {
     "[sig-auth] Certificates API [Privileged:ClusterAdmin] should support building a client with a CSR": (
         MODES,
         NO_CERTIFICATES,
-    ),
-    "[sig-api-machinery] API Streaming (aka. WatchList) [FeatureGate:WatchList] [Beta] server supports sending "
-    "resources in Table format": (("filtered",), NO_TABLES),
-    "[sig-api-machinery] Servers with support for Table transformation should return chunks of table results for list "
-    "calls": (("filtered",), NO_TABLES),
-    "[sig-api-machinery] Servers with support for Table transformation should return generic metadata details across "
-    "all namespaces for nodes": (("filtered",), NO_TABLES),
-    "[sig-api-machinery] Servers with support for Table transformation should return pod details": (
-        ("filtered",),
-        NO_TABLES,
     ),
 }
 """Spec: the modes that forbid it by what they are, and why. One that passes all the same is an error of this table."""

@@ -97,6 +97,7 @@ async def test_a_relay_is_left_as_it_is(routed: Routed) -> None:
         (f"{PROTOBUF},application/json", f"{PROTOBUF},application/json"),
         ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "application/json"),
         ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", "application/json"),
+        ("application/json;as=Table;v=v1;g=meta.k8s.io", "application/json"),
     ],
 )
 async def test_an_object_that_is_to_be_filtered_is_asked_for_whole_and_unpacked(
@@ -180,6 +181,21 @@ async def test_metadata_alone_is_made_of_what_is_filtered(routed: Routed) -> Non
     flow = await routed.answer(await routed.request(ONE_SERVICE, accept=accept), service("web", 6))
     assert (body(flow)["kind"], body(flow)["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
     assert "spec" not in body(flow)
+
+
+async def test_a_table_is_made_of_what_is_filtered(routed: Routed) -> None:
+    topology(routed)
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+    for query, include in (("", "PartialObjectMetadata"), ("?includeObject=Object", "EndpointSlice")):
+        flow = await routed.request(ONE_SLICE + query, accept=table)
+        await routed.answer(flow, endpoint_slice("web-1", ["n1", "n2"], 6))
+        made = body(flow)
+        (row,) = made["rows"]
+        assert (made["kind"], made["metadata"]) == ("Table", {"resourceVersion": "6"})
+        assert dict(zip((each["name"] for each in made["columnDefinitions"]), row["cells"], strict=True))[
+            "Endpoints"
+        ] == ("10.0.0.1")
+        assert row["object"]["kind"] == include
 
 
 @pytest.mark.parametrize("code", [404, 403, 500])

@@ -128,14 +128,17 @@ class RestClient:
         """Deletes an object or, given a collection's path, all of it."""
         return self._json("DELETE", path)
 
-    def watch(self, path: str, *, timeout: float, **query: str) -> Generator[WatchEvent]:
+    def watch(
+        self, path: str, *, timeout: float, accept: str = "application/json", **query: str
+    ) -> Generator[WatchEvent]:
         """Events of a collection until the server ends the stream.
 
         Raises TimeoutError after `timeout` quiet seconds, ConnectionError when the stream breaks off,
         RestError when it is refused.
         """
         patience = urllib3.Timeout(connect=ANSWER_TIMEOUT, read=timeout)
-        with self._open("GET", path, {**query, "watch": "true"}, None, self._headers, patience) as response:
+        headers = {**self._headers, "Accept": accept}
+        with self._open("GET", path, {**query, "watch": "true"}, None, headers, patience) as response:
             if response.status != 200:
                 raise RestError(f"watch {path}", _answer(response))
             pending = b""

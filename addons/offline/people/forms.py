@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from addons.requests.object_read import ObjectRead
 from kube.schemas.json_objects import is_known
 from kube.store.listing import METADATA, WHOLE, Form
-from kube.store.made_forms import AS_JSON, METADATA_AS_JSON, TableForm
+from kube.store.made_forms import AS_JSON, METADATA_AS_JSON, TABLES
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KIND, METADATA_LIST_KIND, TABLE_KIND, Representation
@@ -24,7 +24,7 @@ def _form_of(accepted: Representation, read: ObjectRead, store: Store) -> Form |
     if not is_same and not is_made:
         return None
     if accepted.kind == TABLE_KIND:
-        return TableForm(read.include)
+        return TABLES[read.include]
     if accepted.kind not in ("", METADATA_LIST_KIND if read.verb == "list" else METADATA_KIND):
         return None
     if is_same:

@@ -87,7 +87,7 @@ def _view(source: Source, key: ViewKey, opened: OpenView) -> dict[str, Any]:
         "namespace": key.scope.namespace,
         "labelSelector": key.scope.labels.canonical,
         "fieldSelector": key.scope.fields.canonical,
-        "metadataOnly": key.metadata_only,
+        "form": key.form.name,
         "filters": [each.name for each in opened.filters],
         "kept": kept,
         "changed": changed,

@@ -142,8 +142,8 @@ def test_only_what_is_read_without_a_version_must_be_fresh(target: str, fresh: b
         (PROTOBUF, Encoding.PROTOBUF, ""),
         (f"{PROTOBUF},{JSON}", Encoding.PROTOBUF, ""),
         (f"{JSON},{PROTOBUF}", Encoding.JSON, ""),
-        (f"{TABLE},{JSON}", Encoding.JSON, ""),
-        (f"{TABLE},{PROTOBUF}", Encoding.PROTOBUF, ""),
+        (f"{TABLE},{JSON}", Encoding.JSON, "Table"),
+        (f"{TABLE.replace('v1', 'v1beta1')},{PROTOBUF}", Encoding.PROTOBUF, ""),
     ],
 )
 def test_what_is_filtered_comes_in_the_first_form_that_the_hub_can_make(
@@ -180,7 +180,9 @@ def test_the_cloud_pages_what_is_not_filtered(query: str) -> None:
     )
 
 
-@pytest.mark.parametrize("accept", [TABLE, "application/yaml", "text/html", "nonsense"])
+@pytest.mark.parametrize(
+    "accept", [TABLE.replace("v1", "v1beta1"), "application/yaml", "text/html", "nonsense"]
+)
 @pytest.mark.parametrize(("target", "component"), [(SLICES, "kube-proxy"), (ONE_SLICE, "getter")])
 def test_what_is_filtered_never_comes_in_a_form_that_only_the_cloud_makes(
     accept: str, target: str, component: str

@@ -16,7 +16,7 @@ from tests.cloud.scriptable import ScriptableCloud
 SERVICES = ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
 EVERYTHING = Scope("", parse_label_selector(""), parse_field_selector(""))
 DISCARD = tuple(each for each in FILTERS if each.name == "discardcloudservice")
-KEY = ViewKey("agent", "watch", EVERYTHING, False)
+KEY = ViewKey("agent", "watch", EVERYTHING)
 DISCARDING = {"filter_discardcloudservice": "agent/services"}
 """Rules that bind DISCARD to the component of KEY, and nothing else to it."""
 

@@ -70,7 +70,7 @@ async def test_a_component_keeps_its_view(parts: HubParts) -> None:
     source = await ready(parts)
     one = await source.view(KEY, 1)
     assert await source.view(KEY, 1) is one
-    other = await source.view(ViewKey("coredns", "watch", EVERYTHING, False), 1)
+    other = await source.view(ViewKey("coredns", "watch", EVERYTHING), 1)
     assert other is not one
     assert other.projection is one.projection, "without filters they see the same"
 
@@ -160,7 +160,7 @@ async def test_one_watch_of_the_cloud_for_any_number_of_views(
 ) -> None:
     source = await ready(parts)
     for number in range(20):
-        await source.view(ViewKey(f"c{number}", "watch", EVERYTHING, False), 1)
+        await source.view(ViewKey(f"c{number}", "watch", EVERYTHING), 1)
     cloud.store.create(service("web"))
     await source.ready(2, cloud.store.version)
     assert cloud.requests.count(verb="watch", resource="services") == 1

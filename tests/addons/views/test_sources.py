@@ -158,7 +158,7 @@ async def test_a_request_from_before_an_edit_of_the_rules_does_not_undo_the_edit
 async def test_filters_are_chosen_for_each_view(parts: HubParts) -> None:
     source = await ready(parts)
     for component in ("a", "b"):
-        await source.view(ViewKey(component, "watch", EVERYTHING, False), 1)
+        await source.view(ViewKey(component, "watch", EVERYTHING), 1)
     parts.set_rules({"filter_discardcloudservice": "a/services"})
     assert {key.component: opened.filters for key, opened in source.views.items()} == {
         "a": DISCARD,

@@ -18,6 +18,8 @@ from tests.cloud.scriptable.request_log import matching
 
 WATCH_LIST = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 ZERO = f"{SERVICES}?resourceVersion=0"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 @pytest.mark.usefixtures("web")
@@ -46,6 +48,22 @@ async def test_a_watch_list_ends_its_state_with_a_bookmark(parts: HubParts, clou
         assert frame.type == "BOOKMARK"
         assert metadata["annotations"] == {"k8s.io/initial-events-end": "true"}
         assert metadata["resourceVersion"] == str(cloud.store.version)
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_watch_of_a_table_shows_what_the_filters_show(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    parts.set_rules({"filter_discardcloudservice": "chosen/services"})
+    target = f"{SERVICES}?watch=true&resourceVersion=0"
+    async with parts.watch(target, "chosen", accept=TABLE) as watch:
+        cloud.store.create(service("new"))
+        tables = [json.loads((await watch.next()).raw) for _ in range(2)]
+    columns = [bool(each["columnDefinitions"]) for each in tables]
+    assert columns == [True, False], "as from kube-apiserver, to save bytes"
+    assert [each["rows"][0]["cells"][0] for each in tables] == ["web", "new"]
+    asked = cloud.requests.where(matching(verb="watch", resource="services"))
+    assert {each.accept.partition(",")[0] for each in asked} == {PROTOBUF}, "kube-proxy's copy serves it"
 
 
 @pytest.mark.parametrize("version", ["", "&resourceVersion=0"])

@@ -7,8 +7,12 @@ import pytest
 
 from kube.json_type import Json
 from kube.store.listing import Form, Listing
-from kube.store.made_forms import AS_JSON, METADATA_AS_JSON, TableForm
+from kube.store.made_forms import AS_JSON, METADATA_AS_JSON, TABLES, TableForm
+from kube.store.projection import Projection
+from kube.store.scope import EVERYTHING
 from kube.store.store import Store
+from kube.store.stream_coding import PLAIN
+from kube.store.view import View
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import Rest
 from kube.wire.encoding import Encoding
@@ -63,3 +67,19 @@ def test_an_object_that_cannot_be_read_costs_nobody_the_list() -> None:
     found = orjson.loads(AS_JSON.raw(item.store.codec, item))
     assert set(found) == {"kind", "apiVersion", "metadata"}
     assert found["metadata"]["name"] == SERVICE["metadata"]["name"]
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_a_watch_of_a_table_has_the_columns_in_its_first_event_alone(encoding: Encoding) -> None:
+    """As from kube-apiserver (`tests/hub/test_filtered_tables.py` holds it against one)."""
+    store = store_of(encoding)
+    view = View(Projection(store, None), EVERYTHING, TABLES["Metadata"])
+    watcher = view.watch_list(bookmarks=True, coding=PLAIN)
+    frames = [orjson.loads(each) for each in view.headed(b"".join(watcher.initial_events())).splitlines()]
+    assert [each["type"] for each in frames] == ["ADDED", "BOOKMARK"]
+    state, bookmark = (each["object"] for each in frames)
+    assert [each["name"] for each in state["columnDefinitions"]][:2] == ["Name", "Type"]
+    assert state["rows"][0]["object"]["metadata"]["name"] == SERVICE["metadata"]["name"]
+    assert (bookmark["metadata"], bookmark["columnDefinitions"]) == ({"resourceVersion": "9"}, None)
+    ended = {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}
+    assert bookmark["rows"][0]["object"]["metadata"] == ended

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kube.json_type import Json
-from kube.tables.server_table import KNOWN, table
+from kube.tables.server_table import KNOWN, RESOURCES, table
 from tests.cloud.real import RealCloud
 from tests.kube.support.every_kind import created, served
 from tests.kube.support.tables import STATUSES
@@ -40,6 +40,7 @@ def test_tables_of_the_known_kinds_are_the_servers_own(real_cloud: RealCloud, na
         seen = set()
         for kind in kinds:
             key = kind.api_version.rpartition("/")[0], kind.kind
+            assert ((key[0], kind.resource) in RESOURCES) is (key in KNOWN)
             if key not in KNOWN:
                 continue
             seen.add(key)

@@ -1,0 +1,122 @@
+"""kubectl behind a filter: the columns and cells of the cloud's own Tables, of what the filter shows."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kube.json_type import Json
+from tests.cloud.real import RealCloud
+from tests.cloud.rest import RestClient
+from tests.hub.support.process import SLACK, Hub
+from tests.hub.test_views import service, services, set_rules
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+NUMBERS = itertools.count()
+FROM_THE_STATE = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "hub", "cluster": {"server": hub.url}}],
+        "users": [{"name": "nobody", "user": {}}],
+        "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "nobody"}}],
+        "current-context": "hub",
+    }
+    path = tmp_path_factory.mktemp("kubectl") / "config"
+    path.write_text(json.dumps(config))
+    return path
+
+
+@pytest.fixture
+def filtered(real_cloud: RealCloud, hub: Hub, namespace: str) -> Iterator[str]:
+    """A namespace with a Service that kubectl sees, and one of type LoadBalancer that it does not."""
+    hidden = service("hidden")
+    hidden["spec"]["type"] = "LoadBalancer"
+    for each in (service("web"), hidden):
+        real_cloud.admin.post(services(namespace), each)
+    set_rules(real_cloud, discardcloudservice="kubectl,tables")
+    hub.process.wait_for_line("rules .* are in force", SLACK)
+    yield namespace
+    set_rules(real_cloud)
+
+
+def rows(text: str) -> list[str]:
+    """What kubectl printed, with ages that are the same a moment later."""
+    return [re.sub(r"\b\d+[smh]\S*", "AGE", re.sub(r" +", " ", line)).strip() for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    "how", [("services",), ("services", "-o", "wide"), ("service", "web"), ("services", "-A")]
+)
+async def test_kubectl_prints_what_it_prints_at_the_cloud_without_what_is_hidden(
+    real_cloud: RealCloud, kubeconfig: Path, filtered: str, how: tuple[str, ...]
+) -> None:
+    def printed(config: Path | None) -> list[str]:
+        cache = f"--cache-dir={kubeconfig.parent / 'cache'}"
+        return rows(real_cloud.kubectl("get", *how, "-n", filtered, cache, kubeconfig=config).stdout)
+
+    cloud, hub = await asyncio.to_thread(printed, None), await asyncio.to_thread(printed, kubeconfig)
+    assert hub == [line for line in cloud if " LoadBalancer " not in line]
+    assert len(hub) >= 2
+
+
+@pytest.mark.parametrize("include", ["None", "Metadata", "Object"])
+def test_a_watch_of_a_table_is_the_clouds_event_for_event(
+    real_cloud: RealCloud, hub: Hub, filtered: str, include: str
+) -> None:
+    """Columns come in the first event alone; a bookmark has the row of an empty object."""
+    path = services(filtered)
+
+    def seen(client: RestClient) -> list[tuple[str, Json]]:
+        events = client.watch(
+            path,
+            timeout=SLACK,
+            accept=TABLE,
+            labelSelector="!hides",
+            fieldSelector="metadata.name!=hidden",
+            includeObject=include,
+            allowWatchBookmarks="true",
+            **FROM_THE_STATE,
+        )
+        found: list[tuple[str, Json]] = []
+        with closing(events):
+            for event in events:
+                found.append((event.type, compared(event.object)))
+                if event.type == "BOOKMARK":
+                    real_cloud.admin.patch(f"{path}/web", {"metadata": {"labels": {"n": str(next(NUMBERS))}}})
+                if event.type == "MODIFIED":
+                    return found
+        raise AssertionError(found)
+
+    with RestClient(hub.url, user_agent="tables/v1") as client:
+        of_hub = seen(client)
+    of_cloud = seen(real_cloud.admin)
+    assert [each[0] for each in of_hub] == ["ADDED", "BOOKMARK", "MODIFIED"]
+    for (_, made), (_, sent) in zip(of_hub, of_cloud, strict=True):
+        assert made == sent
+
+
+def compared(table: Json) -> Json:
+    """A Table without its versions and descriptions, and with an age that is the same a moment later."""
+    table["metadata"].pop("resourceVersion")
+    for column in table["columnDefinitions"] or ():
+        column["description"] = ""
+    for row in table["rows"]:
+        row["cells"] = rows("\n".join(map(str, row["cells"])))
+        obj = row["object"] or {"metadata": {}}
+        for name in ("resourceVersion", "managedFields", "labels"):
+            obj["metadata"].pop(name, None)
+        if not obj.get("spec"):  # of a bookmark: Go writes structs that have nothing
+            obj.pop("spec", None), obj.pop("status", None)
+    return table
