@@ -229,7 +229,14 @@ class Router:
         if route.representation.kind == TABLE_KIND:
             assert route.read is not None
             shown = parse_object(filtered)
-            made = table([shown], api_version, kind, list_metadata(shown), route.read.include)
+            made = table(
+                [shown],
+                api_version,
+                kind,
+                list_metadata(shown),
+                route.read.include,
+                route.representation.version,
+            )
             body = codec.encode_single(*TABLE, write_json(made))
         elif route.representation.kind == METADATA_KIND:
             body = codec.encode_single("meta.k8s.io/v1", METADATA_KIND, codec.metadata_only(filtered))

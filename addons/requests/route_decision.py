@@ -213,15 +213,12 @@ def _first_made_here(accepted: Iterable[Representation], info: RequestInfo) -> R
 
 
 def _is_made_here(representation: Representation, info: RequestInfo) -> bool:
-    """Whole objects; their metadata, and Tables of the kinds whose columns the hub knows, in the version that every
-    client since 2018 asks for."""
-    if not representation.kind:
-        return True
+    """Whole objects; their metadata, in the version that every client since 2018 asks for; Tables of the kinds whose
+    columns the hub knows."""
     if representation.kind == TABLE_KIND:
-        is_made = info.type is not None and (info.type.group, info.type.resource) in RESOURCES
-    else:
-        is_made = representation.kind == (METADATA_LIST_KIND if info.verb == "list" else METADATA_KIND)
-    return is_made and representation.version == "v1"
+        return info.type is not None and (info.type.group, info.type.resource) in RESOURCES
+    metadata = METADATA_LIST_KIND if info.verb == "list" else METADATA_KIND, "v1"
+    return not representation.kind or (representation.kind, representation.version) == metadata
 
 
 def _refuse_unfilterable(caller: Caller, *, is_upgrade: bool) -> None:

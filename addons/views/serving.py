@@ -280,7 +280,7 @@ class Serving:
 def _form_of(source: Source, read: ObjectRead, form: Representation) -> Form:
     """A kind that the cloud has no protobuf for comes as JSON, if the client accepts that too."""
     if form.kind == TABLE_KIND:
-        return TABLES[read.include]
+        return TABLES[form.version, read.include]
     found = source.store.codec.encoding
     if found is not form.encoding and found not in {each.encoding for each in read.accepted}:
         raise not_acceptable(f"only {found} is available for {read.type.group_resource}")

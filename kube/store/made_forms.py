@@ -19,6 +19,7 @@ from kube.wire.codec import Codec, codec_for
 from kube.wire.codec_base import ListBody, write_version
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object, write_json
+from kube.wire.negotiation import META_VERSIONS
 
 _JSON = codec_for(Encoding.JSON)
 _COLUMNS = b'"columnDefinitions":'
@@ -51,10 +52,11 @@ class TableForm(Form):
     at_once = 20
     is_headed = True
 
-    def __init__(self, include: str) -> None:
+    def __init__(self, include: str, version: str = "v1") -> None:
         super().__init__(metadata_only=False)
-        self.name = f"Table with {include}"
+        self.name = f"Table {version} with {include}"
         self._include = include
+        self._version = version
 
     def codec(self, of_store: Codec) -> Codec:
         return _JSON
@@ -67,12 +69,10 @@ class TableForm(Form):
 
     def kept(self, codec: Codec, item: Item) -> Kept:
         metadata: Json = {"resourceVersion": write_version(item.version)}
-        return write_json(
-            table([plain(item)], item.store.api_version, item.store.kind, metadata, self._include)
-        )
+        return write_json(self._table([plain(item)], item.store.api_version, item.store.kind, metadata))
 
     def event(self, codec: Codec, item: Item) -> bytes:
-        return _event(plain(item), item.store.api_version, item.store.kind, self._include)
+        return self._event(plain(item), item.store.api_version, item.store.kind)
 
     def bookmark(
         self, codec: Codec, api_version: str, kind: str, version: int, annotations: Mapping[str, str]
@@ -82,16 +82,25 @@ class TableForm(Form):
             metadata["annotations"] = dict(annotations)
         empty = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
         # Its version and annotations are in the row's object, without which it would say nothing.
-        include = "Object" if self._include == "Object" else "Metadata"
-        return codec.encode_event("BOOKMARK", *TABLE, _event(empty, api_version, kind, include))
+        form = self if self._include != "None" else TableForm("Metadata", self._version)
+        return codec.encode_event("BOOKMARK", *TABLE, form._event(empty, api_version, kind))
+
+    def _event(self, obj: Json, api_version: str, kind: str) -> bytes:
+        made = self._table([obj], api_version, kind, list_metadata(obj))
+        return write_json(made | {"columnDefinitions": None})
+
+    def _table(self, objects: list[Json], api_version: str, kind: str, metadata: Json) -> Json:
+        return table(objects, api_version, kind, metadata, self._include, self._version)
 
     def headed(self, first: bytes, api_version: str, kind: str) -> bytes:
-        columns = table([], api_version, kind, {}, self._include)["columnDefinitions"]
+        columns = self._table([], api_version, kind, {})["columnDefinitions"]
         # A Table's columns come before its rows, so before all that is an object's own.
         return first.replace(_NO_COLUMNS, _COLUMNS + write_json(columns), 1)
 
     def listed(self, codec: Codec, item: Item) -> Kept:
-        return write_json(row(plain(item), item.store.api_version, item.store.kind, self._include))
+        return write_json(
+            row(plain(item), item.store.api_version, item.store.kind, self._include, self._version)
+        )
 
     def body(self, listing: Listing, listed: Sequence[Kept]) -> ListBody:
         metadata: Json = {"resourceVersion": write_version(listing.version)}
@@ -99,15 +108,10 @@ class TableForm(Form):
             metadata["continue"] = listing.rest.continue_token
         if listing.rest.remaining:
             metadata["remainingItemCount"] = listing.rest.remaining
-        empty = write_json(table([], listing.api_version, listing.kind, metadata, self._include))
+        empty = write_json(self._table([], listing.api_version, listing.kind, metadata))
         head, tail = empty.removesuffix(b"]}"), b"]}\n"
         size = len(head) + sum(map(len, listed)) + max(len(listed) - 1, 0) + len(tail)
         return ListBody(head, listed, tail, size, b",".join, b",")
-
-
-def _event(obj: Json, api_version: str, kind: str, include: str) -> bytes:
-    made = table([obj], api_version, kind, list_metadata(obj), include)
-    return write_json(made | {"columnDefinitions": None})
 
 
 def plain(item: Item) -> Json:
@@ -126,4 +130,5 @@ def plain(item: Item) -> Json:
 
 AS_JSON = JsonForm(metadata_only=False)
 METADATA_AS_JSON = JsonForm(metadata_only=True)
-TABLES = {include: TableForm(include) for include in OBJECTS}
+TABLES = {(version, include): TableForm(include, version) for version in META_VERSIONS for include in OBJECTS}
+"""By the version of the Table, and by what its rows have beside their cells."""

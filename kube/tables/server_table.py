@@ -29,7 +29,8 @@ from kube.tables.workload_cells import (
     template_cells,
 )
 
-TABLE = ("meta.k8s.io/v1", "Table")
+GROUP = "meta.k8s.io"
+TABLE = (f"{GROUP}/v1", "Table")
 OBJECTS = frozenset({"None", "Metadata", "Object"})
 """What `includeObject` may ask for beside the cells."""
 
@@ -87,15 +88,19 @@ RESOURCES = frozenset((group, f"{kind.lower().removesuffix('s')}s") for group, k
 """The same by group and resource."""
 
 
-def table(objects: Iterable[Json], api_version: str, kind: str, metadata: Json, include: str) -> Json:
-    """A Table of objects of one kind. `metadata` is that of the list or object; `include` is one of OBJECTS."""
+def table(
+    objects: Iterable[Json], api_version: str, kind: str, metadata: Json, include: str, version: str = "v1"
+) -> Json:
+    """A Table of objects of one kind. `metadata` is that of the list or object; `include` is one of OBJECTS; `version`
+    is that of the Table, v1 or v1beta1.
+    """
     printer = _printer(api_version, kind)
     return {
         "kind": TABLE[1],
-        "apiVersion": TABLE[0],
+        "apiVersion": f"{GROUP}/{version}",
         "metadata": metadata,
         "columnDefinitions": [_column(each) for each in printer.columns.split(",")],
-        "rows": [_row(each, printer, include) for each in objects],
+        "rows": [_row(each, printer, include, version) for each in objects],
     }
 
 
@@ -104,9 +109,9 @@ def list_metadata(obj: Json) -> Json:
     return {"resourceVersion": (obj.get("metadata") or {}).get("resourceVersion", "")}
 
 
-def row(obj: Json, api_version: str, kind: str, include: str) -> Json:
+def row(obj: Json, api_version: str, kind: str, include: str, version: str = "v1") -> Json:
     """The row of one object in such a Table."""
-    return _row(obj, _printer(api_version, kind), include)
+    return _row(obj, _printer(api_version, kind), include, version)
 
 
 def _printer(api_version: str, kind: str) -> _Printer:
@@ -125,7 +130,7 @@ def _column(text: str) -> Json:
     }
 
 
-def _row(obj: Json, printer: _Printer, include: str) -> Json:
+def _row(obj: Json, printer: _Printer, include: str, version: str) -> Json:
     if not isinstance(obj.get("metadata"), dict):
         obj = {**obj, "metadata": {}}
     found: Json = {"cells": printer.cells(obj)}
@@ -138,7 +143,7 @@ def _row(obj: Json, printer: _Printer, include: str) -> Json:
     elif include == "Metadata":
         found["object"] = {
             "kind": "PartialObjectMetadata",
-            "apiVersion": "meta.k8s.io/v1",
+            "apiVersion": f"{GROUP}/{version}",
             "metadata": obj["metadata"],
         }
     else:

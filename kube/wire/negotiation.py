@@ -36,7 +36,7 @@ class _Clause:
 METADATA_KIND = "PartialObjectMetadata"
 METADATA_LIST_KIND = f"{METADATA_KIND}List"
 _META_GROUP = "meta.k8s.io"
-_META_VERSIONS = ("v1", "v1beta1")
+META_VERSIONS = ("v1", "v1beta1")
 TABLE_KIND = "Table"
 MAX_ACCEPT = 4096
 """Characters of an Accept header. Components send some 200."""
@@ -154,7 +154,7 @@ def _represented(clause: _Clause) -> Representation | None:
     if not {"as", "g", "v"} & parameters.keys():
         return Representation(encoding)
     kind, group, version = (parameters.get(name, "") for name in ("as", "g", "v"))
-    if group != _META_GROUP or version not in _META_VERSIONS:
+    if group != _META_GROUP or version not in META_VERSIONS:
         return None
     is_metadata = kind in (METADATA_KIND, METADATA_LIST_KIND)
     if is_metadata or (kind == TABLE_KIND and encoding is Encoding.JSON):

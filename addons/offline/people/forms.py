@@ -24,7 +24,7 @@ def _form_of(accepted: Representation, read: ObjectRead, store: Store) -> Form |
     if not is_same and not is_made:
         return None
     if accepted.kind == TABLE_KIND:
-        return TABLES[read.include]
+        return TABLES[accepted.version, read.include]
     if accepted.kind not in ("", METADATA_LIST_KIND if read.verb == "list" else METADATA_KIND):
         return None
     if is_same:

@@ -143,7 +143,7 @@ def test_only_what_is_read_without_a_version_must_be_fresh(target: str, fresh: b
         (f"{PROTOBUF},{JSON}", Encoding.PROTOBUF, ""),
         (f"{JSON},{PROTOBUF}", Encoding.JSON, ""),
         (f"{TABLE},{JSON}", Encoding.JSON, "Table"),
-        (f"{TABLE.replace('v1', 'v1beta1')},{PROTOBUF}", Encoding.PROTOBUF, ""),
+        (f"{TABLE.replace('v1', 'v1beta1')},{PROTOBUF}", Encoding.JSON, "Table"),
     ],
 )
 def test_what_is_filtered_comes_in_the_first_form_that_the_hub_can_make(
@@ -181,7 +181,8 @@ def test_the_cloud_pages_what_is_not_filtered(query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "accept", [TABLE.replace("v1", "v1beta1"), "application/yaml", "text/html", "nonsense"]
+    "accept",
+    ["application/yaml", "text/html", "nonsense", METADATA.replace("v=v1", "v=v1beta1")],
 )
 @pytest.mark.parametrize(("target", "component"), [(SLICES, "kube-proxy"), (ONE_SLICE, "getter")])
 def test_what_is_filtered_never_comes_in_a_form_that_only_the_cloud_makes(
