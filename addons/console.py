@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from addons.ui.commands.console_commands import ConsoleCommands
     from addons.ui.flows.filtered import FilteringParts
     from addons.ui.flows.flows import Flows
+    from addons.ui.masking import Visible
     from addons.ui.reports.running_hub import RunningHub
 
 WEB_COLUMNS = ["icon", "comment", "method", "path", "status", "size", "time"]
@@ -50,7 +51,7 @@ class Console:
         replay_through_the_hub(loader.master)
         stop_watching(loader.master)
         self._drills.are_allowed = True
-        self._flows = Flows(lambda: self._options.settings.show_secrets, self._drills)
+        self._flows = Flows(self._visible, self._drills)
         self._commands = ConsoleCommands()
         ctx.master.addons.add(self._flows, self._commands)
         is_web = ctx.master.addons.get("webauth") is not None
@@ -59,6 +60,12 @@ class Console:
         for name, value in defaults.items():
             if name in ctx.options and getattr(ctx.options, name) == ctx.options.default(name):
                 ctx.options.update(**{name: value})
+
+    def _visible(self) -> Visible:
+        from addons.ui.masking import Visible  # noqa: PLC0415 - beside an interface alone
+
+        settings = self._options.settings
+        return Visible(settings.show_secrets, settings.show_managed_fields)
 
     def start(self, parts: FilteringParts, records: RequestRecords) -> None:
         """Take the parts of the hub that know what filters did, and what the hub itself asks."""

@@ -115,6 +115,10 @@ class Settings:
     show_secrets: bool = option(
         False, "Interfaces show the values of Secrets, which they [hide else](seeing.md#what-nobody-sees)."
     )
+    show_managed_fields: bool = option(
+        False,
+        "Interfaces and `edgehub dump` show the `managedFields` of objects, of which they tell the number else.",
+    )
     show_own_requests: bool = option(
         False, "Interfaces list what the hub itself asks of servers, too ([seeing](seeing.md))."
     )

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 type Tree = dict[str, Any]
 """An object as plain values."""
+
+
+class Visible(NamedTuple):
+    """What a person asked to see besides the rest of an object."""
+
+    secrets: bool = False
+    """The values of Secrets. Tokens are never shown."""
+    managed_fields: bool = False
+    """metadata.managedFields, which are longer than the rest and seldom the question; else their number is shown."""
+
+
+USUALLY = Visible()
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """An annotation in which kubectl keeps the whole object that it applied, a Secret's values with it."""
@@ -14,11 +26,11 @@ _SHOW_METADATA = frozenset({"Secret", "PartialObjectMetadata", "Table"})
 _TOKENS = {"TokenRequest": "status", "TokenReview": "spec"}
 
 
-def masked(kind: str, tree: Tree, *, show_secrets: bool = False) -> Tree:
-    """The object without what is secret. `show_secrets` shows the values of Secrets; tokens are never shown."""
+def masked(kind: str, tree: Tree, visible: Visible = USUALLY) -> Tree:
+    """The object without what is secret."""
     if kind in _TOKENS:
         return _without_token(tree, _TOKENS[kind])
-    if show_secrets or kind not in _SHOW_METADATA:
+    if visible.secrets or kind not in _SHOW_METADATA:
         return tree
     found: Tree = _hide(kind, tree)
     return found

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import orjson
 import yaml
 
-from addons.ui.masking import Tree, masked
+from addons.ui.masking import USUALLY, Tree, Visible, masked
 from kube.errors import StatusError
 from kube.schemas.json_objects import shown_object
 from kube.tables.server_table import TABLE
@@ -28,13 +28,13 @@ PIECE = 4_096
 """Bytes of a watch that are read at a time: the events before a malformed one are still shown."""
 
 
-def readable_body(encoding: Encoding, body: bytes, *, show_secrets: bool = False) -> str:
+def readable_body(encoding: Encoding, body: bytes, visible: Visible = USUALLY) -> str:
     """A single object, a Status or a list; ValueError when the body is none of these."""
     codec = codec_for(encoding)
     api_version, kind, raw = codec.decode_single(body)
     if kind.removesuffix("List") not in ("", kind):
-        return _list(codec, codec.decode_list(body), whole=len(body) <= WHOLE, show_secrets=show_secrets)
-    tree = object_tree(encoding, api_version, kind, raw, show_secrets=show_secrets)
+        return _list(codec, codec.decode_list(body), whole=len(body) <= WHOLE, visible=visible)
+    tree = object_tree(encoding, api_version, kind, raw, visible=visible)
     if (api_version, kind) == TABLE:
         return _cells(tree)
     if len(body) > WHOLE:
@@ -59,7 +59,7 @@ def _cells(table: Tree) -> str:
     return f"{text}# and {left_out} more\n" if left_out > 0 else text
 
 
-def readable_watch(encoding: Encoding, body: bytes, *, show_secrets: bool = False) -> str:
+def readable_watch(encoding: Encoding, body: bytes, visible: Visible = USUALLY) -> str:
     """The events of a watch, a document each. A comment says what follows the last whole one."""
     codec = codec_for(encoding)
     whole = len(body) <= WHOLE
@@ -69,7 +69,7 @@ def readable_watch(encoding: Encoding, body: bytes, *, show_secrets: bool = Fals
     try:
         for frame in _frames(codec.frames(), body):
             if len(documents) < LINES:
-                documents.append(readable_event(codec, frame, whole=whole, show_secrets=show_secrets))
+                documents.append(readable_event(codec, frame, whole=whole, visible=visible))
             else:
                 left_out += 1
     except ValueError as error:
@@ -85,12 +85,12 @@ def _frames(reader: FrameReader, body: bytes) -> Iterator[WatchFrame]:
     reader.close()
 
 
-def readable_event(codec: Codec, frame: WatchFrame, *, whole: bool, show_secrets: bool = False) -> str:
+def readable_event(codec: Codec, frame: WatchFrame, *, whole: bool, visible: Visible = USUALLY) -> str:
     """One event of a watch; its object with all fields where `whole`."""
-    return as_yaml(_event(codec, frame, whole=whole, show_secrets=show_secrets))
+    return as_yaml(_event(codec, frame, whole=whole, visible=visible))
 
 
-def _event(codec: Codec, frame: WatchFrame, *, whole: bool, show_secrets: bool) -> Tree:
+def _event(codec: Codec, frame: WatchFrame, *, whole: bool, visible: Visible) -> Tree:
     shown: Tree = {"type": frame.type, "kind": frame.kind, "apiVersion": frame.api_version}
     if frame.status is not None:
         return shown | _status(frame.status)
@@ -107,7 +107,7 @@ def _event(codec: Codec, frame: WatchFrame, *, whole: bool, show_secrets: bool) 
         return shown | ({"initialEventsEnd": True} if INITIAL_EVENTS_END in obj.annotations else {})
     if whole:
         shown["content"] = object_tree(
-            codec.encoding, frame.api_version, frame.kind, frame.raw, show_secrets=show_secrets
+            codec.encoding, frame.api_version, frame.kind, frame.raw, visible=visible
         )
     return shown
 
@@ -119,10 +119,10 @@ def _status(error: StatusError) -> Tree:
 def readable_table(encoding: Encoding, body: bytes) -> str:
     """A list as a line for each object, however large it is; ValueError when it is no list."""
     codec = codec_for(encoding)
-    return _list(codec, codec.decode_list(body), whole=False, show_secrets=False)
+    return _list(codec, codec.decode_list(body), whole=False, visible=USUALLY)
 
 
-def _list(codec: Codec, page: ListPage, *, whole: bool, show_secrets: bool) -> str:
+def _list(codec: Codec, page: ListPage, *, whole: bool, visible: Visible) -> str:
     head: Tree = {
         "kind": f"{page.kind}List",
         "apiVersion": page.api_version,
@@ -133,7 +133,7 @@ def _list(codec: Codec, page: ListPage, *, whole: bool, show_secrets: bool) -> s
         head |= {"continue": page.continue_token, "remainingItemCount": page.remaining}
     if whole:
         trees = (
-            object_tree(codec.encoding, page.api_version, page.kind, raw, show_secrets=show_secrets)
+            object_tree(codec.encoding, page.api_version, page.kind, raw, visible=visible)
             for raw in page.items
         )
         return "---\n".join((as_yaml(head), *map(as_yaml, trees)))
@@ -156,12 +156,12 @@ def _named(namespace: str, name: str) -> str:
 
 
 def object_tree(
-    encoding: Encoding, api_version: str, kind: str, raw: bytes, *, show_secrets: bool = False
+    encoding: Encoding, api_version: str, kind: str, raw: bytes, visible: Visible = USUALLY
 ) -> Tree:
     """An object as a tree of plain values, with nothing secret in it; ValueError when it is malformed."""
     is_json = encoding is Encoding.JSON
     tree = parse_object(raw) if is_json else shown_object(api_version, kind, raw)
-    return masked(kind, _folded(tree), show_secrets=show_secrets)
+    return masked(kind, tree if visible.managed_fields else _folded(tree), visible)
 
 
 def _folded(tree: Tree) -> Tree:

@@ -33,6 +33,8 @@ from kube.errors import StatusError
 SUMMARIES = {**shell.REPORTS, "rules": "The rules in force, and what each does now."}
 """The reports without arguments."""
 
+AS_OF_NOW = "as of now, by the objects and rules of now and not of the flow:\n"
+
 logger = logging.getLogger(__name__)
 
 COMPONENT = types.Choice("edgehub.choices.components")
@@ -117,9 +119,9 @@ class ConsoleCommands:
         assert info.type is not None
         resource, namespace = info.type.group_resource, info.namespace
         if info.verb == "get":
-            show(self.explain(context.component, resource, namespace, info.name, info.verb))
+            show(AS_OF_NOW + self.explain(context.component, resource, namespace, info.name, info.verb))
         else:
-            self.explain_all(context.component, resource, namespace, info.verb)
+            self._show(self._explain_all(context.component, resource, namespace, info.verb, AS_OF_NOW))
 
     def try_rules(self, file: types.Path) -> None:
         """What an edit of the rules would change, for each component. Nothing is applied."""
@@ -163,8 +165,10 @@ class ConsoleCommands:
         report.__doc__ = summary
         return report
 
-    async def _explain_all(self, component: str, resource: str, namespace: str, verb: str) -> str:
-        head = self.explain(component, resource, namespace, "", verb)
+    async def _explain_all(
+        self, component: str, resource: str, namespace: str, verb: str, said: str = ""
+    ) -> str:
+        head = said + self.explain(component, resource, namespace, "", verb)
         return text_of(await explain_resource(self._hub(), component, resource, namespace, verb), head)
 
     async def _try(self, file: Path) -> str:

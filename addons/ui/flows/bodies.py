@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from mitmproxy import http
 from mitmproxy.net import encoding as content_encoding
 
+from addons.ui.masking import Visible
 from addons.ui.readable import readable_body, readable_table
 from kube.http.gzip_bodies import unpack_up_to
 from kube.http.session import BodyTooLarge
@@ -93,7 +94,7 @@ class Copy:
         self._held = 0
 
 
-def keep(message: http.Message, body: bytes | None, size: int, *, is_secret: bool, show_secrets: bool) -> str:
+def keep(message: http.Message, body: bytes | None, size: int, *, is_secret: bool, visible: Visible) -> str:
     """Have an ended flow show its body, or a text in its place. Return that text, or "".
 
     `body` is None where nothing of its `size` bytes was kept. `is_secret` bodies are shown as text without what is
@@ -102,13 +103,13 @@ def keep(message: http.Message, body: bytes | None, size: int, *, is_secret: boo
     if body is not None and len(body) <= MAX_BODY and not is_secret:
         message.data.content = body
         return ""
-    text, said = _text_for(message, body, size, is_secret=is_secret, show_secrets=show_secrets)
+    text, said = _text_for(message, body, size, is_secret=is_secret, visible=visible)
     message.data.content = content_encoding.encode(text, message.headers.get("content-encoding", "identity"))
     return said
 
 
 def _text_for(
-    message: http.Message, body: bytes | None, size: int, *, is_secret: bool, show_secrets: bool
+    message: http.Message, body: bytes | None, size: int, *, is_secret: bool, visible: Visible
 ) -> tuple[bytes, str]:
     if body is None:
         said = f"{size} bytes, too many to keep"
@@ -119,13 +120,14 @@ def _text_for(
     try:
         plain = _plain(message, body)
         if is_secret:
-            said = "tokens alone are hidden" if show_secrets else "secrets are hidden"
-            text = readable_body(encoding, plain, show_secrets=show_secrets)
+            said = "tokens alone are hidden" if visible.secrets else "secrets are hidden"
+            text = readable_body(encoding, plain, visible=visible)
         else:
             said = f"{size} bytes, kept as a table"
             text = readable_table(encoding, plain)
     except ValueError:
-        said = "secrets are hidden" if is_secret else f"{size} bytes, too many to keep"
+        is_hidden = is_secret and not visible.secrets
+        said = "secrets are hidden" if is_hidden else f"{size} bytes, too many to keep"
         text = f"({size} bytes)\n"
     return NOTE + said.encode() + b"\n" + text.encode(), said
 

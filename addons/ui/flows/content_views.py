@@ -57,7 +57,7 @@ class ObjectView(KubernetesView):
     """Objects, lists and Statuses."""
 
     def _prettify(self, data: bytes, metadata: Metadata) -> str:
-        return readable_body(_encoding(data), data, show_secrets=record_of(metadata.flow).show_secrets)
+        return readable_body(_encoding(data), data, visible=record_of(metadata.flow).visible)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
         if data.startswith(NOTE) and metadata.websocket_message is None:
@@ -75,7 +75,7 @@ class WatchView(KubernetesView):
 
     def _prettify(self, data: bytes, metadata: Metadata) -> str:
         encoding = Encoding.JSON if _EVENT.match(data) else Encoding.PROTOBUF
-        return readable_watch(encoding, data, show_secrets=record_of(metadata.flow).show_secrets)
+        return readable_watch(encoding, data, visible=record_of(metadata.flow).visible)
 
     def render_priority(self, data: bytes, metadata: Metadata) -> float:
         if data.startswith(NOTE) and metadata.websocket_message is not None:

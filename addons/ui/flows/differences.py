@@ -9,6 +9,7 @@ from addons.filters.verdict import Outcome
 from addons.ui.explain import Note
 from addons.ui.flows.filtered import FilteredRead, Judged
 from addons.ui.flows.flow_records import FlowRecord
+from addons.ui.masking import Visible
 from addons.ui.readable import as_yaml, object_tree
 from kube.store.store import Key
 from kube.wire.codec import ListPage, codec_for
@@ -18,6 +19,8 @@ MAX_JUDGED = 500
 """Objects that filters judge for one difference. They take some tens of milliseconds of the event loop."""
 MAX_LINES = 4_000
 """Lines of a difference."""
+AS_OF_NOW = ", as of now"
+"""A flow may be old. What is judged are the objects that the hub has now, by the rules in force now."""
 CONTEXT = 3
 """Unchanged lines around each changed one."""
 
@@ -40,7 +43,8 @@ def table(encoding: Encoding, body: bytes, record: FlowRecord) -> str:
     counts = ", ".join(f"{outcomes.count(each)} {each}" for each in Outcome)
     total = sum(size for _, size in got.values())
     left_out = f", {len(got) - MAX_LINES} not shown" if len(got) > MAX_LINES else ""
-    head = f"# {page.kind}List, {len(got)} objects, {total} bytes: {counts}{left_out}\n"
+    now = AS_OF_NOW if record.filtered is not None else ""
+    head = f"# {page.kind}List, {len(got)} objects, {total} bytes: {counts}{left_out}{now}\n"
     return head + "".join(_aligned(rows))
 
 
@@ -48,7 +52,7 @@ def difference(body: bytes, record: FlowRecord, encoding: Encoding) -> str:
     """The difference between the cloud's objects now and those of a body: dropped and changed objects, with the
     reasons."""
     if record.filtered is None or not record.filtered.filters:
-        return "# no filter applies to what this component reads here: it gets what the cloud sends\n"
+        return "# no filter applies now to what this component reads here: it gets what the cloud sends\n"
     codec = codec_for(encoding)
     try:
         page = codec.decode_list(body)
@@ -63,9 +67,9 @@ def difference(body: bytes, record: FlowRecord, encoding: Encoding) -> str:
         if judged.outcome is Outcome.KEPT or len(lines) >= MAX_LINES:
             continue
         after = None if judged.outcome is Outcome.DROPPED else got.get(key)
-        lines += _of_object(page, encoding, judged, after, show_secrets=record.show_secrets)
+        lines += _of_object(page, encoding, judged, after, visible=record.visible)
     filters = ", ".join(each.name for each in record.filtered.filters)
-    head = f"# {filters}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    head = f"# {filters}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) + AS_OF_NOW
     cut = ["# and more"] if len(lines) > MAX_LINES else []
     return "\n".join((head, *lines[:MAX_LINES], *cut, ""))
 
@@ -89,7 +93,7 @@ def _objects(encoding: Encoding, raws: Iterable[bytes]) -> Iterator[tuple[Key, i
 
 
 def _of_object(
-    page: ListPage, encoding: Encoding, judged: Judged, after: bytes | None, *, show_secrets: bool
+    page: ListPage, encoding: Encoding, judged: Judged, after: bytes | None, *, visible: Visible
 ) -> Iterator[str]:
     name = "/".join(part for part in judged.item.key if part)
     yield ""
@@ -97,15 +101,15 @@ def _of_object(
     if judged.outcome is Outcome.CHANGED and after is None:
         yield "# this answer does not have it"
         return
-    before = _lines(judged.item.raw, judged.item.store.codec.encoding, page, show_secrets=show_secrets)
-    shown = _lines(after, encoding, page, show_secrets=show_secrets) if after is not None else []
+    before = _lines(judged.item.raw, judged.item.store.codec.encoding, page, visible=visible)
+    shown = _lines(after, encoding, page, visible=visible) if after is not None else []
     for line in list(difflib.unified_diff(before, shown, n=CONTEXT, lineterm=""))[2:]:
         if not line.startswith("@@"):
             yield line + _reason(line, judged.notes)
 
 
-def _lines(raw: bytes, encoding: Encoding, page: ListPage, *, show_secrets: bool) -> list[str]:
-    tree = object_tree(encoding, page.api_version, page.kind, raw, show_secrets=show_secrets)
+def _lines(raw: bytes, encoding: Encoding, page: ListPage, *, visible: Visible) -> list[str]:
+    tree = object_tree(encoding, page.api_version, page.kind, raw, visible=visible)
     # A JSON client's fields stand in another order than those of a copy in protobuf.
     return as_yaml(tree, in_order=False).splitlines()
 

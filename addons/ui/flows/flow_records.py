@@ -9,6 +9,7 @@ from mitmproxy.flow import Flow
 
 from addons.requests.request_context import RequestContext
 from addons.ui.flows.filtered import FilteredRead
+from addons.ui.masking import USUALLY, Visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +19,11 @@ class FlowRecord:
     context: RequestContext | None
     filtered: FilteredRead | None
     """None while the hub starts."""
-    show_secrets: bool
+    visible: Visible
 
 
 _records: WeakKeyDictionary[Flow, FlowRecord] = WeakKeyDictionary()
-_NOTHING = FlowRecord(None, None, show_secrets=False)
+_NOTHING = FlowRecord(None, None, USUALLY)
 
 
 def remember(flow: Flow, record: FlowRecord) -> None:

@@ -29,6 +29,7 @@ from addons.ui.flows.live_watches import LiveWatch, Total
 from addons.ui.flows.own_requests_shown import OwnRequestsShown
 from addons.ui.flows.saving import save_when_over
 from addons.ui.flows.web_address import web_address
+from addons.ui.masking import Visible
 from kube.errors import StatusError
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -57,8 +58,8 @@ class Flows:
 
     name = "edgehub-flows"
 
-    def __init__(self, show_secrets: Callable[[], bool], drills: Drills) -> None:
-        self._show_secrets = show_secrets
+    def __init__(self, visible: Callable[[], Visible], drills: Drills) -> None:
+        self._visible = visible
         self._drills = drills
         self._parts: FilteringParts | None = None
         self._open: dict[str, UnderWayFlow] = {}
@@ -103,7 +104,7 @@ class Flows:
         filtered = (
             FilteredRead(self._parts, context) if self._parts is not None and context is not None else None
         )
-        remember(flow, FlowRecord(context, filtered, self._show_secrets()))
+        remember(flow, FlowRecord(context, filtered, self._visible()))
         under_way = self._open[flow.id] = UnderWayFlow()
         if flow.response is not None or not flow.request.stream:
             return
@@ -183,7 +184,7 @@ class Flows:
 
     def _may_be_held(self, context: RequestContext | None) -> bool:
         """Whether a body may wait for a person, who then sees its bytes as they came."""
-        return self._show_secrets() or not _is_secret(context)
+        return self._visible().secrets or not _is_secret(context)
 
     async def _hold_answer(self, flow: http.HTTPFlow) -> None:
         """Wait with an intercepted answer until a person resumes it. A streamed body has been sent already."""
@@ -217,7 +218,7 @@ class Flows:
             self._total,
             self._update,
             filtered=filtered,
-            show_secrets=self._show_secrets(),
+            visible=self._visible(),
         )
         # In place of "content missing".
         response.data.content = NOTE + b"each event is a message: see WebSocket\n"
@@ -271,7 +272,7 @@ class Flows:
     def _leave(
         self, flow: http.HTTPFlow, message: http.Message, body: bytes | None, size: int, *, is_secret: bool
     ) -> None:
-        said = keep(message, body, size, is_secret=is_secret, show_secrets=self._show_secrets())
+        said = keep(message, body, size, is_secret=is_secret, visible=self._visible())
         if said:
             remark(flow, said)
             if message is flow.request:

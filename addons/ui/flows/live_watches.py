@@ -19,6 +19,7 @@ from wsproto.frame_protocol import Opcode
 from addons.filters.verdict import Outcome
 from addons.ui.flows.bodies import NOTE, StreamFunction
 from addons.ui.flows.filtered import FilteredRead, Judged
+from addons.ui.masking import USUALLY, Visible
 from addons.ui.readable import as_yaml, object_tree, readable_event
 from kube.store.scope import Scope
 from kube.store.store import Change, Store
@@ -70,7 +71,7 @@ class LiveWatch:
         updated: Callable[[http.HTTPFlow], None],
         *,
         filtered: FilteredRead | None = None,
-        show_secrets: bool = False,
+        visible: Visible = USUALLY,
     ) -> None:
         """`updated` tells the interface that the flow has new messages. `filtered` knows what the cloud sent."""
         self._flow = flow
@@ -79,7 +80,7 @@ class LiveWatch:
         self._total = total
         self._updated = updated
         self._filtered = filtered
-        self._show_secrets = show_secrets
+        self._visible = visible
         self._reader: FrameReader | None = codec.frames()
         self._unfinished = 0
         self._waiting: deque[Event] = deque()
@@ -193,9 +194,7 @@ class LiveWatch:
         self._add(text, is_cloud=is_cloud, at=at)
 
     def _to_component(self, frame: WatchFrame) -> str:
-        return readable_event(
-            self._codec, frame, whole=len(frame.raw) <= MAX_EVENT, show_secrets=self._show_secrets
-        )
+        return readable_event(self._codec, frame, whole=len(frame.raw) <= MAX_EVENT, visible=self._visible)
 
     def _from_cloud(self, event: FromCloud) -> str:
         item = event.judged.item
@@ -210,7 +209,7 @@ class LiveWatch:
         if len(item.raw) <= MAX_EVENT:
             store = item.store
             tree = object_tree(
-                store.codec.encoding, store.api_version, store.kind, item.raw, show_secrets=self._show_secrets
+                store.codec.encoding, store.api_version, store.kind, item.raw, visible=self._visible
             )
             return as_yaml(head | {"content": tree})
         return as_yaml(head)

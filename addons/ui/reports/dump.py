@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from addons.filters.filter import Filter
 from addons.ui.explain import hub_source
-from addons.ui.masking import Tree
+from addons.ui.masking import Tree, Visible
 from addons.ui.readable import as_yaml, object_tree
 from addons.ui.reports.evaluation import deadline, in_slices, shown
 from addons.ui.reports.running_hub import RunningHub
@@ -29,6 +29,7 @@ async def dump(hub: RunningHub, resource: str, namespace: str, name: str, compon
     filters: tuple[Filter, ...] = ()
     if component:
         filters = hub.rules.rules.chain(component_of(component), type_.group, type_.resource, "list")
+    visible = Visible(managed_fields=hub.settings.show_managed_fields)
     documents: list[str] = []
     size = left = 0
     async for item in in_slices(source.store, deadline()):
@@ -40,17 +41,17 @@ async def dump(hub: RunningHub, resource: str, namespace: str, name: str, compon
         if len(documents) >= MAX_DUMPED or size >= MAX_DUMP_BYTES:
             left += 1
             continue
-        documents.append(_yaml(made, is_secret=(type_.resource, type_.group) == SECRETS))
+        documents.append(_yaml(made, visible, is_secret=(type_.resource, type_.group) == SECRETS))
         size += len(documents[-1])
     if left:
         documents.append(f"# and {left} more: name a namespace or an object\n")
     return "---\n".join(documents)
 
 
-def _yaml(item: Item, *, is_secret: bool) -> str:
+def _yaml(item: Item, visible: Visible, *, is_secret: bool) -> str:
     store = item.store
     try:
-        tree = object_tree(store.codec.encoding, store.api_version, store.kind, item.raw)
+        tree = object_tree(store.codec.encoding, store.api_version, store.kind, item.raw, visible)
     except ValueError as error:
         return f"# {item.key[0]}/{item.key[1]} cannot be shown: {error}\n"
     return as_yaml(_without_values(tree) if is_secret else tree)

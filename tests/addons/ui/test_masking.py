@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from addons.ui.masking import LAST_APPLIED, masked
+from addons.ui.masking import LAST_APPLIED, Visible, masked
 
 VALUE = "dG9wLXNlY3JldA=="
 SECRETS: list[tuple[str, dict[str, Any]]] = [
@@ -34,12 +34,12 @@ def test_a_secret_is_not_shown(kind: str, tree: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("kind", "tree"), SECRETS)
 def test_values_are_shown_to_who_asks_for_them(kind: str, tree: dict[str, Any]) -> None:
-    assert masked(kind, tree, show_secrets=True) == tree
+    assert masked(kind, tree, visible=Visible(secrets=True)) == tree
 
 
 @pytest.mark.parametrize(("kind", "tree"), TOKENS)
 def test_tokens_are_never_shown(kind: str, tree: dict[str, Any]) -> None:
-    assert VALUE not in json.dumps(masked(kind, tree, show_secrets=True))
+    assert VALUE not in json.dumps(masked(kind, tree, visible=Visible(secrets=True)))
 
 
 @pytest.mark.parametrize(

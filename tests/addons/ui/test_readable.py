@@ -8,6 +8,7 @@ import orjson
 import pytest
 import yaml
 
+from addons.ui.masking import Visible
 from addons.ui.readable import LINES, WHOLE, readable_body, readable_watch
 from kube.errors import expired
 from kube.json_type import Json
@@ -55,6 +56,8 @@ def test_what_only_calls_itself_a_table_is_refused(parts: Json) -> None:
 def test_managed_fields_are_folded_away() -> None:
     (shown,) = documents(readable_body(PROTOBUF, recorded.body("services.single", PROTOBUF)))
     assert shown["metadata"]["managedFields"] == "(2, folded)"
+    body = recorded.body("services.single", JSON)
+    assert documents(readable_body(JSON, body, Visible(managed_fields=True))) == [orjson.loads(body)]
 
 
 def test_no_value_of_a_secret_is_shown_in_protobuf() -> None:

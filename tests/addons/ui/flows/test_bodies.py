@@ -10,6 +10,7 @@ from mitmproxy import http
 
 from addons.ui.flows import bodies
 from addons.ui.flows.bodies import MAX_BODY, MAX_TABLE, MAX_UNDER_WAY, NOTE, Copy, UnderWay, keep
+from addons.ui.masking import USUALLY, Visible
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.samples import raw, service
@@ -76,7 +77,7 @@ def kept() -> Iterator[tuple[bytes | None, bool, str, str]]:
 def test_what_stays_in_a_flow(body: bytes | None, is_secret: bool, said: str, shown: str) -> None:
     message = answer()
     size = 12345 if body is None else len(body)
-    found = keep(message, body, size, is_secret=is_secret, show_secrets=False)
+    found = keep(message, body, size, is_secret=is_secret, visible=USUALLY)
     assert said in found
     text = (message.content or b"").decode()
     assert shown in text
@@ -84,10 +85,19 @@ def test_what_stays_in_a_flow(body: bytes | None, is_secret: bool, said: str, sh
     assert text.startswith(NOTE.decode()) == bool(said and body != b"")
 
 
+@pytest.mark.parametrize(
+    "body", [b"not an object", raw({"apiVersion": "v1", "kind": "Secret", "metadata": {}})]
+)
+def test_with_secrets_shown_nothing_says_that_they_are_hidden(body: bytes) -> None:
+    message = answer()
+    found = keep(message, body, len(body), is_secret=True, visible=Visible(secrets=True))
+    assert "secrets are hidden" not in found + (message.text or "")
+
+
 def test_a_packed_body_is_shown_unpacked() -> None:
     secret = raw({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}})
     message = answer(**{"Content-Encoding": "gzip"})
-    keep(message, gzip.compress(secret), len(secret), is_secret=True, show_secrets=False)
+    keep(message, gzip.compress(secret), len(secret), is_secret=True, visible=USUALLY)
     assert "k: (hidden, 8 characters)" in (message.text or "")
 
 
@@ -104,5 +114,5 @@ def test_a_packed_body_is_shown_unpacked() -> None:
 def test_a_body_is_unpacked_up_to_a_bound(coding: str, body: bytes, is_secret: bool) -> None:
     """mitmproxy unpacks 16 MiB to 16 GiB."""
     message = answer(**{"Content-Encoding": coding})
-    assert keep(message, body, len(body), is_secret=is_secret, show_secrets=False)
+    assert keep(message, body, len(body), is_secret=is_secret, visible=USUALLY)
     assert (message.text or "").endswith(f"({len(body)} bytes)\n")

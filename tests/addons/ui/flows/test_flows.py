@@ -18,6 +18,7 @@ from addons.ui.flows.bodies import MAX_BODY, Copy
 from addons.ui.flows.flows import Flows
 from addons.ui.flows.interventions import CALLER
 from addons.ui.flows.live_watches import LiveWatch
+from addons.ui.masking import Visible
 from tests.addons.support.routed import Routed, flow_of
 from tests.addons.support.samples import SERVICES, raw, service
 
@@ -30,7 +31,7 @@ class Seen:
     def __init__(self) -> None:
         self.view, self.intercept, self.routed = View(), Intercept(), Routed()
         self.context = taddons.context(self.view, self.intercept)
-        self.flows = Flows(lambda: False, Drills(lambda: None))
+        self.flows = Flows(Visible, Drills(lambda: None))
         self.told: list[http.HTTPFlow] = []
         self.context.master.addons.add(self.flows)
 

@@ -22,6 +22,7 @@ from addons.ui.flows.live_watches import (
     LiveWatch,
     Total,
 )
+from addons.ui.masking import USUALLY, Visible
 from kube.schemas.message_table import messages
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -39,13 +40,16 @@ class Shown:
     """A flow whose interface counts its notifications."""
 
     def __init__(
-        self, encoding: Encoding = Encoding.JSON, filtered: FilteredRead | None = None, **how: bool
+        self,
+        encoding: Encoding = Encoding.JSON,
+        filtered: FilteredRead | None = None,
+        visible: Visible = USUALLY,
     ) -> None:
         self.flow = tflow.tflow(resp=True)
         self.told = asyncio.Event()
         self.total = Total()
         self.watch = LiveWatch(
-            self.flow, codec_for(encoding), True, self.total, self._tell, filtered=filtered, **how
+            self.flow, codec_for(encoding), True, self.total, self._tell, filtered=filtered, visible=visible
         )
 
     def _tell(self, flow: http.HTTPFlow) -> None:
@@ -165,7 +169,7 @@ async def test_no_value_of_a_secret_is_shown() -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}}
     frame = JSON.encode_event("ADDED", "v1", "Secret", raw(secret))
     for show, said in ((False, "k: (hidden, 8 characters)"), (True, "k: c2VjcmV0")):
-        shown = Shown(show_secrets=show)
+        shown = Shown(visible=Visible(secrets=show))
         shown.watch(frame)
         shown.watch.end(by_client=False)
         assert said in shown.texts[0]
