@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
+
+import yaml
 
 from kube.json_type import Json
 from tests.cloud.build import ensure_binaries
@@ -17,6 +20,7 @@ from tests.cloud.real import RealCloud
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import Hub
 
+OBJECTS = Path(__file__).with_name("objects.yaml")
 NODES = {"node-1": "harbour", "node-2": "airport"}
 """The nodes, and the pool of each."""
 
@@ -45,33 +49,42 @@ def slice_of_web() -> Json:
         "addressType": "IPv4",
         "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
         "endpoints": [
-            {"addresses": [f"10.{number}.0.1"], "nodeName": node, "conditions": {"ready": True}}
+            {
+                "addresses": [f"10.{number}.0.1"],
+                "nodeName": node,
+                "conditions": {"ready": True, "serving": True, "terminating": False},
+            }
             for number, node in enumerate(NODES, 1)
         ],
     }
 
 
 def objects() -> list[Json]:
-    """Two nodes, a Service for the nodes of a pool, and its slice."""
-    nodes = [
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": node, "labels": {"apps.openyurt.io/nodepool": pool}},
-        }
-        for node, pool in NODES.items()
-    ]
-    service = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {
-            "name": "web",
-            "namespace": "default",
-            "annotations": {"openyurt.io/topologyKeys": "openyurt.io/nodepool"},
-        },
-        "spec": {"ports": [{"name": "http", "port": 80}], "selector": {"app": "web"}},
+    """Nodes, Services and a pod with all that a real one has, and the slice of a Service for the nodes of a pool."""
+    return [*yaml.safe_load(OBJECTS.read_text())["items"], slice_of_web()]
+
+
+def managed(document: Json, manager: str = "demo") -> Json:
+    """The document with managedFields, as the API server writes them for whoever sends all of it."""
+    parts: Json = {
+        name: document[name] for name in ("spec", "data", "endpoints", "status") if name in document
     }
-    return [*nodes, service, slice_of_web()]
+    named: Json = {
+        name: value for name, value in document["metadata"].items() if name in ("labels", "annotations")
+    }
+    entry = {
+        "manager": manager,
+        "operation": "Update",
+        "apiVersion": document["apiVersion"],
+        "time": datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "fieldsType": "FieldsV1",
+        "fieldsV1": _fields({"metadata": named, **parts}),
+    }
+    return {**document, "metadata": {**document["metadata"], "managedFields": [entry]}}
+
+
+def _fields(value: Json) -> Json:
+    return {f"f:{name}": _fields(each) if isinstance(each, dict) else {} for name, each in value.items()}
 
 
 def pools() -> list[Json]:
@@ -88,17 +101,17 @@ class EmbeddedCluster:
     def __init__(self, cloud: ScriptableCloud, folder: Path) -> None:
         self._cloud, self._folder = cloud, folder
         self.url = cloud.url
-        for document in [*objects(), *pools()]:
+        for document in map(managed, [*objects(), *pools()]):
             cloud.store.create(document)
-        for pool in pools():
-            # The API server drops a status at creation: controllers write it.
-            cloud.store.update(pool, subresource="status")
+            if "status" in document:
+                # The API server drops a status at creation: kubelet and controllers write it.
+                cloud.store.update(document, subresource="status")
 
     def kubeconfig(self, node: str) -> Path:
         return write_kubeconfig(self._folder / f"{node}.kubeconfig", self.url)
 
     async def write(self, path: str, document: Json) -> None:
-        self._cloud.store.create({"apiVersion": "v1", "kind": "ConfigMap", **document})
+        self._cloud.store.create(managed({"apiVersion": "v1", "kind": "ConfigMap", **document}))
 
     def show_components(self, hub: Hub, say: Callable[[str], None]) -> None:
         raise NotImplementedError("real components need the real control plane")
@@ -112,7 +125,12 @@ class RealCluster:
         self.url = cloud.url
         for manifest in (HUB_RBAC, HUB_NODES):
             cloud.apply(manifest)
-        cloud.apply(objects())
+        # kubelet's own status comes from a hollow one, and pods from nobody.
+        cloud.apply(
+            {name: part for name, part in each.items() if name != "status"}
+            for each in objects()
+            if each["kind"] != "Pod"
+        )
         cloud.admin.post(
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
             {

@@ -10,9 +10,13 @@ from datetime import UTC, datetime
 import aiohttp
 
 from kube.json_type import Json
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 
 SERVICES = "/api/v1/services"
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
+PROTOBUF = f"{Encoding.PROTOBUF},{Encoding.JSON}"
+"""What the components of Kubernetes accept."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 STATUS_INTERVAL = 5.0
 """Seconds between two statuses of the node; kubelet's own are ten."""
@@ -32,24 +36,24 @@ class Components:
     def all(self) -> list[Coroutine[None, None, None]]:
         """What they do, each without an end."""
         return [
-            self._follow("kube-proxy", SERVICES),
-            self._follow("kube-proxy", SLICES),
-            self._follow("flanneld", "/api/v1/nodes"),
-            self._follow("kubelet", f"/api/v1/pods?fieldSelector=spec.nodeName%3D{self._node}"),
+            self._follow("kube-proxy", SERVICES, PROTOBUF),
+            self._follow("kube-proxy", SLICES, PROTOBUF),
+            self._follow("flanneld", "/api/v1/nodes", PROTOBUF),
+            self._follow("kubelet", f"/api/v1/pods?fieldSelector=spec.nodeName%3D{self._node}", PROTOBUF),
             self._live(),
             self._follow("inventory", SERVICES),
             self._read("inventory", "/api/v1/namespaces/default/configmaps"),
         ]
 
-    async def _follow(self, component: str, path: str) -> None:
+    async def _follow(self, component: str, path: str, accept: str = Encoding.JSON) -> None:
         """A list and then a watch, and both again when the watch ends."""
         mark = "&" if "?" in path else "?"
-        async with self._session(component) as session:
+        async with self._session(component, accept) as session:
             while True:
-                with contextlib.suppress(aiohttp.ClientError):
+                with contextlib.suppress(aiohttp.ClientError, ValueError):
                     async with session.get(f"{self._hub}{path}{mark}resourceVersion=0") as answer:
-                        listed = await answer.json()
-                    version = (listed.get("metadata") or {}).get("resourceVersion") or "0"
+                        codec = codec_for(Encoding(answer.content_type))
+                        version = codec.decode_list(await answer.read()).version
                     query = f"{mark}watch=true&allowWatchBookmarks=true&resourceVersion={version}"
                     async with session.get(f"{self._hub}{path}{query}") as answer:
                         async for _ in answer.content.iter_any():
@@ -68,7 +72,7 @@ class Components:
                 await asyncio.sleep(STATUS_INTERVAL)
 
     async def _write(self, session: aiohttp.ClientSession, path: str, patch: Json) -> None:
-        headers = {"Content-Type": "application/merge-patch+json"}
+        headers = {"Content-Type": "application/strategic-merge-patch+json"}
         async with session.patch(self._hub + path, json=patch, headers=headers) as answer:
             await answer.read()
 
@@ -80,11 +84,13 @@ class Components:
                         await answer.read()
                 await asyncio.sleep(READ_INTERVAL)
 
-    def _session(self, component: str) -> aiohttp.ClientSession:
+    def _session(self, component: str, accept: str = Encoding.JSON) -> aiohttp.ClientSession:
         timeout = aiohttp.ClientTimeout(total=None)
-        return aiohttp.ClientSession(headers={"User-Agent": f"{component}/demo"}, timeout=timeout)
+        headers = {"User-Agent": f"{component}/demo", "Accept": accept}
+        return aiohttp.ClientSession(headers=headers, timeout=timeout)
 
 
 def _status(now: str) -> Json:
-    conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now}]
+    told = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
+    conditions = [{"type": "Ready", **told, "lastHeartbeatTime": now}]
     return {"status": {"conditions": conditions}}

@@ -1,14 +1,18 @@
-"""JSON objects to protobuf messages and back, by the field numbers of kube's schema table.
+"""JSON objects to protobuf messages, by all that Kubernetes publishes, and back.
 
-Fields that the table does not know are left out on the way out and lost on the way in.
+On the way in, fields are lost that the schema of filters does not know (`kube.wire.schema`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import base64
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from kube.json_type import Json
+from kube.schemas.message_table import META, Many, messages
 from kube.wire.schema import ENTRY, KINDS, MANY, TABLE
 from tests.cloud.scriptable.resources import Resource, Trait
 from tests.cloud.scriptable.wire import MAGIC, block, integer
@@ -24,12 +28,14 @@ def speaks_protobuf(resource: Resource) -> bool:
 
 def encode_message(value: Json) -> bytes:
     """The bare message of an object, by its apiVersion and kind."""
-    return _encode(value, KINDS[value["apiVersion"], value["kind"]])
+    message = messages().of_kind(value["apiVersion"], value["kind"])
+    assert message is not None
+    return _encode(value, message.name)
 
 
 def encode_metadata(metadata: Json) -> bytes:
     """An ObjectMeta."""
-    return _encode(metadata, "ObjectMeta")
+    return _encode(metadata, f"{META}.ObjectMeta")
 
 
 def decode_body(body: bytes) -> Json:
@@ -46,25 +52,58 @@ def decode_body(body: bytes) -> Json:
     )
 
 
-def _encode(value: Mapping[str, Any], message: str) -> bytes:
+def _encode(value: Any, name: str) -> bytes:
     """Absent, null and mistyped fields are left out: the encoder does not validate objects."""
+    if name in _WRITTEN:
+        return _WRITTEN[name](value)
     encoded = bytearray()
-    for name, (number, type_, label) in TABLE[message].items():
-        present = value.get(name)
+    for field in messages().message(name).fields.values():
+        present = value.get(field.name) if field.name else value
         if present is None:
             continue
-        if type_ == ENTRY:
-            elements: list[Any] = [{"key": key, "value": text} for key, text in present.items()]
+        if field.many is Many.MAP:
+            for key, each in present.items():
+                encoded += block(field.number, block(1, str(key)) + _field(2, each, field.kind))
         else:
-            elements = present if label == MANY else [present]
-        for element in elements:
-            if type_ in TABLE:
-                encoded += block(number, _encode(element, type_))
-            elif type_ == "string":
-                encoded += block(number, str(element))
-            else:
-                encoded += integer(number, int(element) % _NEGATIVE)
+            for each in present if field.many is Many.LIST else [present]:
+                encoded += _field(field.number, each, field.kind)
     return bytes(encoded)
+
+
+def _field(number: int, value: Any, kind: str) -> bytes:
+    try:
+        match kind:
+            case "b" | "i":
+                return integer(number, int(value) % _NEGATIVE)
+            case "s":
+                return block(number, str(value))
+            case "y":
+                return block(number, base64.b64decode(value))
+            case "d":
+                return b""  # of CRDs alone, which are JSON here
+        return block(number, _encode(value, kind))
+    except (ValueError, TypeError, AttributeError):
+        return b""
+
+
+def _time(text: str) -> bytes:
+    moment = datetime.fromisoformat(text)
+    return integer(1, int(moment.timestamp())) + integer(2, moment.microsecond * 1000)
+
+
+def _int_or_string(value: int | str) -> bytes:
+    is_text = isinstance(value, str)
+    return integer(1, is_text) + (block(3, str(value)) if is_text else integer(2, int(value)))
+
+
+_WRITTEN: Mapping[str, Callable[[Any], bytes]] = {
+    f"{META}.Time": _time,
+    f"{META}.MicroTime": _time,
+    f"{META}.FieldsV1": lambda value: block(1, json.dumps(value, separators=(",", ":"))),
+    "apimachinery.pkg.api.resource.Quantity": lambda value: block(1, str(value)),
+    "apimachinery.pkg.util.intstr.IntOrString": _int_or_string,
+}
+"""The messages whose JSON is no object of their fields."""
 
 
 def _decode(encoded: bytes, message: str, *, raw: bool = False) -> Json:
