@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from addons.ui.masking import Visible
     from addons.ui.reports.running_hub import RunningHub
 
-WEB_COLUMNS = ["icon", "comment", "method", "path", "status", "size", "time"]
-"""What mitmproxy shows of a flow in the browser; its own choice has no comment, and TLS first."""
+WEB_COLUMNS = ["comment", "status", "size"]
+"""What mitmproxy shows of a flow in the browser. The comment ends with method and path: beside a column of the path,
+which takes all room, mitmproxy cuts a comment after some twenty characters."""
 
 
 class Console:

@@ -158,7 +158,7 @@ async def test_a_list_is_shown_decoded_with_its_route(web: WebHub, encoding: Enc
     await web.get(path, encoding)
     flow = await web.flow(path)
     assert flow["comment"].startswith("kubelet ▸ view ▸ ")
-    assert flow["marked"] == emoji[":house:"]
+    assert flow["marked"] == emoji[":recycle:"]
     shown = await web.shown(flow)
     assert shown["view_name"] == "Kubernetes"
     assert "kind: ServiceList" in shown["text"]
@@ -319,8 +319,9 @@ async def test_an_edit_that_would_make_the_hub_another_is_refused(
 async def test_a_person_asks_why(web: WebHub) -> None:
     await web.get(f"{SERVICES}?resourceVersion=0", Encoding.JSON)
     said = await web.command("edgehub.explain", "kubelet", "services", "default", "web")
-    assert "kubelet" in said["value"]
-    assert "view" in said["value"]
+    assert said == {"value": "see the event log: Options, Display Event Log"}, "the bar shows a text as JSON"
+    (shown,) = [each["message"] for each in await web.ask("/events") if "kubelet list " in each["message"]]
+    assert "\nroute: view" in shown
 
 
 async def test_the_web_interface_has_each_line_of_the_log_once(web: WebHub) -> None:

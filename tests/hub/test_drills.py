@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from addons.ui.commands.shell import run
-from addons.ui.flows.annotations import RED
+from addons.ui.flows.annotations import ALARM
 from tests.addons.support.samples import config_map, service
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.scriptable import ScriptableCloud
@@ -90,7 +90,7 @@ async def test_a_drill_ends_by_itself(cloud: ScriptableCloud, tmp_path: Path) ->
         await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 0, SLACK)
         assert await relayed(hub) == 503
         assert 'class="drill">Drill: the link is offline until ' in await asyncio.to_thread(hub.admin, "/")
-        assert (await comments())[0].startswith(f"{RED} DRILL offline ▸ ")
+        assert (await comments())[0].startswith(f"{ALARM} DRILL offline ▸ ")
         # One that takes its place, and is over soon.
         assert await link(hub, "offline", "--minutes", "1") == 0
         await asyncio.to_thread(hub.wait_for_metric, "edgehub_drill", 0, SLACK)

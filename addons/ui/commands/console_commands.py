@@ -33,6 +33,7 @@ from kube.errors import StatusError
 SUMMARIES = {**shell.REPORTS, "rules": "The rules in force, and what each does now."}
 """The reports without arguments."""
 
+IN_EVENT_LOG = "see the event log: Options, Display Event Log"
 AS_OF_NOW = "as of now, by the objects and rules of now and not of the flow:\n"
 
 logger = logging.getLogger(__name__)
@@ -102,9 +103,8 @@ class ConsoleCommands:
         self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
     ) -> str:
         """Why a component sees an object as it does: the route, the rules, and what each filter decided."""
-        hub = self._hub()
         asked = {"component": component, "resource": resource, "namespace": namespace, "name": name}
-        return explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **asked).text
+        return told(self._explained(verb, **asked))
 
     def explain_all(self, component: str, resource: str, namespace: str = "", verb: str = "list") -> None:
         """The same for a whole resource: each object that is hidden or changed, with the reasons."""
@@ -119,7 +119,8 @@ class ConsoleCommands:
         assert info.type is not None
         resource, namespace = info.type.group_resource, info.namespace
         if info.verb == "get":
-            show(AS_OF_NOW + self.explain(context.component, resource, namespace, info.name, info.verb))
+            asked = {"component": context.component, "resource": resource, "namespace": namespace}
+            show(AS_OF_NOW + self._explained(info.verb, **asked, name=info.name))
         else:
             self._show(self._explain_all(context.component, resource, namespace, info.verb, AS_OF_NOW))
 
@@ -140,7 +141,7 @@ class ConsoleCommands:
             begin(hub.drills, {"link": link, "kbps": str(kbps), "ms": str(ms), "minutes": str(minutes)})
         except ValueError as error:
             raise exceptions.CommandError(str(error)) from None
-        return TEXTS["link"](status.link(hub))
+        return told(TEXTS["link"](status.link(hub)))
 
     def support(self, path: types.Path) -> str:
         """Write an archive for who helps: reports, metrics and log, no secrets."""
@@ -160,15 +161,20 @@ class ConsoleCommands:
     def _report(self, name: str, summary: str) -> Callable[[], str]:
         def report() -> str:
             # As JSON a report has plain values alone, as the texts for the shell get it.
-            return TEXTS[name](orjson.loads(orjson.dumps(REPORTS[name](self._hub()))))
+            return told(TEXTS[name](orjson.loads(orjson.dumps(REPORTS[name](self._hub())))))
 
         report.__doc__ = summary
         return report
 
+    def _explained(self, verb: str, **asked: str) -> str:
+        hub = self._hub()
+        return explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **asked).text
+
     async def _explain_all(
         self, component: str, resource: str, namespace: str, verb: str, said: str = ""
     ) -> str:
-        head = said + self.explain(component, resource, namespace, "", verb)
+        asked = {"component": component, "resource": resource, "namespace": namespace, "name": ""}
+        head = said + self._explained(verb, **asked)
         return text_of(await explain_resource(self._hub(), component, resource, namespace, verb), head)
 
     async def _try(self, file: Path) -> str:
@@ -200,6 +206,14 @@ def completed[Method: Callable[..., object]](method: Method, **choices: types.Ch
     """A command whose arguments mitmproxy completes from these choices, and refuses others."""
     method.__annotations__.update(choices)
     return method
+
+
+def told(text: str) -> str:
+    """A command's answer. mitmweb's command bar writes a text as JSON, in one line: its event log has the lines."""
+    if ctx.master.addons.get("webauth") is None:
+        return text
+    show(text)
+    return IN_EVENT_LOG
 
 
 def show(text: str) -> None:

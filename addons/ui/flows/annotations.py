@@ -11,14 +11,15 @@ from addons.requests.route_decision import RouteKind
 
 MARKS = {
     RouteKind.RELAY: ":cloud:",
-    RouteKind.VIEW: ":house:",
-    RouteKind.CACHED_RELAY: ":floppy_disk:",
-    RouteKind.PEER: ":busts_in_silhouette:",
-    RouteKind.LOCAL: ":heartbeat:",
+    RouteKind.VIEW: ":recycle:",
+    RouteKind.CACHED_RELAY: ":anchor:",
+    RouteKind.PEER: ":left_right_arrow:",
+    RouteKind.LOCAL: ":hearts:",
 }
+"""mitmproxy's names of signs that each font for text has: no emoji font is needed."""
 OWN = ":gear:"
 """A request of the hub itself."""
-REFUSED = ":no_entry:"
+REFUSED = ":heavy_multiplication_x:"
 
 WORDS = {
     RouteKind.RELAY: "relay",
@@ -28,7 +29,7 @@ WORDS = {
     RouteKind.LOCAL: "local",
 }
 ARROW = " ▸ "
-RED = "\N{LARGE RED CIRCLE}"
+ALARM = "\N{BLACK CIRCLE}"
 """Comments have no colours of their own."""
 
 DEFAULT_FILTER = f'!~marker {OWN} & !~u "/(livez|readyz|healthz)"'
@@ -50,7 +51,7 @@ def comment_of(
     `refusal` is the hub's own answer to a request that it sent nowhere. A `drill` that is under way stands in front.
     """
     if drill is not None:
-        return ARROW.join((f"{RED} DRILL {drill.kind}", comment_of(context, refusal)))
+        return ARROW.join((f"{ALARM} DRILL {drill.kind}", comment_of(context, refusal)))
     component = (context.component if context is not None else "") or "(unnamed component)"
     if refusal is not None:
         return ARROW.join((component, "refused", why_refused(refusal)))

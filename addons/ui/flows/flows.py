@@ -20,7 +20,7 @@ from addons.proxy.fail_closed import refuse
 from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
 from addons.ui.flows import interventions
-from addons.ui.flows.annotations import comment_of, mark_of, remark, why_refused
+from addons.ui.flows.annotations import ARROW, comment_of, mark_of, remark, why_refused
 from addons.ui.flows.bodies import NOTE, Copy, UnderWay, keep
 from addons.ui.flows.filtered import FilteredRead, FilteringParts
 from addons.ui.flows.flow_records import FlowRecord, remember
@@ -100,7 +100,8 @@ class Flows:
         elif context is not None:
             flow.metadata[interventions.CALLER] = str(context.caller.lending)
         flow.marked = mark_of(context, refused=flow.response is not None)
-        flow.comment = comment_of(context, flow.response, self._drills.current)
+        comment = comment_of(context, flow.response, self._drills.current)
+        flow.comment = ARROW.join((comment, f"{flow.request.method} {flow.request.path}"))
         filtered = (
             FilteredRead(self._parts, context) if self._parts is not None and context is not None else None
         )

@@ -16,7 +16,7 @@ from mitmproxy.test import taddons, tflow
 from addons.link.drills import Drills
 from addons.requests.request_context import begin
 from addons.ui.commands import console_commands
-from addons.ui.commands.console_commands import COMPONENT, LINK, RESOURCE, VERB, ConsoleCommands
+from addons.ui.commands.console_commands import COMPONENT, IN_EVENT_LOG, LINK, RESOURCE, VERB, ConsoleCommands
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until
 from tests.addons.support.report_parts import SERVICES, read, running_hub
@@ -81,6 +81,19 @@ async def test_what_is_answered_at_once(typed: Typed, line: str, words: str) -> 
     assert words in typed(line)
 
 
+class Web:
+    """Stands for what mitmweb has and the console has not."""
+
+    name = "webauth"
+
+
+async def test_the_browsers_command_bar_leads_to_the_lines_of_a_report(typed: Typed) -> None:
+    """It shows an answer as JSON, with `\\n` in it."""
+    typed.context.master.addons.add(Web())
+    assert typed("edgehub.explain chosen services default lb") == IN_EVENT_LOG
+    assert "\nobject: dropped\n" in typed.shown.pop()
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -106,7 +119,9 @@ async def test_a_flow_explains_itself(typed: Typed) -> None:
     flow = tflow.tflow()
     begin(flow, request_context("/api/v1/namespaces/default/services/lb", component="chosen"))
     typed.addon.explain_flow(flow)
-    assert "chosen get /api/v1/namespaces/default/services/lb" in typed.shown.pop()
+    shown = typed.shown.pop()
+    assert "chosen get /api/v1/namespaces/default/services/lb" in shown
+    assert shown.startswith("as of now"), "a flow may be old"
     begin(flow, request_context("/api/v1/services?resourceVersion=0", component="chosen"))
     typed.addon.explain_flow(flow)
     await until(lambda: typed.shown)

@@ -12,10 +12,10 @@ from mitmproxy.test import taddons, tflow
 from addons.link.drills import Drill, DrillKind
 from addons.requests.route_decision import Route, RouteKind
 from addons.ui.flows.annotations import (
+    ALARM,
     DEFAULT_FILTER,
     MARKS,
     OWN,
-    RED,
     REFUSED,
     WORDS,
     comment_of,
@@ -75,4 +75,4 @@ def test_the_marks_are_mitmproxys() -> None:
 
 def test_a_drill_stands_in_front() -> None:
     drill = Drill(DrillKind.SLOW, datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), 64, 300)
-    assert comment_of(None, None, drill) == f"{RED} DRILL slow ▸ (unnamed component)"
+    assert comment_of(None, None, drill) == f"{ALARM} DRILL slow ▸ (unnamed component)"

@@ -88,7 +88,7 @@ async def until(true: Callable[[], bool]) -> None:
 async def test_a_flow_shows_the_components_own_request(seen: Seen) -> None:
     flow = await seen.request(**{"User-Agent": "reader/v1"})
     assert flow.marked in MARKS.values()
-    assert flow.comment == "reader ▸ view ▸ discardcloudservice"
+    assert flow.comment == f"reader ▸ view ▸ discardcloudservice ▸ GET {LIST}"
     assert flow.request.headers["User-Agent"] == "reader/v1"
     await seen.answer(flow, b"{}")
     host, port = flow.client_conn.sockname[:2]
@@ -99,7 +99,7 @@ async def test_a_refused_request_says_why(seen: Seen) -> None:
     flow = flow_of(LIST)
     flow.response = http.Response.make(406, b'{"message": "no such form"}')
     seen.begin(flow)
-    assert (flow.marked, flow.comment) == (REFUSED, "reader ▸ refused ▸ 406 no such form")
+    assert (flow.marked, flow.comment) == (REFUSED, f"reader ▸ refused ▸ 406 no such form ▸ GET {LIST}")
 
 
 @pytest.mark.parametrize("stream", [True, False])
