@@ -16,8 +16,7 @@ from mitmproxy import connection, http, tls
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from OpenSSL import SSL
 
-from addons.proxy.http.messages import response_of_answer
-from addons.requests.answers import status_answer
+from addons.proxy.http.messages import refuse
 from addons.telemetry import metrics
 from kube.errors import StatusError, internal
 
@@ -38,15 +37,6 @@ BEFORE_ANSWER = ("requestheaders", "request")
 """Hooks that have nothing to do once a flow has its answer."""
 MALFORMED = frozenset({400, 413, 414, 431})
 """Codes of requests that are malformed, or larger than a bound."""
-
-
-def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
-    """Answer with a Status; what came from upstream, and what was to be streamed, is dropped."""
-    answer = status_answer(error)
-    flow.request.stream = False
-    flow.request.headers.pop("Expect", None)  # nobody is asked to go on with a body that nobody reads
-    flow.response = response_of_answer(answer.status, answer.headers.items())
-    flow.response.content = error.to_json()
 
 
 def guarded(part: Any, hook: str) -> Callable[[Any], Awaitable[None] | None]:

@@ -16,6 +16,9 @@ from mitmproxy.net.http import status_codes
 from mitmproxy.net.http.http1.read import _read_headers, _read_request_line, _read_response_line
 from mitmproxy.proxy.layers.http._http2 import parse_h2_request_headers, parse_h2_response_headers
 
+from addons.requests.answers import status_answer
+from kube.errors import StatusError
+
 
 class HeadersReadOnce(http.Headers):
     """Header fields that are taken apart once, until somebody changes them."""
@@ -81,6 +84,15 @@ def response_of_answer(status: int, fields: Iterable[tuple[str, str]]) -> http.R
     ]
     reason = status_codes.RESPONSES.get(status, "").encode()
     return _response(b"HTTP/1.1", http.Headers(encoded), status, reason)
+
+
+def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
+    """Answer with a Status; what came from upstream, and what was to be streamed, is dropped."""
+    answer = status_answer(error)
+    flow.request.stream = False
+    flow.request.headers.pop("Expect", None)  # nobody is asked to go on with a body that nobody reads
+    flow.response = response_of_answer(answer.status, answer.headers.items())
+    flow.response.content = error.to_json()
 
 
 def downgraded(request: http.Request) -> http.Request:

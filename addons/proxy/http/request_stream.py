@@ -33,9 +33,9 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
 
 from addons.offline.cached_response import MAX_BODY as MAX_ANSWER
-from addons.proxy.fail_closed import refuse
 from addons.proxy.http.client_addresses import MAX_REQUEST_BODY, ClientAddress
 from addons.proxy.http.http_connections import OwnMethod, StreamNotProcessed
+from addons.proxy.http.messages import refuse
 from addons.proxy.http.request_bodies import BODY_TIME, BodyTime
 from addons.proxy.http.request_head import fault_of
 from addons.requests.request_context import context_of

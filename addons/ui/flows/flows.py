@@ -16,7 +16,7 @@ from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 
 from addons.link.drills import Drills
 from addons.link.request_records import RequestRecords
-from addons.proxy.fail_closed import refuse
+from addons.proxy.http.messages import refuse
 from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
 from addons.ui.flows import interventions

@@ -18,7 +18,8 @@ from OpenSSL import SSL
 
 from addons.hub import addon as hub_addon
 from addons.hub import places
-from addons.proxy.fail_closed import CONNECTION_HOOKS, FLOW_HOOKS, guarded, refuse
+from addons.proxy.fail_closed import CONNECTION_HOOKS, FLOW_HOOKS, guarded
+from addons.proxy.http.messages import refuse
 from addons.proxy.hub_addon import HubAddon
 from addons.telemetry import metrics
 from kube.errors import StatusError, forbidden, unavailable

@@ -15,11 +15,11 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.test import taddons
 
-from addons.proxy.fail_closed import refuse
 from addons.proxy.http import client_connections
 from addons.proxy.http.client_connections import LARGEST_HEADER_LIST
 from addons.proxy.http.http_connections import MAX_FRAME, MAX_HEAD
 from addons.proxy.http.http_layer import LastingHttpLayer, layer_of
+from addons.proxy.http.messages import refuse
 from addons.proxy.http.request_bodies import BODY_TIME, BodyTime
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET
 from addons.telemetry import metrics

@@ -11,10 +11,10 @@ from mitmproxy.proxy.layers.http._http2 import parse_h2_response_headers
 from mitmproxy.test import tflow
 from mitmproxy.utils import typecheck
 
-from addons.proxy.fail_closed import refuse
 from addons.proxy.http.messages import (
     HeadersReadOnce,
     downgraded,
+    refuse,
     request_of_fields,
     request_of_lines,
     response_of_fields,

@@ -12,9 +12,9 @@ from mitmproxy import http
 from mitmproxy.proxy.layers.http import HttpStream
 
 from addons.proxy.connection_limits import ConnectionLimits
-from addons.proxy.fail_closed import refuse
 from addons.proxy.http import client_addresses, http_layer
 from addons.proxy.http.client_addresses import MAX_REQUEST_BODY
+from addons.proxy.http.messages import refuse
 from addons.proxy.http.request_bodies import BODY_TIME
 from addons.proxy.http.request_stream import MAX_RESENDS
 from addons.telemetry import metrics
