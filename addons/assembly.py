@@ -49,7 +49,9 @@ from addons.telemetry.log_tail import LogTail
 from addons.traffic import Traffic
 from addons.ui.admin import Admin
 from addons.ui.link_log import LinkLog, LinkState
+from addons.ui.live.request_lines import tell_log_and_terminal
 from addons.ui.reports.running_hub import RunningHub
+from addons.views.observed_events import observed_events
 from addons.views.sources import Sources
 from kube.http.kubeconfig import Credentials
 from kube.http.session import Session
@@ -287,6 +289,8 @@ class Assembly:
             *(settings, clients, cloud, self._link.changed, self._link.confirm, self._offline),
             modules.filters,
         )
+        parts.sources.noted = observed_events(self._traffic.observations.add)
+        tell_log_and_terminal(self._traffic.observations, settings)
         self._console.start(parts, self._records)
         parts.rules.listen(self._router.rules_changed)
         cached_relay = self._offline.cached_relay if self._offline is not None else None
@@ -315,6 +319,7 @@ class Assembly:
             drills=self._link.drills,
             own_requests=self._records,
             traffic=self._traffic.counts,
+            observations=self._traffic.observations,
             link=link,
             log=self._log,
             pool=self._pool,

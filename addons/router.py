@@ -32,6 +32,7 @@ from addons.requests.route_decision import (
 from addons.rules.in_force import RulesInForce
 from addons.telemetry import metrics
 from addons.telemetry.labels import resource_label, verb_label
+from addons.views.tally import tallies_of_one
 from kube.errors import StatusError, internal, not_found, unavailable
 from kube.http.client import RawResponse
 from kube.requests.request_info import ResourceType
@@ -256,6 +257,7 @@ class Router:
             obj = decode_object(codec.encoding, api_version, kind, raw)
             verdict = apply_chain(self._filters(context), obj, recorded)
             if not recorded.pending:
+                context.served.filters = tallies_of_one(verdict.steps)
                 return None if verdict.outcome is Outcome.DROPPED else obj.encode()
             await self._inputs.learned.wait()
 

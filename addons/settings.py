@@ -112,6 +112,9 @@ class Settings:
         "slow it down. An interface allows it, too.",
         begins="What people see",
     )
+    access_log: bool = option(
+        False, "Log a line for each request, as [`edgehub observe`](operations.md#observe) prints it."
+    )
     show_secrets: bool = option(
         False, "Interfaces show the values of Secrets, which they [hide else](seeing.md#what-nobody-sees)."
     )

@@ -1,8 +1,10 @@
-"""Counts for people what each component asks for and gets, piece by piece as answers pass."""
+"""Counts for people what each component asks for and gets, piece by piece as answers pass, and notes each request."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from mitmproxy import http
 
@@ -11,41 +13,70 @@ from addons.link.servers import ServerHost
 from addons.requests.request_context import RequestContext, context_of
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
 from addons.telemetry.labels import group_resource_label
+from addons.telemetry.observations import Observations
+from addons.ui.live.observed_request import observed
 from kube.requests.request_info import RequestInfo
 
 type Stream = Callable[[bytes], Iterable[bytes] | bytes]
 
 
+@dataclass(slots=True)
+class OpenAnswer:
+    """An answer that is under way."""
+
+    counts: ComponentCounts
+    is_watch: bool
+    sent: int = 0
+
+    def counted(self, *, is_fetched: bool) -> Callable[[bytes], bytes]:
+        """A stream function that counts."""
+        totals = self.counts.totals
+
+        def count(chunk: bytes) -> bytes:
+            size = len(chunk)
+            self.sent += size
+            totals.sent += size
+            if is_fetched:
+                totals.fetched += size
+            return chunk
+
+        return count
+
+
 class Traffic:
-    """Counts in `counts`."""
+    """Counts in `counts`, and notes in `observations`."""
 
     name = "edgehub-traffic"
 
     def __init__(self) -> None:
         self.counts = ComponentTraffic()
-        self._open: dict[str, tuple[ComponentCounts, bool]] = {}
-        """The counts of each flow that is being answered, by the flow's id, and whether it is a watch."""
+        self.observations = Observations()
+        self._open: dict[str, OpenAnswer] = {}
+        """Each flow that is being answered, by its id."""
 
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         if flow.response is None:
             return
-        counts = self._begin(flow, flow.response.status_code)
+        answer = self._begin(flow, flow.response.status_code)
         stream = flow.response.stream
         if stream:
-            counted = _counted(counts, is_fetched=isinstance(flow.request.host, ServerHost))
+            counted = answer.counted(is_fetched=isinstance(flow.request.host, ServerHost))
             flow.response.stream = _both(stream, counted) if callable(stream) else counted
         context = context_of(flow)
         if context is not None and context.stream_too_large is not None:
-            too_large, counted = context.stream_too_large, _counted(counts, is_fetched=True)
+            too_large, counted = context.stream_too_large, answer.counted(is_fetched=True)
             context.stream_too_large = lambda chunk: too_large(counted(chunk))
+        if answer.is_watch:
+            self.observations.add(observed(flow, context, time.time(), 0, has_ended=False))
 
     def response(self, flow: http.HTTPFlow) -> None:
         assert flow.response is not None
-        counts = self._begin(flow, flow.response.status_code)
+        answer = self._begin(flow, flow.response.status_code)
         if not flow.response.stream:
             size = len(flow.response.raw_content or b"")
-            counts.totals.sent += size
-            counts.totals.fetched += size if isinstance(flow.request.host, ServerHost) else 0
+            answer.sent += size
+            answer.counts.totals.sent += size
+            answer.counts.totals.fetched += size if isinstance(flow.request.host, ServerHost) else 0
         self._end(flow)
 
     def error(self, flow: http.HTTPFlow) -> None:
@@ -54,20 +85,19 @@ class Traffic:
         self._begin(flow, 0 if left else 502)
         self._end(flow)
 
-    def _begin(self, flow: http.HTTPFlow, code: int) -> ComponentCounts:
+    def _begin(self, flow: http.HTTPFlow, code: int) -> OpenAnswer:
         if flow.id not in self._open:
             context = context_of(flow)
             is_watch = context is not None and context.info.verb == "watch" and code == 200
             read = _read(context.info) if context is not None else ""
-            self._open[flow.id] = (
-                self.counts.began(_component(context), read, code, is_watch=is_watch),
-                is_watch,
-            )
-        return self._open[flow.id][0]
+            counts = self.counts.began(_component(context), read, code, is_watch=is_watch)
+            self._open[flow.id] = OpenAnswer(counts, is_watch)
+        return self._open[flow.id]
 
     def _end(self, flow: http.HTTPFlow) -> None:
-        counts, is_watch = self._open.pop(flow.id)
-        counts.watches -= is_watch
+        answer = self._open.pop(flow.id)
+        answer.counts.watches -= answer.is_watch
+        self.observations.add(observed(flow, context_of(flow), time.time(), answer.sent))
 
 
 def _component(context: RequestContext | None) -> str:
@@ -81,18 +111,6 @@ def _read(info: RequestInfo) -> str:
     if info.type is None or info.subresource or info.verb not in READS:
         return ""
     return group_resource_label(info.type.group, info.type.resource)
-
-
-def _counted(counts: ComponentCounts, *, is_fetched: bool) -> Callable[[bytes], bytes]:
-    totals = counts.totals
-
-    def count(chunk: bytes) -> bytes:
-        totals.sent += len(chunk)
-        if is_fetched:
-            totals.fetched += len(chunk)
-        return chunk
-
-    return count
 
 
 def _both(stream: Stream, counted: Callable[[bytes], bytes]) -> Stream:

@@ -25,6 +25,8 @@ class FilterChain:
         self._inputs = inputs
         self._resource = resource
         self._counters: dict[tuple[str, Verdict], tuple[Callable[[], None], Callable[[], None]]] = {}
+        self._why: dict[tuple[tuple[str, Verdict], ...], tuple[tuple[str, Verdict], ...]] = {}
+        """What was said of objects that are changed or hidden: thousands of them share a few such words."""
 
     def evaluate(self, item: Item) -> Evaluation:
         recorded = self._inputs.ask()
@@ -39,7 +41,8 @@ class FilterChain:
         if not recorded.pending:
             for name, step in verdict.steps:
                 self._count(name, step)
-        return Evaluation(shown, frozenset(recorded.reads), recorded.pending)
+        why = () if shown is item else self._why.setdefault(verdict.steps, verdict.steps)
+        return Evaluation(shown, frozenset(recorded.reads), recorded.pending, why)
 
     def is_same(self, before: Item, after: Item) -> bool:
         # The two annotations that `is_only_triggered` ignores decide nothing: no filter and no selector reads them.

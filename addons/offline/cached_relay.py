@@ -109,7 +109,9 @@ class CachedRelay:
             answer = await self._relay(wanted)
             if answer is not None:
                 self.keep_response(wanted.caller, request, answer)
+                wanted.served.source = "cloud"
                 return Answer(answer.body, _end_to_end(answer.headers), answer.status)
+        wanted.served.source = "copy"
         identity = await self._reviews.identity(wanted.caller)
         if not identity.is_hub:
             await self._reviews.may(identity.authorization, wanted.info)

@@ -10,6 +10,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from addons.requests.caller import Caller
 from addons.requests.route_decision import Route
+from addons.telemetry.observation import Tally
 from kube.errors import StatusError
 from kube.requests.request_info import RequestInfo
 from kube.wire.encoded_objects import Encoded
@@ -53,6 +54,17 @@ class ClientStream(Protocol):
         """
 
 
+@dataclass(slots=True)
+class Served:
+    """What people want to know of an answer. Who answers fills it in."""
+
+    source: str = ""
+    """`cloud`, `copy`, `leader`, or `hub`; "" where nobody has said it."""
+    version: int = 0
+    """The resourceVersion of the answer; 0 where nobody has looked."""
+    filters: tuple[Tally, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
     """A request, with what the hub needs to answer it itself."""
@@ -73,6 +85,7 @@ class ClientRequest:
     """A server may have received the request before the hub answers it."""
     peer: str = ""
     """On the peer port: the node whose hub asks."""
+    served: Served = field(default_factory=Served)
 
 
 class Answerer(Protocol):

@@ -7,13 +7,13 @@ token must be in neither.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from mitmproxy import http
 from multidict import CIMultiDict
 
-from addons.requests.answers import NO_HEADERS, Answerer, ClientRequest
+from addons.requests.answers import NO_HEADERS, Answerer, ClientRequest, Served
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.hidden_credentials import path_of, text_of, with_credentials
 from addons.requests.route_decision import Route, RouteKind
@@ -43,6 +43,7 @@ class RequestContext:
     counted: bool = False
     peer: str = ""
     """On the peer port: the node whose hub asks."""
+    served: Served = field(default_factory=Served)
 
     @property
     def is_view(self) -> bool:
@@ -64,6 +65,7 @@ class RequestContext:
             reads_differences=self.reads_differences,
             was_sent=self.was_sent,
             peer=self.peer,
+            served=self.served,
         )
 
 

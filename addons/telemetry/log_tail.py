@@ -15,6 +15,11 @@ _CREDENTIAL = re.compile(r"(?i)\b(bearer|basic)\s+\S+|\beyJ[\w-]+\.[\w-]+\.[\w-]
 """The log is written without credentials. What looks like one all the same goes into no report."""
 
 
+def without_credentials(text: str) -> str:
+    """A text without what looks like one, and no longer than a line."""
+    return _CREDENTIAL.sub("(hidden)", text)[:MAX_LINE]
+
+
 class LogTail(logging.Handler):
     """A handler of the root logger."""
 
@@ -25,7 +30,7 @@ class LogTail(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         line = self.format(record).partition("\n")[0]
-        self.lines.append(_CREDENTIAL.sub("(hidden)", line)[:MAX_LINE])
+        self.lines.append(without_credentials(line))
 
     def attach(self) -> None:
         """Keep what is logged from now on."""

@@ -114,7 +114,8 @@ REQUESTS_RESENT = counter(
 )
 ADMIN_REFUSED = counter(
     "edgehub_admin_refused{bound}",
-    "Requests to the admin port refused at a bound: `turn` (reports that take long), `listener` (of the page).",
+    "Requests to the admin port refused at a bound: `turn` (reports that take long), `listener` (of the page), "
+    "`follower` (of `observe`).",
 )
 CACHE_WRITE_ERRORS = counter(
     "edgehub_cache_write_errors", "Uses of the disk that failed; the hub goes on without."

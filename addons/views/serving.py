@@ -21,11 +21,13 @@ from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.consistent_list import wait_until_current
 from addons.views.list_answer import PagedLists, list_answer
+from addons.views.observed_events import origin_of
 from addons.views.quotas import BeyondQuota
 from addons.views.relayed_read import Relays, relayed_read
 from addons.views.reviews import Reviews
 from addons.views.source import Source, ViewKey
 from addons.views.sources import Sources
+from addons.views.tally import tallies
 from addons.views.watch_answer import watch_answer
 from kube.errors import (
     StatusError,
@@ -144,6 +146,8 @@ class Serving:
             if read.verb == "list" or read.wants_state:
                 await view.match()
                 view = await source.view(key, self._wait, user)  # an input may have changed meanwhile
+            wanted.served.source, wanted.served.version = origin_of(source), view.version
+            wanted.served.filters = tallies(wanted.route.filtered_by, view.projection)
             if read.verb == "list":
                 page = self._paged.page(view, read, confirmed)
                 return await list_answer(page, packed=wanted.reads_differences)
@@ -200,6 +204,7 @@ class Serving:
             raise too_many_requests("too many different lists and watches of this user", retry_after=60)
         if is_of_other_rules(wanted.info, self._sources.of_other_rules):
             raise expired(f"too old resource version: {read.version} (the filter rules have changed since)")
+        wanted.served.source = "cloud"
         client = self._client_of(await self._reviews.identity(wanted.caller))
         with self._relays.open(lambda: bool(self._filters(wanted, read))) as relay:
             await relayed_read(client, read, wanted.target, stream, relay)

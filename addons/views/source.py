@@ -31,11 +31,13 @@ from kube.store.projection import Chain, InputKey, Projection
 from kube.store.ring import Rings
 from kube.store.scope import Scope
 from kube.store.store import Store
-from kube.store.view import View
+from kube.store.view import Noted, View
 from kube.wire.encoding import Encoding
 
 ChainOf = Callable[[tuple[Filter, ...], str], Chain | None]
 """The chain of some filters, for objects of a resource (a metric's label); None without filters."""
+type NotedOf = Callable[[Source, ViewKey, View], Noted | None]
+"""Who is told, for people, of the events of a new view; None for nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ class Source:
         """Notified when a projection has objects to evaluate, for a `_settling` that waits for inputs of others."""
         self.is_closed = self.is_own = False  # the hub holds one of its own for good
         self.bound_of: Callable[[str], Rings | None] = lambda _user: None
+        self.noted: NotedOf = lambda *_: None
 
     def start(self, copies: SourceCopies | None) -> Source:
         """Begin: from disk if kept there."""
@@ -297,6 +300,7 @@ class Source:
                 raise unavailable("the rules have changed under this request", retry_after=1)
             shown, elsewhere = self._projection(filters), partial(self._elsewhere, key)
             view = View(shown, key.scope, key.form, elsewhere, self.bound_of(user))
+            view.noted = self.noted(self, key, view)
             opened = self.views[key] = OpenView(view, filters, user, 0.0)
         if self.is_up():
             self._learn(key)

@@ -28,7 +28,7 @@ from addons.views.quotas import (
     size_of,
     too_large,
 )
-from addons.views.source import ChainOf, Source, ViewKey
+from addons.views.source import ChainOf, NotedOf, Source, ViewKey
 from kube.bounds import reached
 from kube.errors import forbidden
 from kube.http.client import Client
@@ -65,6 +65,8 @@ class Sources:
         """
         self.upstream_of: Callable[[Source], Upstream | None] = lambda _source: None
         """Who reads a new source's lists and watches; None: the source's own client, from the cloud."""
+        self.noted: NotedOf = lambda *_: None
+        """Of each new view."""
         self._is_up = is_up
         self._copies = copies
         self._client_of = client_of
@@ -215,6 +217,7 @@ class Sources:
             begin_at,
         )
         made.reflector.restored = partial(self._found_restored, made)
+        made.noted = lambda source, key, view: self.noted(source, key, view)  # noqa: PLW0108 - set later
         made.bound_of = lambda user: self._rings if user else self._hub_rings
         made.reflector.grew = partial(self._close_if_too_large if made.user else self._close_least_used, made)
         made.reflector.upstream = self.upstream_of(made)

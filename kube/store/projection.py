@@ -6,6 +6,7 @@ changed input costs only the objects that read it. Components with the same chai
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -22,6 +23,9 @@ BYTES_AT_ONCE = 256 * 1024
 InputKey = Hashable
 """Names one input of a filter, for example ("service", "default", "web")."""
 
+type Why = tuple[tuple[str, object], ...]
+"""For people: each filter that saw an object, and its verdict. Empty where nothing of the object was changed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
@@ -34,6 +38,7 @@ class Evaluation:
     item: Item | None
     reads: frozenset[InputKey]
     pending: bool = False
+    why: Why = ()
 
 
 class Chain(Protocol):
@@ -66,6 +71,9 @@ class ProjectionListener(Protocol):
     """Notified of what a projection shows, in the order of versions."""
 
     def changed(self, change: ProjectedChange) -> None: ...
+    def hid(self, item: Item) -> None:
+        """The cloud changed an object that was hidden, and is."""
+
     def jumped(self) -> None:
         """A list left a gap in the store's history. What it changed has been told."""
 
@@ -87,6 +95,10 @@ class Projection:
         """The newest version that clients may hold as other inputs made it."""
         self._chain = chain
         self._overrides: dict[Key, Item | None] = {}
+        self._why: dict[Key, Why] = {}
+        """Of the objects in `_overrides`."""
+        self.reasons: Counter[Why] = Counter()
+        """How many objects the filters change or hide, by what they said of them."""
         self._reads: dict[Key, frozenset[InputKey]] = {}
         self._readers: dict[InputKey, set[Key]] = {}
         self._evaluated: dict[Key, Item] = {}
@@ -134,7 +146,16 @@ class Projection:
         """How many objects the chain keeps as they are, changes, and hides. Objects it has not seen do not count."""
         hidden = sum(shown is None for shown in self._overrides.values())
         changed = len(self._overrides) - hidden
-        return len(self.store) - len(self._overrides) - len(self._unevaluated), changed, hidden
+        return self.kept, changed, hidden
+
+    @property
+    def kept(self) -> int:
+        """How many objects the chain keeps as they are."""
+        return len(self.store) - len(self._overrides) - len(self._unevaluated)
+
+    def why(self, key: Key) -> Why:
+        """What the filters said of an object that they change or hide."""
+        return self._why.get(key, ())
 
     def get(self, key: Key) -> Item | None:
         """The object that the projection shows under this key, None when it is hidden or absent."""
@@ -206,6 +227,9 @@ class Projection:
             self._forget_object(change.key)
         if self._is_news(before, after, change):
             self._notify_changed(self._projected(change, before, after))
+        elif change.new is not None and before is None and change.key not in self._pending:
+            for listener in self._listeners.concerned(change.key, (change.new,)):
+                listener.hid(change.new)
 
     def advanced(self) -> None:
         if not self._was_complete:
@@ -239,6 +263,7 @@ class Projection:
 
     def restarted(self) -> None:
         self._overrides, self._reads, self._readers, self._pending = {}, {}, {}, set()
+        self._why, self.reasons = {}, Counter()
         self._stale = {}
         self._evaluated = {}
         self._evaluate_all()
@@ -280,8 +305,11 @@ class Projection:
             self._pending.discard(item.key)
         if shown is item:
             self._overrides.pop(item.key, None)
+            self._set_why(item.key, None)
         else:
             self._overrides[item.key] = shown
+            if not evaluation.pending:
+                self._set_why(item.key, evaluation.why)
         return shown
 
     def _forget_object(self, key: Key) -> None:
@@ -289,6 +317,21 @@ class Projection:
         self._evaluated.pop(key, None)
         self._pending.discard(key)
         self._overrides.pop(key, None)
+        self._set_why(key, None)
+
+    def _set_why(self, key: Key, why: Why | None) -> None:
+        """Note what the filters said of an object, None where they leave it as it is, or where it is gone."""
+        before = self._why.pop(key, None)
+        if why is not None:
+            self._why[key] = why
+        if before is why:
+            return
+        if before is not None:
+            self.reasons[before] -= 1
+            if not self.reasons[before]:
+                del self.reasons[before]
+        if why is not None:
+            self.reasons[why] += 1
 
     def _index(self, key: Key, reads: frozenset[InputKey]) -> None:
         known = self._reads.get(key, frozenset())

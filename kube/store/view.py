@@ -35,7 +35,7 @@ from kube.store.projection import ProjectedChange, Projection
 from kube.store.resumption import Resumption, judge
 from kube.store.ring import Frame, Place, Ring, Rings
 from kube.store.scope import Scope
-from kube.store.store import Item
+from kube.store.store import Item, Key
 from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
 from kube.store.watcher import News, Watcher
 from kube.wire.codec import Codec
@@ -52,6 +52,12 @@ MATCHED_AT_ONCE = 200
 """Objects that a list holds against its selectors at once. With a first look at a field each costs up to 0.1 ms."""
 TRIM_DELAY = 0.1
 """Seconds until a view packs its history, and drops what is over its bounds. By then who keeps up has read a burst."""
+
+HIDDEN = "HIDDEN"
+"""Stands for the type of an event that clients do not get, because filters hide the object from them."""
+
+type Noted = Callable[[str, Key, int, int], None]
+"""Takes an event's type, its object, the version that it brings a client to, and its bytes."""
 
 
 class View:
@@ -88,6 +94,8 @@ class View:
         """Whether objects, unfiltered, match, of those that `match` has just looked at."""
         self._is_telling = False
         """`_tell` comes in the loop's next turn, with all events of this one."""
+        self.noted: Noted | None = None
+        """Told, for people, of each event that clients are sent, and of each that filters keep from them."""
         projection.listen(self, scope)
 
     def close(self) -> None:
@@ -189,7 +197,7 @@ class View:
         if resumption is Resumption.CORRECT:
             beginning = correction(self._projection, self.scope, since)
         else:
-            missed = (self._event(change) for change in self._projection.replay(since))
+            missed = (self._event(change)[1] for change in self._projection.replay(since))
             beginning = Beginning((), [bytes(frame) for frame in missed if frame])
         return self._open(self.ring.end, 0, bookmarks, coding, beginning)
 
@@ -219,7 +227,10 @@ class View:
                 self.changed(ProjectedChange(item.version, key, was, now, was, is_local=True))
 
     def changed(self, change: ProjectedChange) -> None:
-        if not self._has_history or not (frame := self._event(change)):
+        if not self._has_history:
+            return
+        event_type, frame = self._event(change)
+        if not frame:
             return
         if change.is_local:
             self.ring.touch(self.version)
@@ -229,11 +240,17 @@ class View:
             self._is_telling = True
             asyncio.get_running_loop().call_soon(self._tell, self.ring.end)
         self.ring.append(change.version, frame, record)
+        if self.noted is not None:
+            self.noted(event_type, change.key, change.version, len(frame))
         if self._trimming is None:
             self._trimming = asyncio.get_running_loop().call_later(TRIM_DELAY, self._trim)
 
-    def _event(self, change: ProjectedChange) -> Frame:
-        """The event that a change is for this view's clients; empty where it concerns none of their objects."""
+    def hid(self, item: Item) -> None:
+        if self.noted is not None and self.scope.matches(item):
+            self.noted(HIDDEN, item.key, item.version, 0)
+
+    def _event(self, change: ProjectedChange) -> tuple[str, Frame]:
+        """The event that a change is for this view's clients, with its type; empty where they get none."""
         before, after = change.before is not None, change.after is not None
         if not self._everything:
             before = change.before is not None and self.scope.matches(change.before)
@@ -245,12 +262,12 @@ class View:
             if item is not None and not change.is_local:
                 item = item.with_version(change.version)
         else:
-            return Frame(b"")
+            return "", Frame(b"")
         assert item is not None
         frame = change.frames.get((event_type, self.form.name))
         if frame is None:
             frame = change.frames[event_type, self.form.name] = Frame(self.frame(event_type, item))
-        return frame
+        return event_type, frame
 
     def jumped(self) -> None:
         """End the watches whose clients are in a gap: what they hold besides, nobody knows. Take the others past it."""

@@ -6,13 +6,15 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import ProxyHandler, Request, build_opener
 
+from addons.ui.commands import observe
 from addons.ui.reports.text import ALARM, TEXTS, trial_text
 from kube.option import FlagParser
 
@@ -88,6 +90,12 @@ def _dump(asked: Asked) -> int:
     return 0
 
 
+def _observe(asked: Asked) -> int:
+    with suppress(KeyboardInterrupt), open_page(asked, "observe", observe.query_of(asked)) as answer:
+        observe.show(answer, asked.output)
+    return 0
+
+
 def _kubeconfig(asked: Asked) -> int:
     url = json.loads(_ask(asked, "status"))["url"]
     if not url:
@@ -156,6 +164,21 @@ def _fetch(
     body: bytes | None = None,
 ) -> bytes:
     """The hub's answer to a GET, or to a POST of `body`. NoAnswer where it cannot be asked, or refuses."""
+    with open_page(asked, page, query, accept=accept, body=body) as answer:
+        found: bytes = answer.read()
+        return found
+
+
+@contextmanager
+def open_page(
+    asked: Asked,
+    page: str,
+    query: Mapping[str, str] | None = None,
+    *,
+    accept: str = JSON,
+    body: bytes | None = None,
+) -> Iterator[Any]:
+    """The hub's answer as a file, to be read as it comes. NoAnswer as `_fetch`."""
     url = f"{asked.admin.rstrip('/')}/debug/{page}" + (f"?{urlencode(query)}" if query else "")
     if not url.startswith(("http://", "https://")):
         raise NoAnswer(f"{asked.admin} is no http URL")
@@ -165,8 +188,7 @@ def _fetch(
     opener = build_opener(ProxyHandler({}))
     try:
         with opener.open(request, timeout=TIMEOUT) as answer:
-            found: bytes = answer.read()
-            return found
+            yield answer
     except HTTPError as error:
         raise NoAnswer(f"the hub at {asked.admin} refuses: {_message(error)}") from None
     except (URLError, TimeoutError, OSError) as error:
@@ -201,6 +223,9 @@ def make_parser() -> argparse.ArgumentParser:
     _add_explain(
         add("explain", _explain, "Why does a component see an object, or a whole resource, as it does?")
     )
+    observe.add_flags(
+        add("observe", _observe, "What each component asked and got: a line for each request, and event.")
+    )
     rules = add("rules", _rules, "The rules in force; `rules try FILE`: what an edit would change.")
     _add_json(rules)
     rules.add_argument("action", nargs="?", choices=("try",), help="Compare an edit with what the hub has.")
@@ -233,7 +258,7 @@ REPORTS = {
     "journal": "Writes that wait for the cloud, and those that never reached it.",
 }
 """The reports without arguments."""
-NAMES = (*REPORTS, "explain", "rules", "link", "dump", "kubeconfig", "support")
+NAMES = (*REPORTS, "explain", "observe", "rules", "link", "dump", "kubeconfig", "support")
 """All subcommands."""
 
 

@@ -16,6 +16,7 @@ from addons.rules.in_force import RulesInForce
 from addons.settings import Settings
 from addons.telemetry.component_traffic import ComponentTraffic
 from addons.telemetry.log_tail import LogTail
+from addons.telemetry.observations import Observations
 from addons.ui.link_log import LinkState
 from addons.views.sources import Sources
 
@@ -34,6 +35,7 @@ class RunningHub:
     modules: FilterModules | None = None
     """Filters that are not the hub's; None for a hub that has its own alone."""
     traffic: ComponentTraffic = field(default_factory=ComponentTraffic)
+    observations: Observations = field(default_factory=Observations)
     link: LinkState = field(default_factory=LinkState)
     log: LogTail = field(default_factory=LogTail)
     pool: Pool | None = None

@@ -20,6 +20,7 @@ class Steps:
     def __init__(self, projection: Projection) -> None:
         self.told: list[tuple[int, str, str | None, str | None, bool] | str] = []
         self.steps: list[ProjectedChange] = []
+        self.hidden: list[int] = []
         projection.listen(self)
 
     def changed(self, step: ProjectedChange) -> None:
@@ -27,6 +28,9 @@ class Steps:
         self.told.append(
             (step.version, step.key[1], address(step.before), address(step.after), step.is_local)
         )
+
+    def hid(self, item: Item) -> None:
+        self.hidden.append(item.version)
 
     def jumped(self) -> None:
         self.told.append("jumped")
@@ -87,6 +91,20 @@ def test_each_way_of_an_object_through_a_chain() -> None:
         (18, "x", None, "10.0.0.1", False),
     ]
     assert shown(projection) == {"x": "10.0.0.1"}
+    assert steps.hidden == [12]
+
+
+def test_what_filters_said_is_known_while_they_change_or_hide_an_object() -> None:
+    inputs: dict[InputKey, str] = {INPUT: "drop", OTHER: "10.9.9.9"}
+    toys = Toy("kept"), Toy("hidden", reads="i"), Toy("changed", reads="j")
+    store = filled(10, *toys)
+    projection, _ = project(store, inputs)
+    assert projection.why(("a", "kept")) == ()
+    assert projection.why(("a", "hidden")) == (("toy", "hidden"),)
+    assert projection.reasons == {(("toy", "hidden"),): 1, (("toy", "changed"),): 1}
+    tell(store, "MODIFIED", Toy("hidden", version=11, reads="j"))
+    tell(store, "DELETED", Toy("changed", version=12, reads="j"))
+    assert projection.reasons == {(("toy", "changed"),): 1}
 
 
 def test_what_a_chain_hides_goes_as_it_was_with_the_version_of_the_change() -> None:

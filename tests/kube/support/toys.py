@@ -144,11 +144,11 @@ class ToyChain:
         if verdict is None:
             return Evaluation(item, reads, pending=True)
         if verdict == "drop":
-            return Evaluation(None, reads)
+            return Evaluation(None, reads, why=(("toy", "hidden"),))
         if verdict == "keep":
             return Evaluation(item, reads)
         obj.fields.child("spec").set("clusterIP", verdict)
-        return Evaluation(item.as_filtered(obj.encode()), reads)
+        return Evaluation(item.as_filtered(obj.encode()), reads, why=(("toy", "changed"),))
 
     def is_same(self, before: Item, after: Item) -> bool:
         return before.raw == after.raw

@@ -1,0 +1,141 @@
+"""What people see of one request, or of one event of a watch: the values, and the one line made of them. Pure."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+VERDICTS = ("relayed", "viewed", "filtered", "refused", "offline", "failed")
+"""What became of a request: answered by the cloud; by a view; by either, and filters were bound to it; refused by the
+hub; answered by the node because the cloud was away; or it got no answer."""
+NAMED_REASONS = 3
+"""Reasons of a filter that a line names."""
+
+_RED, _AMBER, _PLAIN = "\x1b[31m", "\x1b[33m", "\x1b[0m"
+_COLOURS = {"refused": _RED, "failed": _RED, "offline": _AMBER}
+
+
+class Tally(NamedTuple):
+    """What one filter of a chain did to the objects that reached it, and why it changed or hid the first of them."""
+
+    filter: str
+    kept: int
+    changed: int
+    hidden: int
+    reasons: tuple[str, ...]
+
+
+class Observation(NamedTuple):
+    """A request that begins to be answered for long or has been answered, or an event of a watch."""
+
+    at: float
+    """Seconds since the epoch."""
+    component: str
+    verb: str
+    """RBAC's verb; of an event ADDED, MODIFIED, DELETED or HIDDEN."""
+    resource: str
+    """With its group, as RBAC names it; the path without the query where that names no resource."""
+    subresource: str
+    namespace: str
+    name: str
+    verdict: str
+    """One of VERDICTS."""
+    status: int
+    """0 of an event, and where the client left before there was one."""
+    sent: int
+    """Bytes of the body."""
+    seconds: float | None
+    """Until the end of the answer; None of an event, and of a watch that begins."""
+    source: str
+    """Where the answer is from: `cloud`, `copy`, `leader`, or `hub` for its own."""
+    route: str
+    reason: str
+    """Why the request took its route, or why it was refused."""
+    version: int
+    """The resourceVersion that the client has now; 0 where the hub has not looked."""
+    filters: tuple[Tally, ...]
+    is_event: bool = False
+    watchers: int = 0
+    """Of an event: how many watches it concerns."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, about."""
+        texts = len(self.resource) + len(self.namespace) + len(self.name) + len(self.reason)
+        return 500 + texts + 200 * len(self.filters)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**self._asdict(), "filters": [each._asdict() for each in self.filters]}
+
+
+def from_json(values: Mapping[str, Any]) -> Observation:
+    """What `to_json` made; KeyError or TypeError where something else did."""
+    filters = tuple(Tally(**{**each, "reasons": tuple(each["reasons"])}) for each in values["filters"])
+    return Observation(**{**values, "filters": filters})
+
+
+def line(seen: Observation, *, wide: bool = False, has_colours: bool = False) -> str:
+    """One line for a terminal or a log.
+
+    `wide` adds the date, the route with its reason, the version, and the filters that left all as it was.
+    """
+    at = datetime.datetime.fromtimestamp(seen.at).astimezone()
+    time = at.isoformat(timespec="milliseconds") if wide else f"{at:%H:%M:%S}.{at.microsecond // 1000:03}"
+    object_ = "/".join(filter(None, (seen.namespace, seen.name)))
+    what = _printable(" ".join(filter(None, (f"{seen.resource}{_below(seen.subresource)}", object_))))
+    reason = _printable(seen.reason)
+    ended = f"{seen.verdict:<8} {seen.status or '-':>3}"
+    if has_colours and (colour := _RED if seen.status >= 500 else _COLOURS.get(seen.verdict)):
+        ended = f"{colour}{ended}{_PLAIN}"
+    parts = [
+        time,
+        f"{seen.component or '(unnamed)':<14}",
+        f"{seen.verb:<8}",
+        f"{what:<44}",
+        ended,
+        f"{_bytes(seen.sent):>8}",
+        f"{_lasted(seen):>7}",
+        f"{seen.source:<5}",
+    ]
+    if wide:
+        parts += [f"{seen.route}: {reason}" if reason else seen.route, f"v{seen.version}"]
+    elif seen.verdict in ("refused", "failed"):
+        parts.append(reason)
+    told = (each for each in seen.filters if wide or each.changed or each.hidden)
+    parts.append("; ".join(f"{each.filter}: {_did(each)}" for each in told))
+    return "  ".join(filter(None, parts)).rstrip()
+
+
+def _below(subresource: str) -> str:
+    return f"/{subresource}" if subresource else ""
+
+
+def _did(tally: Tally) -> str:
+    counts = {"kept": tally.kept, "changed": tally.changed, "hidden": tally.hidden}
+    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing"
+    return f"{told} ({_first(tally.reasons)})" if tally.reasons else told
+
+
+def _first(reasons: Iterable[str]) -> str:
+    named = list(reasons)
+    return ", ".join(named[:NAMED_REASONS]) + (", …" if len(named) > NAMED_REASONS else "")
+
+
+def _bytes(count: int) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count} {unit}"
+        count //= 1024
+    return f"{count} GiB"
+
+
+def _lasted(seen: Observation) -> str:
+    if seen.seconds is None:
+        return "-" if seen.is_event else "open"
+    return f"{seen.seconds * 1000:.0f} ms" if seen.seconds < 10 else f"{seen.seconds:.0f} s"
+
+
+def _printable(text: str) -> str:
+    """A client chooses names: none of them moves the cursor of a terminal, or begins a line in a log."""
+    return text if text.isprintable() else "".join(each if each.isprintable() else "�" for each in text)

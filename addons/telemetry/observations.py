@@ -1,0 +1,118 @@
+"""What people may still ask about: the last requests and events, and who is told of each as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from heapq import merge
+
+from addons.telemetry.observation import Observation
+from kube.bounds import reached
+
+MAX_LINES = 3_000
+"""Requests that are remembered, and as many events."""
+MAX_BYTES = 1024 * 1024
+"""Bytes of the remembered requests, and as many of events."""
+MAX_WAITING = 1_000
+"""Lines that wait for one who looks and reads too slowly. The oldest make way, and are counted."""
+
+type Told = Callable[[Observation], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which lines somebody wants; what is "" selects nothing."""
+
+    component: str = ""
+    resource: str = ""
+    """Plural, with or without its group."""
+    namespace: str = ""
+    verdict: str = ""
+    events: bool = False
+    since: float = 0.0
+    """Seconds since the epoch."""
+
+    def has(self, seen: Observation) -> bool:
+        return (
+            (self.events or not seen.is_event)
+            and seen.at >= self.since
+            and self.component in ("", seen.component)
+            and self.resource in ("", seen.resource, seen.resource.partition(".")[0])
+            and self.namespace in ("", seen.namespace)
+            and self.verdict in ("", seen.verdict)
+        )
+
+
+class _Last:
+    """The newest of its kind."""
+
+    def __init__(self) -> None:
+        self.seen: deque[Observation] = deque()
+        self._bytes = 0
+
+    def add(self, seen: Observation) -> None:
+        self.seen.append(seen)
+        self._bytes += seen.size
+        while len(self.seen) > MAX_LINES or self._bytes > MAX_BYTES:
+            self._bytes -= self.seen.popleft().size
+
+
+class Observations:
+    """The last requests and events. Without anybody who looks, one more costs an entry in a list."""
+
+    def __init__(self) -> None:
+        self._requests, self._events = _Last(), _Last()
+        self._told: list[Told] = []
+
+    def add(self, seen: Observation) -> None:
+        (self._events if seen.is_event else self._requests).add(seen)
+        for told in self._told:
+            told(seen)
+
+    def past(self, wanted: Selection) -> Iterator[Observation]:
+        """What is remembered, the oldest first."""
+        both = merge(list(self._requests.seen), list(self._events.seen), key=lambda seen: seen.at)
+        return filter(wanted.has, both)
+
+    def listen(self, told: Told) -> None:
+        """Call `told` with each request and event from now on."""
+        self._told.append(told)
+
+    def forget(self, told: Told) -> None:
+        self._told.remove(told)
+
+
+class Follower:
+    """The lines for one who looks, from now on. `Observations.listen` takes its `told`."""
+
+    def __init__(self, wanted: Selection) -> None:
+        self.dropped = 0
+        """Lines that made way since `take` was last called."""
+        self._wanted = wanted
+        self._waiting: deque[Observation] = deque()
+        self._has_more = asyncio.Event()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._waiting
+
+    def told(self, seen: Observation) -> None:
+        if not self._wanted.has(seen):
+            return
+        if len(self._waiting) >= MAX_WAITING:
+            self._waiting.popleft()
+            self.dropped += 1
+            reached("lines for one who looks")
+        self._waiting.append(seen)
+        self._has_more.set()
+
+    async def take(self) -> tuple[list[Observation], int]:
+        """The lines that wait, at least one, and how many made way before them."""
+        await self._has_more.wait()
+        taken, dropped = list(self._waiting), self.dropped
+        self._waiting.clear()
+        self._has_more.clear()
+        self.dropped = 0
+        return taken, dropped

@@ -1,0 +1,98 @@
+"""The page `/debug/observe`: a line of JSON for each request and event, those that were and those that come."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+
+import orjson
+from aiohttp import web
+
+from addons.telemetry import metrics
+from addons.telemetry.observation import VERDICTS, Observation
+from addons.telemetry.observations import Follower, Selection
+from addons.ui.operator_check import refuse_others
+from addons.ui.reports.running_hub import RunningHub
+from kube.errors import bad_request, too_many_requests
+
+MAX_FOLLOWERS = 8
+"""People who follow at once."""
+ALIVE = 2.0
+"""Seconds after which an empty line is sent where nothing happens: to write it fails once the reader is gone."""
+
+
+class ObservePage:
+    """The handler, for the admin server. `close` ends the streams."""
+
+    def __init__(self, hub: RunningHub) -> None:
+        self._hub = hub
+        self._followers = 0
+        self._closed = asyncio.Event()
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/debug/observe", self._observe)]
+
+    def close(self) -> None:
+        self._closed.set()
+
+    async def _observe(self, request: web.Request) -> web.StreamResponse:
+        await refuse_others(request, self._hub.settings.plain_users)
+        try:
+            wanted = wanted_of(request.query, time.time())
+        except ValueError as error:
+            raise bad_request(str(error)) from None
+        follows = bool(request.query.get("follow"))
+        if follows and self._followers >= MAX_FOLLOWERS:
+            metrics.ADMIN_REFUSED.labels("follower").inc()
+            raise too_many_requests("too many people follow this hub", retry_after=30)
+        response = web.StreamResponse(
+            headers={"Content-Type": "application/x-ndjson", "Cache-Control": "no-store"}
+        )
+        follower, seen = Follower(wanted), self._hub.observations
+        self._followers += follows
+        try:
+            if follows:
+                seen.listen(follower.told)
+            # Taken at once: what comes while it is written goes to the follower.
+            past = list(seen.past(wanted)) if request.query.get("since") or not follows else []
+            await response.prepare(request)
+            await response.write(_lines(past))
+            while follows and not self._closed.is_set():
+                await response.write(await self._next(follower))
+            await response.write_eof()
+        except ConnectionResetError:
+            pass  # the person has left
+        finally:
+            self._followers -= follows
+            if follows:
+                seen.forget(follower.told)
+        return response
+
+    async def _next(self, follower: Follower) -> bytes:
+        try:
+            async with asyncio.timeout(ALIVE):
+                lines, dropped = await follower.take()
+        except TimeoutError:
+            return b"\n"
+        said = orjson.dumps({"dropped": dropped}) + b"\n" if dropped else b""
+        return said + _lines(lines)
+
+
+def _lines(seen: Iterable[Observation]) -> bytes:
+    return b"".join(orjson.dumps(each.to_json()) + b"\n" for each in seen)
+
+
+def wanted_of(query: Mapping[str, str], now: float) -> Selection:
+    """What a request for lines selects; ValueError, in words, where it cannot be read."""
+    verdict, since = query.get("verdict", ""), query.get("since", "")
+    if verdict and verdict not in VERDICTS:
+        raise ValueError(f"verdict is one of {', '.join(VERDICTS)}, not {verdict!r}")
+    if not (since or "0").isdecimal() or len(since) > 9:
+        raise ValueError(f"since is a number of seconds, not {since!r}")
+    return Selection(
+        **{name: query.get(name, "") for name in ("component", "resource", "namespace")},
+        verdict=verdict,
+        events=bool(query.get("events")),
+        since=now - int(since) if since else 0.0,
+    )

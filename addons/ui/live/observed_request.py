@@ -1,0 +1,97 @@
+"""Makes the line for people of one request: what it asked, the way it took, and what became of it. Pure."""
+
+from __future__ import annotations
+
+import orjson
+from mitmproxy import http
+
+from addons.link.servers import ServerHost
+from addons.requests.caller import masked
+from addons.requests.request_context import RequestContext
+from addons.requests.route_decision import RouteKind
+from addons.telemetry.log_tail import without_credentials
+from addons.telemetry.observation import Observation
+
+LEFT = 499
+"""The status of a request whose client left before its answer came."""
+BROKEN = 502
+"""The status of one whose answer could not be made, or broke off."""
+
+HUB_ITSELF = "hub"
+"""The source of the hub's own answers."""
+
+
+def observed(
+    flow: http.HTTPFlow, context: RequestContext | None, now: float, sent: int, *, has_ended: bool = True
+) -> Observation:
+    """`context` is None where the request could not be read; `sent` are the bytes of its answer's body so far."""
+    status, is_broken = _status(flow)
+    is_relayed = isinstance(flow.request.host, ServerHost)
+    began = flow.request.timestamp_start or flow.timestamp_created
+    seconds = max(0.0, now - began) if has_ended else None
+    if context is None:
+        path = masked(flow.request.data.path).decode(errors="replace").partition("?")[0]
+        verdict, verb = "refused" if flow.response is not None else "failed", flow.request.method.lower()
+        return Observation(
+            *(now, "", verb, path, "", "", "", verdict, status, sent, seconds),
+            *(HUB_ITSELF, "", _why(flow), 0, ()),
+        )
+    info, served, route = context.info, context.served, context.route
+    resource = info.type.group_resource if info.type is not None else info.path
+    source = served.source or ("cloud" if is_relayed else HUB_ITSELF)
+    verdict = _verdict(context, status, source, is_broken=is_broken, is_relayed=is_relayed)
+    has_failed = verdict in ("refused", "failed")
+    return Observation(
+        *(now, context.component, info.verb, resource, info.subresource, info.namespace, info.name),
+        *(verdict, status, sent, seconds, source, route.kind if route is not None else ""),
+        _why(flow) if has_failed else route.reason if route is not None else "",
+        served.version,
+        served.filters,
+    )
+
+
+def _status(flow: http.HTTPFlow) -> tuple[int, bool]:
+    """The status, and whether the client got no whole answer though it waited for one."""
+    if flow.error is None:
+        return (flow.response.status_code if flow.response is not None else 0), False
+    if "disconnect" in flow.error.msg:
+        return (flow.response.status_code if flow.response is not None else LEFT), False
+    return BROKEN, True
+
+
+def _verdict(context: RequestContext, status: int, source: str, *, is_broken: bool, is_relayed: bool) -> str:
+    """One of `addons.telemetry.observation.VERDICTS`."""
+    hides = any(each.hidden for each in context.served.filters)
+    if is_broken:
+        return "failed"
+    if status >= 400 and source == HUB_ITSELF and not is_relayed and not hides and status != LEFT:
+        return "failed" if status >= 500 else "refused"
+    if source == "copy":
+        return "offline"
+    if context.route is not None and context.route.filtered_by:
+        return "filtered"
+    return (
+        "viewed" if (context.answerer is not None and source != "cloud") or _is_view(context) else "relayed"
+    )
+
+
+def _is_view(context: RequestContext) -> bool:
+    return context.route is not None and context.route.kind in (
+        RouteKind.VIEW,
+        RouteKind.PEER,
+        RouteKind.LOCAL,
+    )
+
+
+def _why(flow: http.HTTPFlow) -> str:
+    if flow.response is None:
+        return without_credentials(flow.error.msg if flow.error is not None else "")
+    return without_credentials(message_of(flow.response))
+
+
+def message_of(answer: http.Response) -> str:
+    """The message of a Status, which the hub wrote itself as JSON."""
+    try:
+        return str(orjson.loads(answer.raw_content or b"")["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer.reason

@@ -1,0 +1,45 @@
+"""What each filter of a chain did to the objects of an answer, by its own doing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from addons.filters.verdict import Outcome, Verdict
+from addons.telemetry.observation import Tally
+from kube.store.projection import Projection, Why
+
+
+def tallies(names: Iterable[str], projection: Projection) -> tuple[Tally, ...]:
+    """Of the filters of a projection, by their names and in their order."""
+    return tuple(_tallies(names, projection.kept, projection.reasons))
+
+
+def tallies_of_one(why: Why) -> tuple[Tally, ...]:
+    """Of those filters that changed or hid one object."""
+    if not why:
+        return ()
+    return tuple(
+        each for each in _tallies([name for name, _ in why], 0, {why: 1}) if each.changed or each.hidden
+    )
+
+
+def _tallies(names: Iterable[str], kept: int, reasons: Mapping[Why, int]) -> Iterable[Tally]:
+    """`kept` objects were left as they are by all; an object that a filter hides reaches no later one."""
+    for name in names:
+        own = [
+            (verdict, count)
+            for why, count in reasons.items()
+            for filter_, verdict in why
+            if filter_ == name and isinstance(verdict, Verdict)
+        ]
+        counts = {
+            outcome: sum(count for verdict, count in own if verdict.outcome is outcome) for outcome in Outcome
+        }
+        told = dict.fromkeys(verdict.reason for verdict, _ in own if verdict.outcome is not Outcome.KEPT)
+        yield Tally(
+            name,
+            kept + counts[Outcome.KEPT],
+            counts[Outcome.CHANGED],
+            counts[Outcome.DROPPED],
+            tuple(told),
+        )

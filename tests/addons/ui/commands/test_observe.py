@@ -1,0 +1,50 @@
+"""`edgehub observe`: what it asks of the hub, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import pytest
+
+from addons.telemetry.observation import Observation
+from addons.ui.commands.observe import add_flags, query_of, show
+
+SEEN = Observation(
+    *(100.0, "kube-proxy", "list", "services", "", "default", "", "viewed", 200, 543, 0.0051),
+    *("cloud", "view", "cached component", 42, ()),
+)
+LINE = json.dumps(SEEN.to_json()).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "asked"),
+    [
+        ("", {}),
+        ("--component kubelet --events", {"component": "kubelet", "events": "1"}),
+        ("--since 5m --follow", {"since": "300", "follow": "1"}),
+        ("--verdict offline --namespace a", {"verdict": "offline", "namespace": "a"}),
+    ],
+)
+def test_what_is_asked(typed: str, asked: dict[str, str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_flags(parser)
+    assert query_of(parser.parse_args(typed.split())) == asked
+
+
+@pytest.mark.parametrize("typed", ["--since 5", "--since x", "--verdict lost"])
+def test_what_cannot_be_asked(typed: str) -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_flags(parser)
+    with pytest.raises(argparse.ArgumentError):
+        parser.parse_args(typed.split())
+
+
+@pytest.mark.parametrize(
+    ("output", "told"), [("text", "kube-proxy"), ("wide", "v42"), ("json", '"version": 42')]
+)
+def test_what_is_printed(output: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    show([b"\n", LINE, b'{"dropped": 3}\n'], output)
+    printed = capsys.readouterr()
+    assert told in printed.out
+    assert printed.err == "edgehub: 3 lines are left out, for they came faster than they were read\n"

@@ -1,0 +1,110 @@
+"""The line of one request: what it asked, what became of it, and never a credential."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from mitmproxy import flow as mitmproxy_flow
+from mitmproxy import http
+from mitmproxy.test import tflow, tutils
+
+from addons.link.servers import ServerHost, parse_server
+from addons.link.token_lanes import NO_LANE
+from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream, Served
+from addons.requests.caller import Lending
+from addons.requests.request_context import begin, context_of
+from addons.requests.route_decision import Route, RouteKind
+from addons.telemetry.observation import Observation, Tally, line
+from addons.ui.live.observed_request import observed
+from kube.errors import unavailable
+from tests.addons.support.samples import SERVICES, request_context
+
+VIEW = Route(RouteKind.VIEW, "cached component")
+FILTERED = Route(RouteKind.VIEW, "filtered", filtered_by=("discardcloudservice",))
+RELAY = Route(RouteKind.RELAY, "component neither filtered nor cached")
+BACKED = Route(RouteKind.CACHED_RELAY, "a single object, not filtered")
+HIDES = Served(filters=(Tally("discardcloudservice", 0, 0, 1, ("load-balancer",)),))
+TOKEN = "eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl"
+
+
+class Here(Answerer):
+    async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
+        return None
+
+
+def seen(
+    route: Route | None,
+    status: int = 200,
+    *,
+    cloud: bool = False,
+    served: Served | None = None,
+    error: str = "",
+    target: str = SERVICES,
+) -> Observation:
+    flow = tflow.tflow(req=tutils.treq(path=target.encode()), resp=tutils.tresp(status_code=status))
+    context = request_context(target)
+    context.route, context.served = route, served or Served()
+    context.answerer = None if cloud else Here()
+    begin(flow, context)
+    if cloud:
+        flow.request.data.host = ServerHost(parse_server("https://a:6443"), Lending.HUB, NO_LANE)
+    if error:
+        flow.response, flow.error = None, mitmproxy_flow.Error(error)
+    return observed(flow, context_of(flow), flow.request.timestamp_start + 2, 5)
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        (seen(RELAY, cloud=True), ("relayed", 200, "cloud")),
+        (seen(RELAY, 403, cloud=True), ("relayed", 403, "cloud")),
+        (seen(RELAY, 503), ("failed", 503, "hub")),
+        (seen(RELAY, cloud=True, error="connection refused"), ("failed", 502, "cloud")),
+        (seen(RELAY, cloud=True, error="client disconnected"), ("relayed", 499, "cloud")),
+        (seen(None, 403), ("refused", 403, "hub")),
+        (seen(VIEW, served=Served("cloud", 42)), ("viewed", 200, "cloud")),
+        (seen(VIEW, served=Served("copy", 42)), ("offline", 200, "copy")),
+        (seen(VIEW, 410), ("refused", 410, "hub")),
+        (seen(FILTERED, served=Served("leader", 42)), ("filtered", 200, "leader")),
+        (seen(FILTERED, 404, cloud=True, served=HIDES), ("filtered", 404, "cloud")),
+        (seen(BACKED, cloud=True), ("relayed", 200, "cloud")),
+        (seen(BACKED, served=Served("cloud")), ("relayed", 200, "cloud")),
+        (seen(BACKED, 404, served=Served("copy")), ("offline", 404, "copy")),
+        (seen(Route(RouteKind.LOCAL, "this node's lease")), ("viewed", 200, "hub")),
+    ],
+)
+def test_what_became_of_a_request(made: Observation, told: tuple[str, int, str]) -> None:
+    assert (made.verdict, made.status, made.source) == told
+
+
+def test_what_a_request_asked() -> None:
+    made = seen(VIEW, target="/apis/apps/v1/namespaces/a/deployments/b/status")
+    assert (made.component, made.verb, made.resource, made.subresource) == (
+        *("kube-proxy", "get", "deployments.apps", "status"),
+    )
+    assert (made.namespace, made.name, made.sent, made.seconds, made.reason) == (
+        *("a", "b", 5, 2.0, "cached component"),
+    )
+
+
+def test_a_refusal_says_why() -> None:
+    flow = tflow.tflow(resp=http.Response.make(503, unavailable("the hub is starting").to_json()))
+    begin(flow, request_context())
+    assert observed(flow, context_of(flow), 0.0, 0).reason == "the hub is starting"
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_no_credential_stands_in_a_line(is_read: bool) -> None:
+    target = f"/version?access_token={TOKEN}&token={TOKEN}"
+    request = tutils.treq(path=target.encode(), content=TOKEN.encode())
+    request.headers["Authorization"] = f"Bearer {TOKEN}"
+    refusal = http.Response.make(401, unavailable(f"Bearer {TOKEN} is no token").to_json())
+    flow = tflow.tflow(req=request, resp=refusal)
+    if is_read:
+        begin(flow, request_context(target))
+    made = observed(flow, context_of(flow), 0.0, 0)
+    assert made.resource == "/version"
+    for told in (line(made), line(made, wide=True), json.dumps(made.to_json())):
+        assert TOKEN not in told
+        assert "eyJ" not in told

@@ -1,0 +1,88 @@
+"""A person looks at a running hub from a shell: each request and event, as it comes and afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.addons.support.samples import cloud_service, config_map, service
+from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.support.process import ROOT, SLACK, Hub
+from tests.hub.support.streams import watching
+
+SERVICES = "/api/v1/services"
+TOKEN = "secret-token-of-a-caller"
+
+
+async def observe(hub: Hub, *words: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, str(ROOT / "addons" / "command.py"), "observe", "--admin", hub.admin_url, *words),
+        env={"PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+
+
+async def past(hub: Hub, *words: str) -> str:
+    asking = await observe(hub, *words)
+    told, _ = await asking.communicate()
+    assert asking.returncode == 0
+    return told.decode()
+
+
+async def test_a_person_sees_what_a_component_asks_gets_and_does_not_get(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    cloud.store.create(config_map({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))
+    cloud.store.create(service("web"))
+    hub = Hub(tmp_path, cloud.url, flags=("--access-log",))
+    await asyncio.to_thread(hub.start)
+    try:
+        following = await observe(hub, "--component", "kube-proxy", "--events", "--follow", "-o", "json")
+        assert following.stdout is not None
+        async with (
+            asyncio.timeout(SLACK),
+            aiohttp.ClientSession(headers={"User-Agent": "kube-proxy/v1"}) as session,
+        ):
+            # The first line shows that the hub has begun to tell, for what comes before that is lost.
+            asking = asyncio.create_task(following.stdout.readline())
+            while not asking.done():
+                async with session.get(f"{hub.url}/version?token={TOKEN}") as answer:
+                    await answer.read()
+                await asyncio.wait([asking], timeout=0.2)
+            assert json.loads(await asking)["resource"] == "/version"
+        async with watching(hub.url, SERVICES, component="kube-proxy", resourceVersion="0") as events:
+            await events.first("ADDED", "web")
+            cloud.store.create(cloud_service("lb"))
+            cloud.store.create(service("api"))
+            await events.first("ADDED", "api")
+            told: list[dict[str, Any]] = []
+            async with asyncio.timeout(SLACK):
+                while not told or told[-1]["name"] != "api":
+                    told.append(json.loads(await following.stdout.readline()))
+        following.terminate()
+        await following.wait()
+        by_name = {each["name"]: each for each in told}
+        assert by_name["lb"]["verb"] == "HIDDEN"
+        assert by_name["lb"]["filters"][0]["reasons"] == ["load-balancer"]
+        assert by_name["api"]["source"] == "cloud"
+        # Afterwards, for people; what nobody may see is in neither.
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with aiohttp.ClientSession() as session:
+            url = f"{hub.url}/api/v1/namespaces/default/configmaps?access_token={TOKEN}"
+            async with session.post(url, headers=headers, data=TOKEN) as answer:
+                await answer.read()
+        text = await past(hub, "--since", "1h", "--events", "-o", "wide")
+        assert "watch" in text
+        assert "HIDDEN" in text
+        assert "create    configmaps default" in text
+        assert "HIDDEN" not in await past(hub)
+        await asyncio.to_thread(hub.process.wait_for_line, "create    configmaps default", SLACK)
+        for shown in (text, "\n".join(hub.process.lines), await past(hub, "-o", "json")):
+            assert TOKEN not in shown
+    finally:
+        await asyncio.to_thread(hub.stop)
