@@ -320,6 +320,7 @@ class Assembly:
             own_requests=self._records,
             traffic=self._traffic.counts,
             observations=self._traffic.observations,
+            attachments=self._console.attachments,
             link=link,
             log=self._log,
             pool=self._pool,

@@ -1,16 +1,17 @@
-"""Shows Kubernetes in mitmproxy's interfaces. Without an interface nothing of that is loaded."""
+"""Shows Kubernetes in mitmproxy's interfaces. Without an interface nothing of that is loaded until one is attached."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mitmproxy import ctx
+from mitmproxy import ctx, http
 from mitmproxy.addonmanager import Loader
 
 from addons.link.drills import Drills
 from addons.link.request_records import RequestRecords
 from addons.options import Options
 from addons.proxy.master import HubMaster
+from addons.ui.attachments import Attachments
 
 if TYPE_CHECKING:
     from addons.ui.commands.console_commands import ConsoleCommands
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
     from addons.ui.flows.flows import Flows
     from addons.ui.masking import Visible
     from addons.ui.reports.running_hub import RunningHub
-
-WEB_COLUMNS = ["comment", "status", "size"]
-"""What mitmproxy shows of a flow in the browser. The comment ends with method and path: beside a column of the path,
-which takes all room, mitmproxy cuts a comment after some twenty characters."""
 
 
 class Console:
@@ -34,17 +31,20 @@ class Console:
         self._drills = drills
         self._flows: Flows | None = None
         self._commands: ConsoleCommands | None = None
+        self.attachments: Attachments | None = None
+        """Shows the flows of a hub without an interface to whoever is attached."""
 
     def load(self, loader: Loader) -> None:
         if isinstance(loader.master, HubMaster):
+            self.attachments = Attachments(self._visible, self._drills)
             return
         # The packages of an interface, which no other hub imports.
         from addons.proxy.flow_replay import replay_through_the_hub  # noqa: PLC0415 - as said above
         from addons.proxy.script_reload import stop_watching  # noqa: PLC0415 - as said above
         from addons.ui.commands.console_commands import ConsoleCommands  # noqa: PLC0415 - as said above
-        from addons.ui.flows.annotations import DEFAULT_FILTER  # noqa: PLC0415 - as said above
         from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
         from addons.ui.flows.flows import Flows  # noqa: PLC0415 - as said above
+        from addons.ui.flows.web_address import choose_first_view  # noqa: PLC0415 - as said above
         from kube.schemas.message_table import messages  # noqa: PLC0415 - as said above
 
         register()
@@ -55,12 +55,7 @@ class Console:
         self._flows = Flows(self._visible, self._drills)
         self._commands = ConsoleCommands()
         ctx.master.addons.add(self._flows, self._commands)
-        is_web = ctx.master.addons.get("webauth") is not None
-        # The browser has its filter in the address, where a person sees it and takes it away.
-        defaults = {"web_columns": WEB_COLUMNS} if is_web else {"view_filter": DEFAULT_FILTER}
-        for name, value in defaults.items():
-            if name in ctx.options and getattr(ctx.options, name) == ctx.options.default(name):
-                ctx.options.update(**{name: value})
+        choose_first_view()
 
     def _visible(self) -> Visible:
         from addons.ui.masking import Visible  # noqa: PLC0415 - beside an interface alone
@@ -70,10 +65,27 @@ class Console:
 
     def start(self, parts: FilteringParts, records: RequestRecords) -> None:
         """Take the parts of the hub that know what filters did, and what the hub itself asks."""
+        if self.attachments is not None:
+            self.attachments.start(parts)
         if self._flows is not None:
             self._flows.start(parts)
             if self._options.settings.show_own_requests:
                 self._flows.show_own(records)
+
+    def requestheaders(self, flow: http.HTTPFlow) -> None:
+        if self.attachments is not None:
+            self.attachments.requestheaders(flow)
+
+    def responseheaders(self, flow: http.HTTPFlow) -> None:
+        if self.attachments is not None:
+            self.attachments.responseheaders(flow)
+
+    def response(self, flow: http.HTTPFlow) -> None:
+        if self.attachments is not None:
+            self.attachments.ended(flow)
+
+    def error(self, flow: http.HTTPFlow) -> None:
+        self.response(flow)
 
     def show(self, hub: RunningHub) -> None:
         """Answer a person's commands of this hub."""

@@ -27,11 +27,6 @@ _traffic = Traffic()
 places = (
     (_options, (), "the others read its settings when they are configured"),
     (
-        _console,
-        (),
-        "has no hook of a request: what shows flows joins behind all others, and only beside an interface",
-    ),
-    (
         _connections,
         (),
         "acts on a connection before its first request: room for many watches, and an end for too many",
@@ -48,6 +43,11 @@ places = (
         _traffic,
         (_egress,),
         "counts the pieces of an answer before egress, which has said how the answer is streamed, sees them",
+    ),
+    (
+        _console,
+        (),
+        "shows whoever is attached what the others made of a request; what shows flows beside an interface joins later",
     ),
     (
         Memory(),

@@ -20,7 +20,7 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any, NoReturn
 
-PACKAGES = ("aiohttp", "prometheus_client", "ruamel.yaml")
+PACKAGES = ("aiohttp", "mitmproxy.io", "prometheus_client", "ruamel.yaml")
 FORBIDDEN = (
     "mitmproxy.proxy.layers.http._http3",
     "mitmproxy.proxy.layers.quic",

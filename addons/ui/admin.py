@@ -11,6 +11,7 @@ from aiohttp.typedefs import Handler, Middleware
 from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.telemetry import metrics
 from addons.ui.debug_pages import PAGES, DebugPages
+from addons.ui.live.attach_page import AttachPage
 from addons.ui.live.observe_page import ObservePage
 from addons.ui.operator_check import refuse_others
 from addons.ui.page.server import PageServer
@@ -33,6 +34,7 @@ class Admin:
         self._page = PageServer(hub, reports)
         self._yurthub = YurtHubPages(hub, reports, self._why_unready)
         self._observe = ObservePage(hub)
+        self._attach = AttachPage(hub)
         self._server: BoundedServer | None = None
         listen, port = hub.settings.listen, hub.settings.admin_port
         family = socket.AF_INET6 if ":" in listen else socket.AF_INET
@@ -55,6 +57,7 @@ class Admin:
                 *self._page.routes(),
                 *self._yurthub.routes(),
                 *self._observe.routes(),
+                *self._attach.routes(),
             ]
         )
         self._server = BoundedServer(app, metrics.CONNECTIONS_REFUSED.labels("admin").inc)
@@ -63,6 +66,7 @@ class Admin:
     def close(self) -> None:
         self._page.close()
         self._observe.close()
+        self._attach.close()
         if self._server is not None:
             self._server.refuse_more()
         self._socket.close()

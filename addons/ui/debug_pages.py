@@ -38,7 +38,7 @@ REPORTS: dict[str, Report] = {
     "offline": lambda hub: hub.offline.describe() if hub.offline is not None else {},
 }
 """The reports that need nothing but the hub."""
-PAGES = (*REPORTS, "explain", "dump", "log", "observe", "requests", "support")
+PAGES = (*REPORTS, "explain", "dump", "flows", "log", "observe", "requests", "support")
 """What the index lists. A profile makes the hub slow, so nothing leads there by itself."""
 
 

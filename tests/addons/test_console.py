@@ -13,10 +13,11 @@ from mitmproxy.addons.view import View
 from mitmproxy.test import taddons
 from mitmproxy.tools.web.webaddons import WebAddon, WebAuth
 
-from addons.console import WEB_COLUMNS, Console
+from addons.console import Console
 from addons.link.drills import Drills
 from addons.options import Options
 from addons.ui.flows.annotations import DEFAULT_FILTER
+from addons.ui.flows.web_address import WEB_COLUMNS
 
 FLOWS = "edgehub-flows"
 

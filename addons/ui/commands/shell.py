@@ -6,29 +6,19 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlencode
-from urllib.request import ProxyHandler, Request, build_opener
 
-from addons.ui.commands import observe
+from addons.ui.commands import attach, observe
+from addons.ui.commands.asking import JSON, NoAnswer, open_page
 from addons.ui.reports.text import ALARM, TEXTS, trial_text
 from kube.option import FlagParser
 
 ADMIN = "http://127.0.0.1:10267"
 """The admin port of a hub with the default options."""
-TIMEOUT = 60.0
-"""Seconds for an answer. The hub makes one long report after the other, from memory."""
-JSON = "application/json"
 
 type Asked = argparse.Namespace
-
-
-class NoAnswer(Exception):
-    """The hub cannot be asked, or refused."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -91,9 +81,13 @@ def _dump(asked: Asked) -> int:
 
 
 def _observe(asked: Asked) -> int:
-    with suppress(KeyboardInterrupt), open_page(asked, "observe", observe.query_of(asked)) as answer:
+    with suppress(KeyboardInterrupt), open_page(asked.admin, "observe", observe.query_of(asked)) as answer:
         observe.show(answer, asked.output)
     return 0
+
+
+def _attach(asked: Asked) -> int:
+    return attach.run(asked.admin, asked.ui, asked.write, asked.rest)
 
 
 def _kubeconfig(asked: Asked) -> int:
@@ -164,43 +158,8 @@ def _fetch(
     body: bytes | None = None,
 ) -> bytes:
     """The hub's answer to a GET, or to a POST of `body`. NoAnswer where it cannot be asked, or refuses."""
-    with open_page(asked, page, query, accept=accept, body=body) as answer:
-        found: bytes = answer.read()
-        return found
-
-
-@contextmanager
-def open_page(
-    asked: Asked,
-    page: str,
-    query: Mapping[str, str] | None = None,
-    *,
-    accept: str = JSON,
-    body: bytes | None = None,
-) -> Iterator[Any]:
-    """The hub's answer as a file, to be read as it comes. NoAnswer as `_fetch`."""
-    url = f"{asked.admin.rstrip('/')}/debug/{page}" + (f"?{urlencode(query)}" if query else "")
-    if not url.startswith(("http://", "https://")):
-        raise NoAnswer(f"{asked.admin} is no http URL")
-    headers = {"Accept": accept, **({"Content-Type": "application/yaml"} if body is not None else {})}
-    request = Request(url, data=body, headers=headers)  # noqa: S310 - the scheme was looked at
-    # The admin port is on this node: a proxy that the environment names does not reach it.
-    opener = build_opener(ProxyHandler({}))
-    try:
-        with opener.open(request, timeout=TIMEOUT) as answer:
-            yield answer
-    except HTTPError as error:
-        raise NoAnswer(f"the hub at {asked.admin} refuses: {_message(error)}") from None
-    except (URLError, TimeoutError, OSError) as error:
-        raise NoAnswer(f"the hub at {asked.admin} does not answer: {error}") from None
-
-
-def _message(error: HTTPError) -> str:
-    try:
-        said: dict[str, Any] = json.loads(error.read())
-        return str(said["message"])
-    except (ValueError, KeyError, TypeError):
-        return str(error)
+    with open_page(asked.admin, page, query, accept=accept, body=body) as answer:
+        return answer.read()
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -225,6 +184,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     observe.add_flags(
         add("observe", _observe, "What each component asked and got: a line for each request, and event.")
+    )
+    attach.add_flags(
+        add("attach", _attach, "The flows of a running hub in an interface of mitmproxy, or in a file.")
     )
     rules = add("rules", _rules, "The rules in force; `rules try FILE`: what an edit would change.")
     _add_json(rules)
@@ -258,7 +220,7 @@ REPORTS = {
     "journal": "Writes that wait for the cloud, and those that never reached it.",
 }
 """The reports without arguments."""
-NAMES = (*REPORTS, "explain", "observe", "rules", "link", "dump", "kubeconfig", "support")
+NAMES = (*REPORTS, "explain", "observe", "attach", "rules", "link", "dump", "kubeconfig", "support")
 """All subcommands."""
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import orjson
 from mitmproxy import http
 
 from addons.link.drills import Drill
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
-from addons.ui.live.observed_request import message_of
 
 MARKS = {
     RouteKind.RELAY: ":cloud:",
@@ -63,7 +63,11 @@ def comment_of(
 
 def why_refused(answer: http.Response) -> str:
     """The code and the message of a Status, which the hub wrote itself as JSON."""
-    return f"{answer.status_code} {message_of(answer)}"
+    try:
+        message = orjson.loads(answer.content or b"")["message"]
+    except (ValueError, KeyError, TypeError):
+        message = answer.reason
+    return f"{answer.status_code} {message}"
 
 
 def remark(flow: http.HTTPFlow, text: str) -> None:

@@ -31,12 +31,13 @@ type StreamFunction = bool | Callable[[bytes], Iterable[bytes] | bytes]
 class UnderWay:
     """Counts the bytes of all bodies that are being copied."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = MAX_UNDER_WAY) -> None:
         self.size = 0
+        self._room = room
 
     def take(self, size: int) -> bool:
         """Whether there is room for so many bytes more."""
-        if self.size + size > MAX_UNDER_WAY:
+        if self.size + size > self._room:
             return False
         self.size += size
         return True
@@ -77,13 +78,17 @@ class Copy:
         self._drop()
         return body
 
+    def stop(self) -> None:
+        """Keep nothing more, and let go of what was kept."""
+        self.is_whole = False
+        self._drop()
+
     def _keep(self, piece: bytes) -> None:
         self.size += len(piece)
         if not self.is_whole:
             return
         if self.size > MAX_TABLE or not self._under_way.take(len(piece)):
-            self.is_whole = False
-            self._drop()
+            self.stop()
             return
         self._held += len(piece)
         self._pieces.append(piece)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from collections.abc import Sequence
 
 from mitmproxy import contentviews
 from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
@@ -110,9 +111,13 @@ VIEWS: tuple[Contentview, ...] = (
 )
 
 
-def register() -> None:
-    """Register the views with mitmproxy, once in a process. The views have no state, so nothing removes them."""
-    for view in VIEWS:
+ATTACHED = VIEWS[:2]
+"""Those that ask nothing of a running hub."""
+
+
+def register(views: Sequence[Contentview] = VIEWS) -> None:
+    """Register views with mitmproxy, once in a process. They have no state, so nothing removes them."""
+    for view in views:
         if view.name.lower() not in contentviews.registry:
             contentviews.add(view)
 

@@ -6,13 +6,14 @@ It stands behind all other addons. Without an interface mitmproxy never loads it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from weakref import WeakSet
 
 from mitmproxy import ctx, http
-from mitmproxy.addons.intercept import Intercept
-from mitmproxy.hooks import UpdateHook
+from mitmproxy.hooks import Hook, UpdateHook
 from mitmproxy.proxy.layers.websocket import WebsocketEndHook
+from mitmproxy.websocket import WebSocketMessage
 
 from addons.link.drills import Drills
 from addons.link.request_records import RequestRecords
@@ -58,17 +59,28 @@ class Flows:
 
     name = "edgehub-flows"
 
-    def __init__(self, visible: Callable[[], Visible], drills: Drills) -> None:
+    def __init__(
+        self,
+        visible: Callable[[], Visible],
+        drills: Drills,
+        trigger: Callable[[Hook], object] | None = None,
+        *,
+        under_way: UnderWay | None = None,
+        total: Total | None = None,
+    ) -> None:
+        """`trigger` has mitmproxy call a hook; by default, of the interface of this process."""
+        self._trigger = trigger or ctx.master.addons.trigger
         self._visible = visible
         self._drills = drills
         self._parts: FilteringParts | None = None
         self._open: dict[str, UnderWayFlow] = {}
-        self._under_way = UnderWay()
-        self._total = Total()
+        self._under_way = under_way or UnderWay()
+        self._total = total or Total()
         view = ctx.master.addons.get("view")
         self._kept = KeptFlows(view.remove) if view is not None else None
         self._save = save_when_over(ctx.master)
         self._watches: dict[str, LiveWatch] = {}
+        self._settled: WeakSet[http.HTTPFlow] = WeakSet()
         if view is not None:
             view.sig_store_remove.connect(self._removed)
             view.sig_store_refresh.connect(self._cleared)
@@ -160,12 +172,55 @@ class Flows:
         if context is not None and context.answerer is not None:
             _show_own_address(flow, context)
 
+    def join(self, flow: http.HTTPFlow) -> None:
+        """Show what comes of a flow that began before anybody looked."""
+        context, response = context_of(flow), flow.response
+        flow.marked = mark_of(context, refused=False)
+        flow.comment = comment_of(context, None, self._drills.current)
+        under_way = self._open[flow.id] = UnderWayFlow()
+        if context is not None and context.answerer is not None:
+            _show_own_address(flow, context)
+        if response is None:
+            return
+        under_way.mitmproxy_holds = not response.stream
+        if context is not None and context.info.verb == "watch" and response.stream:
+            self._begin_watch(flow, context, under_way, response, is_joined=True)
+
+    def leave(self, flows: Iterable[http.HTTPFlow]) -> None:
+        """Let running flows go on as if nobody had looked."""
+        for flow in flows:
+            under_way = self._open.pop(flow.id, UnderWayFlow())
+            for copy in (under_way.request, under_way.response):
+                if copy is not None:
+                    copy.stop()
+            if under_way.watch is not None and flow.response is not None:
+                flow.response.stream = under_way.watch.then
+                under_way.watch.end(by_client=False)
+                flow.websocket = None
+
+    def is_settled(self, flow: http.HTTPFlow) -> bool:
+        """Whether a flow is over, and has only what people may see. Before, its bodies may have values of Secrets."""
+        return flow in self._settled
+
+    def take_messages(self, flow: http.HTTPFlow) -> list[WebSocketMessage]:
+        """The messages of a watch since they were last taken; whoever takes them has them alone."""
+        watch = self._watches.get(flow.id)
+        if watch is None:
+            return []
+        if self.is_settled(flow):
+            del self._watches[flow.id]
+        return watch.take()
+
     async def response(self, flow: http.HTTPFlow) -> None:
         if flow.intercepted:
             await self._hold_answer(flow)
-        self._end(flow, by_client=False)
+        self.ended(flow)
 
     def error(self, flow: http.HTTPFlow) -> None:
+        self.ended(flow)
+
+    def ended(self, flow: http.HTTPFlow) -> None:
+        """As `response` and `error`, where nobody holds an answer."""
         self._end(flow, by_client=flow.error is not None and "disconnect" in flow.error.msg.lower())
 
     def _begin_replay(self, flow: http.HTTPFlow, context: RequestContext | None) -> None:
@@ -181,7 +236,7 @@ class Flows:
     def _is_to_be_held(self, flow: http.HTTPFlow) -> bool:
         """Whether mitmproxy is to intercept the flow, so that a person can edit its whole body."""
         intercept = ctx.master.addons.get("intercept")
-        return isinstance(intercept, Intercept) and intercept.should_intercept(flow)
+        return intercept is not None and bool(intercept.should_intercept(flow))
 
     def _may_be_held(self, context: RequestContext | None) -> bool:
         """Whether a body may wait for a person, who then sees its bytes as they came."""
@@ -203,7 +258,13 @@ class Flows:
             remark(flow, "the edit does not hold: the node goes by what the hub answers itself")
 
     def _begin_watch(
-        self, flow: http.HTTPFlow, context: RequestContext, under_way: UnderWayFlow, response: http.Response
+        self,
+        flow: http.HTTPFlow,
+        context: RequestContext,
+        under_way: UnderWayFlow,
+        response: http.Response,
+        *,
+        is_joined: bool = False,
     ) -> None:
         if response.headers.get("content-encoding"):
             remark(flow, "the watch is compressed, so its events are not shown")
@@ -220,6 +281,7 @@ class Flows:
             self._update,
             filtered=filtered,
             visible=self._visible(),
+            is_joined=is_joined,
         )
         # In place of "content missing".
         response.data.content = NOTE + b"each event is a message: see WebSocket\n"
@@ -258,11 +320,12 @@ class Flows:
             if message is not None and body and not any(message is each for each in left):
                 self._leave(flow, message, body, len(body), is_secret=is_secret)
         if flow.websocket is not None:
-            ctx.master.addons.trigger(WebsocketEndHook(flow))
+            self._trigger(WebsocketEndHook(flow))
         else:
             self._save(flow)
         if self._kept is not None:
             self._kept.add(flow, is_own=False)
+        self._settled.add(flow)
         self._update(flow)
 
     def _own_ended(self, flow: http.HTTPFlow) -> None:
@@ -280,7 +343,7 @@ class Flows:
                 flow.metadata[interventions.TEXT_BODY] = True
 
     def _update(self, flow: http.HTTPFlow) -> None:
-        ctx.master.addons.trigger(UpdateHook([flow]))
+        self._trigger(UpdateHook([flow]))
 
     def _removed(self, flow: http.HTTPFlow) -> None:
         """The interface has removed a flow, because a person asked for it or because too many are kept."""

@@ -7,6 +7,7 @@ the component got. A message from the client is what the cloud sent, where filte
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -45,6 +46,7 @@ PAUSE = 0.05
 class Total:
     """Characters of the messages of all open watches."""
 
+    room: int = MAX_ALL
     size: int = 0
 
 
@@ -55,6 +57,9 @@ class FromCloud:
     type: str
     judged: Judged
 
+
+_BEGINNING = re.compile(rb'\{"type":"|(?s:.{4})\n[\x05-\x08](?:ADDED|MODIFIED|DELETED|BOOKMARK|ERROR)')
+"""Of an event, in JSON or, behind its length, in protobuf."""
 
 type Event = tuple[float, WatchFrame | FromCloud]
 
@@ -72,11 +77,16 @@ class LiveWatch:
         *,
         filtered: FilteredRead | None = None,
         visible: Visible = USUALLY,
+        is_joined: bool = False,
     ) -> None:
-        """`updated` tells the interface that the flow has new messages. `filtered` knows what the cloud sent."""
+        """`updated` tells the interface that the flow has new messages. `filtered` knows what the cloud sent.
+
+        A watch that `is_joined` has sent events before, and the next piece may begin within one.
+        """
+        self._is_within = is_joined
         self._flow = flow
         self._codec = codec
-        self._then = then
+        self.then = then
         self._total = total
         self._updated = updated
         self._filtered = filtered
@@ -93,7 +103,7 @@ class LiveWatch:
         self._listen()
 
     def __call__(self, piece: bytes) -> Iterable[bytes] | bytes:
-        passed = self._then(piece) if callable(self._then) else piece
+        passed = self.then(piece) if callable(self.then) else piece
         parts = [passed] if isinstance(passed, bytes) else list(passed)
         for part in parts:
             self._read(part)
@@ -111,6 +121,12 @@ class LiveWatch:
         self._data.closed_by_client, self._data.close_code = by_client, 1000
         self._data.timestamp_end = time.time()
         self._reader = None
+
+    def take(self) -> list[WebSocketMessage]:
+        """The messages so far, which are no longer kept here."""
+        taken, self._data.messages = self._data.messages, []
+        self._count(-self._size)
+        return taken
 
     def removed(self) -> None:
         """The flow is gone from the interface."""
@@ -149,6 +165,10 @@ class LiveWatch:
     def _read(self, piece: bytes) -> None:
         if self._reader is None:
             return
+        if self._is_within:
+            if _BEGINNING.match(piece) is None:
+                return
+            self._is_within = False
         try:
             frames = self._reader.feed(piece)
         except ValueError as error:
@@ -228,7 +248,9 @@ class LiveWatch:
         self._data.messages.append(WebSocketMessage(Opcode.TEXT, is_cloud, content, at))
         self._count(len(content))
         while len(self._data.messages) > 1 and (
-            len(self._data.messages) > MAX_EVENTS or self._size > MAX_WATCH or self._total.size > MAX_ALL
+            len(self._data.messages) > MAX_EVENTS
+            or self._size > MAX_WATCH
+            or self._total.size > self._total.room
         ):
             self._count(-len(self._data.messages.pop(0).content))
 

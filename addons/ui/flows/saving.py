@@ -7,10 +7,13 @@ of a Secret that the hub holds whole to keep it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from mitmproxy import http
-from mitmproxy.addons.save import Save
-from mitmproxy.master import Master
+
+if TYPE_CHECKING:
+    from mitmproxy.addons.save import Save
+    from mitmproxy.master import Master
 
 
 def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
@@ -18,8 +21,8 @@ def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
 
     mitmproxy looks a hook up at each call. It goes on to write watches, which end by a hook of WebSockets.
     """
-    save = master.addons.get("save")
-    if not isinstance(save, Save):
+    save: Save | None = master.addons.get("save")
+    if save is None:
         return _nothing
     for hook in ("response", "error"):
         setattr(save, hook, _nothing)

@@ -1,12 +1,30 @@
-"""The address of mitmproxy's web interface, as a person opens it."""
+"""What a person sees first of mitmproxy's interface: the address of the one in the browser, its columns, the filter."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from mitmproxy.master import Master
+from mitmproxy import ctx
 
 from addons.ui.flows.annotations import DEFAULT_FILTER
+
+if TYPE_CHECKING:
+    from mitmproxy.master import Master
+
+WEB_COLUMNS = ["comment", "status", "size"]
+"""What mitmproxy shows of a flow in the browser. The comment ends with method and path: beside a column of the path,
+which takes all room, mitmproxy cuts a comment after some twenty characters."""
+
+
+def choose_first_view() -> None:
+    """Set what the person has not set."""
+    is_web = ctx.master.addons.get("webauth") is not None
+    # The browser has its filter in the address, where a person sees it and takes it away.
+    defaults = {"web_columns": WEB_COLUMNS} if is_web else {"view_filter": DEFAULT_FILTER}
+    for name, value in defaults.items():
+        if name in ctx.options and getattr(ctx.options, name) == ctx.options.default(name):
+            ctx.options.update(**{name: value})
 
 
 def web_address(master: Master) -> str:

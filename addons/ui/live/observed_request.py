@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import orjson
 from mitmproxy import http
 
 from addons.link.servers import ServerHost
@@ -11,6 +10,7 @@ from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
 from addons.telemetry.log_tail import without_credentials
 from addons.telemetry.observation import Observation
+from kube.errors import parse_status
 
 LEFT = 499
 """The status of a request whose client left before its answer came."""
@@ -86,12 +86,6 @@ def _is_view(context: RequestContext) -> bool:
 def _why(flow: http.HTTPFlow) -> str:
     if flow.response is None:
         return without_credentials(flow.error.msg if flow.error is not None else "")
-    return without_credentials(message_of(flow.response))
-
-
-def message_of(answer: http.Response) -> str:
-    """The message of a Status, which the hub wrote itself as JSON."""
-    try:
-        return str(orjson.loads(answer.raw_content or b"")["message"])
-    except (ValueError, KeyError, TypeError):
-        return answer.reason
+    return without_credentials(
+        parse_status(flow.response.raw_content or b"", flow.response.status_code).message
+    )

@@ -17,6 +17,7 @@ from addons.settings import Settings
 from addons.telemetry.component_traffic import ComponentTraffic
 from addons.telemetry.log_tail import LogTail
 from addons.telemetry.observations import Observations
+from addons.ui.attachments import Attachments
 from addons.ui.link_log import LinkState
 from addons.views.sources import Sources
 
@@ -38,6 +39,8 @@ class RunningHub:
     observations: Observations = field(default_factory=Observations)
     link: LinkState = field(default_factory=LinkState)
     log: LogTail = field(default_factory=LogTail)
+    attachments: Attachments | None = None
+    """None beside an interface."""
     pool: Pool | None = None
     """None where the hub shares nothing with other nodes."""
     drills: Drills | None = None

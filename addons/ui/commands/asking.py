@@ -1,0 +1,57 @@
+"""Asks the admin port of a running hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPException
+from typing import Any, BinaryIO
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import ProxyHandler, Request, build_opener
+
+TIMEOUT = 60.0
+"""Seconds for an answer. The hub makes one long report after the other, from memory."""
+JSON = "application/json"
+
+
+class NoAnswer(Exception):
+    """The hub cannot be asked, or refused."""
+
+
+@contextmanager
+def open_page(
+    admin: str,
+    page: str,
+    query: Mapping[str, str] | None = None,
+    *,
+    accept: str = JSON,
+    body: bytes | None = None,
+) -> Iterator[BinaryIO]:
+    """The hub's answer to a GET, or to a POST of `body`, to be read as it comes.
+
+    NoAnswer where the hub cannot be asked, refuses, or breaks off.
+    """
+    url = f"{admin.rstrip('/')}/debug/{page}" + (f"?{urlencode(query)}" if query else "")
+    if not url.startswith(("http://", "https://")):
+        raise NoAnswer(f"{admin} is no http URL")
+    headers = {"Accept": accept, **({"Content-Type": "application/yaml"} if body is not None else {})}
+    request = Request(url, data=body, headers=headers)  # noqa: S310 - the scheme was looked at
+    # The admin port is on this node: a proxy that the environment names does not reach it.
+    opener = build_opener(ProxyHandler({}))
+    try:
+        with opener.open(request, timeout=TIMEOUT) as answer:
+            yield answer
+    except HTTPError as error:
+        raise NoAnswer(f"the hub at {admin} refuses: {_message(error)}") from None
+    except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
+        raise NoAnswer(f"the hub at {admin} does not answer: {error}") from None
+
+
+def _message(error: HTTPError) -> str:
+    try:
+        said: dict[str, Any] = json.loads(error.read())
+        return str(said["message"])
+    except (ValueError, KeyError, TypeError):
+        return str(error)

@@ -1,0 +1,83 @@
+"""`scripts/hub attach`: shows or writes the flows of a running hub, in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from addons.ui.commands.asking import NoAnswer, open_page
+
+VIEWER = Path(__file__).parent / "viewer.py"
+"""A script of mitmproxy's."""
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--ui", choices=("web", "console"), default="", help="Show them in an interface.")
+    where.add_argument(
+        *("-w", "--write"),
+        metavar="FILE",
+        default="",
+        help="Write each that is over to a new file, as mitmproxy does, until Ctrl-C.",
+    )
+    parser.add_argument(
+        "rest", nargs="*", metavar="-- FLAG", help="With an interface, what follows -- goes to mitmproxy."
+    )
+
+
+def run(admin: str, ui: str, file: str, rest: Sequence[str]) -> int:
+    """Until the person ends it. NoAnswer where the hub cannot be attached to, or the file cannot be written."""
+    return _write(admin, file) if file else _show(admin, ui, rest)
+
+
+def _show(admin: str, ui: str, rest: Sequence[str]) -> int:
+    # The heaviest of mitmproxy's modules, which no other command needs.
+    from mitmproxy.tools import main as programs  # noqa: PLC0415 - as said above
+
+    if ui == "console" and not sys.stdout.isatty():
+        raise NoAnswer("edgehub: --ui console needs a terminal: attach in one, or with --ui web")
+    with open_page(admin, "flows", accept="*/*"):
+        pass  # a hub that refuses says why before a screen hides it
+    arguments = ["--set", "server=false", "--set", f"edgehub_admin={admin}", "-s", str(VIEWER), *rest]
+    (programs.mitmweb if ui == "web" else programs.mitmproxy)(arguments)
+    return 0
+
+
+def _write(admin: str, file: str) -> int:
+    from mitmproxy.io import FlowWriter  # noqa: PLC0415 - as above
+
+    from addons.ui.commands.attached_flows import AttachedFlows, records  # noqa: PLC0415 - as above
+
+    try:
+        # The file is new, and this user alone may read it.
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise NoAnswer(f"{file}: {error.strerror}") from None
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.default_int_handler)
+    flows, count, is_over = AttachedFlows(), 0, ""
+    with os.fdopen(descriptor, "wb") as out, suppress(KeyboardInterrupt):
+        writer = FlowWriter(out)
+        try:
+            with open_page(admin, "flows", accept="*/*") as stream:
+                for record in records(stream):
+                    if "flow" in record:
+                        update = flows.take(record)
+                        if update.is_over:
+                            writer.add(update.flow)
+                            out.flush()
+                            count += 1
+                    elif "dropped" in record:
+                        print(f"edgehub: {record['dropped']} flows are left out", file=sys.stderr)
+                    is_over = record.get("ended", "")
+        finally:
+            rest = flows.rest()
+            for flow in rest:
+                writer.add(flow)
+            print(f"{file}: {count + len(rest)} flows{', ' * bool(is_over)}{is_over}", file=sys.stderr)
+    return 0

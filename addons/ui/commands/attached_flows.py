@@ -1,0 +1,74 @@
+"""The flows of a hub in the process that is attached to it, made of the records that the hub sends."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple
+
+from mitmproxy import http
+from mitmproxy.io import tnetstring
+from mitmproxy.websocket import WebSocketData, WebSocketMessage
+
+from addons.ui.flows.live_watches import MAX_EVENTS
+
+
+class Update(NamedTuple):
+    """A flow as it is now."""
+
+    flow: http.HTTPFlow
+    is_new: bool
+    is_over: bool
+
+
+class AttachedFlows:
+    """Those that run. A flow that is over is forgotten here."""
+
+    def __init__(self) -> None:
+        self._running: OrderedDict[str, http.HTTPFlow] = OrderedDict()
+
+    def take(self, record: dict[str, Any]) -> Update:
+        """What a record with a flow makes of it. KeyError, TypeError or ValueError where it is none."""
+        state = dict(record["flow"])
+        flow = self._running.get(state["id"])
+        is_new = flow is None
+        if flow is None:
+            made = http.HTTPFlow.from_state(state)
+            assert isinstance(made, http.HTTPFlow)
+            flow = self._running[made.id] = made
+        else:
+            messages, flow.websocket = flow.websocket, None
+            flow.set_state(state)
+            flow.websocket = messages
+        if record["is_watch"]:
+            flow.websocket = flow.websocket or WebSocketData()
+            flow.websocket.messages += map(WebSocketMessage.from_state, record["messages"])
+            del flow.websocket.messages[:-MAX_EVENTS]
+        is_over = not record["live"]
+        if is_over:
+            del self._running[flow.id]
+            _close(flow)
+        return Update(flow, is_new, is_over)
+
+    def rest(self) -> list[http.HTTPFlow]:
+        """The flows that are not over; nothing more of them comes."""
+        for flow in self._running.values():
+            _close(flow)
+        return list(self._running.values())
+
+
+def _close(flow: http.HTTPFlow) -> None:
+    """A watch without an end is an error to mitmproxy."""
+    if flow.websocket is not None:
+        flow.websocket.closed_by_client, flow.websocket.close_code = False, 1000
+
+
+def records(stream: BinaryIO) -> Iterator[dict[str, Any]]:
+    """Those that a hub sends, until it ends."""
+    while True:
+        try:
+            found = tnetstring.load(stream)
+        except (ValueError, IndexError):
+            return  # the hub has ended, perhaps within a record
+        if isinstance(found, dict):
+            yield found

@@ -1,0 +1,93 @@
+"""The script with which mitmproxy's own program shows the flows of a hub that runs elsewhere (`edgehub attach`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from typing import Any
+
+from mitmproxy import ctx
+from mitmproxy.addonmanager import Loader
+
+from addons.ui.commands.asking import NoAnswer, open_page
+from addons.ui.commands.attached_flows import AttachedFlows, records
+from addons.ui.flows.content_views import ATTACHED, register
+from addons.ui.flows.flow_records import FlowRecord, remember
+from addons.ui.flows.kept_flows import KeptFlows
+from addons.ui.flows.web_address import choose_first_view, web_address
+from addons.ui.masking import USUALLY, Visible
+
+AGAIN = 2.0
+"""Seconds until a hub that has ended is asked again."""
+
+logger = logging.getLogger(__name__)
+
+
+class Viewer:
+    """Shows what the hub sends, in the interface of this process."""
+
+    name = "edgehub-attached"
+
+    def __init__(self) -> None:
+        self._flows = AttachedFlows()
+        self._kept: KeptFlows | None = None
+        self._visible = USUALLY
+        self._is_over = False
+
+    def load(self, loader: Loader) -> None:
+        loader.add_option("edgehub_admin", str, "", "The admin port of the hub.")
+        register(ATTACHED)
+
+    def running(self) -> None:
+        self._kept = KeptFlows(ctx.master.addons.get("view").remove)
+        choose_first_view()
+        if address := web_address(ctx.master):
+            print(f"edgehub: open {address}", flush=True)
+        loop, admin = asyncio.get_running_loop(), ctx.options.edgehub_admin
+        threading.Thread(target=self._read, args=(admin, loop), name="flows of the hub", daemon=True).start()
+
+    def done(self) -> None:
+        self._is_over = True
+
+    def _read(self, admin: str, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._is_over:
+            try:
+                with open_page(admin, "flows", accept="*/*") as stream:
+                    for record in records(stream):
+                        if self._is_over:
+                            return
+                        loop.call_soon_threadsafe(self._show, record)
+                        if "ended" in record:
+                            return
+                logger.warning("the hub has ended: waiting for it")
+            except NoAnswer as error:
+                logger.warning("%s", error)
+            time.sleep(AGAIN)
+
+    def _show(self, record: dict[str, Any]) -> None:
+        if "show_secrets" in record:
+            self._visible = Visible(record["show_secrets"], record["show_managed_fields"])
+        elif "dropped" in record:
+            logger.warning(
+                "%d flows are left out, for they came faster than they were shown", record["dropped"]
+            )
+        elif "ended" in record:
+            logger.warning("%s: what the hub does is no longer shown here", record["ended"])
+        else:
+            self._show_flow(record)
+
+    def _show_flow(self, record: dict[str, Any]) -> None:
+        flow, is_new, is_over = self._flows.take(record)
+        view = ctx.master.addons.get("view")
+        remember(flow, FlowRecord(None, None, self._visible))
+        if is_new:
+            view.add([flow])
+        else:
+            view.update([flow])
+        if is_over and self._kept is not None:
+            self._kept.add(flow, is_own=False)
+
+
+addons = [Viewer()]

@@ -1,0 +1,182 @@
+"""A mitmproxy of a person's own is attached to a running hub: in a file, in the browser, and what the hub pays."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from mitmproxy import http
+from mitmproxy.io import FlowReader
+
+from addons.ui.commands.shell import run
+from kube.json_type import Json
+from tests.addons.support.samples import config_map, service
+from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.support.process import ROOT, SLACK, Hub
+from tests.hub.support.streams import watching
+
+SERVICES = "/api/v1/services"
+SECRETS = "/api/v1/namespaces/default/secrets"
+TOKEN = "secret-token-of-a-caller"
+VALUE = "c2VjcmV0"
+MAX_GROWTH = 15 * 1024
+"""KiB of memory that a hub may take more while somebody is attached."""
+
+
+def secret() -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "s", "namespace": "default"},
+        "data": {"key": VALUE},
+    }
+
+
+async def attach(hub: Hub, *words: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, str(ROOT / "addons" / "command.py"), "attach", "--admin", hub.admin_url, *words),
+        env={"PYTHONPATH": str(ROOT), "HOME": str(hub.folder), "PATH": "/usr/bin"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def ask(hub: Hub, path: str, **headers: str) -> None:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(hub.url + path, headers={"User-Agent": "kubelet/v1", **headers}) as answer,
+    ):
+        await answer.read()
+
+
+def wait_until_written(file: Path, what: bytes) -> None:
+    """Until a file has a text: nothing tells when another process has written it."""
+    end = time.monotonic() + SLACK
+    while what not in file.read_bytes():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def flows_in(file: Path) -> list[http.HTTPFlow]:
+    with file.open("rb") as stream:
+        return [flow for flow in FlowReader(stream).stream() if isinstance(flow, http.HTTPFlow)]
+
+
+async def test_the_flows_of_a_running_hub_are_written_to_a_file(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    cloud.store.create(config_map({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))
+    cloud.store.create(secret())
+    hub, file = Hub(tmp_path, cloud.url), tmp_path / "flows"
+    await asyncio.to_thread(hub.start)
+    try:
+        async with watching(hub.url, SERVICES, component="kube-proxy", resourceVersion="0") as events:
+            writing = await attach(hub, "-w", str(file))
+            # A first flow in the file shows that the hub feeds it.
+            while not file.exists() or not file.stat().st_size:
+                await ask(hub, "/version")
+            cloud.store.create(service("web"))
+            await events.first("ADDED", "web")
+            await ask(hub, f"{SECRETS}/s?token={TOKEN}", Authorization=f"Bearer {TOKEN}")
+            await ask(hub, f"{SECRETS}/s")
+            await ask(hub, "/healthz?the-last")
+            await asyncio.to_thread(wait_until_written, file, b"/healthz?the-last")
+            writing.send_signal(signal.SIGINT)
+            _, said = await writing.communicate()
+            assert writing.returncode == 0
+        flows = flows_in(file)
+        assert f"{file}: {len(flows)} flows" in said.decode()
+        assert stat_of(file) == 0o600
+        (watch,) = [each for each in flows if each.request.path.startswith(SERVICES)]
+        assert watch.comment.startswith("kube-proxy ▸ view ▸ discardcloudservice")
+        assert watch.request.pretty_url.startswith(hub.url)
+        assert watch.websocket is not None
+        assert any(b"object: default/web" in each.content for each in watch.websocket.messages)
+        assert [each.request.path for each in flows if "secrets" in each.request.path]
+        assert TOKEN.encode() not in file.read_bytes()
+        assert VALUE.encode() not in file.read_bytes()
+        # The file is there: nobody's flows are overwritten.
+        assert await asyncio.to_thread(run, ["attach", "-w", str(file), "--admin", hub.admin_url]) == 1
+    finally:
+        await asyncio.to_thread(hub.stop)
+
+
+def stat_of(file: Path) -> int:
+    return file.stat().st_mode & 0o777
+
+
+async def shown(session: aiohttp.ClientSession, url: str, path: str) -> Any:
+    """A flow that is over, in the browser's list; nothing tells when it is there."""
+    headers = {"Authorization": "Bearer w"}
+    async with asyncio.timeout(SLACK):
+        while True:
+            try:
+                async with session.get(f"{url}/flows", headers=headers) as answer:
+                    for each in await answer.json():
+                        if each["request"]["path"] == path and (each.get("response") or {}).get(
+                            "timestamp_end"
+                        ):
+                            return each
+            except aiohttp.ClientError:
+                pass  # the interface has not begun
+            await asyncio.sleep(0.1)
+
+
+def memory(hub: Hub) -> int:
+    """KiB that a hub has in memory."""
+    lines = Path(f"/proc/{hub.pid}/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("VmRSS")))
+
+
+async def test_a_browser_is_attached_to_a_running_hub(cloud: ScriptableCloud, tmp_path: Path) -> None:
+    for number in range(20):
+        cloud.store.create(config_map({"text": "x" * 50_000}, name=f"made-{number}"))
+    hub, port = Hub(tmp_path, cloud.url), free_port()
+    settings = (f"web_port={port}", "web_password=w", "web_open_browser=false")
+    await asyncio.to_thread(hub.start)
+    try:
+        for _ in range(20):
+            await ask(hub, "/api/v1/configmaps")
+        before = memory(hub)
+        viewer = await attach(hub, "--ui", "web", "--", *(w for each in settings for w in ("--set", each)))
+        async with aiohttp.ClientSession() as session:
+            url = f"http://{LOOPBACK}:{port}"
+            beginning = asyncio.create_task(shown(session, url, "/version"))
+            while not beginning.done():
+                await ask(hub, "/version")
+                await asyncio.wait([beginning], timeout=0.2)
+            assert (await beginning)["comment"].startswith("kubelet ▸ ")
+            for _ in range(60):
+                await ask(hub, "/api/v1/configmaps")
+            await ask(hub, "/version?the-last")
+            await shown(session, url, "/version?the-last")
+        assert memory(hub) - before < MAX_GROWTH
+        viewer.terminate()
+        await viewer.communicate()
+        await ask(hub, "/version")
+    finally:
+        await asyncio.to_thread(hub.stop)
+
+
+async def test_a_hub_with_an_interface_of_its_own_says_so(cloud: ScriptableCloud, tmp_path: Path) -> None:
+    settings = (f"web_port={free_port()}", "web_password=w", "web_open_browser=false")
+    flags = ("--ui", "web", "--", *(word for each in settings for word in ("--set", each)))
+    hub = Hub(tmp_path, cloud.url, flags=flags)
+    await asyncio.to_thread(hub.start)
+    try:
+        refused = await attach(hub, "-w", str(tmp_path / "flows"))
+        _, said = await refused.communicate()
+        assert refused.returncode == 1
+        assert (
+            said.decode()
+            .splitlines()[-1]
+            .endswith("this hub has an interface of mitmproxy itself: look there")
+        )
+    finally:
+        await asyncio.to_thread(hub.stop)
