@@ -17,6 +17,7 @@ from addons.ui.attachments import Attachments
 from addons.ui.commands.attached_flows import AttachedFlows, Update, records
 from addons.ui.flow_feed import FlowFeed
 from addons.ui.flows.flows import Flows
+from addons.ui.masking import USUALLY
 from tests.addons.support.samples import SERVICES, request_context
 
 EVENT = b'{"type":"ADDED","object":{"kind":"Service","apiVersion":"v1","metadata":{"name":"web"}}}\n'
@@ -41,7 +42,7 @@ class Streams:
 
 
 def attachments() -> Attachments:
-    return Attachments(lambda: False, Drills(lambda: None))
+    return Attachments(lambda: USUALLY, Drills(lambda: None))
 
 
 def flow_of(target: str, content: bytes = b"") -> HTTPFlow:
