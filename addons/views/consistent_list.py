@@ -37,6 +37,7 @@ async def wait_until_current(
     """
     options = {"labelSelector": read.labels.canonical, "fieldSelector": read.fields.canonical}
     query = {name: text for name, text in options.items() if text}
+    given = source.store.newest_given
     try:
         answer = await client.request(
             "GET", read.type.path(read.namespace), query=query, accept=ACCEPT, timeout=wait
@@ -47,13 +48,17 @@ async def wait_until_current(
         raise unavailable(f"the cloud's current state cannot be learned: {error}", retry_after=1) from error
     try:
         async with asyncio.timeout(wait):
-            while (found := compare(source.store, expected, version, scope.matches)) is not Comparison.SAME:
+            while True:
+                found = compare(source.store, expected, version, given, scope.matches)
+                if found is Comparison.SAME:
+                    return version
                 if found is Comparison.DISPROVED:
                     source.reflector.disprove()
                 await source.store.next_update()
+                if found is Comparison.DISPROVED:
+                    return await wait_until_current(source, client, read, scope, wait)
     except TimeoutError:
         raise timeout("the node's copy did not catch up with the cloud") from None
-    return version
 
 
 def _read(codec: Codec, body: bytes) -> tuple[int, dict[Key, int]]:

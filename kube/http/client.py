@@ -201,6 +201,8 @@ class Client:
             async with self._session.open(
                 method, url, headers=sent, body=body or None, timeout=timeout
             ) as response:
+                if is_own:
+                    self._pauses.note(self._queue, response.status, retry_after(response.headers))
                 body = await response.read(MAX_RELAYED_BODY)
                 return RawResponse(response.status, response.headers, body, response.is_framed)
         except NETWORK_ERRORS as error:
@@ -236,7 +238,7 @@ class Client:
         """What is raised for an answer that is no 2xx."""
         error = _refusal(response, body)
         error.retry_after = retry_after(response.headers) or bounded(error.retry_after or 0)
-        self._pauses.note(self._queue, error)
+        self._pauses.note(self._queue, error.code, error.retry_after)
         return error
 
 

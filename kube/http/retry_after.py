@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
 from kube.bounds import reached
-from kube.errors import StatusError, too_many_requests
+from kube.errors import too_many_requests
 
 MAX_RETRY_AFTER = 60
 """Seconds. kube-apiserver's priority and fairness asks for 32 at most; a page before it may ask for a day."""
@@ -54,8 +54,8 @@ class Pauses:
             raise too_many_requests("the server asks for time", math.ceil(left))
         self._until.pop(queue, None)
 
-    def note(self, queue: str, error: StatusError) -> None:
-        """Note the time that a server's answer asks for."""
-        if error.code in ASKS and error.retry_after is not None:
-            until = asyncio.get_running_loop().time() + error.retry_after
+    def note(self, queue: str, code: int, seconds: int | None) -> None:
+        """Note the time that a server's answer asks for, None for none."""
+        if code in ASKS and seconds is not None:
+            until = asyncio.get_running_loop().time() + seconds
             self._until[queue] = max(until, self._until.get(queue, 0.0))

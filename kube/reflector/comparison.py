@@ -27,13 +27,17 @@ def compare(
     store: Store,
     expected: Mapping[Key, int],
     version: int,
+    given: int,
     concerns: Callable[[Item], bool] = lambda _item: True,
 ) -> Comparison:
     """Compare a store with the versions of all objects that the cloud had at `version`.
 
-    `concerns` says of an object of the store whether it is among those that were asked for. Versions count up in one
-    resource, and a watch is in their order: up to the store's version nothing can be missing or wrong.
+    `given` is the newest version that clients had been given before the cloud was asked. `concerns` says of an object
+    of the store whether it is among those that were asked for. Versions count up in one resource, and a watch is in
+    their order: up to the store's version nothing can be missing or wrong.
     """
+    if version < given:
+        return Comparison.DISPROVED
     at = store.version
     found = Comparison.SAME
     for key, expected_version in expected.items():

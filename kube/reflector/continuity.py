@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kube.reflector.comparison import Comparison, compare
-from kube.store.store import Key, Store, Witness
+from kube.store.store import Item, Key, Store, Witness
 
 FEW = 50
 """Objects up to which their names and versions are asked for: less than one whole object of another store."""
+WITNESS_WAIT = 10.0
+"""Seconds for the event that proves the cloud's history. After them names and versions are asked for."""
 
 
 class OtherHistory(Exception):
@@ -27,12 +29,17 @@ class Continuity:
         self._store = store
         self._resumed_at = 0
         self._witness: Witness | None = None
-        self._expected: tuple[int, Mapping[Key, int]] | None = None
+        self._expected: tuple[int, Mapping[Key, int], int] | None = None
 
     @property
     def awaits_witness(self) -> bool:
         """Whether the watch must first bring an event that the store has seen."""
         return self._witness is not None
+
+    @property
+    def witness_wait(self) -> float | None:
+        """Seconds in which that event must come; None where none is awaited."""
+        return WITNESS_WAIT if self.awaits_witness else None
 
     @property
     def watch_from(self) -> int:
@@ -59,11 +66,19 @@ class Continuity:
     def compare(self, version: int, names: Mapping[Key, int], given: int) -> None:
         """Take what the cloud has at a version. OtherHistory where no event can bring the store there.
 
-        `given` is the newest version that clients had been given before the cloud was asked.
+        `given` as in `kube.reflector.comparison.compare`.
         """
-        if version < given:
-            raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
-        self._compare(version, names)
+        self._expected = None
+        found = compare(self._store, names, version, given)
+        if found is Comparison.DISPROVED:
+            raise OtherHistory(f"the cloud had other objects at version {version}, or was at {given}")
+        if found is Comparison.BEHIND:
+            self._expected = version, names, given
+
+    def listed(self, version: int, items: Mapping[Key, Item], given: int) -> None:
+        """Check a list before the store takes it, unless it begins a history. OtherHistory and `given` as `compare`."""
+        if self._store.complete and not self._store.is_disproved:
+            self.compare(version, {key: item.version for key, item in items.items()}, given)
 
     def event(self, key: Key, version: int, *, is_clouds: bool = True) -> None:
         """Check an event of the watch before the store takes it. OtherHistory for one that the store should know.
@@ -82,12 +97,4 @@ class Continuity:
     def progress(self) -> None:
         """Compare again once the store has come as far as the names. OtherHistory where it is not the same then."""
         if self._expected is not None and self._store.version >= self._expected[0]:
-            self._compare(*self._expected)
-
-    def _compare(self, version: int, names: Mapping[Key, int]) -> None:
-        self._expected = None
-        found = compare(self._store, names, version)
-        if found is Comparison.DISPROVED:
-            raise OtherHistory(f"the cloud had other objects at version {version}")
-        if found is Comparison.BEHIND:
-            self._expected = version, names
+            self.compare(*self._expected)

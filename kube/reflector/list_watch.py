@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
@@ -38,6 +38,12 @@ class ListWatch:
     def accept(self) -> str:
         types = [Encoding.JSON] if self.encoding is Encoding.JSON else [Encoding.PROTOBUF, Encoding.JSON]
         return ",".join(types)
+
+    @property
+    def accept_names(self) -> str:
+        """The Accept header of a list of names and versions. A leader of a pool serves whole objects alone."""
+        names = replace(self, metadata_only=True).accept_as("PartialObjectMetadataList")
+        return f"{names},{self.accept}"
 
     def accept_as(self, kind: str) -> str:
         """The Accept header of a list (kind "…List") or of a watch."""

@@ -12,7 +12,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 
@@ -40,8 +39,6 @@ SHORT_WATCH = 1.0
 """Seconds. A shorter watch without an event counts as a failure, as in client-go's reflector."""
 EARLY = 30.0
 """Seconds before that time. A watch that ends within them is no sign of trouble."""
-WITNESS_WAIT = 10.0
-"""Seconds for the event that proves the cloud's history. After them names and versions are asked for."""
 EVENTS_AT_ONCE = 100
 """Events of a watch that are applied before other tasks run again: some milliseconds."""
 LONG_EVENT = 128 * 1024
@@ -227,7 +224,8 @@ class Reflector:
             # than its word, and what came from the cloud of another history. Neither costs a byte of the cloud's link.
             self._must_list = not self.watches
             if was_at_cloud and self.watches:
-                self._continuity.compare(*await self._read_names(self.upstream), 0)
+                version, names = await self._read_names(self.upstream)
+                self._continuity.compare(version, names, given if self._is_at_cloud else 0)
         elif not self._continuity.expect_witness():
             version, names = await self._read_names(self.client)
             self._continuity.compare(version, names, given)
@@ -265,6 +263,7 @@ class Reflector:
             self.changed.notify()
 
     async def _list(self) -> None:
+        given = self._store.newest_given
         try:
             is_current, codec, pages = await self._read_list()
             items = await read_items(self._store, codec, [raw for page in pages for raw in page.items])
@@ -272,10 +271,11 @@ class Reflector:
             raise Malformed(f"list: {error}") from error
         finally:
             self.on_its_way = 0
-        first = pages[0]
-        self._store.replace_items(codec, first.api_version, first.kind, pages[-1].version, items)
+        first, version = pages[0], pages[-1].version
+        self._continuity.listed(version, items, given)
+        self._store.replace_items(codec, first.api_version, first.kind, version, items)
         if is_current and self._is_at_cloud:
-            self.reached(pages[-1].version)
+            self.reached(version)
         self.heard = time.monotonic()
 
     async def _read_list(self) -> tuple[bool, Codec, list[ListPage]]:
@@ -301,8 +301,8 @@ class Reflector:
         )
 
     async def _ask_names(self, server: Client | Upstream, query: Mapping[str, str]) -> ApiResponse:
-        accept = replace(self._list_watch, metadata_only=True).accept_as("PartialObjectMetadataList")
-        return await server.request("GET", self._list_watch.path, query=query, accept=accept, codings=GZIP)
+        wanted = self._list_watch
+        return await server.request("GET", wanted.path, query=query, accept=wanted.accept_names, codings=GZIP)
 
     def _page_came(self, size: int) -> None:
         self.on_its_way = size
@@ -338,9 +338,7 @@ class Reflector:
             self._set_state(State.WATCHING, None)
             reader = self._reader(stream, codings)
             try:
-                async with asyncio.timeout(
-                    WITNESS_WAIT if self._continuity.awaits_witness else None
-                ) as limit:
+                async with asyncio.timeout(self._continuity.witness_wait) as limit:
                     async for chunk in stream.chunks:
                         self.heard = time.monotonic()
                         for frame in reader.feed(chunk):

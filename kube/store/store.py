@@ -226,7 +226,8 @@ class Store:
         self._codec, self.api_version, self.kind = codec, api_version, kind
         if not follows:
             if known and is_other:
-                self.former_version, self._former = max(self.former_version, self.newest_given), self._items
+                self.former_version = max(self.former_version, self.newest_given)
+                self._former = self.gone_after(version) | self._items
             former, self._items, self._former = self._former, items, {}
             self._is_in_order = False
             self._begin_history(version, former)

@@ -39,6 +39,8 @@ class Cloud:
         self._main, self._others = Storage(MAIN), {name: Storage(at) for name, at in SPACES.items()}
         self.moved = Pulse()
         self._uids = 0
+        self._written: set[tuple[str, Key, int]] = set()
+        """What was written at each version, in any history."""
         self._backup: dict[Storage, Snapshot] = {}
         self.back_up()
 
@@ -115,7 +117,12 @@ class Cloud:
         was = before["metadata"] if before is not None else {"uid": f"u{self._uids}", "resourceVersion": ""}
         after["metadata"] |= {name: was[name] for name in ("uid", "resourceVersion")}
         if after != before:
-            self.storage(resource).write(RESOURCES[resource].collection, key, after)
+            storage = self.storage(resource)
+            # No version tells two histories apart that wrote an object at the same one.
+            while (resource, key, storage.version + 1) in self._written:
+                storage.version += 1
+            self._written.add((resource, key, storage.version + 1))
+            storage.write(RESOURCES[resource].collection, key, after)
             self.moved.notify()
 
 

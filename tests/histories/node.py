@@ -78,6 +78,5 @@ class Node:
 
     def remind(self) -> None:
         """Send bookmarks, as each minute."""
-        self.line.mark()
         if self.hub is not None:
             self.hub.parts.sources._remind()

@@ -101,4 +101,12 @@ PINNED = {
     "a client of a former history comes to the next process": """
         rules discard-watches; come watchlist; status 3; put services c 2; restore 0; elsewhere; slow watchlist; wait 1;
         put services c 2; wait 0.3; stop; elsewhere""",
+    "a client of a former history has what was deleted there while it was away": """
+        rules discard-watches; come protobuf; put services a 2; wait 1; go protobuf; delete services a; restore 0;
+        put services c 1; status 2; wait 1""",
+    "a restore between a 410 and the list that follows": """
+        come list; come selected; wait 1; put services ghost 0; wait 0.1; go list; sweep; elsewhere; compact; cut;
+        wait 1.5; restore 0; elsewhere; wait 5; come list""",
+    "a consistent list of a cloud that is behind the copy": """
+        rules discard; backup; come list; wait 1; put services c 0; wait 0.1; restore 0; come fresh""",
 }

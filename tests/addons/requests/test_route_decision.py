@@ -10,8 +10,10 @@ from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered
 from addons.rules.table import parse_rules
 from kube.errors import StatusError
+from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import parse_request
 from kube.wire.encoding import Encoding
+from kube.wire.negotiation import Representation
 from tests.addons.support.foreign_filters import Hiding
 from tests.addons.support.samples import HUB, NOBODY, POD, SERVICES, SLICES
 
@@ -333,6 +335,15 @@ def test_without_json_it_gets_nothing() -> None:
     with pytest.raises(StatusError, match="filtered objects come as JSON, whole") as caught:
         careful_route(PROTOBUF)
     assert caught.value.code == 406
+
+
+def test_a_follower_that_asks_for_names_gets_whole_objects() -> None:
+    """It takes a leader that refuses them for one that does not serve."""
+    info = parse_request("GET", SERVICES)
+    assert info.type is not None
+    accept = ListWatch(info.type).accept_names
+    found = decide(info, "edgehub", HUB, Listener.PEER, accept, RULES, is_upgrade=False)
+    assert found.representation == Representation(Encoding.PROTOBUF)
 
 
 def careful_route(accept: str) -> Route:

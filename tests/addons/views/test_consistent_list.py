@@ -39,6 +39,7 @@ class Cloud:
         self, method: str, path: str, *, query: dict[str, str], accept: str, timeout: float
     ) -> ApiResponse:
         self.asked.append((method, path, query, accept))
+        await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
         codec = codec_for(Encoding.JSON)
@@ -123,9 +124,21 @@ async def test_a_copy_that_no_event_can_mend_is_listed_anew(
     assert await waiting == 9
 
 
+async def test_a_cloud_that_is_behind_the_copy_was_restored(source: HandSource) -> None:
+    services = [service("a", 5), service("b", 6)]
+    waiting = begin(source, Cloud(services, 6))
+    await turns()
+    assert source.reflector.disproved
+    source.store.disprove()
+    fill(source.store, services, 6)
+    assert await waiting == 6
+
+
 async def test_an_object_that_is_younger_than_the_answer_is_no_left_over(source: HandSource) -> None:
+    waiting = begin(source, Cloud([service("a", 5), service("b", 6)], 9))
+    await asyncio.sleep(0)
     source.store.apply("ADDED", raw(service("young", 12)))
-    assert await begin(source, Cloud([service("a", 5), service("b", 6)], 9)) == 9
+    assert await waiting == 9
 
 
 async def test_what_the_client_did_not_ask_for_does_not_count(source: HandSource) -> None:

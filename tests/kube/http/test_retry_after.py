@@ -126,6 +126,14 @@ async def test_what_concerns_one_request_or_asks_for_no_time_holds_nothing_up(er
     assert busy.asked == 3
 
 
+async def test_a_request_of_the_hubs_own_holds_up_the_others() -> None:
+    busy = Busy(unavailable("later"), "30")
+    client = Client(busy, "http://cloud", {})
+    await client.relay("GET", "/version", headers=[], body=b"", is_own=True)
+    await refused(get(client))
+    assert busy.asked == 1
+
+
 async def test_another_queue_and_other_clients_requests_are_sent() -> None:
     busy = Busy(unavailable("later", retry_after=30))
     client = Client(busy, "http://cloud", {})

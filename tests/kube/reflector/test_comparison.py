@@ -26,12 +26,14 @@ SAME, BEHIND, DISPROVED = Comparison.SAME, Comparison.BEHIND, Comparison.DISPROV
         ({"x": 3, "y": 9}, 15, DISPROVED),
         ({"x": 4, "y": 9, "z": 8}, 15, DISPROVED),
         ({"x": 4}, 10, DISPROVED),
+        # It was at 10 already when it was asked.
+        ({"x": 4, "y": 9}, 9, DISPROVED),
     ],
 )
 def test_a_store_at_version_10(expected: dict[str, int], version: int, found: Comparison) -> None:
     store = filled(10, Toy("x", version=4), Toy("y", version=9))
     names: dict[Key, int] = {("a", name): at for name, at in expected.items()}
-    assert compare(store, names, version) is found
+    assert compare(store, names, version, 10) is found
 
 
 @pytest.mark.parametrize(
@@ -48,9 +50,9 @@ def test_a_store_that_went_on_meanwhile(expected: dict[str, int], found: Compari
     tell(store, "DELETED", Toy("y", version=17))
     tell(store, "ADDED", Toy("z", version=18))
     names: dict[Key, int] = {("a", name): at for name, at in expected.items()}
-    assert compare(store, names, 15) is found
+    assert compare(store, names, 15, 10) is found
 
 
 def test_what_was_not_asked_for_proves_nothing() -> None:
     store = filled(10, Toy("x", version=4), Toy("y", version=9))
-    assert compare(store, {("a", "x"): 4}, 10, lambda item: item.key[1] == "x") is SAME
+    assert compare(store, {("a", "x"): 4}, 10, 10, lambda item: item.key[1] == "x") is SAME

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from kube.reflector import continuity as continuity_module
@@ -101,3 +103,18 @@ def test_after_a_list_nothing_has_to_be_shown(large: Store) -> None:
     continuity.begin()
     assert continuity.watch_from == 30
     continuity.event(("a", "old"), 5)
+
+
+@pytest.mark.parametrize(
+    ("version", "names", "is_proof"),
+    [(15, {"x": 4, "y": 12}, True), (10, {"x": 4}, True), (10, {}, False), (9, {"x": 4}, False)],
+)
+def test_a_list_proves_its_history_too(version: int, names: dict[str, int], is_proof: bool) -> None:
+    """The watch had ended with 410, and the cloud was restored before the list."""
+    store = filled(10, Toy("x", version=4))
+    toys = (Toy(name, version=at) for name, at in names.items())
+    items = {item.key: item for item in filled(version, *toys)}
+    with contextlib.nullcontext() if is_proof else pytest.raises(OtherHistory):
+        Continuity(store).listed(version, items, 10)
+    store.disprove()
+    Continuity(store).listed(version, items, 10)

@@ -95,3 +95,15 @@ async def test_who_comes_with_a_version_of_a_former_history_is_told_what_is_not_
     assert first == [("DELETED", "of the former", 10), ("ADDED", "of this", 10), ("ADDED", "x", 4)]
     tell(store, "ADDED", Toy("y", version=11))
     assert after(view, 11) == []
+
+
+async def test_who_comes_with_a_version_of_a_former_history_is_told_what_had_gone_there() -> None:
+    """The client left before that, and the restored cloud has reached the client's version."""
+    store = filled(10)
+    tell(store, "ADDED", Toy("gone", version=12))
+    tell(store, "DELETED", Toy("gone", version=13))
+    store.disprove()
+    fill(store, 12)
+    view = view_of(store)
+    first = [short(each) for each in events_of(view, view.watch(12, bookmarks=False).initial_events())]
+    assert first == [("DELETED", "gone", 12)]
