@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from kube.bounds import reached
 from kube.concurrency.pulse import Pulse
 from kube.packed_text import Kept
 from kube.store.history import History
@@ -148,9 +149,10 @@ class Store:
         self.witness: Witness | None = None
         """The newest event, since the last list. None where a list brought the store to where it is."""
         self.is_disproved = False
-        self._former: dict[Key, Item] = {}
         self.former_version = 0
         """The newest version that clients were given of another history: the cloud was restored since."""
+        self._former: dict[Key, Item] = {}
+        """What clients of such a version may hold, until this history has come past it."""
         self.complete = False
         self._codec: Codec | None = None
         self.api_version = ""
@@ -218,19 +220,20 @@ class Store:
         A change carries the object's own version. A deletion carries the list's version, the only one known.
         """
         known, before = self.complete, self.version
-        is_other = self.is_disproved or version < self.newest_given
-        restarted = known and (is_other or codec.encoding is not self.codec.encoding)
+        is_other = known and (self.is_disproved or version < self.newest_given)
+        is_recoded = known and codec.encoding is not self.codec.encoding
+        restarted = is_other or is_recoded
         follows = known and not restarted
         self.is_disproved, self.witness = False, None
         changes = sorted(self._difference(items, version), key=lambda each: each.version) if follows else []
+        if is_other:
+            self._end_history(version)
+        if is_recoded:
+            self._former = {}
         self._codec, self.api_version, self.kind = codec, api_version, kind
         if not follows:
-            if known and is_other:
-                self.former_version = max(self.former_version, self.newest_given)
-                self._former = self.gone_after(version) | self._items
-            former, self._items, self._former = self._former, items, {}
-            self._is_in_order = False
-            self._begin_history(version, former)
+            self._items, self._is_in_order = items, False
+            self.history.begin(version)
             self._bytes = sum(len(item.kept) for item in items.values())
             self.version, self.given_version = (
                 (version, 0) if restarted else (self.version, self.given_version)
@@ -253,14 +256,14 @@ class Store:
         if not self.complete:
             self._former, self.former_version = items, version
 
-    def _begin_history(self, version: int, former: Mapping[Key, Item]) -> None:
-        """Begin with a list. Of the `former` objects, who comes with a version of before must not keep the others."""
-        self.history.begin(version)
-        # Whoever may come from the other history hears of them, also with a version that this one has not reached.
-        at = max(version, self.former_version)
-        for key, item in former.items():
-            if key not in self._items:
-                self.history.add(at, Change(version, key, item, None, item, is_local=True))
+    def _end_history(self, version: int) -> None:
+        """Remember what clients may hold of this history. Another one follows, of which the store has this version."""
+        self.former_version = max(self.former_version, self.newest_given)
+        self._former = self.gone_after(version) | self._items
+        size = sum(len(item.kept) for item in self._former.values())
+        if len(self._former) > MAX_ITEMS or size > MAX_BYTES:
+            reached("objects of former histories")
+            self._former = self._items
 
     def apply(self, event_type: str, raw: bytes, peek: ObjectPeek | None = None) -> None:
         """Apply one ADDED, MODIFIED or DELETED event of a watch; ValueError when it cannot be read, or has no room.
@@ -292,6 +295,9 @@ class Store:
 
     def advance(self, version: int) -> None:
         """Move the version on without a change: a bookmark of the watch, or the end of a list."""
+        if self._former and version > self.former_version:
+            self._former = {}
+            self.history.forget_gone(self.former_version)
         if version > self.version:
             self.version = version
             for listener in self._listeners:
@@ -308,7 +314,10 @@ class Store:
 
     def gone_after(self, version: int) -> dict[Key, Item]:
         """The last state of each object that has gone after a version. It may have come again since."""
-        gone: dict[Key, Item] = {}
+        gone = {}
+        if version <= self.former_version:
+            held = self._former.items()
+            gone = {key: item.with_version(self.version) for key, item in held if key not in self._items}
         for change in self.history.after(version):
             last = change.last or change.old
             if change.is_deletion and last is not None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from kube import bounds
 from kube.store import history as history_module
+from kube.store import store as store_module
+from kube.store.resumption import Resumption
 from kube.store.store import Store
 from tests.kube.support.toys import Toy, after, events_of, fill, filled, short, tell, view_of
 
@@ -95,6 +98,34 @@ async def test_who_comes_with_a_version_of_a_former_history_is_told_what_is_not_
     assert first == [("DELETED", "of the former", 10), ("ADDED", "of this", 10), ("ADDED", "x", 4)]
     tell(store, "ADDED", Toy("y", version=11))
     assert after(view, 11) == []
+
+
+async def test_a_former_history_may_differ_in_more_than_a_history_keeps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client of this one would be refused, and list again, until the restored cloud is where the former one was."""
+    monkeypatch.setattr(history_module, "MAX_CHANGES", 2)
+    store = filled(20, *(Toy(name, version=19) for name in "abcd"))
+    store.disprove()
+    fill(store, 10)
+    view = view_of(store)
+    first = [short(each)[:2] for each in events_of(view, view.watch(10, bookmarks=False).initial_events())]
+    assert first == [("DELETED", name) for name in "abcd"]
+    store.advance(21)
+    assert [view.judge(version) for version in (20, 21)] == [Resumption.EXPIRED, Resumption.FOLLOW]
+
+
+async def test_what_former_histories_had_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(bounds, "_listeners", [told.append])
+    monkeypatch.setattr(store_module, "MAX_ITEMS", 2)
+    store = filled(20, Toy("a", version=18), Toy("b", version=19))
+    store.disprove()
+    fill(store, 10, Toy("c", version=9))
+    assert (told, sorted(store.gone_after(10))) == ([], [("a", "a"), ("a", "b")])
+    store.disprove()
+    fill(store, 10)
+    assert (told, sorted(store.gone_after(10))) == (["objects of former histories"], [("a", "c")])
 
 
 async def test_who_comes_with_a_version_of_a_former_history_is_told_what_had_gone_there() -> None:
