@@ -136,7 +136,21 @@ class World:
         for client in self.clients.values():
             # Who comes to a hub that did not run through a restore is known to it as little as to a kube-apiserver.
             is_relayed = client.kind.component == "plain" or client.kind.style is Style.EXACT
-            client.is_lost |= is_relayed or self.is_killed or self.hub is None
+            client.is_lost |= is_relayed or self.is_killed or not self._has_known(client)
+
+    def _has_known(self, client: Reflector) -> bool:
+        """Whether a copy of the node was at a client's version, by events or a list. A relayed list may be newer."""
+        if self.hub is None:
+            return False
+        resource, version = client.kind.resource, int(client.version or 0)
+        running = {each.list_watch: each.store for each in self.hub.parts.sources if each.store.complete}
+        stores = (store for each, store in running.items() if each.type.resource == resource)
+        if any(version <= each.newest_given and not each.history.is_in_gap(version) for each in stores):
+            return True
+        kept = self.hub.offline.copies.list_watches("").items()
+        return any(
+            version <= at for each, at in kept if each not in running and each.type.resource == resource
+        )
 
     def asked(self, client: Reflector, verb: str) -> Callable[[State], None]:
         """As `tests.histories.clients.Judge`: the list is not older than the cloud when it was asked for."""
