@@ -71,10 +71,6 @@ class History[C: Recorded]:
             _, end = self._gaps.popleft()
             self._oldest, self._names_gone_since = max(self._oldest, end), max(self._names_gone_since, end)
 
-    def forget_gone(self, version: int) -> None:
-        """Name nothing more that a client of this version, or of an earlier one, may hold and that has gone."""
-        self._names_gone_since = max(self._names_gone_since, version + 1)
-
     @property
     def newest_gap(self) -> int:
         """The version at which the last gap begins; 0 where there is none."""

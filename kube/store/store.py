@@ -152,7 +152,7 @@ class Store:
         self.former_version = 0
         """The newest version that clients were given of another history: the cloud was restored since."""
         self._former: dict[Key, Item] = {}
-        """What clients of such a version may hold, until this history has come past it."""
+        """What clients of such a version may hold."""
         self.complete = False
         self._codec: Codec | None = None
         self.api_version = ""
@@ -295,9 +295,6 @@ class Store:
 
     def advance(self, version: int) -> None:
         """Move the version on without a change: a bookmark of the watch, or the end of a list."""
-        if self._former and version > self.former_version:
-            self._former = {}
-            self.history.forget_gone(self.former_version)
         if version > self.version:
             self.version = version
             for listener in self._listeners:

@@ -112,7 +112,7 @@ async def test_a_former_history_may_differ_in_more_than_a_history_keeps(
     first = [short(each)[:2] for each in events_of(view, view.watch(10, bookmarks=False).initial_events())]
     assert first == [("DELETED", name) for name in "abcd"]
     store.advance(21)
-    assert [view.judge(version) for version in (20, 21)] == [Resumption.EXPIRED, Resumption.FOLLOW]
+    assert [view.judge(version) for version in (20, 21)] == [Resumption.CORRECT, Resumption.FOLLOW]
 
 
 async def test_what_former_histories_had_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
