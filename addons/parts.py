@@ -84,7 +84,7 @@ def make_parts(
     rules.listen(serving.rules_changed)
     answerers: dict[RouteKind, Answerer] = {RouteKind.VIEW: serving}
     if offline is not None:
-        offline.build(settings, clients, cloud, cloud_changed, reviews, sources)
+        offline.build(settings, clients, cloud, cloud_changed, reviews, sources, inputs.words)
         answerers |= offline.answerers
     return Parts(rules, events, inputs, sources, answerers, serving)
 

@@ -11,6 +11,7 @@ from addons.filters.builtin.forwardkubesvctraffic import ForwardKubeSvcTraffic
 from addons.filters.builtin.inclusterconfig import InClusterConfig
 from addons.filters.builtin.localendpoint import LocalEndpoint
 from addons.filters.builtin.localhealth import LocalHealth
+from addons.filters.builtin.localpods import LocalPods
 from addons.filters.builtin.masterservice import MasterService
 from addons.filters.builtin.nodeportisolation import NodePortIsolation
 from addons.filters.builtin.serviceenvupdater import ServiceEnvUpdater
@@ -33,8 +34,10 @@ def build_filters(
         NodePortIsolation(),
         # After both: what is left is rewritten.
         MasterService(),
-        # Endpoints and slices. What takes endpoints away goes before what puts the hub's address in: that
-        # address names no node, so these would take it away again. Among these the order does not matter.
+        # Endpoints and slices. What kubelet says comes first: an endpoint that comes so is judged like any other.
+        LocalPods(),
+        # What takes endpoints away goes before what puts the hub's address in: that address names no node, so these
+        # would take it away again. Among these the order does not matter.
         ServiceTopology(order),
         *((LocalHealth(),) if health else ()),
         EndpointsInPool(),

@@ -1,10 +1,11 @@
-"""What a filter may ask beyond the object in hand: Services, node labels, pools, health, and the hub's address."""
+"""What a filter may ask beyond the object in hand: Services, node labels, pools, health, kubelet's words, and the hub's
+address."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 IPV4 = "IPv4"
 IPV6 = "IPv6"
@@ -34,6 +35,66 @@ class ServiceFacts:
     """The part of a Service that decides about its endpoints."""
 
     annotations: Mapping[str, str]
+
+
+class TargetPort(NamedTuple):
+    """A port of a Service's pods."""
+
+    name: str
+    protocol: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """How a Service chooses its pods and shows them."""
+
+    selector: Mapping[str, str] = field(default_factory=dict)
+    """None: the Service chooses no pods, and somebody else makes its endpoints."""
+    shows_unready: bool = False
+    """spec.publishNotReadyAddresses"""
+    family: str = IPV4
+    """Of the addresses in its Endpoints."""
+    ports: tuple[TargetPort, ...] | None = ()
+    """None where one has a name in the pods' specs for its number."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodWord:
+    """What kubelet said of a pod of this node while the cloud was away, or the cloud's own word of it since."""
+
+    name: str
+    uid: str
+    labels: Mapping[str, str]
+    addresses: tuple[str, ...]
+    """None where the pod is no endpoint: it has ended, it is gone, or it has no address yet."""
+    is_ready: bool
+    is_terminating: bool
+    since: str
+    """The time of day, for people."""
+    version: int = 0
+    """Of the pod in the cloud that says the same; 0 as long as there is none."""
+    is_fresh: bool = True
+    """The cloud has had it for moments: what it has written since may still be made without it."""
+
+    def concerns(self, version: int) -> bool:
+        """Whether an object that the cloud wrote at this version may not show the word yet."""
+        return not self.version or version < self.version or self.is_fresh
+
+    def of_family(self, family: str) -> list[str]:
+        return [address for address in self.addresses if family_of(address) == family]
+
+
+class KubeletWords(Protocol):
+    """What kubelet said of this node's pods of a namespace. Each pod that a filter looks for is an input of its own."""
+
+    @property
+    def is_empty(self) -> bool: ...
+
+    def of(self, name: str) -> PodWord | None: ...
+
+    def selected_by(self, selector: Mapping[str, str]) -> list[PodWord]:
+        """Of the pods that have all of these labels."""
 
 
 class Inputs(Protocol):
@@ -67,3 +128,13 @@ class Inputs(Protocol):
 
     def is_healthy(self, node: str) -> bool:
         """False only while the hub's local health source calls the node unhealthy."""
+
+    def kubelet_words(self, namespace: str) -> KubeletWords:
+        """Empty but for an outage and the moments after it."""
+
+    def selection(self, namespace: str, service: str) -> Selection | None:
+        """None if there is no such Service."""
+
+    def first_slice(self, namespace: str, service: str, address_type: str, pod: str) -> str | None:
+        """The first EndpointSlice of the Service of that address type, by name, where none of them names this pod of
+        this node; None where one does, or where the hub does not know."""

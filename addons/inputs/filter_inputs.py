@@ -7,23 +7,36 @@ objects for which a filter asked for that input, and no others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from addons.filters.builtin.pruning import SERVICE_NAME_LABEL, ready_nodes_of
-from addons.filters.inputs import HubAddress, ServiceFacts
+from addons.filters.inputs import HubAddress, PodWord, Selection, ServiceFacts, TargetPort, family_of
 from addons.inputs.derived import Derived
 from addons.inputs.input_sources import Changed, Input, InputKind, labels_of, list_watches_of, pool_of
+from addons.inputs.kubelet_words import KubeletWords
 from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
 from kube.reflector.list_watch import ListWatch
 from kube.store.projection import InputKey
 from kube.store.store import Change, Item, Key
+from kube.wire.fields import Fields
 
 MANY_LABELS = 2_000
 """Of a node before and after a change. Its kubelet may write a hundred thousand, which all hubs of the cluster read."""
+
+
+class SliceFacts(NamedTuple):
+    """The part of an EndpointSlice that decides about others of its Service."""
+
+    address_type: str
+    ready: frozenset[str]
+    """The nodes with a ready endpoint."""
+    own_pods: frozenset[str]
+    """The pods of this node that it names."""
 
 
 class FilterInputs:
@@ -38,11 +51,14 @@ class FilterInputs:
         self.learned = Pulse()
         """Notified when an answer changes or becomes known."""
         self._inputs: dict[InputKind, Input] = {}
+        self.words = KubeletWords(self._changed, self.ask)
+        """What kubelet said while the cloud was away."""
         self._facts = Derived(_facts_in)
+        self._selections = Derived(selection_in)
         self._members = Derived(_members_in)
         self._labelled: defaultdict[str, set[str]] = defaultdict(set)
         self._slices: defaultdict[Key, set[Key]] = defaultdict(set)
-        self._ready = Derived(_ready_in)
+        self._slice_facts = Derived(partial(_slice_facts_in, node))
         self._sick: frozenset[str] = frozenset()
         self._addresses: dict[str, frozenset[str]] = {}
 
@@ -77,6 +93,13 @@ class FilterInputs:
         item = self.input(InputKind.SERVICE).source.store.get(key)
         return self._facts.of(item) if item is not None else None
 
+    def selection(self, key: Key) -> Selection | None:
+        item = self.input(InputKind.SERVICE).source.store.get(key)
+        return self._selections.of(item) if item is not None else None
+
+    def kubelet_words(self, namespace: str) -> Mapping[str, PodWord]:
+        return self.words.of(namespace)
+
     def pool_members(self, pool: str) -> frozenset[str] | None:
         """The nodes of a NodePool, None when there is none of that name."""
         item = self.input(InputKind.POOL).source.store.get(("", pool))
@@ -88,8 +111,15 @@ class FilterInputs:
 
     def ready_nodes(self, service: Key, address_type: str) -> frozenset[str]:
         """The nodes with a ready endpoint in any slice of a Service and address type."""
-        slices = [self._ready_nodes_of(key) for key in self._slices.get(service, ())]
-        return frozenset().union(*(nodes for family, nodes in slices if family == address_type))
+        slices = self._slices_of(service, address_type).values()
+        return frozenset().union(*(facts.ready for facts in slices))
+
+    def first_slice(self, service: Key, address_type: str, pod: str) -> str | None:
+        """The first slice of a Service and address type, by name; None where one of them names this pod."""
+        slices = self._slices_of(service, address_type)
+        if any(pod in facts.own_pods for facts in slices.values()):
+            return None
+        return min((name for _, name in slices), default=None)
 
     def local_health(self, unhealthy: frozenset[str]) -> None:
         """Take what the local health source calls unhealthy: names or IP addresses of nodes.
@@ -112,7 +142,7 @@ class FilterInputs:
     def _follower(self, kind: InputKind) -> tuple[Callable[[Change], set[InputKey]], Callable[[], None]]:
         match kind:
             case InputKind.SERVICE:
-                return self._of_service, self._facts.clear
+                return self._of_service, self._forget_services
             case InputKind.OWN_NODE:
                 return self._of_own_node, partial(self._forget_labels, own=True)
             case InputKind.NODE:
@@ -123,13 +153,18 @@ class FilterInputs:
                 return self._of_pool, self._members.clear
             case InputKind.SLICE:
                 return self._of_slice, self._slices.clear
-            case InputKind.HEALTH:
-                raise ValueError("local health is no source of objects")
+            case InputKind.HEALTH | InputKind.WORD:
+                raise ValueError(f"{kind} is no source of objects")
 
     def _of_service(self, change: Change) -> set[InputKey]:
-        known = self._facts.follow(change)
-        is_same = known is not None and known[0] == known[1]
+        known = [each.follow(change) for each in (self._facts, self._selections)]
+        asked = [each for each in known if each is not None]
+        is_same = bool(asked) and all(before == after for before, after in asked)
         return set() if is_same else {(InputKind.SERVICE, change.key)}
+
+    def _forget_services(self) -> None:
+        self._facts.clear()
+        self._selections.clear()
 
     def _of_own_node(self, change: Change) -> set[InputKey]:
         touched = self._of_relabelling(change)
@@ -179,7 +214,7 @@ class FilterInputs:
 
     def _of_slice(self, change: Change) -> set[InputKey]:
         was, now = _service_of(change.old), _service_of(change.new)
-        known = self._ready.follow(change)
+        known = self._slice_facts.follow(change)
         if was is not None:
             self._slices[was].discard(change.key)
         if now is not None:
@@ -188,10 +223,11 @@ class FilterInputs:
             return set()
         return {(InputKind.SLICE, service) for service in (was, now) if service is not None}
 
-    def _ready_nodes_of(self, key: Key) -> tuple[str, frozenset[str]]:
-        """The address type of a slice, and its nodes with a ready endpoint."""
-        item = self.input(InputKind.SLICE).source.store.get(key)
-        return self._ready.of(item) if item is not None else ("", frozenset())
+    def _slices_of(self, service: Key, address_type: str) -> dict[Key, SliceFacts]:
+        store = self.input(InputKind.SLICE).source.store
+        items = [item for key in self._slices.get(service, ()) if (item := store.get(key)) is not None]
+        slices = {item.key: self._slice_facts.of(item) for item in items}
+        return {key: facts for key, facts in slices.items() if facts.address_type == address_type}
 
 
 def _facts_in(item: Item) -> ServiceFacts:
@@ -203,10 +239,35 @@ def _members_in(item: Item) -> frozenset[str]:
     return frozenset(item.decode().fields.child("status").texts("nodes"))
 
 
-def _ready_in(item: Item) -> tuple[str, frozenset[str]]:
-    """The address type of a slice, and its nodes with a ready endpoint."""
+def _slice_facts_in(node: str, item: Item) -> SliceFacts:
     obj = item.decode()
-    return obj.fields.text("addressType"), frozenset(ready_nodes_of(obj))
+    pods = (
+        each.child("targetRef").text("name")
+        for each in obj.fields.children("endpoints")
+        if each.text("nodeName") == node
+    )
+    return SliceFacts(obj.fields.text("addressType"), frozenset(ready_nodes_of(obj)), frozenset(pods))
+
+
+def selection_in(item: Item) -> Selection:
+    """How a Service chooses its pods."""
+    spec = item.decode().fields.child("spec")
+    families = spec.texts("ipFamilies") or [family_of(spec.text("clusterIP"))]
+    ports = [
+        TargetPort(port.text("name"), port.text("protocol") or "TCP", _target_of(port))
+        for port in spec.children("ports")
+    ]
+    return Selection(
+        spec.mapping("selector"),
+        spec.flag("publishNotReadyAddresses") is True,
+        families[0],
+        tuple(ports) if all(port.number for port in ports) else None,
+    )
+
+
+def _target_of(port: Fields) -> int:
+    """The number of a Service's target port, which JSON has plain; 0 where it has a name."""
+    return port.number("targetPort") or port.child("targetPort").number("intVal")
 
 
 def _is_address(text: str) -> bool:

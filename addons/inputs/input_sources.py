@@ -24,7 +24,7 @@ _NODES = ResourceType("", "v1", "nodes")
 
 
 class InputKind(StrEnum):
-    """What a filter asks about. All kinds but the last are the objects of a source."""
+    """What a filter asks about. All kinds but the last two are the objects of a source."""
 
     SERVICE = "services"
     OWN_NODE = "this node"
@@ -33,6 +33,7 @@ class InputKind(StrEnum):
     POOL = "node pools"
     SLICE = "endpointslices"
     HEALTH = "local health"
+    WORD = "kubelet's word"
 
 
 def list_watches_of(kind: InputKind, node: str) -> list[ListWatch]:
@@ -54,8 +55,8 @@ def list_watches_of(kind: InputKind, node: str) -> list[ListWatch]:
             return [ListWatch(each, encoding=Encoding.JSON) for each in types]
         case InputKind.SLICE:
             return [ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))]
-        case InputKind.HEALTH:
-            raise ValueError("local health is not asked of the cloud")
+        case InputKind.HEALTH | InputKind.WORD:
+            raise ValueError(f"{kind} is not asked of the cloud")
 
 
 def unknown(kind: InputKind) -> InputKey:

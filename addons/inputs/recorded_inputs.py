@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from typing import Protocol
 
-from addons.filters.inputs import HubAddress, ServiceFacts
+from addons.filters.inputs import HubAddress, PodWord, Selection, ServiceFacts
 from addons.inputs.input_sources import Input, InputKind, pool_of, unknown
 from kube.store.projection import InputKey
 from kube.store.store import Key
@@ -34,6 +34,9 @@ class KnownInputs(Protocol):
     def pool_members(self, pool: str) -> frozenset[str] | None: ...
     def labelled(self, pool: str) -> frozenset[str] | None: ...
     def ready_nodes(self, service: Key, address_type: str) -> frozenset[str]: ...
+    def first_slice(self, service: Key, address_type: str, pod: str) -> str | None: ...
+    def selection(self, key: Key) -> Selection | None: ...
+    def kubelet_words(self, namespace: str) -> Mapping[str, PodWord]: ...
 
 
 class RecordedInputs:
@@ -95,6 +98,21 @@ class RecordedInputs:
         self.reads |= {(InputKind.HEALTH, node), unknown(InputKind.ADDRESS)}
         return node not in self._inputs.unhealthy
 
+    def kubelet_words(self, namespace: str) -> RecordedWords:
+        self.reads.add((InputKind.WORD, namespace))
+        return RecordedWords(namespace, self._inputs.kubelet_words(namespace), self.reads)
+
+    def selection(self, namespace: str, service: str) -> Selection | None:
+        self.reads.add((InputKind.SERVICE, (namespace, service)))
+        return self._inputs.selection((namespace, service)) if self._is_known(InputKind.SERVICE) else None
+
+    def first_slice(self, namespace: str, service: str, address_type: str, pod: str) -> str | None:
+        self.reads |= {(InputKind.SLICE, (namespace, service)), unknown(InputKind.SLICE)}
+        # An object does not wait for what only adds to it.
+        if not self._inputs.input(InputKind.SLICE).is_known:
+            return None
+        return self._inputs.first_slice((namespace, service), address_type, pod)
+
     def _is_known(self, kind: InputKind) -> bool:
         self.reads.add(unknown(kind))
         if self._inputs.input(kind).is_known:
@@ -155,3 +173,30 @@ class RecordedMembers(Set[str]):
     def __len__(self) -> int:
         self._reads.add((InputKind.POOL, self._pool, None))
         return len(self._members)
+
+
+class RecordedWords:
+    """Kubelet's words of a namespace. A look at one that there is records it; the namespace is recorded already, for
+    which words there are."""
+
+    __slots__ = ("_namespace", "_reads", "_words")
+
+    def __init__(self, namespace: str, words: Mapping[str, PodWord], reads: set[InputKey]) -> None:
+        self._namespace = namespace
+        self._words = words
+        self._reads = reads
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._words
+
+    def of(self, name: str) -> PodWord | None:
+        word = self._words.get(name)
+        if word is not None:
+            self._reads.add((InputKind.WORD, self._namespace, name))
+        return word
+
+    def selected_by(self, selector: Mapping[str, str]) -> list[PodWord]:
+        found = [word for word in self._words.values() if selector.items() <= word.labels.items()]
+        self._reads.update((InputKind.WORD, self._namespace, word.name) for word in found)
+        return found

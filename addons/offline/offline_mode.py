@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from addons.filters.builtin.localpods import LocalPods
+from addons.inputs.kubelet_words import KubeletWords
 from addons.link.health import Cloud
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_responses import CachedResponses
@@ -24,6 +29,7 @@ from addons.offline.writes.replay import Replay
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
 from addons.requests.clients import Clients
+from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import RouteKind
 from addons.rules.given_versions import GivenVersions
 from addons.settings import Settings
@@ -32,6 +38,11 @@ from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
+from kube.reflector.list_watch import ListWatch
+from kube.requests.request_info import ResourceType
+from kube.store.store import Store
+
+PODS = ResourceType("", "v1", "pods")
 
 
 class Offline:
@@ -61,12 +72,21 @@ class Offline:
         changed: Pulse,
         reviews: Reviews,
         sources: Sources,
+        words: KubeletWords,
     ) -> None:
-        """Start the parts."""
+        """Start the parts. `words` hears what kubelet says of its pods."""
         own = clients.hub
         objects = OfflineReads(sources, self._answers, settings.wait)
         status = StatusWrites(settings.node, objects, self._answers, self._journal, own)
-        replay = Replay(self._journal, own, lambda: cloud.is_up, changed, status.refused)
+        words.start(partial(_own_pods, sources, settings.node))
+        self._journal.on_status.append(lambda entry: words.heard(entry.path, entry.after))
+        for waiting in self._journal.statuses.values():
+            words.heard(waiting.path, waiting.after)
+        replay = Replay(
+            *(self._journal, own, lambda: cloud.is_up, changed),
+            status.refused,
+            lambda entry, version: words.ended(entry.path, version),
+        )
         registration = Registration(objects, self._answers)
         writes = OfflineWrites(status, Tokens(self._answers), registration, self._journal, replay)
         discovery = Discovery(own, self._answers, lambda: cloud.is_up, changed)
@@ -88,6 +108,7 @@ class Offline:
             asyncio.create_task(returned.run(), name="return of the node"),
             asyncio.create_task(garbage.run(), name="garbage on disk"),
             asyncio.create_task(discovery.run(), name="discovery"),
+            asyncio.create_task(words.run(partial(_endpoints, sources)), name="kubelet's words"),
         ]
 
     @property
@@ -110,3 +131,19 @@ class Offline:
         for task in self._tasks:
             task.cancel()
         self.access.close()
+
+
+def _own_pods(sources: Sources, node: str) -> Store:
+    """The pods of this node, as its kubelet reads them."""
+    own = ListWatch(PODS, field_selector=f"spec.nodeName={node}")
+    kept = sources.list_watches(HUB_IDENTITY, PODS)
+    same = (each for each in kept if replace(each, encoding=own.encoding) == own)
+    return sources.lasting(next(same, own)).store
+
+
+def _endpoints(sources: Sources) -> Iterator[Store]:
+    """The slices and Endpoints that components of this node read."""
+    for source in sources:
+        type_ = source.list_watch.type
+        if (type_.group, type_.resource) in LocalPods.resources and not source.list_watch.metadata_only:
+            yield source.store

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from addons.filters.filter import Filter
-from addons.filters.inputs import HubAddress, ServiceFacts
+from addons.filters.inputs import HubAddress, PodWord, Selection, ServiceFacts
 from addons.filters.verdict import Outcome
 from addons.rules.filter_modules import load_file
 from kube.wire.api_objects import decode_object
@@ -34,6 +34,12 @@ class GivenInputs:
     ready: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     """The nodes with a ready endpoint of a Service."""
     unhealthy: frozenset[str] = frozenset()
+    words: Mapping[str, Sequence[PodWord]] = field(default_factory=dict)
+    """What kubelet said of pods, by namespace."""
+    selections: Mapping[tuple[str, str], Selection] = field(default_factory=dict)
+    """How each Service chooses its pods."""
+    first_slices: Mapping[tuple[str, str, str, str], str] = field(default_factory=dict)
+    """The first slice of a Service and address type that names a pod in none."""
 
     def service(self, namespace: str, name: str) -> ServiceFacts | None:
         annotations = self.services.get((namespace, name))
@@ -53,6 +59,32 @@ class GivenInputs:
 
     def is_healthy(self, node: str) -> bool:
         return node not in self.unhealthy
+
+    def kubelet_words(self, namespace: str) -> GivenWords:
+        return GivenWords({word.name: word for word in self.words.get(namespace, ())})
+
+    def selection(self, namespace: str, service: str) -> Selection | None:
+        return self.selections.get((namespace, service))
+
+    def first_slice(self, namespace: str, service: str, address_type: str, pod: str) -> str | None:
+        return self.first_slices.get((namespace, service, address_type, pod))
+
+
+@dataclass(frozen=True)
+class GivenWords:
+    """What kubelet said of the pods of a namespace (`addons.filters.inputs.KubeletWords`)."""
+
+    words: Mapping[str, PodWord]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.words
+
+    def of(self, name: str) -> PodWord | None:
+        return self.words.get(name)
+
+    def selected_by(self, selector: Mapping[str, str]) -> list[PodWord]:
+        return [word for word in self.words.values() if selector.items() <= word.labels.items()]
 
 
 @dataclass(frozen=True, slots=True)

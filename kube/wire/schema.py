@@ -33,8 +33,8 @@ ENTRY = "StringEntry"
 type Field = tuple[int, str, FieldDescriptorProto.Label.ValueType]
 type Table = Mapping[str, Mapping[str, Field]]
 
-# Message -> field (its JSON name) -> number, type, label. A bool must be a pointer in the Go type: one that is not
-# is always on the wire, so that an absent one would read differently in the two encodings.
+# Message -> field (its JSON name) -> number, type, label. A bool that is no pointer in the Go type is always on the
+# wire, and JSON leaves out a false one: whoever reads such a one takes None and False for the same.
 TABLE: Table = {
     # apimachinery: metadata and what every object has
     ENTRY: {"key": (1, "string", ONE), "value": (2, "string", ONE)},
@@ -97,9 +97,11 @@ TABLE: Table = {
     "Service": {"metadata": (1, "ObjectMeta", ONE), "spec": (2, "ServiceSpec", ONE)},
     "ServiceSpec": {
         "ports": (1, "ServicePort", MANY),
+        "selector": (2, ENTRY, MANY),
         "clusterIP": (3, "string", ONE),
         "type": (4, "string", ONE),
         "externalName": (10, "string", ONE),
+        "publishNotReadyAddresses": (13, "bool", ONE),
         "clusterIPs": (18, "string", MANY),
         "ipFamilies": (19, "string", MANY),
         "loadBalancerClass": (21, "string", ONE),
@@ -108,8 +110,11 @@ TABLE: Table = {
         "name": (1, "string", ONE),
         "protocol": (2, "string", ONE),
         "port": (3, "int32", ONE),
+        "targetPort": (4, "IntOrString", ONE),
         "nodePort": (5, "int32", ONE),
     },
+    # JSON has the number or the text itself.
+    "IntOrString": {"intVal": (2, "int32", ONE)},
     "Endpoints": {"metadata": (1, "ObjectMeta", ONE), "subsets": (2, "EndpointSubset", MANY)},
     "EndpointSubset": {
         "addresses": (1, "EndpointAddress", MANY),
@@ -118,6 +123,7 @@ TABLE: Table = {
     },
     "EndpointAddress": {
         "ip": (1, "string", ONE),
+        "targetRef": (2, "ObjectReference", ONE),
         "hostname": (3, "string", ONE),
         "nodeName": (4, "string", ONE),
     },
@@ -192,6 +198,7 @@ TABLE: Table = {
         "addresses": (1, "string", MANY),
         "conditions": (2, "EndpointConditions", ONE),
         "hostname": (3, "string", ONE),
+        "targetRef": (4, "ObjectReference", ONE),
         "deprecatedTopology": (5, ENTRY, MANY),
         "nodeName": (6, "string", ONE),
         "zone": (7, "string", ONE),
@@ -213,6 +220,8 @@ TABLE: Table = {
         "addresses": (1, "string", MANY),
         "conditions": (2, "EndpointConditions", ONE),
         "hostname": (3, "string", ONE),
+        "targetRef": (4, "ObjectReference", ONE),
+        "targetRef": (4, "ObjectReference", ONE),
         "topology": (5, ENTRY, MANY),
         "nodeName": (6, "string", ONE),
     },

@@ -67,7 +67,7 @@ def prune(obj: ApiObject, rule: NodeRule, note: Note) -> int:
     removed = 0
     for subset in obj.fields.children("subsets"):
         removed += subset.keep("addresses", keeps) + subset.keep("notReadyAddresses", keeps)
-    return removed + obj.fields.keep("subsets", _has_addresses)
+    return removed + obj.fields.keep("subsets", has_addresses)
 
 
 def _keeper(obj: ApiObject, rule: NodeRule, note: Note) -> Callable[[Fields], bool]:
@@ -100,5 +100,6 @@ def _node_of_v1beta1(endpoint: Fields) -> str:
     return endpoint.mapping("topology").get(_HOSTNAME) or endpoint.text("nodeName")
 
 
-def _has_addresses(subset: Fields) -> bool:
+def has_addresses(subset: Fields) -> bool:
+    """Whether a subset of Endpoints has any, ready or not."""
     return subset.has("addresses") or subset.has("notReadyAddresses")

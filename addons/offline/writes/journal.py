@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +51,8 @@ class Journal:
         """By the object's path."""
         self.events: OrderedDict[int, EventEntry] = OrderedDict()
         self.added = Pulse()
+        self.on_status: list[Callable[[StatusEntry], None]] = []
+        """Called with each status that comes, also from an earlier process."""
         # Wall time, so that events of this process come after those of an earlier one that are still unread on disk.
         self._next_sequence = time.time_ns()
         self._event_bytes = 0
@@ -110,6 +112,7 @@ class Journal:
         self.statuses[entry.path] = entry
         self._status_bytes[entry.path] = len(entry.dump())
         self._keep(entry)
+        self._tell(entry)
         return entry
 
     def put_event(self, method: str, target: str, content_type: str, body: bytes) -> EventEntry:
@@ -184,6 +187,7 @@ class Journal:
             return
         entry = entry.as_sent()
         newer = self.statuses.setdefault(entry.path, entry)
+        self._tell(newer)
         self._status_bytes.setdefault(entry.path, len(entry.dump()))
         if newer is not entry and newer.uid == entry.uid:
             merged = replace(newer, before=entry.before, sent=entry.sent)
@@ -191,6 +195,10 @@ class Journal:
                 merged = merged.as_sent()
             self.statuses[entry.path] = merged
             self._keep(merged)
+
+    def _tell(self, entry: StatusEntry) -> None:
+        for tell in self.on_status:
+            tell(entry)
 
     def _trim(self) -> None:
         while len(self.events) > self._max_events or self._event_bytes > MAX_EVENT_BYTES:

@@ -20,8 +20,10 @@ from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse, first_of
 from kube.errors import StatusError
 from kube.http.access_review import is_allowed, right_to, spec_of
-from kube.http.client import Client, Unreachable
+from kube.http.client import ApiResponse, Client, Unreachable
 from kube.requests.request_info import parse_request
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 
 EVENT_PAUSE = 0.05
 """Seconds between events. 2,000 events take 100 s, so nodes that come back together do not overload their cluster."""
@@ -55,13 +57,19 @@ class Replay:
         is_up: Callable[[], bool],
         changed: Pulse,
         refused: Callable[[StatusEntry], Awaitable[None]],
+        ended: Callable[[StatusEntry, int], None],
     ) -> None:
-        """`changed` is notified when the cloud comes or goes; `refused` is called when the cloud refuses a status."""
+        """`changed` is notified when the cloud comes or goes; `refused` is called when the cloud refuses a status.
+
+        `ended` is called when a status waits no longer, and no newer one of its object does: with the version that the
+        cloud's object has by it, 0 where the cloud did not take it.
+        """
         self._journal = journal
         self._client = client
         self._is_up = is_up
         self._changed = changed
         self._refused = refused
+        self._ended = ended
         self._lock = asyncio.Lock()
         """Held while an entry is replayed: `run` and `flush` must not send the same one at once."""
         self._is_refused = False
@@ -148,11 +156,12 @@ class Replay:
         patch.setdefault("metadata", {})["uid"] = entry.uid
         entry = self._journal.sending(entry)
         for _ in range(MAX_CONFLICTS):
-            error = await self._send("PATCH", f"{entry.path}/status", orjson.dumps(patch), STRATEGIC_MERGE)
-            if error is None:
+            answer = await self._send("PATCH", f"{entry.path}/status", orjson.dumps(patch), STRATEGIC_MERGE)
+            if not isinstance(answer, StatusError):
                 metrics.JOURNAL_REPLAYED.labels(STATUS).inc()
-                self._journal.remove(entry)
+                self._remove(entry, _version_in(answer))
                 return
+            error = answer
             if error.code not in (409, 422):
                 break
             # Either another object has this name now, or somebody else wrote the object between. Its uid tells.
@@ -167,17 +176,20 @@ class Replay:
             await self._refused(entry)
 
     async def _replay_event(self, entry: EventEntry) -> None:
-        error = await self._send(entry.method, entry.target, entry.body, entry.content_type)
-        if error is None or (error.code == 409 and entry.method == "POST"):
+        answer = await self._send(entry.method, entry.target, entry.body, entry.content_type)
+        is_there = isinstance(answer, StatusError) and answer.code == 409 and entry.method == "POST"
+        if isinstance(answer, StatusError) and not is_there:
+            self._drop(entry, EVENT, answer)
+        else:
             metrics.JOURNAL_REPLAYED.labels(EVENT).inc()
             self._journal.remove(entry)
-        else:
-            self._drop(entry, EVENT, error)
 
-    async def _send(self, method: str, path: str, body: bytes, content_type: str) -> StatusError | None:
-        """Send one write. None when the cloud took it, its StatusError when it refused, RetryLater otherwise."""
+    async def _send(
+        self, method: str, path: str, body: bytes, content_type: str
+    ) -> ApiResponse | StatusError:
+        """Send one write: the cloud's answer when it took it, or with which it refused. RetryLater otherwise."""
         try:
-            await self._client.request(method, path, body=body, content_type=content_type)
+            return await self._client.request(method, path, body=body, content_type=content_type)
         except Unreachable as error:
             raise RetryLater(f"{path}: {error}") from error
         except StatusError as error:
@@ -189,7 +201,6 @@ class Replay:
             if error.code == 403:
                 await self._check_right(method, path, error)
             return error
-        return None
 
     async def _check_right(self, method: str, path: str, refusal: StatusError) -> None:
         """Return when the hub has the right to a write, so that a 403 was for this one write; RetryLater otherwise.
@@ -225,4 +236,21 @@ class Replay:
         reason = "gone" if error.code == 404 else "refused"
         metrics.JOURNAL_DROPPED.labels(kind, reason).inc()
         logger.warning("the cloud refuses %s: %s", entry.name, error)
+        if isinstance(entry, StatusEntry):
+            self._remove(entry, 0)
+        else:
+            self._journal.remove(entry)
+
+    def _remove(self, entry: StatusEntry, version: int) -> None:
         self._journal.remove(entry)
+        if entry.path not in self._journal.statuses:
+            self._ended(entry, version)
+
+
+def _version_in(answer: ApiResponse) -> int:
+    """The version of the object in an answer; 0 where it cannot be read."""
+    codec = codec_for(Encoding.JSON)
+    try:
+        return codec.peek(codec.decode_single(answer.body)[2]).version
+    except ValueError:
+        return 0

@@ -39,6 +39,7 @@ def test_the_order_is_fixed() -> None:
         "discardcloudservice",
         "nodeportisolation",
         "masterservice",
+        "localpods",
         "servicetopology",
         "endpoints",
         "forwardkubesvctraffic",

@@ -42,7 +42,9 @@ class Cluster:
         self.inputs.start(self._open, self._changed)
 
     def _open(self, list_watch: ListWatch) -> Source:
-        name = "own node" if list_watch.field_selector else list_watch.type.resource
+        name = (
+            "own node" if list_watch.field_selector.startswith("metadata.name") else list_watch.type.resource
+        )
         self.list_watches[name] = list_watch
         return cast(Source, self.sources.setdefault(name, HandSource()))
 
@@ -53,7 +55,12 @@ class Cluster:
         return self.sources.setdefault(name, HandSource())
 
     def fill(self, name: str, *values: Json, version: int = 10) -> None:
-        kinds = {"services": "Service", "endpointslices": "EndpointSlice", "nodepools": "NodePool"}
+        kinds = {
+            "services": "Service",
+            "endpointslices": "EndpointSlice",
+            "nodepools": "NodePool",
+            "pods": "Pod",
+        }
         fill(self.source(name).store, values, version, kind=kinds.get(name, "Node"))
 
     def apply(self, name: str, event: str, value: Json) -> set[InputKey]:

@@ -111,7 +111,8 @@ class Node:
         status = StatusWrites("n1", objects, answers, journal, self.cloud)
         servers = Cloud([self.health], "priority")
         self.journal, self.replayed = journal, Told()
-        replay = Replay(journal, self.replayed, lambda: servers.is_up, Pulse(), status.refused)
+        is_up = lambda: servers.is_up  # noqa: E731
+        replay = Replay(journal, self.replayed, is_up, Pulse(), status.refused, lambda *_: None)
         writes = OfflineWrites(status, Tokens(answers), Registration(objects, answers), journal, replay)
         self.cached_relay = CachedRelay(
             "n1",

@@ -38,11 +38,16 @@ DEFAULTS = {
     "kubelet/pods#get": ["serviceenvupdater"],
     "kubelet/endpointslices#list": [],
     "kube-proxy/services#list": ["discardcloudservice", "nodeportisolation"],
-    "kube-proxy/endpointslices#watch": ["servicetopology", "forwardkubesvctraffic", "localendpoint"],
-    "kube-proxy/endpoints#list": ["servicetopology", "localendpoint"],
+    "kube-proxy/endpointslices#watch": [
+        "localpods",
+        "servicetopology",
+        "forwardkubesvctraffic",
+        "localendpoint",
+    ],
+    "kube-proxy/endpoints#list": ["localpods", "servicetopology", "localendpoint"],
     "kube-proxy/nodes#list": [],
-    "coredns/endpointslices#watch": ["servicetopology"],
-    "nginx-ingress-controller/endpoints#list": ["servicetopology"],
+    "coredns/endpointslices#watch": ["localpods", "servicetopology"],
+    "nginx-ingress-controller/endpoints#list": ["localpods", "servicetopology"],
     "flanneld/services#list": [],
     "edgehub/services#list": [],
     "/services#list": [],
@@ -97,9 +102,13 @@ DEFAULTS = {
         ({"masterservice": "*"}, "edgehub/services#list", []),
         ({"filter_servicetopology": "envoy/*#list"}, "envoy/endpoints#list", ["servicetopology"]),
         # Exclusions, of defaults and of other entries, before or behind them.
-        ({"servicetopology": "-coredns"}, "coredns/endpointslices#list", []),
-        ({"servicetopology": "-coredns"}, "kube-proxy/endpoints#list", ["servicetopology", "localendpoint"]),
-        ({"servicetopology": "-coredns,coredns"}, "coredns/endpointslices#list", []),
+        ({"servicetopology": "-coredns"}, "coredns/endpointslices#list", ["localpods"]),
+        (
+            {"servicetopology": "-coredns"},
+            "kube-proxy/endpoints#list",
+            ["localpods", "servicetopology", "localendpoint"],
+        ),
+        ({"servicetopology": "-coredns,coredns"}, "coredns/endpointslices#list", ["localpods"]),
         (
             {"filter_servicetopology": "-coredns", "servicetopology": "coredns"},
             "coredns/endpointslices#list",
@@ -118,7 +127,7 @@ DEFAULTS = {
         (
             {"filter_servicetopology": "-coredns/endpointslices#list"},
             "coredns/endpointslices#watch",
-            ["servicetopology"],
+            ["localpods", "servicetopology"],
         ),
         ({"filter_masterservice": "agent/services#get, -agent"}, "agent/services#get", []),
         # Chains keep the one order of the filters, whatever the order of keys.

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from addons.filters.inputs import HubAddress
+from addons.inputs.filter_inputs import FilterInputs
 from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import parse_server
 from addons.offline.offline_mode import Offline
@@ -29,6 +31,7 @@ class Process:
         self.health = ServerHealth(parse_server(SERVER))
         self.changed = Pulse()
         self.own, self.relaying = Told(), Told()
+        self.words = FilterInputs(SETTINGS.node, "", HubAddress((), 0)).words
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Offline]:
@@ -39,7 +42,7 @@ class Process:
         cloud = Cloud([self.health], "priority")
         reviews = Reviews(lambda _: self.own, 3600)
         clients = ToldClients(self.own, self.relaying)
-        self.offline.build(SETTINGS, clients, cloud, self.changed, reviews, sources)
+        self.offline.build(SETTINGS, clients, cloud, self.changed, reviews, sources, self.words)
         try:
             yield self.offline
         finally:

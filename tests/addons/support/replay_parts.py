@@ -35,8 +35,13 @@ class World:
         self.is_up = True
         self.changed = Pulse()
         self.refused: list[StatusEntry] = []
+        self.ended: list[tuple[str, int]] = []
+        """The paths whose statuses wait no longer, with the versions that the cloud has by them."""
         self.fails: Exception | None = None
-        self.replay = Replay(journal, client, lambda: self.is_up, self.changed, self._refuse)
+        self.replay = Replay(journal, client, lambda: self.is_up, self.changed, self._refuse, self._end)
+
+    def _end(self, entry: StatusEntry, version: int) -> None:
+        self.ended.append((entry.path, version))
 
     async def _refuse(self, entry: StatusEntry) -> None:
         self.refused.append(entry)

@@ -15,6 +15,8 @@ from kube.wire.schema import ENTRY, MANY, TABLE, message_type_of
 from tests.kube.support.recorded import SINGLES, obj, single
 
 SLICE = "endpointslices.single"
+NO_POINTERS = {"publishNotReadyAddresses"}
+"""Of the Go type: protobuf says false where JSON says nothing."""
 
 
 def view(fields: Fields, message: str) -> dict[str, object]:
@@ -29,6 +31,10 @@ def _read(fields: Fields, name: str, kind: str, label: int) -> object:
             return fields.has(name), fields.texts(name) if many else fields.text(name)
         case "int32" | "int64":
             return fields.has(name), fields.number(name)
+        case "bool" if name in NO_POINTERS:
+            return bool(fields.flag(name))
+        case "IntOrString":
+            return fields.has(name)  # JSON has the value itself
         case "bool":
             return fields.has(name), fields.flag(name)
         case _ if kind == ENTRY:

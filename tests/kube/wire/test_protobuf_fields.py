@@ -98,8 +98,8 @@ MISTAKES: list[Callable[[Fields], object]] = [
     lambda fields: fields.set_mapping("ports", {}),
     lambda fields: fields.add("clusterIPs"),
     lambda fields: fields.keep("clusterIPs", bool),
-    lambda fields: fields.clear("selector"),
-    lambda fields: fields.child("selector").set("app", "web"),
+    lambda fields: fields.clear("externalIPs"),
+    lambda fields: fields.child("sessionAffinityConfig").set("app", "web"),
 ]
 
 

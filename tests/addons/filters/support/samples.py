@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from addons.filters.inputs import HubAddress, ServiceFacts
+from addons.filters.inputs import HubAddress, PodWord, Selection, ServiceFacts
 from addons.filters.verdict import Outcome
+from addons.rules.filter_trial import GivenWords
 from kube.requests.node_pools import POOL_LABEL
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.encoding import Encoding
@@ -68,7 +69,8 @@ def _write(fields: Fields, content: Content) -> None:
             for item in value:
                 _write(fields.add(name), item)
         elif isinstance(value, list):
-            fields.set_texts(name, value)
+            if value:  # in protobuf an empty list is none
+                fields.set_texts(name, value)
         else:
             fields.set(name, value)
 
@@ -164,6 +166,12 @@ class World:
     ready: dict[tuple[str, str], frozenset[str]] | None = None
     """The nodes with ready endpoints, by "namespace/service" and address type; None = not known."""
     unhealthy: frozenset[str] = frozenset()
+    words: dict[str, list[PodWord]] = field(default_factory=dict)
+    """What kubelet said of pods, by namespace."""
+    selections: dict[str, Selection] = field(default_factory=dict)
+    """How the Services choose their pods, by "namespace/name"."""
+    slices: dict[str, str] = field(default_factory=dict)
+    """By pod, the first slice of its Service where none names the pod."""
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
     def service(self, namespace: str, name: str) -> ServiceFacts | None:
@@ -194,6 +202,18 @@ class World:
     def is_healthy(self, node: str) -> bool:
         self.asked.append(("is_healthy", node))
         return node not in self.unhealthy
+
+    def kubelet_words(self, namespace: str) -> GivenWords:
+        self.asked.append(("kubelet_words", namespace))
+        return GivenWords({word.name: word for word in self.words.get(namespace, ())})
+
+    def selection(self, namespace: str, service: str) -> Selection | None:
+        self.asked.append(("selection", namespace, service))
+        return self.selections.get(f"{namespace}/{service}")
+
+    def first_slice(self, namespace: str, service: str, address_type: str, pod: str) -> str | None:
+        self.asked.append(("first_slice", namespace, service, address_type, pod))
+        return self.slices.get(pod)
 
 
 def pooled_world(annotations: Mapping[str, str]) -> World:

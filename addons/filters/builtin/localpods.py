@@ -1,0 +1,231 @@
+"""Has the endpoints of this node's pods follow kubelet's word while the cloud is away: address, readiness, end.
+
+Needs: what kubelet said of the node's pods of the object's namespace, the object's Service, and for a pod that no
+endpoint names the slices of that Service. Changes: EndpointSlices (v1, v1beta1) and Endpoints, as Kubernetes' own
+controllers would (`podToEndpoint` of k8s.io/endpointslice): each endpoint whose `targetRef` names such a pod; and a pod
+that the Service selects and no slice names comes into the first slice, without zone and host name.
+
+When something is missing: a pod of which kubelet said nothing stays as the cloud has it. Without the Service no
+endpoint comes. Into an object without ports none comes where the Service has target ports by name, for only the pod's
+spec knows their numbers. Nothing is filtered of an object larger than MAX_ENDPOINTS.
+
+A word counts until the cloud has written the object later than the pod that says the same (`PodWord.concerns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from addons.filters.builtin.kubernetesservice import write_texts
+from addons.filters.builtin.pruning import SLICE, has_addresses, service_of, unprunable
+from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
+from addons.filters.inputs import Inputs, KubeletWords, PodWord, Selection, family_of
+from addons.filters.verdict import Note, Outcome, Verdict, changed, ignore_note, kept
+from kube.wire.api_objects import ApiObject
+from kube.wire.fields import Fields
+
+READY, NOT_READY = "addresses", "notReadyAddresses"
+"""The lists of a subset of Endpoints."""
+
+
+@dataclass(frozen=True)
+class LocalPods:
+    name = "localpods"
+    resources = frozenset({ENDPOINTS, ENDPOINT_SLICES})
+    components = frozenset({"kube-proxy", "coredns", "nginx-ingress-controller"})
+    verbs = LIST_AND_WATCH
+    reasons = frozenset({"other-kind", "too-many-endpoints", "no-word", "same-word", "kubelets-word"})
+
+    def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
+        if left := unprunable(obj):
+            return kept(left)
+        words = inputs.kubelet_words(obj.namespace)
+        if words.is_empty:
+            return kept("no-word")
+        service = service_of(obj)
+        selection = inputs.selection(obj.namespace, service) if service else None
+        edit = _Edit(obj, words, selection or Selection(), inputs, note)
+        differs = edit.slice(service) if obj.kind == SLICE else edit.endpoints()
+        return changed("kubelets-word") if differs else kept("same-word")
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """One object, and what decides about it."""
+
+    obj: ApiObject
+    words: KubeletWords
+    selection: Selection
+    inputs: Inputs
+    note: Note
+
+    def slice(self, service: str) -> bool:
+        """Write to an EndpointSlice; whether anything differs."""
+        fields, family = self.obj.fields, self.obj.fields.text("addressType")
+        named: set[str] = set()
+        gone: set[str] = set()
+        differs = False
+        for endpoint in fields.children("endpoints"):
+            word = self._word_of(endpoint)
+            if word is None:
+                continue
+            named.add(word.name)
+            if addresses := word.of_family(family):
+                differs |= self._show(endpoint, word, addresses)
+            else:
+                gone.add(word.name)
+                self._say(endpoint.texts("addresses"), Outcome.DROPPED, word)
+        if gone:
+            differs |= fields.keep("endpoints", lambda each: self._pod_of(each) not in gone) > 0
+        for word in self._unnamed(named):
+            addresses = word.of_family(family)
+            if not addresses or not self._gives_ports(fields):
+                continue
+            first = self.inputs.first_slice(self.obj.namespace, service, family, word.name)
+            if first == self.obj.name:
+                self._give_ports(fields)
+                endpoint = fields.add("endpoints")
+                endpoint.set("nodeName", self.inputs.node_name)
+                self._refer(endpoint, word)
+                self._show(endpoint, word, addresses)
+                differs = True
+        return differs
+
+    def endpoints(self) -> bool:
+        """Write to an Endpoints object; whether anything differs."""
+        fields = self.obj.fields
+        named: set[str] = set()
+        differs = False
+        for subset in fields.children("subsets"):
+            differs |= self._subset(subset, named)
+        if differs:
+            fields.keep("subsets", has_addresses)
+        for word in self._unnamed(named):
+            addresses, where = word.of_family(self.selection.family), self._list_of(word)
+            if addresses and where and (fields.has("subsets") or self._gives_ports(fields)):
+                subset = next(iter(fields.children("subsets")), None) or fields.add("subsets")
+                self._give_ports(subset)
+                self._add_address(subset, where, word, addresses[0], "")
+                self._say(addresses[:1], Outcome.CHANGED, word)
+                differs = True
+        return differs
+
+    def _subset(self, subset: Fields, named: set[str]) -> bool:
+        leaving: dict[str, set[str]] = {READY: set(), NOT_READY: set()}
+        coming: list[tuple[str, PodWord, str, str]] = []
+        differs = False
+        for here, names in leaving.items():
+            for address in subset.children(here):
+                word = self._word_of(address)
+                if word is None:
+                    continue
+                named.add(word.name)
+                was = address.text("ip")
+                found, there = word.of_family(family_of(was)), self._list_of(word)
+                if found and there == here:
+                    if found[0] != was:
+                        address.set("ip", found[0])
+                        self._say(found[:1], Outcome.CHANGED, word)
+                        differs = True
+                    continue
+                names.add(word.name)
+                stays = bool(found and there)
+                self._say([was], Outcome.CHANGED if stays else Outcome.DROPPED, word)
+                if stays:
+                    coming.append((there, word, found[0], address.text("hostname")))
+        for here, names in leaving.items():
+            if names:
+                subset.keep(here, lambda each, names=names: self._pod_of(each) not in names)  # type: ignore[misc]
+                differs = True
+        for there, word, address_now, hostname in coming:
+            self._add_address(subset, there, word, address_now, hostname)
+        return differs
+
+    def _word_of(self, endpoint: Fields) -> PodWord | None:
+        """What kubelet said of the pod that an endpoint, or an address of Endpoints, names."""
+        target = endpoint.child("targetRef")
+        word = self.words.of(target.text("name")) if target.text("kind") == "Pod" else None
+        if word is None or target.text("uid") not in ("", word.uid) or not word.concerns(self.obj.version):
+            return None
+        return word
+
+    def _pod_of(self, endpoint: Fields) -> str:
+        word = self._word_of(endpoint)
+        return word.name if word is not None else ""
+
+    def _unnamed(self, named: Collection[str]) -> Iterator[PodWord]:
+        """The pods that the Service selects and the object does not name, though it may."""
+        if not self.selection.selector:
+            return
+        for word in self.words.selected_by(self.selection.selector):
+            if word.name not in named and word.addresses and word.concerns(self.obj.version):
+                yield word
+
+    def _show(self, endpoint: Fields, word: PodWord, addresses: list[str]) -> bool:
+        conditions = endpoint.child("conditions")
+        # Of a pod's end the cloud knows more: it may have deleted the pod.
+        terminating = word.is_terminating or conditions.flag("terminating") is True
+        ready = self.selection.shows_unready or (word.is_ready and not terminating)
+        wanted = {"ready": ready, "serving": word.is_ready, "terminating": terminating}
+        differs = write_texts(endpoint, "addresses", addresses)
+        if _conditions(conditions) != wanted:
+            for name, value in wanted.items():
+                conditions.set(name, value)
+            differs = True
+        if differs:
+            self._say(addresses, Outcome.CHANGED, word)
+        return differs
+
+    def _list_of(self, word: PodWord) -> str:
+        """The list of a subset in which a pod stands; "" for one that terminates."""
+        if self.selection.shows_unready:
+            return READY
+        return "" if word.is_terminating else READY if word.is_ready else NOT_READY
+
+    def _gives_ports(self, owner: Fields) -> bool:
+        return owner.has("ports") or self.selection.ports is not None
+
+    def _give_ports(self, owner: Fields) -> None:
+        """Give ports to a slice or subset that has none: it had no endpoints."""
+        if not owner.has("ports"):
+            for name, protocol, number in self.selection.ports or ():
+                port = owner.add("ports")
+                port.set("name", name)
+                port.set("protocol", protocol)
+                port.set("port", number)
+
+    def _add_address(self, subset: Fields, where: str, word: PodWord, ip: str, hostname: str) -> None:
+        address = subset.add(where)
+        address.set("ip", ip)
+        if hostname:
+            address.set("hostname", hostname)
+        address.set("nodeName", self.inputs.node_name)
+        self._refer(address, word)
+
+    def _refer(self, endpoint: Fields, word: PodWord) -> None:
+        target = endpoint.child("targetRef")
+        target.set("kind", "Pod")
+        target.set("namespace", self.obj.namespace)
+        target.set("name", word.name)
+        target.set("uid", word.uid)
+
+    def _say(self, addresses: list[str], outcome: Outcome, word: PodWord) -> None:
+        if self.note is ignore_note:
+            return
+        how = "no endpoint"
+        if word.addresses:
+            how = f"{'' if word.is_ready else 'not '}ready at {', '.join(word.addresses)}"
+        self.note(
+            ", ".join(addresses),
+            outcome,
+            f"by kubelet's word, since {word.since}: pod {word.name} is {how}"
+            + (", and terminates" if word.is_terminating else ""),
+        )
+
+
+def _conditions(conditions: Fields) -> dict[str, bool]:
+    """What a slice says of an endpoint: `ready` counts as true where it is absent, and `serving` as `ready`."""
+    ready, serving = conditions.flag("ready") is not False, conditions.flag("serving")
+    terminating = conditions.flag("terminating") is True
+    return {"ready": ready, "serving": ready if serving is None else serving, "terminating": terminating}

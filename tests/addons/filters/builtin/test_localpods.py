@@ -1,0 +1,250 @@
+"""Endpoints of this node's pods follow kubelet's word, and end to where the cloud has written later than the pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from addons.filters.builtin.localpods import LocalPods
+from addons.filters.builtin.pruning import MAX_ENDPOINTS
+from addons.filters.chain import apply_chain, by_name
+from addons.filters.inputs import PodWord, Selection, TargetPort
+from kube.wire.api_objects import ApiObject
+from kube.wire.encoding import Encoding
+from tests.addons.filters.support.checks import Case, named, reasons_of
+from tests.addons.filters.support.samples import (
+    Content,
+    Sample,
+    World,
+    addresses_of,
+    decode_again,
+    endpoint,
+    endpoint_slice,
+    endpoints,
+    service,
+)
+
+BOTH = pytest.mark.parametrize("encoding", list(Encoding), ids=lambda each: each.name)
+PORT = {"name": "http", "protocol": "TCP", "port": 8080}
+WEB = Selection({"app": "web"}, ports=(TargetPort("http", "TCP", 8080),))
+NAMED = Selection({"app": "web"}, ports=None)
+SLICE_VERSION = 7
+"""Of the samples."""
+
+
+def word(
+    *addresses: str, name: str = "web-0", ready: bool = True, terminating: bool = False, **more: Any
+) -> PodWord:
+    more = {"labels": {"app": "web", "tier": "front"}, **more}
+    return PodWord(name, f"uid of {name}", more.pop("labels"), addresses, ready, terminating, "12:03", **more)
+
+
+def world(*words: PodWord, selection: Selection = WEB, slices: dict[str, str] | None = None) -> World:
+    return World(words={"default": list(words)}, selections={"default/web": selection}, slices=slices or {})
+
+
+def of_pod(
+    address: str, name: str = "web-0", ready: bool = True, uid: str | None = None, **more: object
+) -> Content:
+    """An endpoint as the cloud made it of a pod on this node."""
+    target = {"kind": "Pod", "namespace": "default", "name": name, "uid": uid or f"uid of {name}"}
+    conditions = {"ready": ready, "serving": ready, "terminating": False}
+    return endpoint(address, "n1") | {"conditions": conditions, "targetRef": target} | more
+
+
+def at(address: str, name: str = "web-0", hostname: str = "") -> Content:
+    """An address of Endpoints."""
+    target = {"kind": "Pod", "namespace": "default", "name": name, "uid": f"uid of {name}"}
+    return {"ip": address, "nodeName": "n1", "targetRef": target} | (
+        {"hostname": hostname} if hostname else {}
+    )
+
+
+def listed(ready: list[Content], not_ready: list[Content] | None = None) -> Sample:
+    found = {"ports": [PORT], "addresses": ready, "notReadyAddresses": not_ready or []}
+    return endpoints({name: each for name, each in found.items() if each})
+
+
+ELSEWHERE = endpoint("10.0.9.9", "n2")
+OLD = endpoint_slice([of_pod("10.0.0.1"), ELSEWHERE])
+RECREATED = endpoint_slice([of_pod("10.0.0.1", uid="another"), ELSEWHERE])
+NEW = word("10.0.0.2")
+
+
+def shown(obj: ApiObject) -> list[tuple[str, bool | None, bool | None, bool | None]]:
+    """Each endpoint of a slice with its conditions."""
+    found = []
+    for each in obj.fields.children("endpoints"):
+        flags = (each.child("conditions").flag(name) for name in ("ready", "serving", "terminating"))
+        found.append((each.texts("addresses")[0], *flags))
+    return found  # type: ignore[return-value]
+
+
+UP, DOWN, LEAVING = (True, True, False), (False, False, False), (False, True, True)
+CHANGED = [
+    ("another address", OLD, world(NEW), [("10.0.0.2", *UP)]),
+    ("not ready", OLD, world(word("10.0.0.1", ready=False)), [("10.0.0.1", *DOWN)]),
+    ("terminating", OLD, world(word("10.0.0.1", terminating=True)), [("10.0.0.1", *LEAVING)]),
+    (
+        "not ready, and shown as ready",
+        OLD,
+        world(word("10.0.0.1", ready=False), selection=Selection({"app": "web"}, shows_unready=True)),
+        [("10.0.0.1", True, False, False)],
+    ),
+    (
+        "ready, and the cloud has deleted it",
+        endpoint_slice([of_pod("10.0.0.1", conditions={"ready": False, "terminating": True}), ELSEWHERE]),
+        world(NEW),
+        [("10.0.0.2", *LEAVING)],
+    ),
+    ("ended", OLD, world(word()), []),
+    ("of another family now", OLD, world(word("fd00::1")), []),
+    ("two families", OLD, world(word("fd00::1", "10.0.0.2")), [("10.0.0.2", *UP)]),
+    (
+        "a later version of the pod",
+        OLD,
+        world(word("10.0.0.2", version=8, is_fresh=False)),
+        [("10.0.0.2", *UP)],
+    ),
+    ("written without it moments ago", OLD, world(word("10.0.0.2", version=5)), [("10.0.0.2", *UP)]),
+]
+KEPT = [
+    Case("no word", OLD, "kept", "no-word"),
+    Case("a word in another namespace", OLD, "kept", "no-word", World(words={"other": [NEW]})),
+    Case("a word of another pod", OLD, "kept", "same-word", world(word("10.0.0.2", name="db-0", labels={}))),
+    Case("what the cloud says, too", OLD, "kept", "same-word", world(word("10.0.0.1"))),
+    Case("of a pod of another uid", RECREATED, "kept", "same-word", world(NEW)),
+    Case("caught up", OLD, "kept", "same-word", world(word("10.0.0.2", version=7, is_fresh=False))),
+    Case("no Pod", endpoint_slice([endpoint("10.0.0.1", "n1")]), "kept", "same-word", world(NEW)),
+    Case(
+        "many endpoints",
+        endpoint_slice([ELSEWHERE] * (MAX_ENDPOINTS + 1)),
+        "kept",
+        "too-many-endpoints",
+        world(NEW),
+    ),
+    Case("a Service", service(), "kept", "other-kind", world(NEW)),
+]
+
+
+@BOTH
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+@pytest.mark.parametrize(("name", "sample", "seen", "expected"), CHANGED, ids=[each[0] for each in CHANGED])
+def test_a_slice_follows(
+    name: str, sample: Sample, seen: World, expected: list[object], version: str, encoding: Encoding
+) -> None:
+    sample = Sample(f"discovery.k8s.io/{version}", sample.kind, sample.content)
+    applied = Case(name, sample, "changed", "kubelets-word", seen).check(LocalPods(), encoding)
+    assert shown(applied.obj) == [*expected, ("10.0.9.9", True, None, None)]
+    (note,) = applied.notes
+    assert note[2].startswith("by kubelet's word, since 12:03: pod web-0 is ")
+
+
+@BOTH
+@pytest.mark.parametrize("case", named(KEPT))
+def test_what_stays(case: Case, encoding: Encoding) -> None:
+    case.check(LocalPods(), encoding)
+
+
+def test_every_reason_is_shown() -> None:
+    assert reasons_of(KEPT) | {"kubelets-word"} == LocalPods.reasons
+
+
+FIRST = {"web-0": "web-abc"}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("sample", "seen", "found"),
+    [
+        (endpoint_slice([ELSEWHERE]), world(NEW, slices=FIRST), ["10.0.9.9", "10.0.0.2"]),
+        (endpoint_slice([], ports=[]), world(NEW, slices=FIRST), ["10.0.0.2"]),
+        (endpoint_slice([ELSEWHERE]), world(NEW, slices=FIRST, selection=NAMED), ["10.0.9.9", "10.0.0.2"]),
+        # A slice of it names the pod; another one is the first; nobody knows the slices.
+        (endpoint_slice([ELSEWHERE]), world(NEW), None),
+        (endpoint_slice([ELSEWHERE]), world(NEW, slices={"web-0": "web-aaa"}), None),
+        (endpoint_slice([], ports=[]), world(NEW, slices=FIRST, selection=NAMED), None),
+        (endpoint_slice([], family="IPv6"), world(NEW, slices=FIRST), None),
+        (endpoint_slice([]), world(word(), slices=FIRST), None),
+        (endpoint_slice([]), world(NEW, slices=FIRST, selection=Selection({"app": "db"})), None),
+        (endpoint_slice([]), world(NEW, slices=FIRST, selection=Selection()), None),
+        (endpoint_slice([]), world(word("10.0.0.2", version=6, is_fresh=False), slices=FIRST), None),
+        (endpoint_slice([], service_name=None), world(NEW, slices=FIRST), None),
+    ],
+)
+def test_a_new_pod_comes_where_its_service_selects_it(
+    sample: Sample, seen: World, found: list[str] | None, encoding: Encoding
+) -> None:
+    outcome = ("kept", "same-word") if found is None else ("changed", "kubelets-word")
+    applied = Case("new", sample, *outcome, seen).check(LocalPods(), encoding)
+    if found is None:
+        return
+    assert addresses_of(applied.obj) == found
+    added = applied.obj.fields.children("endpoints")[-1]
+    assert (added.text("nodeName"), added.child("targetRef").text("uid")) == ("n1", "uid of web-0")
+    ports = applied.obj.fields.children("ports")
+    assert [(each.text("name"), each.text("protocol"), each.number("port")) for each in ports] == [
+        ("http", "TCP", 8080)
+    ]
+
+
+def lists(obj: ApiObject) -> list[tuple[list[str], list[str]]]:
+    return [
+        tuple(
+            [each.text("ip") for each in subset.children(name)] for name in ("addresses", "notReadyAddresses")
+        )  # type: ignore[misc]
+        for subset in obj.fields.children("subsets")
+    ]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("sample", "seen", "expected"),
+    [
+        (listed([at("10.0.0.1"), at("10.0.0.3", "db")]), world(NEW), [(["10.0.0.2", "10.0.0.3"], [])]),
+        (listed([at("10.0.0.1", hostname="a")]), world(word("10.0.0.2", ready=False)), [([], ["10.0.0.2"])]),
+        (listed([at("10.0.0.3", "db")], [at("10.0.0.1")]), world(NEW), [(["10.0.0.3", "10.0.0.2"], [])]),
+        (listed([at("10.0.0.1")]), world(word()), []),
+        (listed([at("10.0.0.1")]), world(word("10.0.0.1", terminating=True)), []),
+        (
+            listed([at("10.0.0.1")]),
+            world(word("10.0.0.2", ready=False, terminating=True), selection=Selection(shows_unready=True)),
+            [(["10.0.0.2"], [])],
+        ),
+        (endpoints(), world(NEW), [(["10.0.0.2"], [])]),
+        (endpoints(), world(word("10.0.0.2", ready=False)), [([], ["10.0.0.2"])]),
+        (listed([at("10.0.0.3", "db")]), world(NEW), [(["10.0.0.3", "10.0.0.2"], [])]),
+        (endpoints(), world(NEW, selection=NAMED), None),
+        (endpoints(), world(word("fd00::1")), None),
+        (endpoints(), world(word("10.0.0.2", terminating=True)), None),
+    ],
+)
+def test_endpoints_follow(
+    sample: Sample, seen: World, expected: list[object] | None, encoding: Encoding
+) -> None:
+    outcome = ("kept", "same-word") if expected is None else ("changed", "kubelets-word")
+    applied = Case("endpoints", sample, *outcome, seen).check(LocalPods(), encoding)
+    if expected is not None:
+        assert lists(applied.obj) == expected
+        subsets = applied.obj.fields.children("subsets")
+        assert all(each.children("ports")[0].number("port") == 8080 for each in subsets)
+
+
+@BOTH
+def test_an_address_that_moves_keeps_its_host_name(encoding: Encoding) -> None:
+    sample, seen = listed([at("10.0.0.1", hostname="a")]), world(word("10.0.0.2", ready=False))
+    applied = Case("moved", sample, "changed", "kubelets-word", seen).check(LocalPods(), encoding)
+    (moved,) = applied.obj.fields.children("subsets")[0].children("notReadyAddresses")
+    assert (moved.text("hostname"), moved.text("nodeName")) == ("a", "n1")
+    assert moved.child("targetRef").text("name") == "web-0"
+
+
+@BOTH
+def test_what_comes_by_it_is_judged_by_topology_and_health_too(encoding: Encoding) -> None:
+    seen = world(NEW, slices=FIRST)
+    seen.services = {"default/web": {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}}
+    obj = endpoint_slice([ELSEWHERE]).build(encoding)
+    chain = [each for name in ("localpods", "servicetopology") if (each := by_name(name)) is not None]
+    apply_chain(chain, obj, seen)
+    assert addresses_of(decode_again(obj)) == ["10.0.0.2"]

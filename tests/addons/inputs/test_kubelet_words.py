@@ -1,0 +1,276 @@
+"""Kubelet's words: they begin offline, follow the cloud's pod once it has them, and end with the last late slice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from addons.filters.inputs import PodWord, Selection, TargetPort
+from addons.inputs.filter_inputs import selection_in
+from addons.inputs.input_sources import InputKind
+from addons.inputs.kubelet_words import FRESH, KubeletWords
+from kube.json_type import Json
+from kube.store.store import Store
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.addons.inputs.test_filter_inputs import NODE, WEB, Cluster
+from tests.addons.support.samples import endpoint_slice, fill, raw, service
+from tests.kube.support.recorded import body
+
+PATH = "/api/v1/namespaces/default/pods/web-0"
+WORD, OF_POD = (InputKind.WORD, "default"), (InputKind.WORD, "default", "web-0")
+
+
+class Site(Cluster):
+    """A cluster with one pod on this node, and the clock of the words."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.words = self.inputs.words = KubeletWords(self.inputs._changed, self.inputs.ask, lambda: self.now)
+        self.opens: list[Store] = []
+        self.words.start(self._pods)
+        self.fill("pods", pod("10.0.0.1", version=5))
+
+    def _pods(self) -> Store:
+        self.opens.append(self.source("pods").store)
+        return self.opens[-1]
+
+    @property
+    def word(self) -> PodWord | None:
+        return self.words.of("default").get("web-0")
+
+    def heard(self, document: Json) -> None:
+        self.told.clear()
+        self.words.heard(PATH, document)
+
+    def later(self, *stores: Store) -> None:
+        self.now += FRESH
+        self.words.settle(stores)
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    made = Site()
+    yield made
+    made.inputs.close()
+
+
+def pod(*addresses: str, version: int = 0, ready: str = "True", uid: str = "u", **more: Any) -> Json:
+    """A pod whose status is so; `more` goes into its metadata."""
+    metadata: Json = {"name": "web-0", "namespace": "default", "uid": uid, "labels": {"app": "web"}, **more}
+    status: Json = {"phase": "Running", "conditions": [{"type": "Ready", "status": ready}]}
+    if addresses:
+        status |= {"podIP": addresses[0], "podIPs": [{"ip": each} for each in addresses]}
+    metadata["resourceVersion"] = str(version)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status}
+
+
+def slice_of(address: str, version: int) -> Json:
+    made = endpoint_slice("web-abc", [NODE], version)
+    target = {"kind": "Pod", "namespace": "default", "name": "web-0", "uid": "u"}
+    (endpoint,) = made["endpoints"]
+    endpoint |= {"addresses": [address], "targetRef": target}
+    return made
+
+
+def slices(*values: Json, version: int = 100) -> Store:
+    store = Store()
+    fill(store, values, version, kind="EndpointSlice", api_version="discovery.k8s.io/v1")
+    return store
+
+
+@pytest.mark.parametrize(
+    ("document", "addresses", "is_ready", "is_terminating"),
+    [
+        (pod("10.0.0.2"), ("10.0.0.2",), True, False),
+        (pod("10.0.0.2", "fd00::2", ready="False"), ("10.0.0.2", "fd00::2"), False, False),
+        (pod(), (), True, False),
+        ({**pod("10.0.0.2"), "status": {"phase": "Failed", "podIP": "10.0.0.2"}}, (), False, False),
+        (
+            {**pod("10.0.0.2"), "status": {"phase": "Running", "podIP": "10.0.0.2"}},
+            ("10.0.0.2",),
+            False,
+            False,
+        ),
+        (pod("10.0.0.2", deletionTimestamp="2026-01-02T03:04:05Z"), ("10.0.0.2",), True, True),
+        ({"metadata": {"name": "web-0", "uid": "u"}, "status": 7}, (), False, False),
+    ],
+)
+async def test_what_a_status_says(
+    site: Site, document: Json, addresses: tuple[str, ...], is_ready: bool, is_terminating: bool
+) -> None:
+    site.heard(document)
+    assert site.word is not None
+    assert (site.word.addresses, site.word.is_ready, site.word.is_terminating) == (
+        *(addresses, is_ready, is_terminating),
+    )
+    assert site.word.concerns(10**9), "the cloud has not heard it"
+
+
+async def test_only_who_reads_a_word_is_told_of_it(site: Site) -> None:
+    site.words.heard("/api/v1/nodes/n1", {"metadata": {"name": "n1"}})
+    assert not site.told
+    assert not site.inputs.ask().kubelet_words("default").of("web-0")
+    site.heard(pod("10.0.0.2"))
+    assert site.told == [{WORD, OF_POD}]
+    site.heard(pod("10.0.0.3"))
+    assert site.told == [{OF_POD}]
+    site.heard(pod("10.0.0.3"))
+    assert site.told == []
+    asked = site.inputs.ask()
+    assert asked.kubelet_words("default").of("db-0") is None
+    assert asked.reads == {WORD}
+    assert [each.name for each in asked.kubelet_words("default").selected_by({"app": "web"})] == ["web-0"]
+    assert asked.reads == {WORD, OF_POD}
+
+
+async def test_while_the_cloud_has_not_heard_it_only_the_pods_end_is_the_clouds_word(site: Site) -> None:
+    site.heard(pod("10.0.0.2"))
+    site.apply("pods", "MODIFIED", pod("10.0.0.1", version=11, ready="False"))
+    unheard = site.words.of("default")["web-0"]
+    assert (unheard.addresses, unheard.is_ready, unheard.version) == (("10.0.0.2",), True, 0)
+    assert not unheard.is_terminating
+    site.apply("pods", "MODIFIED", pod("10.0.0.1", version=12, deletionTimestamp="2026-01-02T03:04:05Z"))
+    assert site.words.of("default")["web-0"].is_terminating
+
+
+@pytest.mark.parametrize("order", ["answer first", "event first"])
+async def test_once_the_cloud_has_it_the_word_follows_the_clouds_pod(site: Site, order: str) -> None:
+    site.heard(pod("10.0.0.2"))
+    if order == "event first":
+        site.apply("pods", "MODIFIED", pod("10.0.0.2", version=20))
+    site.words.ended(PATH, 20)
+    assert site.word is not None
+    assert site.word.version == 20
+    # An event from before it, of the time in which nobody heard of this node.
+    if order == "answer first":
+        site.apply("pods", "MODIFIED", pod("10.0.0.1", version=15, ready="False"))
+        assert site.word.addresses == ("10.0.0.2",)
+    site.apply("pods", "MODIFIED", pod("10.0.0.2", version=21, annotations={"a": "b"}))
+    assert site.words.of("default")["web-0"].version == 20, "a slice needs to know nothing of that"
+    site.apply("pods", "MODIFIED", pod("10.0.0.2", version=22, ready="False"))
+    last = site.words.of("default")["web-0"]
+    assert (last.version, last.is_ready) == (22, False)
+
+
+@pytest.mark.parametrize("new", [None, "another"])
+async def test_a_pod_that_the_cloud_deletes_is_no_endpoint_until_its_slices_are_late_no_more(
+    site: Site, new: str | None
+) -> None:
+    site.heard(pod("10.0.0.2"))
+    if new is None:
+        site.apply("pods", "DELETED", pod("10.0.0.1", version=30))
+    else:
+        site.apply("pods", "MODIFIED", pod("10.0.0.9", version=30, uid=new))
+    site.words.ended(PATH, 0)
+    assert site.word is not None
+    assert (site.word.addresses, site.word.version, site.word.uid) == ((), 30, "u")
+    site.later(slices(slice_of("10.0.0.1", 29)))
+    assert site.word is not None
+    site.later(slices(slice_of("10.0.0.9", 31)))
+    assert site.word is None
+
+
+async def test_a_status_that_the_cloud_refuses_is_no_word(site: Site) -> None:
+    site.heard(pod("10.0.0.2"))
+    site.told.clear()
+    site.words.ended(PATH, 0)
+    assert site.word is None
+    assert site.told == [{WORD, OF_POD}]
+    site.words.ended(PATH, 40)
+    assert site.word is None
+
+
+async def test_a_word_ends_with_the_last_slice_that_does_not_show_it_and_never_by_time_alone(
+    site: Site,
+) -> None:
+    site.heard(pod("10.0.0.2"))
+    site.later(slices(slice_of("10.0.0.1", 4)))
+    assert site.word is not None, "the cloud has not heard it"
+    site.words.ended(PATH, 20)
+    assert site.word.concerns(21), "its slices may be written for another pod"
+    site.now += FRESH / 2
+    site.words.settle([slices(slice_of("10.0.0.2", 21))])
+    assert site.word.is_fresh
+    for _ in range(5):
+        site.later(slices(slice_of("10.0.0.1", 19)))
+    assert site.word is not None, "a slice from before it"
+    assert not site.word.concerns(21)
+    assert site.word.concerns(19)
+    site.told.clear()
+    site.later(slices(slice_of("10.0.0.2", 19)), slices(slice_of("10.0.0.1", 21)))
+    assert site.word is None, "one shows it, and the cloud made the other with it"
+    assert site.told == [{WORD, OF_POD}]
+
+
+async def test_a_word_that_comes_again_is_not_the_clouds(site: Site) -> None:
+    site.heard(pod("10.0.0.2"))
+    site.words.ended(PATH, 20)
+    site.heard(pod("10.0.0.3"))
+    site.later()
+    assert site.word is not None
+    assert (site.word.version, site.word.addresses) == (0, ("10.0.0.3",))
+
+
+async def test_the_cloud_is_asked_for_pods_once_kubelet_has_said_something(site: Site) -> None:
+    site.words.ended(PATH, 3)
+    assert site.opens == []
+    site.heard(pod("10.0.0.2"))
+    site.heard(pod("10.0.0.3"))
+    assert len(site.opens) == 1
+
+
+async def test_a_restored_cloud_knows_nothing_of_former_versions(site: Site) -> None:
+    site.heard(pod("10.0.0.2"))
+    site.words.restarted()
+    assert site.word is not None, "the cloud has not heard it"
+    site.words.ended(PATH, 20)
+    site.fill("pods", pod("10.0.0.2", version=2), version=3)
+    assert site.word is None
+
+
+async def test_how_a_service_chooses_its_pods(site: Site) -> None:
+    ports = [
+        {"name": "http", "port": 80, "targetPort": 8080},
+        {"port": 53, "targetPort": 5353, "protocol": "UDP"},
+    ]
+    spec: Json = {
+        "selector": {"app": "web"},
+        "ports": ports,
+        "publishNotReadyAddresses": True,
+        "ipFamilies": ["IPv6", "IPv4"],
+    }
+    named = service("db", 2, ports=[{"port": 80, "targetPort": "http"}], clusterIP="10.96.0.1")
+    site.fill("services", service("web", 1, **spec), named)
+    targets = (TargetPort("http", "TCP", 8080), TargetPort("", "UDP", 5353))
+    assert site.inputs.ask().selection(*WEB) == Selection({"app": "web"}, True, "IPv6", targets)
+    assert site.inputs.ask().selection("default", "db") == Selection({}, False, "IPv4", None)
+    assert site.inputs.ask().selection("default", "none") is None
+    more: Json = {**spec, "selector": {"app": "api"}}
+    assert site.apply("services", "MODIFIED", service("web", 11, **more)) == {(InputKind.SERVICE, WEB)}
+
+
+def test_a_target_port_reads_alike_in_protobuf() -> None:
+    found = []
+    for encoding in Encoding:
+        codec, store = codec_for(encoding), Store()
+        api_version, kind, value = codec.decode_single(body("services.single", encoding))
+        store.replace(codec, api_version, kind, 1, [value])
+        found += [selection_in(item) for item in store]
+    assert found[0] == found[1]
+    assert found[0].selector
+
+
+async def test_the_first_slice_is_that_of_no_other(site: Site) -> None:
+    asked = site.inputs.ask()
+    assert asked.first_slice(*WEB, "IPv4", "web-0") is None
+    assert not asked.pending, "an object does not wait for what only adds to it"
+    site.fill("endpointslices", endpoint_slice("web-2", ["n2"], 2), endpoint_slice("web-1", ["n3"], 1))
+    assert asked.reads & set().union(*site.told)
+    assert site.inputs.ask().first_slice(*WEB, "IPv4", "web-0") == "web-1"
+    assert site.inputs.ask().first_slice(*WEB, "IPv6", "web-0") is None
+    site.source("endpointslices").store.apply("ADDED", raw(slice_of("10.0.0.1", 11)))
+    assert site.inputs.ask().first_slice(*WEB, "IPv4", "web-0") is None

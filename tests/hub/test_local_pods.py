@@ -1,0 +1,237 @@
+"""While the cloud is away, endpoints of this node's pods follow kubelet, and nothing flaps at the return."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.json_type import Json
+from kube.wire.api_objects import ApiObject
+from kube.wire.encoding import Encoding
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.hub.support.outage import STARTED, Outage
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import Events, Seen, watching
+from tests.hub.test_views import endpoint_slice, services, slices
+
+STRATEGIC = "application/strategic-merge-patch+json"
+CONTROLLERS = ["endpointslice-controller", "endpoints-controller"]
+PODS = ("web-0", "web-1", "web-2", "web-3")
+BOTH = pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.PROTOBUF], ids=["json", "protobuf"])
+
+
+@pytest.fixture
+def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[tuple[RealCloud, Outage]]:
+    """A cloud with the controllers that make endpoints, and a hub behind a link to it."""
+    with RealCloud(tmp_path / "cloud", cloud_programs, controllers=CONTROLLERS) as cloud:
+        cloud.apply(HUB_RBAC)
+        with Link(cloud.host, cloud.port) as link:
+            url, kubeconfig = f"https://{link.host}:{link.port}", cloud.node_kubeconfig("node-1")
+            with Hub(
+                tmp_path / "hub", url, node="node-1", kubeconfig=kubeconfig, flags=("--wait", "60")
+            ) as hub:
+                yield cloud, Outage(hub, link)
+
+
+def path_of(namespace: str, pod: str = "") -> str:
+    return f"/api/v1/namespaces/{namespace}/pods" + (f"/{pod}" if pod else "")
+
+
+def new_pod(name: str, node: str) -> Json:
+    spec = {
+        "nodeName": node,
+        "containers": [{"name": "c", "image": "i"}],
+        "automountServiceAccountToken": False,
+    }
+    return {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec}
+
+
+def status(address: str, *former: str, ready: bool = True) -> Json:
+    """A patch as kubelet sends it, where a pod had a former address."""
+    conditions = [{"type": "Ready", "status": str(ready)}, {"type": "ContainersReady", "status": str(ready)}]
+    ips = [{"ip": address}, *({"$patch": "delete", "ip": each} for each in former)]
+    return {"status": {"phase": "Running", "conditions": conditions, "podIP": address, "podIPs": ips}}
+
+
+def web() -> Json:
+    ports = [{"name": "http", "port": 80, "targetPort": 8080}]
+    return {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": ports}}
+
+
+def addresses(obj: ApiObject) -> dict[str, tuple[str, bool]]:
+    """By pod, its address and whether it is ready, of a slice or Endpoints."""
+    if obj.kind == "EndpointSlice":
+        found = [
+            (each, each.texts("addresses")[0], each.child("conditions").flag("ready") is not False)
+            for each in obj.fields.children("endpoints")
+        ]
+    else:
+        found = [
+            (each, each.text("ip"), name == "addresses")
+            for subset in obj.fields.children("subsets")
+            for name in ("addresses", "notReadyAddresses")
+            for each in subset.children(name)
+        ]
+    return {each.child("targetRef").text("name"): (address, ready) for each, address, ready in found}
+
+
+def shown(seen: list[Seen]) -> list[dict[str, tuple[str, bool]]]:
+    """What a watch has shown of the Service, without repetitions."""
+    states = [
+        addresses(each.object) for each in seen if each.type != "BOOKMARK" and each.name.startswith("web")
+    ]
+    return [state for before, state in zip([None, *states], states, strict=False) if state != before]
+
+
+@asynccontextmanager
+async def reading(outage: Outage, namespace: str, encoding: Encoding) -> AsyncIterator[dict[str, Events]]:
+    """kubelet with its pods, kube-proxy with slices and coredns with Endpoints."""
+    own = f"spec.nodeName={outage.hub.node}"
+    endpoints = f"/api/v1/namespaces/{namespace}/endpoints"
+    asked: list[tuple[str, str, dict[str, Any]]] = [
+        ("kubelet", "/api/v1/pods", {"fieldSelector": own}),
+        ("kube-proxy", slices(namespace), {}),
+        ("coredns", endpoints, {}),
+    ]
+    async with AsyncExitStack() as stack:
+        yield {
+            name: await stack.enter_async_context(
+                watching(
+                    outage.hub.url, path, component=name, encoding=encoding, resourceVersion="0", **query
+                )
+            )
+            for name, path, query in asked
+        }
+
+
+async def tell(outage: Outage, namespace: str, pod: str, said: Json, encoding: Encoding) -> None:
+    path = f"{path_of(namespace, pod)}/status"
+    answer = await outage.ask(path, encoding, method="PATCH", body=said, content_type=STRATEGIC)
+    assert answer.status == 200, answer.body
+
+
+async def see(events: dict[str, Events], expected: dict[str, tuple[str, bool]]) -> None:
+    """Return when both kinds of endpoints are so."""
+    for name in ("kube-proxy", "coredns"):
+        await events[name].until(lambda seen: shown(seen)[-1:] == [expected], STARTED)
+
+
+@BOTH
+async def test_endpoints_follow_kubelet_through_an_outage_and_nothing_flaps_after_it(
+    site: tuple[RealCloud, Outage], encoding: Encoding
+) -> None:
+    cloud, outage = site
+    admin, namespace = cloud.admin, "default"
+    await asyncio.to_thread(
+        admin.post, f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}}
+    )
+    await asyncio.to_thread(admin.post, "/api/v1/nodes", {"metadata": {"name": outage.hub.node}})
+    await asyncio.to_thread(admin.post, services(namespace), web())
+    for number, name in enumerate(PODS, 1):
+        await asyncio.to_thread(admin.post, path_of(namespace), new_pod(name, outage.hub.node))
+        if name != PODS[-1]:
+            await asyncio.to_thread(
+                admin.patch, f"{path_of(namespace, name)}/status", status(f"10.1.0.{number}")
+            )
+    before = {name: (f"10.1.0.{number}", True) for number, name in enumerate(PODS[:-1], 1)}
+    # The hub's own slices, which say where a new pod comes, are those of components that read protobuf.
+    told = PODS if encoding is Encoding.PROTOBUF else PODS[:-1]
+    after = {name: (f"10.2.0.{number}", True) for number, name in enumerate(told, 1)}
+
+    async with reading(outage, namespace, encoding) as events:
+        await see(events, before)
+        await events["kubelet"].first("ADDED", PODS[-1])
+        await outage.begin()
+        # One restarts twice, and one has its first address: its containers took long to come.
+        await tell(outage, namespace, "web-0", status("10.2.0.9", "10.1.0.1", ready=False), encoding)
+        await see(events, before | {"web-0": ("10.2.0.9", False)})
+        for name, (address, _) in after.items():
+            former = ["10.2.0.9"] if name == "web-0" else [before[name][0]] if name in before else []
+            await tell(outage, namespace, name, status(address, *former), encoding)
+        await see(events, after)
+        slice_name = events["kube-proxy"].seen[-1].name
+        asked = f"component=kube-proxy&resource=endpointslices&namespace={namespace}&name={slice_name}"
+        said = await asyncio.to_thread(outage.hub.admin, f"/debug/explain?{asked}")
+        assert "10.2.0.1 changed: by kubelet's word, since " in said, said
+        marks = {name: len(each.seen) for name, each in events.items()}
+
+        await outage.end()
+        await asyncio.to_thread(outage.hub.wait_for_metric, "edgehub_journal_entries", 0, STARTED)
+        caught_up = partial(cloud_has, after)
+        path = slices(namespace)
+        await asyncio.to_thread(admin.wait_for, path, slice_name, caught_up, timeout=STARTED)
+        # What kubelet says next comes with everything before it.
+        await tell(outage, namespace, "web-0", status("10.3.0.1", "10.2.0.1"), encoding)
+        last = after | {"web-0": ("10.3.0.1", True)}
+        await see(events, last)
+        for name in ("kube-proxy", "coredns"):
+            assert shown(events[name].seen[marks[name] - 1 :]) == [after, last]
+
+
+def cloud_has(expected: dict[str, tuple[str, bool]], found: Json) -> bool:
+    return {each["addresses"][0] for each in found["endpoints"]} == {
+        address for address, _ in expected.values()
+    }
+
+
+def made_by_hand(*endpoints: tuple[str, str, str]) -> Json:
+    """A slice of the Service, of addresses, pods and their uids."""
+    made = endpoint_slice("web-1", "web")
+    for address, name, uid in endpoints:
+        target = {"kind": "Pod", "name": name, "uid": uid}
+        made["endpoints"].append({"addresses": [address], "nodeName": "any", "targetRef": target})
+    return made
+
+
+async def test_a_word_outlives_the_hub_and_a_slice_that_the_cloud_writes_without_it(
+    linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
+) -> None:
+    """Its controller writes the slice for another pod first."""
+    (hub, link), admin, encoding = linked, real_cloud.admin, Encoding.PROTOBUF
+    outage = Outage(hub, link)
+    await asyncio.to_thread(
+        admin.post, f"{path_of(namespace)[:-5]}/serviceaccounts", {"metadata": {"name": "default"}}
+    )
+    pod = await asyncio.to_thread(admin.post, path_of(namespace), new_pod("web-0", hub.node))
+    other, uid = ("10.1.9.9", "db-0", "1"), pod["metadata"]["uid"]
+    await asyncio.to_thread(admin.post, slices(namespace), made_by_hand(("10.1.0.1", "web-0", uid)))
+    await asyncio.to_thread(hub.start)
+    try:
+        async with reading(outage, namespace, encoding) as events:
+            await events["kubelet"].first("ADDED", "web-0")
+            await events["kube-proxy"].first("ADDED", "web-1")
+            await asyncio.to_thread(hub.wait_until_kept, namespace, 2)
+            await outage.begin()
+            await tell(outage, namespace, "web-0", status("10.2.0.1"), encoding)
+            await events["kube-proxy"].first("MODIFIED", "web-1")
+        await asyncio.to_thread(hub.kill)
+        await asyncio.to_thread(hub.start)
+        async with reading(outage, namespace, encoding) as events:
+            first = await events["kube-proxy"].first("ADDED", "web-1")
+            assert addresses(first.object) == {"web-0": ("10.2.0.1", True)}
+            await outage.end()
+            await asyncio.to_thread(hub.wait_for_metric, "edgehub_journal_entries", 0, STARTED)
+            path = slices(namespace, "web-1")
+            for address in ("10.1.0.1", "10.2.0.1", "10.3.0.1"):
+                written = made_by_hand((address, "web-0", uid), other)
+                if address == "10.3.0.1":
+                    await tell(outage, namespace, "web-0", status(address, "10.2.0.1"), encoding)
+                await asyncio.to_thread(admin.put, path, written)
+            last = {"db-0": ("10.1.9.9", True)}
+            states = [
+                {"web-0": (address, True), **more} for address, more in [("10.2.0.1", {}), ("10.2.0.1", last)]
+            ]
+            await events["kube-proxy"].until(
+                lambda seen: addresses(seen[-1].object) == {"web-0": ("10.3.0.1", True), **last}
+            )
+            assert shown(events["kube-proxy"].seen)[:2] == states
+    finally:
+        await asyncio.to_thread(hub.stop)
