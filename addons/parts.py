@@ -84,9 +84,14 @@ def make_parts(
     rules.listen(serving.rules_changed)
     answerers: dict[RouteKind, Answerer] = {RouteKind.VIEW: serving}
     if offline is not None:
-        offline.build(settings, clients, cloud, cloud_changed, reviews, sources, inputs.words)
+        leases = partial(_leases, rules)
+        offline.build(settings, clients, cloud, cloud_changed, reviews, sources, inputs.words, leases)
         answerers |= offline.answerers
     return Parts(rules, events, inputs, sources, answerers, serving)
+
+
+def _leases(rules: RulesInForce) -> frozenset[tuple[str, str]]:
+    return rules.current().leases
 
 
 async def _always_up() -> bool:

@@ -85,7 +85,7 @@ class PodWord:
         return [address for address in self.addresses if family_of(address) == family]
 
 
-class KubeletWords(Protocol):
+class PodWords(Protocol):
     """What kubelet said of this node's pods of a namespace. Each pod that a filter looks for is an input of its own."""
 
     @property
@@ -129,7 +129,7 @@ class Inputs(Protocol):
     def is_healthy(self, node: str) -> bool:
         """False only while the hub's local health source calls the node unhealthy."""
 
-    def kubelet_words(self, namespace: str) -> KubeletWords:
+    def kubelet_words(self, namespace: str) -> PodWords:
         """Empty but for an outage and the moments after it."""
 
     def selection(self, namespace: str, service: str) -> Selection | None:

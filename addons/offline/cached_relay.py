@@ -22,6 +22,7 @@ from addons.offline.offline_reads import OfflineReads, as_kept
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.copy_warning import copy_warning
 from addons.offline.people.kept_discovery import Discovery
+from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Lending
@@ -64,6 +65,7 @@ class CachedRelay:
         answers: CachedResponses,
         writes: OfflineWrites,
         discovery: Discovery,
+        leases: HeldLeases,
     ) -> None:
         self._node = node
         self._clients = clients
@@ -74,6 +76,7 @@ class CachedRelay:
         self._growing = GrowingLists()
         self._writes = writes
         self._discovery = discovery
+        self._leases = leases
         self._tasks: set[asyncio.Task[None]] = set()
 
     def offline_policy(self, caller: Caller) -> OfflinePolicy:
@@ -115,6 +118,9 @@ class CachedRelay:
         identity = await self._reviews.identity(wanted.caller)
         if not identity.is_hub:
             await self._reviews.may(identity.authorization, wanted.info)
+        lease = self._leases.answer(identity.user, request)
+        if lease is not None:
+            return lease
         try:
             if request.info.method != "GET":
                 return await self._writes.answer(wanted.caller, identity, request, was_sent=was_sent)
@@ -137,6 +143,7 @@ class CachedRelay:
             self._answers.forget(key.name)
         if not answer.is_framed:
             return
+        self._leases.keep(identity, request, answer)
         if answer.status == 201:
             self._writes.keep(identity, request, answer.headers, answer.body)
         elif is_read and answer.status == 200 and not options.is_exact:

@@ -185,7 +185,7 @@ class NodeLease:
             kept = await self._answers.get(self._key(encoding))
             if kept is not None:
                 with contextlib.suppress(ValueError):
-                    return _checked(kept.single())
+                    return checked(kept.single())
         raise unavailable("the cloud cannot be reached, and the hub has not seen the node's Lease")
 
     async def _request(self, method: str, path: str, request: OfflineRequest, body: bytes | None) -> Encoded:
@@ -196,7 +196,7 @@ class NodeLease:
         )
         try:
             codec = codec_for(Encoding(answer.content_type))
-            return _checked(Encoded.read(codec, answer.body))
+            return checked(Encoded.read(codec, answer.body))
         except ValueError as error:
             raise Unreachable(f"{method} {path}: the answer cannot be read: {error}") from error
 
@@ -274,19 +274,24 @@ class NodeLease:
     def _duration(self) -> float:
         """Seconds for which a renewal by kubelet counts."""
         assert self._lease is not None
-        written = self._lease.decode().fields.child("spec").number("leaseDurationSeconds")
-        return written if written > 0 else DEFAULT_DURATION
+        return duration_of(self._lease)
 
     def _key(self, encoding: Encoding) -> ResponseKey:
         return response_key("", self._path, f"the lease as {encoding}", "")
 
 
-def _checked(lease: Encoded) -> Encoded:
+def checked(lease: Encoded) -> Encoded:
     """The object, which must be a readable Lease; ValueError otherwise."""
     if lease.kind != "Lease":
         raise ValueError(f"it is a {lease.kind or 'nothing'}, not a Lease")
     lease.decode()
     return lease
+
+
+def duration_of(lease: Encoded) -> float:
+    """Seconds for which a renewal of a Lease counts."""
+    written = lease.decode().fields.child("spec").number("leaseDurationSeconds")
+    return written if written > 0 else DEFAULT_DURATION
 
 
 def _fixed_part(lease: Encoded) -> bytes:

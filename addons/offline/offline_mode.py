@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from addons.offline.kept_versions import KeptVersions
 from addons.offline.node_lease import NodeLease
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.people.kept_discovery import Discovery
+from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.journal import TABLE, Journal
 from addons.offline.writes.node_return import NodeReturn
 from addons.offline.writes.offline_writes import OfflineWrites
@@ -40,7 +41,7 @@ from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.store import Store
+from kube.store.store import Key, Store
 
 PODS = ResourceType("", "v1", "pods")
 
@@ -73,8 +74,9 @@ class Offline:
         reviews: Reviews,
         sources: Sources,
         words: KubeletWords,
+        leases: Callable[[], Collection[Key]],
     ) -> None:
-        """Start the parts. `words` hears what kubelet says of its pods."""
+        """Start the parts. `words` hears what kubelet says of its pods; `leases` are those that pods may renew here."""
         own = clients.hub
         objects = OfflineReads(sources, self._answers, settings.wait)
         status = StatusWrites(settings.node, objects, self._answers, self._journal, own)
@@ -91,7 +93,8 @@ class Offline:
         writes = OfflineWrites(status, Tokens(self._answers), registration, self._journal, replay)
         discovery = Discovery(own, self._answers, lambda: cloud.is_up, changed)
         self.cached_relay = CachedRelay(
-            settings.node, clients, cloud, reviews, objects, self._answers, writes, discovery
+            *(settings.node, clients, cloud, reviews, objects, self._answers, writes, discovery),
+            HeldLeases(leases),
         )
         # As in kube-apiserver: where lists must wait, signs of life need not.
         alive = own.with_headers({}, queue="lease")

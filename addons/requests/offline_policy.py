@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from kube.requests.request_info import RequestInfo
@@ -29,12 +30,26 @@ class OfflinePolicy:
 
 def is_own_lease(info: RequestInfo, node: str) -> bool:
     """Whether this is kubelet's sign of life: reading, creating or renewing the lease of its node."""
-    type_ = info.type
-    if type_ is None or info.subresource or info.namespace != LEASE_NAMESPACE:
-        return False
-    if (type_.group, type_.resource) != ("coordination.k8s.io", "leases"):
+    if not _is_lease(info) or info.namespace != LEASE_NAMESPACE:
         return False
     return info.verb == "create" or (info.verb in ("get", "update") and info.name == node)
+
+
+def is_kept_lease(info: RequestInfo, leases: Collection[tuple[str, str]]) -> bool:
+    """Whether a leader reads or renews a Lease of these, by namespace and name."""
+    return (
+        bool(leases)
+        and _is_lease(info)
+        and info.verb in ("get", "update")
+        and (info.namespace, info.name) in leases
+    )
+
+
+def _is_lease(info: RequestInfo) -> bool:
+    type_ = info.type
+    if type_ is None or info.subresource:
+        return False
+    return (type_.group, type_.resource) == ("coordination.k8s.io", "leases")
 
 
 def is_answered_offline(info: RequestInfo) -> bool:

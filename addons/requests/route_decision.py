@@ -12,7 +12,13 @@ from addons.filters.filter import Filter
 from addons.filters.foreign import need_json
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_continued, parse_read
-from addons.requests.offline_policy import PEOPLE, OfflinePolicy, is_answered_offline, is_own_lease
+from addons.requests.offline_policy import (
+    PEOPLE,
+    OfflinePolicy,
+    is_answered_offline,
+    is_kept_lease,
+    is_own_lease,
+)
 from addons.rules.table import Rules
 from kube.errors import StatusError, bad_request, expired, forbidden, not_acceptable, unauthorized
 from kube.requests.request_info import RequestInfo, ResourceType
@@ -111,6 +117,8 @@ def decide(
         raise forbidden("the cloud cannot be reached, and nothing is deleted without it")
     known = (caller.lending is Lending.HUB or caller.authorization) and not caller.impersonates
     is_person = component in PEOPLE and info.method == "GET" and not offline_policy.is_up
+    if known and is_kept_lease(info, rules.leases):
+        return replace(route, kind=RouteKind.CACHED_RELAY, reason="a lease that its holder renews here, too")
     if not known or not (rules.is_cached(component) or is_person):
         return route
     if caller.lending is Lending.HUB and is_own_lease(info, offline_policy.node):

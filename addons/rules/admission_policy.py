@@ -14,8 +14,8 @@ import yaml
 
 from addons.filters.chain import build_filters
 from addons.filters.filter import READS, Filter
-from addons.rules.entries import spellings
-from addons.rules.table import CACHE_AGENTS, FILTER_PREFIX, MAX_SHOWN, MAX_VALUE_BYTES
+from addons.rules.entries import LEASE, spellings
+from addons.rules.table import CACHE_AGENTS, FILTER_PREFIX, MAX_SHOWN, MAX_VALUE_BYTES, OFFLINE_LEASES
 from addons.telemetry.labels import HUB
 from kube.requests.component import MAX_LENGTH
 from kube.requests.request_info import ResourceType
@@ -38,7 +38,7 @@ EMPTY = rf"^{SPACE}*$"
 
 def policy(filters: Sequence[Filter]) -> list[dict[str, Any]]:
     """The policy and its binding. `filters` are all that some hub may have."""
-    validations = [_known_filters(filters), _cached(), *(_entries(each) for each in filters)]
+    validations = [_known_filters(filters), _cached(), _leases(), *(_entries(each) for each in filters)]
     return [
         _object(
             "ValidatingAdmissionPolicy",
@@ -119,6 +119,12 @@ def _cached() -> dict[str, Any]:
     right = "write components, each with - in front to take it away, separated by commas"
     wrong = f"(!e.matches({_raw(entry)}) || e.matches({_raw(NO_COMPONENT)}))"
     return _all_right((CACHE_AGENTS,), [f"!e.matches({_raw(EMPTY)})", wrong], right)
+
+
+def _leases() -> dict[str, Any]:
+    entry = rf"^{SPACE}*{LEASE.pattern}{SPACE}*$"
+    bad = [f"!e.matches({_raw(EMPTY)})", f"!e.matches({_raw(entry)})"]
+    return _all_right((OFFLINE_LEASES,), bad, "write namespace/name, separated by commas")
 
 
 def _all_right(keys: Sequence[str], bad: Sequence[str], right: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@ names."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from addons.filters.filter import READS, Filter, GroupResource
@@ -10,6 +11,8 @@ from kube.requests.component import component_of
 
 ANY = "*"
 """In an entry: every component, or every resource that the filter understands."""
+LEASE = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+"""A namespace and a name, which the policy of `addons.rules.admission_policy` checks by the same pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,14 @@ def parse_entry(filter_: Filter, text: str, written_in: str) -> RuleEntry:
         _parse_verbs(verbs) if has_verbs else READS if excludes else filter_.verbs,
         written_in,
     )
+
+
+def parse_lease(text: str) -> tuple[str, str]:
+    """The namespace and name of a Lease, written `namespace/name`. ValueError for anything else."""
+    if LEASE.fullmatch(text) is None:
+        raise ValueError("a lease is namespace/name, both as Kubernetes names them")
+    namespace, _, name = text.partition("/")
+    return namespace, name
 
 
 def parse_component(text: str) -> str:

@@ -72,7 +72,7 @@ class GivenInputs:
 
 @dataclass(frozen=True)
 class GivenWords:
-    """What kubelet said of the pods of a namespace (`addons.filters.inputs.KubeletWords`)."""
+    """What kubelet said of the pods of a namespace (`addons.filters.inputs.PodWords`)."""
 
     words: Mapping[str, PodWord]
 

@@ -13,10 +13,21 @@ from dataclasses import dataclass, field
 
 from addons.filters.chain import FILTERS
 from addons.filters.filter import READS, Filter, GroupResource
-from addons.rules.entries import ANY, RuleEntry, built_in, parse_component, parse_entry, split_entries
+from addons.rules.entries import (
+    ANY,
+    RuleEntry,
+    built_in,
+    parse_component,
+    parse_entry,
+    parse_lease,
+    split_entries,
+)
 from addons.telemetry.labels import HUB
 
 CACHE_AGENTS = "cache_agents"
+OFFLINE_LEASES = "offline_leases"
+OTHER_KEYS = (CACHE_AGENTS, OFFLINE_LEASES)
+"""The keys that are no filter's."""
 FILTER_PREFIX = "filter_"
 
 BASE_AGENTS = frozenset(
@@ -36,6 +47,8 @@ MAX_VALUE_BYTES = 256 * 1024
 """Of one key: a quarter of what a ConfigMap can hold (1 MiB)."""
 MAX_ENTRIES = 10_000
 """Of the whole ConfigMap: far above any real one, and read within a few tens of milliseconds."""
+MAX_LEASES = 64
+"""Leases that pods may renew at the hub: each is kept in memory."""
 MAX_PROBLEMS = 100
 """Problems of one ConfigMap that logs, Events and the debug page name; the others are only counted."""
 MAX_SHOWN = 128
@@ -78,6 +91,8 @@ class Rules:
     entries: Mapping[str, Mapping[str, tuple[RuleEntry, ...]]]
     """By the filter's name, then by component, `*` among them."""
     agents: Agents
+    leases: frozenset[tuple[str, str]]
+    """The Leases that their holders renew here while the cloud is away, by namespace and name."""
     problems: tuple[Problem, ...]
     """The first MAX_PROBLEMS of them."""
     unnamed_problems: int
@@ -176,9 +191,10 @@ def parse_rules(
         disabled=off,
         entries=entries,
         agents=agents,
+        leases=frozenset(reader.leases),
         problems=tuple(reader.problems),
         unnamed_problems=reader.unnamed_problems,
-        digest=_digest(filters, off, reader.entries, agents),
+        digest=_digest(filters, off, reader.entries, agents, reader.leases),
         _named=frozenset(component for named in entries.values() for component in named),
         _understood=frozenset().union(*(f.resources for f in filters if f.name not in off)),
     )
@@ -192,24 +208,29 @@ class _Reader:
         self.entries = {name: [built_in(f, c) for c in sorted(f.components)] for name, f in filters.items()}
         self.added: set[str] = set()
         self.removed: set[str] = set()
+        self.leases: set[tuple[str, str]] = set()
         self.problems: list[Problem] = []
         self.unnamed_problems = 0
         self._left = MAX_ENTRIES
 
     def read(self, key: str, value: str) -> None:
         filter_ = self.filters.get(key.removeprefix(FILTER_PREFIX))
-        if filter_ is None and key != CACHE_AGENTS:
+        if filter_ is None and key not in OTHER_KEYS:
             known = ", ".join(sorted(self.filters))
-            self._refuse(key, value, f"no such key: known are {CACHE_AGENTS} and the filters {known}")
+            self._refuse(
+                key, value, f"no such key: known are {', '.join(OTHER_KEYS)} and the filters {known}"
+            )
         elif len(value.encode("utf-8", "replace")) > MAX_VALUE_BYTES:
             self._refuse(key, value, f"the value is longer than {MAX_VALUE_BYTES} bytes; the key is skipped")
         else:
             for text in self._within_limit(key, split_entries(value)):
                 try:
-                    if filter_ is None:
+                    if filter_ is not None:
+                        self._read_entry(filter_, key, text)
+                    elif key == CACHE_AGENTS:
                         self._read_agent(text)
                     else:
-                        self._read_entry(filter_, key, text)
+                        self._read_lease(text)
                 except ValueError as error:
                     self._refuse(key, text, str(error))
 
@@ -233,6 +254,12 @@ class _Reader:
             raise ValueError("the hub's own requests are always cached")
         (self.removed if text.startswith("-") else self.added).add(component)
 
+    def _read_lease(self, text: str) -> None:
+        lease = parse_lease(text)
+        if len(self.leases) >= MAX_LEASES and lease not in self.leases:
+            raise ValueError(f"the hub keeps {MAX_LEASES} leases at most")
+        self.leases.add(lease)
+
     def _refuse(self, key: str, text: str, why: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(Problem(key[:MAX_SHOWN], text[:MAX_SHOWN], why))
@@ -248,12 +275,16 @@ def _by_component(entries: Iterable[RuleEntry]) -> dict[str, tuple[RuleEntry, ..
 
 
 def _digest(
-    filters: Iterable[Filter], off: frozenset[str], entries: Mapping[str, Iterable[RuleEntry]], agents: Agents
+    filters: Iterable[Filter],
+    off: frozenset[str],
+    entries: Mapping[str, Iterable[RuleEntry]],
+    agents: Agents,
+    leases: Iterable[tuple[str, str]],
 ) -> str:
     """Equal for rules that mean the same, in whatever order and words they are written. A filter's repr holds
     its settings."""
     parts = [repr(filter_) for filter_ in filters]
-    parts += [repr((sorted(off), sorted(agents.added), sorted(agents.removed)))]
+    parts += [repr((sorted(off), sorted(agents.added), sorted(agents.removed), sorted(leases)))]
     for name in sorted(entries):
         said = {(e.excludes, e.component, *sorted(e.resources), *sorted(e.verbs)) for e in entries[name]}
         parts.append(repr((name, sorted(map(repr, said)))))

@@ -221,7 +221,6 @@ TABLE: Table = {
         "conditions": (2, "EndpointConditions", ONE),
         "hostname": (3, "string", ONE),
         "targetRef": (4, "ObjectReference", ONE),
-        "targetRef": (4, "ObjectReference", ONE),
         "topology": (5, ENTRY, MANY),
         "nodeName": (6, "string", ONE),
     },

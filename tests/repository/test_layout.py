@@ -18,6 +18,7 @@ MOST_ENTRIES = 13
 
 LARGE_PACKAGES = {
     "addons": (14, "one addon a module, and what starts them"),
+    "addons/filters/builtin": (14, "one filter a module, and what they share"),
 }
 """Package that holds more modules: how many, and why. A number that is too high fails, so they only shrink."""
 

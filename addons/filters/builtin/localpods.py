@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from addons.filters.builtin.kubernetesservice import write_texts
 from addons.filters.builtin.pruning import SLICE, has_addresses, service_of, unprunable
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
-from addons.filters.inputs import Inputs, KubeletWords, PodWord, Selection, family_of
+from addons.filters.inputs import Inputs, PodWord, PodWords, Selection, family_of
 from addons.filters.verdict import Note, Outcome, Verdict, changed, ignore_note, kept
 from kube.wire.api_objects import ApiObject
 from kube.wire.fields import Fields
@@ -55,7 +56,7 @@ class _Edit:
     """One object, and what decides about it."""
 
     obj: ApiObject
-    words: KubeletWords
+    words: PodWords
     selection: Selection
     inputs: Inputs
     note: Note
@@ -77,7 +78,7 @@ class _Edit:
                 gone.add(word.name)
                 self._say(endpoint.texts("addresses"), Outcome.DROPPED, word)
         if gone:
-            differs |= fields.keep("endpoints", lambda each: self._pod_of(each) not in gone) > 0
+            differs |= fields.keep("endpoints", partial(self._is_none_of, gone)) > 0
         for word in self._unnamed(named):
             addresses = word.of_family(family)
             if not addresses or not self._gives_ports(fields):
@@ -136,7 +137,7 @@ class _Edit:
                     coming.append((there, word, found[0], address.text("hostname")))
         for here, names in leaving.items():
             if names:
-                subset.keep(here, lambda each, names=names: self._pod_of(each) not in names)  # type: ignore[misc]
+                subset.keep(here, partial(self._is_none_of, names))
                 differs = True
         for there, word, address_now, hostname in coming:
             self._add_address(subset, there, word, address_now, hostname)
@@ -150,9 +151,9 @@ class _Edit:
             return None
         return word
 
-    def _pod_of(self, endpoint: Fields) -> str:
+    def _is_none_of(self, pods: Collection[str], endpoint: Fields) -> bool:
         word = self._word_of(endpoint)
-        return word.name if word is not None else ""
+        return word is None or word.name not in pods
 
     def _unnamed(self, named: Collection[str]) -> Iterator[PodWord]:
         """The pods that the Service selects and the object does not name, though it may."""

@@ -22,6 +22,7 @@ from addons.offline.disk_access import DiskAccess
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.kept_discovery import Discovery
+from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.offline.writes.registration import Registration
@@ -111,8 +112,8 @@ class Node:
         status = StatusWrites("n1", objects, answers, journal, self.cloud)
         servers = Cloud([self.health], "priority")
         self.journal, self.replayed = journal, Told()
-        is_up = lambda: servers.is_up  # noqa: E731
-        replay = Replay(journal, self.replayed, is_up, Pulse(), status.refused, lambda *_: None)
+        waits = (lambda: servers.is_up, Pulse())
+        replay = Replay(journal, self.replayed, *waits, status.refused, lambda *_: None)
         writes = OfflineWrites(status, Tokens(answers), Registration(objects, answers), journal, replay)
         self.cached_relay = CachedRelay(
             "n1",
@@ -123,6 +124,7 @@ class Node:
             answers,
             writes,
             Discovery(self.cloud, answers, lambda: servers.is_up, Pulse()),
+            HeldLeases(frozenset),
         )
 
     async def get(self, target: str = OBJECT, caller: Caller = HUB) -> tuple[int, bytes, str]:

@@ -10,6 +10,7 @@ from addons.requests.route_decision import RouteKind, decide
 from addons.rules.table import parse_rules
 from kube.errors import StatusError
 from kube.requests.request_info import parse_request
+from tests.addons.support.samples import NOBODY, POD
 
 RULES = parse_rules(None)
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -116,6 +117,29 @@ def test_people_are_answered_by_the_node_while_the_cloud_is_away(
 )
 def test_what_a_person_writes_waits_for_the_cloud(method: str, target: str) -> None:
     assert kind(method, target, component="kubectl", is_up=False) is RouteKind.RELAY
+
+
+@pytest.mark.parametrize("is_up", [True, False])
+@pytest.mark.parametrize(
+    ("method", "target", "wanted"),
+    [
+        ("GET", "shop/leases/web", RouteKind.CACHED_RELAY),
+        ("PUT", "shop/leases/web", RouteKind.CACHED_RELAY),
+        ("PUT", "shop/leases/other", RouteKind.RELAY),
+        ("PUT", "other/leases/web", RouteKind.RELAY),
+        ("PATCH", "shop/leases/web", RouteKind.RELAY),
+        ("GET", "shop/leases", RouteKind.RELAY),
+        ("PUT", "shop/leases/web/status", RouteKind.RELAY),
+    ],
+)
+def test_a_lease_that_the_rules_name_is_renewed_by_any_component(
+    method: str, target: str, wanted: RouteKind, is_up: bool
+) -> None:
+    info = parse_request(method, f"/apis/coordination.k8s.io/v1/namespaces/{target}")
+    rules, policy = parse_rules({"offline_leases": "shop/web"}), OfflinePolicy("n", is_up)
+    for caller, expected in ((POD, wanted), (NOBODY, RouteKind.RELAY)):
+        asked = (info, "shop", caller, Listener.TLS, "application/json", rules)
+        assert decide(*asked, is_upgrade=False, offline_policy=policy).kind is expected
 
 
 def test_what_is_filtered_is_never_answered_as_a_table_that_no_filter_can_read() -> None:

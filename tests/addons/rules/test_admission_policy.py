@@ -69,6 +69,7 @@ GOOD = [
     {"filter_servicetopology": "a/endpointslices.discovery.k8s.io # ;list; ;watch;,b/ * ,c/endpoints"},
     {"masterservice": "-kubelet/services#get,\n  x-y_z.1/services"},
     {"cache_agents": "*, -kubectl, a\n"},
+    {"offline_leases": "kube-system/a, shop/web.leader,,\n x/y-1"},
     {"localhealth": "kube-proxy"},
     {"somebody-elses": "any thing # at / all", "another": "a,b/c#d"},
     {"endpoints": "GET, list/endpoints"},
@@ -95,6 +96,12 @@ BAD = [
     ({"endpoints": "a\nb"}, '"a b" is not right'),
     ({"cache_agents": "a/b"}, 'key cache_agents: "a/b" is not right: write components'),
     ({"cache_agents": "edgehub"}, "is not right"),
+    (
+        {"offline_leases": "kube-system/a, web"},
+        'key offline_leases: "web" is not right: write namespace/name',
+    ),
+    ({"offline_leases": "Shop/web"}, "is not right"),
+    ({"offline_leases": "a/b/c"}, "is not right"),
     ({"cache_agents": "x" * 500}, f'"{"x" * 128}" is not right'),
     ({"endpoints": "x," * (MAX_VALUE_BYTES // 2 + 1)}, f"longer than {MAX_VALUE_BYTES} bytes"),
 ]

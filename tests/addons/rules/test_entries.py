@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from addons.filters.builtin.servicetopology import ServiceTopology
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH, READS
 from addons.rules.entries import ANY, RuleEntry, built_in, parse_component, parse_entry, split_entries
+from addons.rules.table import MAX_LEASES, parse_rules
 
 TOPOLOGY = ServiceTopology()
 BOTH = frozenset({ENDPOINTS, ENDPOINT_SLICES})
@@ -122,3 +123,17 @@ def test_components_that_can_be_read(text: str, component: str) -> None:
 def test_components_that_cannot_be_read(text: str) -> None:
     with pytest.raises(ValueError, match="a component is"):
         parse_component(text)
+
+
+def test_leases_that_pods_may_renew_here() -> None:
+    assert parse_rules({"offline_leases": "a/b, kube-system/x.y,a/b"}).leases == {
+        ("a", "b"),
+        ("kube-system", "x.y"),
+    }
+    assert parse_rules(None).leases == frozenset()
+
+
+def test_leases_have_a_bound() -> None:
+    rules = parse_rules({"offline_leases": ",".join(f"a/b{number}" for number in range(MAX_LEASES + 2))})
+    assert len(rules.leases) == MAX_LEASES
+    assert [each.text for each in rules.problems] == [f"a/b{MAX_LEASES}", f"a/b{MAX_LEASES + 1}"]

@@ -66,9 +66,13 @@ DEFAULTS = {
         (
             {"filter_endpoints": "coredns/endpoints#list"},
             "coredns/endpoints#list",
-            ["servicetopology", "endpoints"],
+            ["localpods", "servicetopology", "endpoints"],
         ),
-        ({"filter_endpoints": "coredns/endpoints#list"}, "coredns/endpoints#watch", ["servicetopology"]),
+        (
+            {"filter_endpoints": "coredns/endpoints#list"},
+            "coredns/endpoints#watch",
+            ["localpods", "servicetopology"],
+        ),
         (
             {"filter_servicetopology": "envoy/endpointslices"},
             "envoy/endpointslices#watch",
@@ -112,17 +116,21 @@ DEFAULTS = {
         (
             {"filter_servicetopology": "-coredns", "servicetopology": "coredns"},
             "coredns/endpointslices#list",
-            [],
+            ["localpods"],
         ),
         ({"servicetopology": "*, -envoy"}, "envoy/endpointslices#list", []),
         ({"servicetopology": "*, -envoy"}, "other/endpointslices#list", ["servicetopology"]),
-        ({"servicetopology": "-*"}, "coredns/endpointslices#list", []),
-        ({"servicetopology": "-*, coredns"}, "coredns/endpointslices#list", []),
-        ({"filter_servicetopology": "-coredns/endpointslices"}, "coredns/endpointslices#watch", []),
+        ({"servicetopology": "-*"}, "coredns/endpointslices#list", ["localpods"]),
+        ({"servicetopology": "-*, coredns"}, "coredns/endpointslices#list", ["localpods"]),
+        (
+            {"filter_servicetopology": "-coredns/endpointslices"},
+            "coredns/endpointslices#watch",
+            ["localpods"],
+        ),
         (
             {"filter_servicetopology": "-coredns/endpointslices"},
             "coredns/endpoints#watch",
-            ["servicetopology"],
+            ["localpods", "servicetopology"],
         ),
         (
             {"filter_servicetopology": "-coredns/endpointslices#list"},
@@ -167,6 +175,9 @@ def test_the_hub_stays_unfiltered_when_every_component_was_asked_before() -> Non
         ("filter_masterservice", "agent/pods#list", "agent/pods#list", "does not understand this resource"),
         ("masterservice", "a b", "a b", "a component is"),
         ("masterservice", "edgehub", "edgehub", "the hub's own requests are never filtered"),
+        ("offline_leases", "web", "web", "a lease is namespace/name"),
+        ("offline_leases", "a/B", "a/B", "a lease is namespace/name"),
+        ("offline_leases", "-a/b", "-a/b", "a lease is namespace/name"),
         ("cache_agents", "a b", "a b", "a component is"),
         ("cache_agents", "a/b", "a/b", "a component is"),
         ("cache_agents", "-edgehub", "-edgehub", "the hub's own requests are always cached"),
@@ -294,7 +305,7 @@ def test_disabled_filters_are_off_whatever_the_config_map_says() -> None:
     data = {"discardcloudservice": "agent", "masterservice": "agent"}
     rules = parse_rules(data, OFF_IN_CLOUD_MODE)
     assert chain(rules, "agent/services#list") == ["masterservice"]
-    assert chain(rules, "kube-proxy/endpointslices#list") == ["servicetopology"]
+    assert chain(rules, "kube-proxy/endpointslices#list") == ["localpods", "servicetopology"]
     assert not rules.could_filter("", "pods", "list")
     assert rules.could_filter("", "services", "list")
 
@@ -309,11 +320,13 @@ def test_explain_names_the_entries_that_decide() -> None:
         frozenset({"localendpoint"}),
     )
     assert rules.explain("coredns", "discovery.k8s.io", "endpointslices", "list") == [
+        "localpods: bound by built-in",
         "servicetopology: bound by built-in",
         "servicetopology: taken away by configmap key servicetopology entry '-coredns'",
         "servicetopology: bound by configmap key filter_servicetopology entry '*/endpointslices#list'",
     ]
     assert rules.explain("kube-proxy", "", "endpoints", "list") == [
+        "localpods: bound by built-in",
         "servicetopology: bound by built-in",
         "localendpoint: bound by built-in",
         "localendpoint: switched off by the hub's options",
@@ -348,12 +361,13 @@ def test_rules_of_another_meaning_have_another_digest() -> None:
         parse_rules({"masterservice": "-a"}).digest,
         parse_rules({"filter_masterservice": "a/services#get"}).digest,
         parse_rules({"endpoints": "a"}).digest,
+        parse_rules({"offline_leases": "a/b"}).digest,
         parse_rules({"cache_agents": "a"}).digest,
         parse_rules({"cache_agents": "-a"}).digest,
         parse_rules(None, frozenset({"endpoints"})).digest,
         parse_rules(None, filters=build_filters(Order.PREFERRED)).digest,
     }
-    assert len(digests) == 9
+    assert len(digests) == 10
 
 
 def test_lists_and_watches_share_a_view_unless_the_rules_tell_them_apart() -> None:

@@ -42,7 +42,7 @@ class Process:
         cloud = Cloud([self.health], "priority")
         reviews = Reviews(lambda _: self.own, 3600)
         clients = ToldClients(self.own, self.relaying)
-        self.offline.build(SETTINGS, clients, cloud, self.changed, reviews, sources, self.words)
+        self.offline.build(SETTINGS, clients, cloud, self.changed, reviews, sources, self.words, frozenset)
         try:
             yield self.offline
         finally:

@@ -12,6 +12,7 @@ from addons.filters.chain import apply_chain, by_name
 from addons.filters.inputs import PodWord, Selection, TargetPort
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
+from kube.wire.fields import Fields
 from tests.addons.filters.support.checks import Case, named, reasons_of
 from tests.addons.filters.support.samples import (
     Content,
@@ -74,11 +75,12 @@ NEW = word("10.0.0.2")
 
 def shown(obj: ApiObject) -> list[tuple[str, bool | None, bool | None, bool | None]]:
     """Each endpoint of a slice with its conditions."""
-    found = []
-    for each in obj.fields.children("endpoints"):
-        flags = (each.child("conditions").flag(name) for name in ("ready", "serving", "terminating"))
-        found.append((each.texts("addresses")[0], *flags))
-    return found  # type: ignore[return-value]
+
+    def flags(endpoint: Fields) -> tuple[bool | None, bool | None, bool | None]:
+        conditions = endpoint.child("conditions")
+        return conditions.flag("ready"), conditions.flag("serving"), conditions.flag("terminating")
+
+    return [(each.texts("addresses")[0], *flags(each)) for each in obj.fields.children("endpoints")]
 
 
 UP, DOWN, LEAVING = (True, True, False), (False, False, False), (False, True, True)
@@ -190,12 +192,11 @@ def test_a_new_pod_comes_where_its_service_selects_it(
 
 
 def lists(obj: ApiObject) -> list[tuple[list[str], list[str]]]:
-    return [
-        tuple(
-            [each.text("ip") for each in subset.children(name)] for name in ("addresses", "notReadyAddresses")
-        )  # type: ignore[misc]
-        for subset in obj.fields.children("subsets")
-    ]
+    def ips(subset: Fields, name: str) -> list[str]:
+        return [each.text("ip") for each in subset.children(name)]
+
+    subsets = obj.fields.children("subsets")
+    return [(ips(each, "addresses"), ips(each, "notReadyAddresses")) for each in subsets]
 
 
 @BOTH

@@ -1,0 +1,140 @@
+"""Leases of leaders without the cloud: who renews, who is refused, and which version the cloud is asked with later."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from addons.offline.writes.held_leases import MAX_BYTES, HeldLeases
+from addons.telemetry import metrics
+from kube.errors import StatusError
+from kube.http.client import RawResponse
+from kube.json_type import Json
+from tests.addons.support.observed import value_of
+from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of, in_protobuf, read
+from tests.addons.support.samples import raw
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/shop/leases/web"
+OWN, OTHER = "system:serviceaccount:shop:web", "system:serviceaccount:shop:other"
+
+
+def lease(version: int = 7, holder: str = "pod-1", filler: str = "") -> Json:
+    metadata: Json = {"name": "web", "namespace": "shop", "resourceVersion": str(version)}
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": "2026-01-02T03:04:05.000000Z"}
+    if filler:
+        metadata["annotations"] = {"filler": filler}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.named = {("shop", "web")}
+        self.leases = HeldLeases(lambda: self.named, lambda: self.now)
+
+    def passed(self, method: str, document: Json, user: str = OWN, status: int = 200) -> None:
+        """The cloud has answered a user's request."""
+        self.leases.keep(
+            user, asked(method, PATH), RawResponse(status, {"content-type": JSON}, raw(document))
+        )
+
+    def renew(self, document: Json, user: str = OWN) -> Json | None:
+        """What a user gets for a renewal while the cloud is away."""
+        answer = self.leases.answer(user, asked("PUT", PATH, document))
+        if answer is None:
+            return None
+        assert isinstance(answer.body, bytes)
+        obj = read(answer.body)
+        return {"version": obj.version, "holder": obj.fields.child("spec").text("holderIdentity")}
+
+    def refused(self, document: Json, user: str = OWN) -> int:
+        with pytest.raises(StatusError) as refusal:
+            self.renew(document, user)
+        return refusal.value.code
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_who_held_it_renews_and_gets_no_new_version(world: World) -> None:
+    world.passed("PUT", lease())
+    for _ in range(5):
+        world.now += 14.0
+        assert world.renew(lease()) == {"version": 7, "holder": "pod-1"}
+    kept = world.leases.answer(OTHER, asked("GET", PATH))
+    assert kept is not None
+    assert isinstance(kept.body, bytes)
+    assert read(kept.body).version == 7
+
+
+def test_nobody_else_does(world: World) -> None:
+    world.passed("PUT", lease())
+    assert world.refused(lease(holder="pod-2")) == 503
+    assert world.refused(lease(holder="")) == 503
+    assert world.refused(lease(), OTHER) == 503
+    assert world.refused(lease(version=6)) == 409
+    assert world.refused({**lease(), "metadata": {"name": "db"}}) == 400
+    assert world.renew(lease()) is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "document", "status"),
+    [("GET", lease(8, "pod-9"), 200), ("PUT", {}, 409), ("GET", {}, 404), ("PUT", lease(8, "pod-9"), 200)],
+)
+def test_who_lost_it_before_the_outage_does_not(
+    world: World, method: str, document: Json, status: int
+) -> None:
+    world.passed("PUT", lease())
+    world.passed(method, document, OTHER if method == "PUT" else OWN, status)
+    with contextlib.suppress(StatusError):
+        assert world.renew(lease()) is None
+
+
+def test_an_older_answer_and_one_about_a_caller_change_nothing(world: World) -> None:
+    world.passed("PUT", lease())
+    world.passed("GET", lease())
+    world.passed("GET", lease(6, "pod-9"))
+    world.passed("GET", {}, OTHER, 403)
+    assert world.renew(lease()) is not None
+
+
+def test_a_holder_that_was_silent_for_too_long_has_lost_it(world: World) -> None:
+    world.passed("PUT", lease())
+    world.now += 15.1
+    assert world.refused(lease()) == 503
+
+
+def test_a_lease_that_no_rule_names_is_not_kept(world: World) -> None:
+    world.named = set()
+    world.passed("PUT", lease())
+    assert world.renew(lease()) is None
+    world.named = {("shop", "web")}
+    assert world.renew(lease()) is None
+    world.passed("PUT", lease())
+    world.named = {("shop", "other")}
+    assert world.renew(lease()) is None
+
+
+def test_protobuf_is_answered_in_protobuf_alone(world: World) -> None:
+    obj = in_protobuf("coordination.k8s.io/v1", "Lease", "web", "shop", resourceVersion="7")
+    obj.fields.child("spec").set("holderIdentity", "pod-1")
+    body = body_of(obj)
+    answer = RawResponse(200, {"content-type": PROTOBUF}, body)
+    world.leases.keep(OWN, asked("PUT", PATH), answer)
+    given = world.leases.answer(OWN, asked("PUT", PATH, body, accept=PROTOBUF, content_type=PROTOBUF))
+    assert given is not None
+    assert given.headers["Content-Type"] == PROTOBUF
+    assert world.leases.answer(OWN, asked("GET", PATH)) is None
+
+
+def test_one_that_is_too_large_is_not_kept(world: World) -> None:
+    reached = metrics.BOUNDS_REACHED.labels("lease of a pod")
+    before = value_of(reached)
+    world.passed("PUT", lease(filler="x" * MAX_BYTES))
+    assert world.renew(lease()) is None
+    world.passed("PUT", lease())
+    assert world.refused(lease(filler="x" * MAX_BYTES)) == 503
+    assert value_of(reached) - before == 2

@@ -1,0 +1,109 @@
+"""Leaders among the pods of a node whose cloud is away: who led goes on, and the cloud's word wins at the return."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from kube.json_type import Json
+from tests.cloud.real import RealCloud
+from tests.hub.support.outage import Outage
+from tests.hub.test_views import set_rules
+
+LEADER, FOLLOWER = "leader", "follower"
+
+
+@pytest.fixture
+def rules(real_cloud: RealCloud, namespace: str) -> Iterator[None]:
+    set_rules(real_cloud, offline_leases=f"{namespace}/web")
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    subjects = [
+        {"kind": "ServiceAccount", "namespace": namespace, "name": name} for name in (LEADER, FOLLOWER)
+    ]
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "leaders"},
+        "roleRef": role,
+        "subjects": subjects,
+    }
+    real_cloud.apply([binding])
+    yield
+    set_rules(real_cloud)
+
+
+class Pod:
+    """A pod that elects a leader, with a token of its own on the TLS port."""
+
+    def __init__(self, outage: Outage, cloud: RealCloud, namespace: str, name: str) -> None:
+        self.name, self.url = name, outage.hub.tls_url
+        self.path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self.token = cloud.token(namespace, name)
+
+    async def ask(self, method: str, path: str, body: Json | None = None) -> tuple[int, Any]:
+        headers = {"Authorization": f"Bearer {self.token}", "User-Agent": "shop/v1"}
+        async with (
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
+            session.request(method, self.url + path, headers=headers, json=body) as answer,
+        ):
+            return answer.status, await answer.json()
+
+    async def get(self) -> tuple[int, Any]:
+        return await self.ask("GET", f"{self.path}/web")
+
+    async def renew(self, lease: Json, seconds: int = 0) -> tuple[int, Any]:
+        """As client-go: the Lease as it was last seen, with another time."""
+        spec = {
+            "holderIdentity": self.name,
+            "leaseDurationSeconds": 3600,
+            "renewTime": f"2026-01-02T03:04:{seconds:02}.000000Z",
+        }
+        return await self.ask("PUT", f"{self.path}/web", {**lease, "spec": spec})
+
+
+def reviewed(cloud: RealCloud, mark: int) -> set[str]:
+    """The users whom the cloud has named since."""
+    asked = [each for each in cloud.audit(mark) if each.uri.endswith("/selfsubjectreviews")]
+    return {each.user for each in asked if each.stage == "ResponseComplete"}
+
+
+async def test_the_holder_renews_without_the_cloud_and_the_cloud_decides_after_it(
+    outage: Outage, real_cloud: RealCloud, namespace: str, rules: None
+) -> None:
+    def pod(name: str) -> Pod:
+        return Pod(outage, real_cloud, namespace, name)
+
+    leader, follower = await asyncio.to_thread(pod, LEADER), await asyncio.to_thread(pod, FOLLOWER)
+    mark = real_cloud.audit_mark()
+    made = {"metadata": {"name": "web"}, "spec": {"holderIdentity": LEADER, "leaseDurationSeconds": 3600}}
+    assert (await leader.ask("POST", leader.path, made))[0] == 201
+    _, lease = await leader.get()
+    # The hub asks the cloud whose the tokens are, beside the first requests.
+    while len(await asyncio.to_thread(reviewed, real_cloud, mark)) < 2:
+        assert (await follower.get())[0] == 200
+        status, lease = await leader.renew(lease, 1)
+        assert status == 200
+    status, lease = await leader.renew(lease, 1)
+
+    async with outage.away():
+        for seconds in (2, 3):
+            status, renewed = await leader.renew(lease, seconds)
+            assert (status, renewed["spec"]["renewTime"][17:19]) == (200, f"0{seconds}")
+            assert renewed["metadata"]["resourceVersion"] == lease["metadata"]["resourceVersion"]
+        status, seen = await follower.get()
+        assert status == 200, seen
+        assert seen["spec"] == renewed["spec"]
+        assert (await follower.renew(seen, 4))[0] == 503
+        # Another node's pod takes it meanwhile.
+        path = f"{leader.path}/web"
+        taken = await asyncio.to_thread(
+            real_cloud.admin.patch, path, {"spec": {"holderIdentity": "elsewhere"}}
+        )
+        assert (await leader.renew(renewed, 5))[0] == 200
+
+    assert (await leader.renew(renewed, 6))[0] == 409
+    assert (await leader.get())[1]["spec"] == taken["spec"]
