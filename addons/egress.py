@@ -120,6 +120,7 @@ class Egress:
             return
         if self.link.drills.are_allowed:
             self._connections.pace(data, self.link.drills.pace)
+        self.link.heard(server)
         if (health := self.link.health(server)) is not None:
             health.connections += 1
 

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from addons.link.budget import Budget
 from addons.link.servers import Server, ServerOrder
 
 ERRORS_IN_A_ROW = 2
@@ -41,10 +42,13 @@ class ServerHealth:
     """One server's condition, and why it was last down."""
 
     server: Server
+    budget: Budget = field(default_factory=Budget)
     condition: Condition = Condition.UNKNOWN
     reason: str = ""
-    heard: float = 0.0
-    """When the server last sent a piece of an answer, in monotonic seconds."""
+    heard: float = float("-inf")
+    """When the server last sent anything on any connection, in monotonic seconds."""
+    is_erring: bool = False
+    """Whether the server has answered a request with 5xx, or not in time, since it was last asked how it is."""
     connections: int = 0
     """Open connections to the server."""
     node_failed: float = float("-inf")
@@ -61,6 +65,11 @@ class ServerHealth:
     @property
     def usable(self) -> bool:
         return self.condition in (Condition.UNKNOWN, Condition.UP)
+
+    @property
+    def silence(self) -> float:
+        """Seconds without a word after which the server, which was asked something, counts as gone."""
+        return self.budget.silence if self.condition is Condition.UP else self.budget.first_silence
 
     def succeeded(self) -> bool:
         """Note a success; True when it makes the server usable."""

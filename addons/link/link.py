@@ -6,6 +6,7 @@ connection of the hub's own is made in one place, `Link.connect`.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 
@@ -52,7 +53,7 @@ class Link:
         self.drills = Drills(self._drill_changed, clock)
         self.clock = clock
         self._cut_relayed = cut_relayed
-        self._probes = Probes(self.cut, self.changed, clock)
+        self._probes = Probes(self.cut, self.changed, self._ping, clock)
         self._lanes = TokenLanes()
         self._credentials: Credentials | None = None
         self._tls: UpstreamTls | None = None
@@ -117,7 +118,7 @@ class Link:
 
     async def connect(self, way: Way) -> Connection:
         """A new connection of the hub's own; OSError where there is none. What fails is noted."""
-        server, health = way.server, self.health(way.server)
+        server, health = way.server, self.state(way.server)
         if server.is_in_cloud and (refusal := self.drills.refusal) is not None:
             self.connect_failed(server, str(refusal))
             raise refusal
@@ -126,12 +127,8 @@ class Link:
         except (ValueError, SSL.Error) as error:
             raise ConnectionError(f"the credentials cannot be used: {error}") from error
 
-        def count(opened: int) -> None:
-            if health is not None:
-                health.connections += opened
-
         try:
-            wire = await connect(server, tls, self.drills if server.is_in_cloud else None, count)
+            wire = await connect(tls, self.drills if server.is_in_cloud else None, health)
         except OSError as error:
             self.connect_failed(server, str(error))
             raise
@@ -151,12 +148,28 @@ class Link:
         """The health of a server of the cloud; None for all else. `addons.pool` sees to the leaders."""
         return self.cloud.named(str(server)) if not server.node else None
 
+    def state(self, server: Server) -> ServerHealth:
+        """What is known of a server; of one that nobody names any more, nothing."""
+        name = str(server)
+        return self.cloud.named(name) or self._peers().get(name) or ServerHealth(server)
+
+    def _ping(self, health: ServerHealth) -> asyncio.Future[float] | None:
+        """Ping a server of the cloud over the connection that the node's identity has; None where there is none."""
+        return self.connections.ping(self.way(health.server, Lending.HUB, ""))
+
+    def heard(self, server: Server) -> None:
+        """Note that a server is alive: it said something."""
+        self.state(server).heard = self.clock()
+
     async def confirm(self) -> bool:
         """Whether a server is up, by a probe that is sent now."""
         return await self._probes.confirm()
 
     def answered(self, way: Way, authorization: str, status: int) -> None:
         """Note the status of a server's answer."""
+        health = self.state(way.server)
+        health.heard = self.clock()
+        health.is_erring |= status >= 500
         if way.lending is Lending.OWN:
             self._lanes.answered(authorization, status)
         elif status == 401:
@@ -185,11 +198,10 @@ class Link:
     def received(self, server: Server) -> Callable[[int], None]:
         """Counts the bytes of bodies that a server sends, and notes that it is alive."""
         count = _counter("received" if server.node else "down", server)
-        health = self._peers().get(str(server)) if server.node else self.cloud.named(str(server))
+        health = self.state(server)
 
         def hear(size: int) -> None:
-            if health is not None:
-                health.heard = self.clock()
+            health.heard = self.clock()
             count(size)
 
         return hear

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from addons.filters.filter import READS
 from addons.link.link import Link
+from addons.link.probes import PROBE_PATH
 from addons.link.request_records import RequestRecord, RequestRecords
 from addons.link.servers import Way
 from addons.requests.caller import AUTHORIZATION, Lending
@@ -44,13 +45,14 @@ class OwnRequests:
         self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
     ) -> AsyncIterator[Response]:
         """See `kube.http.session.Session.open`. StatusError 401 or 403 where the identity is not the session's."""
-        deadline = asyncio.get_running_loop().time() + timeout
         given = list(headers)
         authorization = check_identity(self._lending, given)
         base, target = _parts(url)
         server = self._link.choose(base)
         if server is None:
             raise ConnectionError(f"there is no server {base}" if base else "the cloud cannot be reached")
+        budget = self._link.state(server).budget
+        deadline = asyncio.get_running_loop().time() + timeout + budget.distance
         way = self._link.way(server, self._lending, authorization)
         if bearer := self._link.bearer(way):
             given.append(("Authorization", bearer))
@@ -62,6 +64,7 @@ class OwnRequests:
                 way, fields, body or b"", deadline, sending.received
             ) as response:
                 self._link.answered(way, authorization, response.status)
+                (budget.measured if target == PROBE_PATH else budget.answered)(response.seconds)
                 sending.answered(response.status, len(body or b""), self._traffic)
                 try:
                     yield response
@@ -105,7 +108,9 @@ class _Sending:
     def failed(self, error: OSError, traffic: ComponentTraffic) -> None:
         """There was no answer, or there is no time left for one."""
         self.record.failure = str(error) or type(error).__name__
-        if not isinstance(error, TimeoutError):
+        if isinstance(error, TimeoutError):
+            self._link.state(self._way.server).is_erring = True
+        else:
             self._link.suspect(self._way.server)
         self._begin(502, traffic)
 

@@ -1,4 +1,4 @@
-"""Probes each server of the cloud, so that the hub knows of an outage within 6 s and of its end within some seconds.
+"""Probes each silent server of the cloud, so that the hub knows of an outage in 6 s, and of its end soon.
 
 The probes move the health table, together with what live requests show: `addons.link.link` reports what these see to
 `connect_failed` and `suspect`, and hands in what cuts the connections to a server.
@@ -10,29 +10,20 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from addons.link.connect_errors import Fault, fault_of
-from addons.link.health import Cloud, ServerHealth
+from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.servers import Server
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse
 from kube.http.client import Client, RawResponse, Unreachable
 from kube.http.retry_after import ASKS, retry_after
 
-PROBE_INTERVAL = 3.8
-"""Seconds between probes of a server that is up; with the timeout this notices a black hole within 6 s.
-
-Over HTTP/1.1 a probe is some 550 bytes, most of them headers, so a shorter interval would cost more than 150 bytes a
-second. Over HTTP/2 a probe is some 150 bytes.
-"""
-PROBE_TIMEOUT = 1.9
-"""Seconds in which a server must answer a probe, or send anything else: twice the round trip of a satellite link."""
-RECOVERY_TIMEOUT = 6.0
-"""The same for a server that is down, to which a probe opens a connection first: three more round trips, and when all
-nodes come back at once their handshakes wait for each other."""
 RECOVERY_INTERVAL = 1.0
 """Seconds between probes of a server that is down, or whose last answer was an error."""
+SHORTEST_WAIT = 0.001
+"""Seconds: a timer may fire a moment early, and what is left would be waited for without end."""
 PROMPT_PAUSE = 0.25
 """Seconds from a probe to the earliest next one, however many connections break under requests."""
 LOG_INTERVAL = 60.0
@@ -52,10 +43,18 @@ class Probes:
     """One task for each server. `changed` is notified when a server comes up or goes down."""
 
     def __init__(
-        self, cut: Callable[[Server], int], changed: Pulse, clock: Callable[[], float] = time.monotonic
+        self,
+        cut: Callable[[Server], int],
+        changed: Pulse,
+        ping: Callable[[ServerHealth], asyncio.Future[float] | None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`cut` closes the connections to a server and returns their number. `clock` is monotonic."""
+        """`cut` closes the connections to a server and returns their number. `ping` has one of them show that the
+        server is there: a fourth of a probe's bytes; None where none can. `clock` is monotonic."""
         self._cut = cut
+        self._ping = ping
+        self._pongs: dict[str, asyncio.Future[float]] = {}
+        """The pings that are under way, by the server's name."""
         self._changed = changed
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
@@ -104,6 +103,9 @@ class Probes:
         """Probe a server at once: a handshake failed, or a connection broke under a request."""
         if health.usable and (wanted := self._wanted.get(str(health.server))) is not None:
             wanted.set()
+            pong = self._pongs.get(str(health.server))
+            if pong is not None and not pong.done():
+                pong.set_exception(ConnectionResetError("a probe says more"))
 
     async def confirm(self) -> bool:
         """Whether a server is up, by a probe that is sent now to each that counts as up."""
@@ -113,7 +115,7 @@ class Probes:
             self.suspect(health)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(
-                2 * PROBE_TIMEOUT
+                2 * max((each.silence for each in suspects), default=0.0)
             ):  # a probe that is under way may have begun too early
                 while any(each.usable and not self._was_probed_since(each, asked) for each in suspects):
                     await self._probed.wait()
@@ -130,7 +132,11 @@ class Probes:
         client = client.at(str(health.server))
         wanted = self._wanted[str(health.server)]
         while True:
+            if not wanted.is_set() and await self._pinged(health):
+                await self._until_due(health, wanted, self._clock())
+                continue
             wanted.clear()
+            health.is_erring = False
             began, pause = self._clock(), PROMPT_PAUSE
             try:
                 answer = await self._probe(health, client, began)
@@ -141,23 +147,58 @@ class Probes:
                 # The task must live on: without its probe a server would stay up, or down, for good.
                 logger.exception("the probe of %s failed", health.server)
                 self._failed(health, str(error))
+            if health.budget.round_trip is not None:
+                metrics.ROUND_TRIP.labels(str(health.server)).set(health.budget.round_trip)
             self._last_began[str(health.server)] = began
             self._probed.notify()
-            settled = health.usable and not health.doubtful
             await asyncio.sleep(pause)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout((PROBE_INTERVAL if settled else RECOVERY_INTERVAL) - PROMPT_PAUSE):
+            await self._until_due(health, wanted, began)
+
+    async def _pinged(self, health: ServerHealth) -> bool:
+        """Whether a server that is well, as far as anybody knows, has answered a ping. Any other is probed at once."""
+        if health.condition is not Condition.UP or health.doubtful or health.is_erring:
+            return False
+        name = str(health.server)
+        pong = self._ping(health)
+        if pong is None:
+            return False
+        self._pongs[name] = pong
+        try:
+            health.budget.measured(await in_budget(pong, health, self._clock))
+        except Unreachable as error:
+            self._failed(health, str(error))
+            return False
+        except ConnectionResetError:
+            return False
+        finally:
+            del self._pongs[name]
+        return True
+
+    async def _until_due(self, health: ServerHealth, wanted: asyncio.Event, began: float) -> None:
+        """Return when the server is to be probed again, after a probe that began then."""
+        while True:
+            left = RECOVERY_INTERVAL - PROMPT_PAUSE
+            if is_settled := health.usable and not health.doubtful:
+                # A server that answers 5xx to others is not well because it speaks.
+                last = began if health.is_erring else max(began, health.heard)
+                left = last + health.budget.interval - self._clock()
+            if left <= 0:
+                return
+            try:
+                async with asyncio.timeout(max(left, SHORTEST_WAIT)):
                     await wanted.wait()
+            except TimeoutError:
+                if is_settled:
+                    continue
+            return
 
     async def _probe(self, health: ServerHealth, client: Client, began: float) -> RawResponse | None:
         """The server's answer, noted; None where there was none."""
-        timeout = PROBE_TIMEOUT if health.usable else RECOVERY_TIMEOUT
         try:
-            answer = await client.relay("GET", PROBE_PATH, headers=PROBE_HEADERS, body=b"", timeout=timeout)
+            answer = await ask(client, health, PROBE_PATH, PROBE_HEADERS, self._clock)
         except Unreachable as error:
-            # On a full link the probe may wait in the queue while the server sends to other streams.
-            is_late = isinstance(error.__cause__, TimeoutError) and health.usable
-            if not (is_late and health.heard > began) and not self._is_own_fault(health, began):
+            is_late = isinstance(error.__cause__, TimeoutError)  # while the server speaks to others
+            if not is_late and not self._is_own_fault(health, began):
                 self._failed(health, _reason(error))
             return None
         self._answered(health, answer)
@@ -202,10 +243,43 @@ class Probes:
         self._changed.notify()
 
 
+async def in_budget[T](asking: asyncio.Future[T], health: ServerHealth, clock: Callable[[], float]) -> T:
+    """What a server is asked. Unreachable where the server is silent beyond its budget.
+
+    Whatever the server says on any connection gives it more time: on a full link an answer waits in the queue.
+    """
+    began = clock()
+    try:
+        while not asking.done():
+            left = max(began, health.heard) + health.silence - clock()
+            if left <= 0:
+                raise Unreachable("no answer in time")
+            await asyncio.wait({asking}, timeout=max(left, SHORTEST_WAIT))
+        return asking.result()
+    finally:
+        asking.cancel()
+
+
+async def ask(
+    client: Client,
+    health: ServerHealth,
+    path: str,
+    headers: Iterable[tuple[str, str]],
+    clock: Callable[[], float],
+) -> RawResponse:
+    """A server's answer to a probe. Unreachable where there is none in the server's budget; by a TimeoutError where the
+    server spoke to others all the time."""
+    longest = 2 * health.budget.opening + health.silence
+    asking = asyncio.create_task(
+        client.relay("GET", path, headers=headers, body=b"", timeout=longest),
+        name=f"question to {health.server}",
+    )
+    return await in_budget(asking, health, clock)
+
+
 def _reason(error: Unreachable) -> str:
     """Why there was no answer, in words for the operator."""
-    cause = error.__cause__
-    reason = str(cause or error) or ("no answer in time" if isinstance(cause, TimeoutError) else "no answer")
+    reason = str(error.__cause__ or error) or "no answer"
     if "ertificate" in reason:
         reason += (
             "; is it signed by the certificate-authority of the kubeconfig, for this address, and in date?"

@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
 
 from OpenSSL import SSL
 
 from addons.link.drills import Drills
-from addons.link.servers import Server
+from addons.link.health import ServerHealth
 
 RECORD = 16 * 1024
 """Bytes of plain text that a record of TLS brings at most."""
@@ -24,17 +23,18 @@ AT_ONCE = 0.001
 class Wire(asyncio.Transport, asyncio.Protocol):
     """The transport of a protocol, which comes with `speak`, and the protocol of the socket."""
 
-    def __init__(
-        self, tls: SSL.Connection | None, drills: Drills | None, count: Callable[[int], None]
-    ) -> None:
-        """`drills` slow down what comes. `count` is told 1 when the connection is open, and -1 when it has ended."""
+    def __init__(self, tls: SSL.Connection | None, drills: Drills | None, health: ServerHealth) -> None:
+        """`drills` slow down what comes. The server's `health` learns what the connection shows of it."""
         super().__init__()
         self._tls = tls
         self._drills = drills
-        self._count = count
+        self._health = health
+        self._loop = asyncio.get_running_loop()
+        self._greeted: float | None = None
+        """When the ClientHello was sent, until the server has said something; in the loop's time."""
         self._socket: asyncio.Transport | None = None
         self._protocol: asyncio.Protocol | None = None
-        self._secured: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._secured: asyncio.Future[None] = self._loop.create_future()
         self._late: deque[bytes] = deque()
         """What a drill holds back."""
         self._is_late = False
@@ -46,8 +46,9 @@ class Wire(asyncio.Transport, asyncio.Protocol):
         self._error: Exception | None = None
 
     async def secured(self) -> None:
-        """Return when TLS is agreed on; ConnectionError where it cannot be."""
-        await self._secured
+        """Return when TLS is agreed on; OSError where it cannot be, in the server's budget."""
+        async with asyncio.timeout(self._health.budget.opening):
+            await self._secured
 
     def speak(self, protocol: asyncio.Protocol) -> None:
         """Give this protocol what has come, and what comes."""
@@ -100,10 +101,12 @@ class Wire(asyncio.Transport, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._socket = transport
-        self._count(1)
+        self._health.connections += 1
+        self._health.heard = self._loop.time()
         if self._tls is None:
             self._secured.set_result(None)
         else:
+            self._greeted = self._loop.time()
             self._shake_hands(self._tls)
 
     def data_received(self, data: bytes) -> None:
@@ -130,9 +133,13 @@ class Wire(asyncio.Transport, asyncio.Protocol):
             self._secured.exception()  # nobody may wait for it any more
         if self._protocol is not None:
             self._protocol.connection_lost(error)
-        self._count(-1)
+        self._health.connections -= 1
 
     def _take(self, data: bytes) -> None:
+        self._health.heard = now = self._loop.time()
+        if self._greeted is not None:
+            self._health.budget.measured(now - self._greeted)
+            self._greeted = None
         if self._tls is None:
             if self._protocol is not None:
                 self._protocol.data_received(data)
@@ -185,16 +192,15 @@ class Wire(asyncio.Transport, asyncio.Protocol):
 
     async def _pace(self, drills: Drills) -> None:
         """Hand on what a drill holds back when a slow link would have brought it."""
-        loop = asyncio.get_running_loop()
         while self._late:
             data = self._late.popleft()
             try:
-                await drills.pace(len(data), is_first=loop.time() - self._last > AT_ONCE)
+                await drills.pace(len(data), is_first=self._loop.time() - self._last > AT_ONCE)
             except OSError as error:
                 self._error = error
                 self.abort()
                 return
-            self._last = loop.time()
+            self._last = self._loop.time()
             self._take(data)
         self._is_late = False
         self._settle()
@@ -209,12 +215,11 @@ class Wire(asyncio.Transport, asyncio.Protocol):
             self._socket.resume_reading()
 
 
-async def connect(
-    server: Server, tls: SSL.Connection | None, drills: Drills | None, count: Callable[[int], None]
-) -> Wire:
-    """An open wire to a server, over which nobody speaks yet. OSError where there is none."""
-    loop = asyncio.get_running_loop()
-    _, wire = await loop.create_connection(lambda: Wire(tls, drills, count), server.host, server.port)
+async def connect(tls: SSL.Connection | None, drills: Drills | None, health: ServerHealth) -> Wire:
+    """An open wire to a server, over which nobody speaks yet. OSError where there is none in the server's budget."""
+    loop, server = asyncio.get_running_loop(), health.server
+    async with asyncio.timeout(health.budget.opening):
+        _, wire = await loop.create_connection(lambda: Wire(tls, drills, health), server.host, server.port)
     return wire
 
 

@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+from addons.link.budget import Budget
 from addons.link.health import ServerHealth
+from addons.link.probes import ask
 from addons.link.servers import Server, parse_relays
 from addons.pool.deputies import ANY_ADDRESS, deputies_for
 from addons.pool.leaders import CLOUD, Choice, LeaderState, choose, read_probe
@@ -30,7 +32,7 @@ from kube.requests.request_info import ResourceType
 PROBE_INTERVAL = 3.5
 """Seconds between probes of a leader: with TICK and the timeout the hub notices a black hole within 6 s."""
 PROBE_TIMEOUT = 1.9
-"""Seconds in which a leader must answer a probe, or send anything else."""
+"""Seconds without a word of a leader that was probed, after which the hub leaves it."""
 KNOW_WAIT = 3.0
 """Seconds from the start for which shared sources wait to learn whether this node follows a leader. Then they go to
 the cloud in the node's turn."""
@@ -321,8 +323,8 @@ class Following:
             return ()
 
     def _new_state(self, hub: LeaderHub, *, is_deputy: bool = False) -> LeaderState:
-        health = ServerHealth(Server("https", hub.address, self._port, hub.node))
-        return LeaderState(hub, health, is_deputy=is_deputy)
+        server = Server("https", hub.address, self._port, hub.node)
+        return LeaderState(hub, _health_of(server), is_deputy=is_deputy)
 
     async def _probe_always(self, state: LeaderState) -> None:
         """Probe a leader that is read from, has failed or is without a cloud, until cancelled."""
@@ -337,13 +339,11 @@ class Following:
                 await self._probe(state, client)
 
     async def _probe(self, state: LeaderState, client: Client) -> None:
-        began = time.monotonic()
         own = [(PEER_HEADER, self._address)] if self._can_serve else []
         try:
-            answer = await client.relay("GET", PEER_PROBE_PATH, headers=own, body=b"", timeout=PROBE_TIMEOUT)
+            answer = await ask(client, state.health, PEER_PROBE_PATH, own, self._clock)
         except Unreachable as error:
-            # On a full link the answer may wait in the queue while the leader sends to other streams.
-            if state.health.heard <= began:
+            if not isinstance(error.__cause__, TimeoutError):
                 self.failed(state, f"no answer to a probe: {error}")
             return
         found = read_probe(answer)
@@ -354,6 +354,7 @@ class Following:
             self._take_deputies(state, found.deputies)
 
     def _lives(self, state: LeaderState, age: float) -> None:
+        state.health.succeeded()
         if state.failure:
             state.usable_from = self._clock() + random.uniform(0, state.return_within)
             logger.info(
@@ -382,4 +383,8 @@ class Following:
 
 
 def _relay_state(relay: Server) -> LeaderState:
-    return LeaderState(hub_of(relay), ServerHealth(relay), is_relay=True)
+    return LeaderState(hub_of(relay), _health_of(relay), is_relay=True)
+
+
+def _health_of(server: Server) -> ServerHealth:
+    return ServerHealth(server, Budget(PROBE_INTERVAL, PROBE_TIMEOUT))

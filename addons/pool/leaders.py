@@ -70,6 +70,7 @@ class LeaderState:
         self._failures = 1 if now - self._failed_at > LASTING else self._failures + 1
         self._failed_at = now
         self.failure, self.age = why, 0.0
+        self.health.failed(why)
 
     def describe(self, now: float) -> dict[str, Any]:
         """For the debug page."""

@@ -22,7 +22,8 @@ from kube.requests.request_info import ResourceType
 CLOUD_NAME = "cloud"
 """The cloud among the names of servers, which are else nodes."""
 OPEN_TIMEOUT = 5.0
-"""Seconds in which a leader must begin to answer a watch: it waits 3 s for a version that it does not have yet."""
+"""Seconds besides its link's in which a leader must begin to answer a watch: it waits 3 s for a version that it does
+not have yet."""
 
 
 class Chooser(Protocol):
@@ -154,7 +155,7 @@ class PeerReader:
                     path, query=query, accept=accept, timeout=timeout, codings=codings
                 )
                 try:
-                    async with asyncio.timeout(OPEN_TIMEOUT):
+                    async with asyncio.timeout(OPEN_TIMEOUT + leader.health.budget.distance):
                         stream = await stack.enter_async_context(opening)
                         if not stream.coding:
                             await self._check_reached(leader, path, query, accept)

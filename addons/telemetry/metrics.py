@@ -39,6 +39,7 @@ UPSTREAM_BYTES = counter(
     "Bytes of bodies sent to (up) and received from (down) a server, as on the wire.",
 )
 SERVER_UP = gauge("edgehub_server_up{server}", "1 while a server is up.")
+ROUND_TRIP = gauge("edgehub_server_round_trip_seconds{server}", "Time to a server and back, smoothed.")
 DRILL = gauge("edgehub_drill", "1 while a person rehearses an outage, or a slow link, on this node.")
 FILTER_OBJECTS = counter(
     "edgehub_filter_objects{filter,resource,outcome}",

@@ -26,10 +26,9 @@ from scripts.benchmark import (
     hostile,
     interface,
     kills,
+    links,
     manager,
     offline,
-    pool_links,
-    pool_nodes,
     topology,
 )
 from scripts.benchmark.load import (
@@ -45,6 +44,8 @@ from scripts.benchmark.load import (
     waiting,
     watches,
 )
+from scripts.benchmark.pools import links as pool_links
+from scripts.benchmark.pools import nodes as pool_nodes
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.link import Link
@@ -212,6 +213,9 @@ def options() -> argparse.ArgumentParser:
         "--offline", action="store_true", help="Only the disk, and the node without its cloud."
     )
     parser.add_argument(
+        "--links", action="store_true", help="Only slow links: starts, outages, and bytes of a quiet node."
+    )
+    parser.add_argument(
         "--pool",
         nargs="?",
         const="all",
@@ -254,6 +258,9 @@ def main() -> None:
             pool_links.measure_links()
         if asked.pool != "links":
             asyncio.run(pool_nodes.measure(asked.slices, asked.pool_nodes, asked.pool_updates))
+        return
+    if asked.links:
+        links.measure()
         return
     if asked.interface:
         interface.report(*interface.measure(asked.services, asked.endpoints))

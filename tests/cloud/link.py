@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import random
 import socket
 import struct
 import threading
@@ -19,6 +20,8 @@ CHUNK = 64 * 1024
 """Bytes read at once at full speed: a pipe's worth."""
 TICKS = 20
 """A limited link moves this many chunks a second, so that bytes trickle and do not come in bursts."""
+LEAST_RESEND = 0.2
+"""Seconds until Linux sends a lost segment again, at least."""
 IN_FLIGHT = 16
 """Chunks under way, one way of one connection; then its sender stalls, as with TCP."""
 CONTROL_TIMEOUT = 5.0
@@ -93,7 +96,8 @@ class Link:
         self._reserved = ReservedPort(*at)
         self.host, self.port = at[0], self._reserved.number
         self._mode = Mode.REFUSE
-        self._delay = 0.0
+        self._delay = self._jitter = self._loss = 0.0
+        self._chance = random.Random(7)
         self._bandwidth: float | None = None
         self._up, self._down = _Direction(), _Direction()
         self._connections: dict[_Connection, asyncio.Task[bool]] = {}
@@ -123,9 +127,15 @@ class Link:
         """The counters now."""
         return Traffic(self._up.moved, self._down.moved, len(self._connections), self._accepted)
 
-    def carry(self, *, delay: float = 0.0, bandwidth: float | None = None) -> None:
-        """PASS: `delay` in seconds each way, `bandwidth` in bytes/s each way, shared by all connections."""
-        self._delay, self._bandwidth = delay, bandwidth
+    def carry(
+        self, *, delay: float = 0.0, jitter: float = 0.0, loss: float = 0.0, bandwidth: float | None = None
+    ) -> None:
+        """PASS: `delay` in seconds each way, and up to `jitter` more; `bandwidth` in bytes/s each way, shared by all
+        connections. `loss` is the share of chunks that are lost: such a one stalls its connection until TCP has sent
+        it again (RFC 6298: a round trip or LEAST_RESEND, twice as long for each further loss). A new connection is
+        accepted at once, as a satellite's terminal does.
+        """
+        self._delay, self._jitter, self._loss, self._bandwidth = delay, jitter, loss, bandwidth
         self._do(self._set(Mode.PASS))
 
     def refuse(self) -> None:
@@ -246,7 +256,7 @@ class Link:
         async def fetch() -> None:
             while True:
                 chunk = await self._loop.sock_recv(source, CHUNK)
-                await under_way.put((self._loop.time() + self._delay, chunk))
+                await under_way.put((self._loop.time() + self._time_under_way(), chunk))
                 if not chunk:
                     return
 
@@ -259,6 +269,14 @@ class Link:
                     sink.shutdown(socket.SHUT_WR)
                     return
                 await self._deliver(chunk, sink, direction)
+
+    def _time_under_way(self) -> float:
+        """Seconds that a chunk takes one way. The chunks behind it on its connection do not overtake it."""
+        seconds = self._delay + self._chance.uniform(0, self._jitter)
+        resend = max(LEAST_RESEND, 2 * self._delay)
+        while self._chance.random() < self._loss:
+            seconds, resend = seconds + resend, 2 * resend
+        return seconds
 
     async def _deliver(self, chunk: bytes, sink: socket.socket, direction: _Direction) -> None:
         """Writes a chunk in pieces, each as the bandwidth allows and no sooner than the link passes."""

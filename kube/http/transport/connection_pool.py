@@ -9,7 +9,6 @@ from functools import partial
 from typing import Protocol
 
 from kube.bounds import reached
-from kube.http.session import CONNECT_TIMEOUT
 from kube.http.transport.request_fields import HeaderFields
 from kube.http.transport.streamed_response import NotProcessed, StreamedResponse
 
@@ -31,6 +30,9 @@ class Connection(Protocol):
     def send(self, fields: HeaderFields, body: bytes, deadline: float) -> StreamedResponse:
         """Send a request. Its response must end by the deadline, a time of the loop's clock."""
 
+    def ping(self) -> asyncio.Future[float] | None:
+        """The seconds until the peer has answered a ping; ConnectionResetError where it has not. None for HTTP/1.1."""
+
     def release(self, response: StreamedResponse) -> None:
         """Drop a response that the caller reads no further."""
 
@@ -45,7 +47,7 @@ class ConnectionPool[Key: Hashable]:
     """Opens connections as they are needed, and keeps them. No two keys ever share one."""
 
     def __init__(self, connect: Callable[[Key], Awaitable[Connection]]) -> None:
-        """`connect` opens a connection that can be used; OSError where it cannot."""
+        """`connect` opens a connection that can be used; OSError where it cannot, in a time of its own choice."""
         self._connect = connect
         self._kept: dict[Key, list[Connection]] = {}
         self._opening: dict[Key, asyncio.Task[Connection]] = {}
@@ -65,6 +67,11 @@ class ConnectionPool[Key: Hashable]:
         for each in found:
             each.close()
         return len(found)
+
+    def ping(self, key: Key) -> asyncio.Future[float] | None:
+        """As `Connection.ping`, over an open connection of the key; None where there is none."""
+        found = (each for each in self._kept.get(key, ()) if each.is_open)
+        return next((pong for each in found if (pong := each.ping()) is not None), None)
 
     @asynccontextmanager
     async def open(
@@ -141,8 +148,7 @@ class ConnectionPool[Key: Hashable]:
         return next((each for each in kept if each.has_room), None)
 
     async def _new(self, key: Key) -> Connection:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
-            made = await self._connect(key)
+        made = await self._connect(key)
         self._kept.setdefault(key, []).append(made)
         return made
 

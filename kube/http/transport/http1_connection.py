@@ -52,6 +52,9 @@ class Http1Connection(asyncio.Protocol):
     def retire(self) -> None:
         self._is_retired = True
 
+    def ping(self) -> None:
+        """HTTP/1.1 has none."""
+
     def send(self, fields: HeaderFields, body: bytes, deadline: float) -> StreamedResponse:
         (_, self._method), _, (_, authority), (_, target), *others = fields
         assert self._transport is not None

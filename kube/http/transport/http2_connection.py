@@ -16,6 +16,7 @@ from h2.events import (
     ConnectionTerminated,
     DataReceived,
     Event,
+    PingAckReceived,
     RemoteSettingsChanged,
     ResponseReceived,
     StreamEnded,
@@ -84,6 +85,9 @@ class Http2Connection(asyncio.Protocol):
         """Since the timer was set."""
         self._is_asked = False
         """A ping was sent since the peer was last heard."""
+        self._pongs: dict[bytes, tuple[float, asyncio.Future[float]]] = {}
+        """When each ping was sent, and who waits for its answer, by what the ping says."""
+        self._pings = 0
 
     @property
     def is_open(self) -> bool:
@@ -100,6 +104,16 @@ class Http2Connection(asyncio.Protocol):
     def retire(self) -> None:
         """Take no more requests, and close after the last response that is under way."""
         self._is_retired = True
+
+    def ping(self) -> asyncio.Future[float]:
+        loop = asyncio.get_running_loop()
+        self._pings += 1
+        said, pong = self._pings.to_bytes(8), loop.create_future()
+        self._pongs[said] = loop.time(), pong
+        pong.add_done_callback(lambda _: self._pongs.pop(said, None))
+        self._h2.ping(said)
+        self._flush()
+        return pong
 
     def send(self, fields: HeaderFields, body: bytes, deadline: float) -> StreamedResponse:
         """Send a request. Its response must end by the deadline, a time of the loop's clock."""
@@ -168,6 +182,10 @@ class Http2Connection(asyncio.Protocol):
         match event:
             case RemoteSettingsChanged():
                 self._limit = self._h2.remote_settings.max_concurrent_streams
+            case PingAckReceived() if event.ping_data in self._pongs:
+                sent, pong = self._pongs.pop(event.ping_data)
+                if not pong.done():
+                    pong.set_result(asyncio.get_running_loop().time() - sent)
             case ConnectionTerminated():
                 self._retire_after(event.last_stream_id or 0)
                 if event.error_code != ErrorCodes.NO_ERROR:
@@ -215,6 +233,9 @@ class Http2Connection(asyncio.Protocol):
         self._is_ending = True
         for response in self._under_way.values():
             response.fail(ConnectionResetError(why))
+        for _, pong in list(self._pongs.values()):
+            if not pong.done():
+                pong.set_exception(ConnectionResetError(why))
         if self._transport is not None:
             self._transport.close()
 

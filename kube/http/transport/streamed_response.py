@@ -36,6 +36,9 @@ class StreamedResponse:
         self.error: ConnectionResetError | None = None
         self.received: Callable[[int], None] = lambda _: None
         """Called with the size of each piece of the body as it comes."""
+        self.seconds = 0.0
+        """From the request to status and headers."""
+        self._sent = asyncio.get_running_loop().time()
         self._deadline = deadline
         self._pieces: deque[tuple[bytes, int]] = deque()
         """With the bytes of the stream's window that each has."""
@@ -64,6 +67,7 @@ class StreamedResponse:
         for name, value in fields:
             self.headers.add(name.decode(), value.decode(errors="surrogateescape"))
         self.status = status
+        self.seconds = asyncio.get_running_loop().time() - self._sent
         self._changed.notify()
 
     def add(self, piece: bytes, size: int) -> None:

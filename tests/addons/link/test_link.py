@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
+from addons.link.budget import Budget
 from addons.link.drills import DrillKind
 from addons.link.health import Condition
 from addons.link.servers import parse_server
 from addons.link.token_lanes import SHARED_LANES
+from kube.http.client import Client
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.link_parts import (
     AUTHORITY,
@@ -65,6 +67,35 @@ async def test_a_token_that_was_accepted_has_a_connection_of_its_own(tmp_path: P
         await world.ask(token="Bearer good")
         await world.ask(token="Bearer good")
         assert peer.connections <= bad + 1
+
+
+async def test_probes_go_over_the_connection_that_is_there(tmp_path: Path) -> None:
+    peer = Peer(answer, 100)
+    async with linked(peer, credentials(), server_context(tmp_path)) as world:
+        world.link.start_probes(Client(world.lent, "", {}))
+        await until(lambda: world.health.condition is Condition.UP)
+        await until(lambda: world.health.connections == 1)
+        world.link.suspect(world.server)
+        await until(lambda: len(peer.asked) == 2)
+        assert peer.connections == 1
+        assert world.health.budget.round_trip is not None
+        assert world.health.heard > 0
+
+
+async def test_a_server_that_sends_nothing_is_not_waited_for_without_end(tmp_path: Path) -> None:
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(swallow, "127.0.0.1", 0)
+    peer = Peer(answer, 100)
+    peer.url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    world = World(peer, credentials())
+    world.health.budget = Budget(0.5, 0.1)
+    world.link.start_probes(Client(world.lent, "", {}))
+    async with server:
+        await until(lambda: world.health.condition is Condition.DOWN)
+        world.link.close()
 
 
 async def test_a_server_of_another_authority_is_not_spoken_to(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from addons.link.drills import DrillKind, Drills
+from addons.link.health import ServerHealth
 from addons.link.servers import parse_server
 from addons.link.tls import UpstreamTls
 from addons.link.wire import Wire, connect
@@ -40,23 +41,23 @@ class Reader(asyncio.Protocol):
 @asynccontextmanager
 async def wired(
     folder: Path, serve: Serve, *, tls: bool = True, drills: Drills | None = None
-) -> AsyncIterator[tuple[Wire, Reader, list[int]]]:
-    """A wire to a server that serves so, with a reader; and what was counted."""
+) -> AsyncIterator[tuple[Wire, Reader, ServerHealth]]:
+    """A wire to a server that serves so, with a reader; and what is known of the server."""
     context = server_context(folder) if tls else None
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)  # type: ignore[arg-type]  # either kind
     port = server.sockets[0].getsockname()[1]
-    counted: list[int] = []
+    health = ServerHealth(parse_server(f"https://127.0.0.1:{port}"))
     ssl_conn = (
         UpstreamTls(credentials()).connection("127.0.0.1", lend_certificate=True, alpn=[b"h2"])
         if tls
         else None
     )
-    wire = await connect(parse_server(f"https://127.0.0.1:{port}"), ssl_conn, drills, counted.append)
+    wire = await connect(ssl_conn, drills, health)
     await wire.secured()
     reader = Reader()
     wire.speak(reader)
     async with server:
-        yield wire, reader, counted
+        yield wire, reader, health
         wire.abort()
         await until(lambda: reader.lost)
 
@@ -71,12 +72,12 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 @pytest.mark.parametrize("tls", [True, False])
 async def test_what_is_written_comes_back(tmp_path: Path, tls: bool) -> None:
     sent = bytes(range(256)) * 4096
-    async with wired(tmp_path, echo, tls=tls) as (wire, reader, counted):
+    async with wired(tmp_path, echo, tls=tls) as (wire, reader, health):
         wire.write(b"")
         wire.write(sent)
         await until(lambda: len(reader.got) == len(sent))
-        assert (reader.got, counted) == (sent, [1])
-    assert counted == [1, -1]
+        assert (reader.got, health.connections) == (sent, 1)
+    assert health.connections == 0
     assert wire.is_closing()
     wire.write(b"too late")
 
@@ -106,7 +107,7 @@ async def test_the_servers_end_is_told(tmp_path: Path, tls: bool) -> None:
         writer.write(b"bye")
         writer.close()
 
-    async with wired(tmp_path, greet, tls=tls) as (_, reader, _counted):
+    async with wired(tmp_path, greet, tls=tls) as (_, reader, _health):
         await until(lambda: reader.lost)
         assert (reader.got, reader.has_ended) == (b"bye", True)
 
@@ -117,7 +118,7 @@ async def test_an_end_without_a_word_of_tls_is_no_end_of_a_body(tmp_path: Path) 
     def cut(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.abort()
 
-    async with wired(tmp_path, cut) as (_, reader, _counted):
+    async with wired(tmp_path, cut) as (_, reader, _health):
         await until(lambda: reader.lost)
         assert not reader.has_ended
 
@@ -132,7 +133,7 @@ async def test_a_peer_that_speaks_no_tls_is_an_error(tmp_path: Path) -> None:
     port = server.sockets[0].getsockname()[1]
     ssl_conn = UpstreamTls(credentials()).connection("127.0.0.1", lend_certificate=True, alpn=[b"h2"])
     async with server:
-        wire = await connect(parse_server(f"https://127.0.0.1:{port}"), ssl_conn, None, lambda _: None)
+        wire = await connect(ssl_conn, None, ServerHealth(parse_server(f"https://127.0.0.1:{port}")))
         with pytest.raises(ConnectionError):
             await wire.secured()
         await until(wire.is_closing)

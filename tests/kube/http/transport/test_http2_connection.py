@@ -173,6 +173,26 @@ async def test_a_silent_peer_is_asked_whether_it_is_there(answers: bool) -> None
 
 
 @pytest.mark.looptime
+async def test_a_ping_measures_the_way_to_the_peer_and_back() -> None:
+    made, sink = Http2Connection(), Sink()
+    made.connection_made(sink)
+    server = H2Connection(H2Configuration(client_side=False))
+    server.initiate_connection()
+    pongs = [made.ping(), made.ping()]
+    server.receive_data(sink.take())
+    await asyncio.sleep(0.7)
+    made.data_received(server.data_to_send())
+    assert [await each for each in pongs] == [pytest.approx(0.7)] * 2
+    left, lost = made.ping(), made.ping()
+    left.cancel()
+    server.receive_data(sink.take())
+    made.data_received(server.data_to_send()[:-1])
+    made.connection_lost(None)
+    with pytest.raises(ConnectionResetError):
+        await lost
+
+
+@pytest.mark.looptime
 async def test_a_connection_without_requests_is_closed_after_a_while() -> None:
     made, sink = Http2Connection(), Sink()
     made.connection_made(sink)

@@ -82,7 +82,7 @@ class Crowd:
         }
         (folder / "crowd.json").write_text(json.dumps(given))
         self.size = len(callers)
-        command = [sys.executable, "-m", "scripts.benchmark.pool_clients", str(folder / "crowd.json")]
+        command = [sys.executable, "-m", "scripts.benchmark.pools.clients", str(folder / "crowd.json")]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
         )
@@ -94,7 +94,7 @@ class Crowd:
         self._process.communicate(timeout=PATIENCE)
 
     def state(self) -> dict[str, Any]:
-        """See `scripts.benchmark.pool_clients.state`."""
+        """See `scripts.benchmark.pools.clients.state`."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("state\n")

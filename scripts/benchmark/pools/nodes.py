@@ -1,6 +1,6 @@
 """The load of `scripts/bench --pool nodes`: a node pool whose followers read from one leader, until it is killed.
 
-Six nodes have real hubs. The others are followers without a hub (`scripts.benchmark.pool_clients`), on loopback
+Six nodes have real hubs. The others are followers without a hub (`scripts.benchmark.pools.clients`), on loopback
 addresses of their own. The bench compares the pool with the hub of a node without a pool, which reads from the cloud.
 """
 
@@ -22,7 +22,7 @@ from scripts.benchmark.load import (
     cpu_seconds,
     tree_megabytes,
 )
-from scripts.benchmark.pool_site import (
+from scripts.benchmark.pools.site import (
     PATH,
     Client,
     Crowd,

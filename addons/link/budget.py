@@ -1,0 +1,71 @@
+"""The time-outs towards a server, as its round trips make them: smoothed by RFC 6298, section 2. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PROBE_INTERVAL = 2.5
+"""Seconds without a word of a server that is up until the hub probes it."""
+PROBE_TIMEOUT = 3.4
+"""Seconds without a word, from the probe on, after which the server counts as gone. With PROBE_INTERVAL a black hole is
+noticed within 6 s, and a link whose round trip rises to 3 s at once stays up."""
+OPENING = 10.0
+"""Seconds for each step of opening a connection, as kubelet sets client-go's dialer: TCP, and TLS."""
+LONGEST = 30.0
+"""The most seconds of a time-out that a slow link makes longer. A link with longer round trips counts as gone."""
+_GAIN, _VARIANCE_GAIN, _VARIANCES = 1 / 8, 1 / 4, 4
+"""RFC 6298's alpha, beta and K."""
+
+
+@dataclass(slots=True)
+class Budget:
+    """The round trips to one server, and how long the hub waits for it."""
+
+    interval: float = PROBE_INTERVAL
+    timeout: float = PROBE_TIMEOUT
+    """Seconds, as PROBE_INTERVAL and PROBE_TIMEOUT say."""
+    round_trip: float | None = None
+    """Seconds, smoothed; None until one was measured."""
+    _variance: float = 0.0
+
+    def measured(self, seconds: float) -> None:
+        """Take a round trip: of a handshake, or of a request that the server answers at once."""
+        if self.round_trip is None:
+            self.round_trip, self._variance = seconds, seconds / 2
+            return
+        error = abs(seconds - self.round_trip)
+        if seconds < self.round_trip:
+            # An answer that comes early makes none late, as RFC 6298's variance would have it after a slow handshake.
+            error = min(error, self._variance)
+        self._variance += _VARIANCE_GAIN * (error - self._variance)
+        self.round_trip += _GAIN * (seconds - self.round_trip)
+
+    def answered(self, seconds: float) -> None:
+        """Take the time of any answer, which the server's own work is part of: a round trip takes no longer."""
+        if self.round_trip is not None and seconds < self.round_trip:
+            self.measured(seconds)
+
+    @property
+    def silence(self) -> float:
+        """Seconds without a word of a server that was asked something, after which it counts as gone.
+
+        A segment that is lost comes a round trip later. With the interval this is thrice the round trip at least.
+        """
+        known = self.round_trip or 0.0
+        slack = max(2 * known - self.interval, _VARIANCES * self._variance)
+        return max(self.timeout, min(known + slack, LONGEST))
+
+    @property
+    def first_silence(self) -> float:
+        """The same for a server to which nothing is known to lead: unknown, or down."""
+        return max(self.interval + self.timeout, self.silence)
+
+    @property
+    def opening(self) -> float:
+        """Seconds for each step of opening a connection: TCP, a proxy, and TLS."""
+        return max(OPENING, min(3 * self.silence, LONGEST))
+
+    @property
+    def distance(self) -> float:
+        """Seconds that the link adds to a request: its own round trip, and those of TCP and TLS before it."""
+        return min(3 * (self.round_trip or 0.0), LONGEST)

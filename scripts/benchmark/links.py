@@ -1,0 +1,188 @@
+"""The load of `scripts/bench --links`: a hub on slow links, from its cold start to an outage, and what crosses them.
+
+The link delays bytes, with jitter. It accepts connections at once, as a satellite's terminal does, so that TCP's own
+handshake costs no round trip.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import urllib3
+
+from kube.json_type import Json
+from tests.cloud.build import ensure_binaries
+from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.hub.support.process import Hub
+
+NODE = "node-1"
+COLD = (0.05, 0.6, 1.0, 2.0, 3.0)
+"""Round trips, in seconds, of cold starts and of black holes."""
+STEPS = (0.6, 1.0, 2.0, 3.0)
+"""What a round trip of NEAR rises to."""
+NEAR = 0.05
+STEADY = 20.0
+"""Seconds of a link as it is after a step, with a write every two."""
+QUIET = 40.0
+"""Seconds of a quiet node whose bytes are counted."""
+DAY = 86400
+LONGEST = 120.0
+"""Seconds after which nothing is waited for any more."""
+EVENTS = "/api/v1/namespaces/default/events"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+
+
+class Site:
+    """A cloud, and hubs behind links to it."""
+
+    def __init__(self, cloud: RealCloud, folder: Path) -> None:
+        self._cloud, self._folder = cloud, folder
+        self._hubs = 0
+
+    @contextmanager
+    def hub(self, round_trip: float) -> Iterator[tuple[Hub, Link]]:
+        """A hub that begins to start, on a link with these round trips."""
+        self._hubs += 1
+        kubeconfig = self._cloud.node_kubeconfig(NODE)
+        with Link(self._cloud.host, self._cloud.port) as link:
+            lengthen(link, round_trip)
+            made = Hub(
+                self._folder / str(self._hubs),
+                f"https://{link.host}:{link.port}",
+                node=NODE,
+                kubeconfig=kubeconfig,
+            )
+            made.launch()
+            try:
+                yield made, link
+            finally:
+                made.stop()
+
+
+def lengthen(link: Link, round_trip: float) -> None:
+    link.carry(delay=round_trip * 0.45, jitter=round_trip * 0.1)
+
+
+def outages(hub: Hub) -> int:
+    return sum("is down" in line for line in hub.process.lines)
+
+
+def until(condition: Callable[[], bool]) -> float:
+    """Seconds until it holds; LONGEST where it does not."""
+    began = time.monotonic()
+    while not condition() and time.monotonic() - began < LONGEST:
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def cold_starts(site: Site) -> None:
+    print(f"\n{'cold start, round trip s':28}{'ready s':>9}{'outages':>9}")
+    for round_trip in COLD:
+        with site.hub(round_trip) as (hub, _):
+            seconds = until(partial(is_ready, hub))
+            print(f"{round_trip:28}{seconds:9.1f}{outages(hub):9}")
+
+
+def is_ready(hub: Hub) -> bool:
+    return any(line.endswith(": ready") for line in hub.process.lines)
+
+
+def steps(site: Site) -> None:
+    print(f"\n{'step from 0.05 s to s':28}{'outages':>9}{'writes':>9}{'failed':>9}{'median s':>10}")
+    for round_trip in STEPS:
+        with site.hub(NEAR) as (hub, link):
+            hub.wait_until_ready()
+            time.sleep(2)
+            lengthen(link, round_trip)
+            statuses, seconds = writes(hub)
+            failed = sum(each != 201 for each in statuses)
+            print(
+                f"{round_trip:28}{outages(hub):9}{len(statuses):9}{failed:9}{statistics.median(seconds):10.2f}"
+            )
+
+
+def writes(hub: Hub) -> tuple[list[int], list[float]]:
+    """The answers to writes over a connection that clients keep, and the seconds of each."""
+    http = urllib3.PoolManager(retries=False)
+    statuses, seconds = [], []
+    ends = time.monotonic() + STEADY
+    while time.monotonic() < ends:
+        began = time.monotonic()
+        name = f"e{time.time_ns():x}"
+        involved = {"kind": "Pod", "namespace": "default", "name": "p"}
+        body: Json = {"metadata": {"name": name}, "involvedObject": involved, "reason": "R", "type": "Normal"}
+        statuses.append(http.request("POST", hub.url + EVENTS, json=body).status)
+        seconds.append(time.monotonic() - began)
+        time.sleep(2)
+    return statuses, seconds
+
+
+def black_holes(site: Site) -> None:
+    print(f"\n{'black hole, round trip s':28}{'noticed s':>10}")
+    for round_trip in COLD:
+        with site.hub(round_trip) as (hub, link):
+            hub.wait_until_ready()
+            time.sleep(10 * round_trip)
+            link.black_hole()
+            print(f"{round_trip:28}{until(lambda: outages(hub) > 0):10.1f}")
+
+
+def quiet_node(site: Site, cloud: RealCloud) -> None:
+    """A node whose kubelet renews its Lease: the bytes on the link, of both directions, without those of TCP and IP."""
+    print(f"\n{'quiet node':28}{'up B/s':>9}{'down B/s':>10}{'MB a day':>10}")
+    for name, renews in (("hub alone", False), ("kubelet renews its Lease", True)):
+        with site.hub(NEAR) as (hub, link):
+            hub.wait_until_ready()
+            ends = threading.Event()
+            kubelet = threading.Thread(target=renew, args=(hub, cloud, ends), daemon=True)
+            if renews:
+                kubelet.start()
+            time.sleep(15)
+            before = link.traffic
+            time.sleep(QUIET)
+            after = link.traffic
+            ends.set()
+            if renews:
+                kubelet.join()
+            up, down = after.up - before.up, after.down - before.down
+            print(f"{name:28}{up / QUIET:9.0f}{down / QUIET:10.0f}{(up + down) / QUIET * DAY / 1e6:10.1f}")
+
+
+def renew(hub: Hub, cloud: RealCloud, ends: threading.Event) -> None:
+    http = urllib3.PoolManager(retries=False)
+    url = f"{hub.url}{LEASES}"
+    lease: Json = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": NODE, "namespace": "kube-node-lease"},
+        "spec": {
+            "holderIdentity": NODE,
+            "leaseDurationSeconds": 40,
+            "renewTime": "2026-01-01T00:00:00.000000Z",
+        },
+    }
+    cloud.admin.request("DELETE", f"{LEASES}/{NODE}")
+    http.request("POST", url, json=lease)
+    while not ends.wait(10):
+        http.request("PUT", f"{url}/{NODE}", json=lease)
+
+
+def measure() -> None:
+    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+        for manifest in (HUB_RBAC, HUB_NODES):
+            cloud.apply(manifest)
+        cloud.admin.post("/api/v1/nodes", {"metadata": {"name": NODE}})
+        site = Site(cloud, Path(place) / "hubs")
+        cold_starts(site)
+        steps(site)
+        black_holes(site)
+        quiet_node(site, cloud)

@@ -1,0 +1,136 @@
+"""How long a server may be silent before the hub probes it, and before it counts as gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT
+from addons.link.health import Condition
+from kube.http.client import Unreachable
+from tests.addons.support.observed import until
+from tests.addons.support.probed_server import BROKEN, World
+
+GONE = Unreachable("no route")
+
+
+@pytest.fixture
+def server() -> Iterator[World]:
+    world = World()
+    yield world
+    world.probes.close()
+
+
+@pytest.mark.looptime
+async def test_a_server_that_speaks_to_others_is_up(server: World) -> None:
+    """A probe behind a full link waits for its turn."""
+    loop, health = asyncio.get_running_loop(), server.health
+    server.delay = 20.0
+    server.start()
+    for _ in range(10):
+        health.heard = loop.time()
+        await asyncio.sleep(PROBE_TIMEOUT - 0.1)
+    assert health.usable
+    assert len(server.asked) <= 2
+    health.heard = last = loop.time()
+    await until(lambda: not health.usable, 60)
+    assert loop.time() - last < 6.0
+
+
+@pytest.mark.looptime
+async def test_a_server_that_speaks_is_not_probed(server: World) -> None:
+    loop, health = asyncio.get_running_loop(), server.health
+    server.start()
+    await until(lambda: len(server.asked) == 1, 60)
+    for _ in range(20):
+        await asyncio.sleep(PROBE_INTERVAL - 0.5)
+        health.heard = loop.time()
+    assert len(server.asked) == 1
+    await asyncio.sleep(PROBE_INTERVAL + 0.1)
+    assert len(server.asked) == 2
+
+
+@pytest.mark.looptime
+async def test_a_server_that_speaks_to_err_is_probed(server: World) -> None:
+    loop, health = asyncio.get_running_loop(), server.health
+    server.start()
+    await until(lambda: len(server.asked) == 1, 60)
+    server.says = BROKEN
+    began = loop.time()
+    while health.usable and loop.time() - began < 60:
+        await asyncio.sleep(0.5)
+        health.heard, health.is_erring = loop.time(), True
+    assert loop.time() - began < 6.0
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("round_trip", [0.05, 0.3, 1.0, 2.0, 3.0, 6.0])
+async def test_a_black_hole_is_noticed_in_six_seconds_or_three_round_trips(
+    server: World, round_trip: float
+) -> None:
+    loop = asyncio.get_running_loop()
+    for _ in range(30):
+        server.health.budget.measured(round_trip)
+    server.delay = round_trip
+    server.start()
+    await asyncio.sleep(60)
+    assert server.health.usable
+    server.delay = 3600.0
+    await until(lambda: not server.health.usable, 60)
+    assert loop.time() - server.health.heard <= max(6.0, 3 * round_trip + 0.1)
+
+
+@pytest.mark.looptime
+async def test_a_server_that_is_up_is_pinged_and_no_more(server: World) -> None:
+    server.pong_after = 0.05
+    server.start()
+    await asyncio.sleep(60)
+    assert len(server.asked) == 1
+    assert server.pings >= 20
+    assert server.health.budget.round_trip == pytest.approx(0.05)
+
+
+@pytest.mark.looptime
+async def test_a_ping_that_is_not_answered_is_an_outage_until_probes_say_else(server: World) -> None:
+    loop = asyncio.get_running_loop()
+    server.pong_after = 0.05
+    server.start()
+    await asyncio.sleep(20)
+    server.pong_after, asked = 3600.0, len(server.asked)
+    await until(lambda: not server.health.usable, 60)
+    assert loop.time() - server.health.heard <= 6.0
+    await until(lambda: server.health.usable, 60)
+    assert len(server.asked) == asked + 2
+
+
+@pytest.mark.looptime
+async def test_what_is_suspected_is_probed_though_a_ping_is_under_way(server: World) -> None:
+    server.pong_after = 3.0
+    server.start()
+    await until(lambda: server.pings == 1, 60)
+    server.says = GONE
+    server.probes.suspect(server.health)
+    await asyncio.sleep(0.01)
+    assert not server.health.usable
+
+
+@pytest.mark.looptime
+async def test_probes_end_in_the_middle_of_a_ping(server: World) -> None:
+    server.pong_after = 3.0
+    server.start()
+    await until(lambda: server.pings == 1, 60)
+    server.probes.close()
+    await asyncio.sleep(60)
+    assert (server.pings, len(server.asked)) == (1, 1)
+
+
+@pytest.mark.looptime
+async def test_no_outage_is_seen_where_round_trips_rise_to_three_seconds_at_once(server: World) -> None:
+    server.delay = 0.05
+    server.start()
+    await asyncio.sleep(20)
+    server.delay = 3.0
+    await asyncio.sleep(60)
+    assert (server.health.condition, server.cut) == (Condition.UP, [])

@@ -1,0 +1,79 @@
+"""A server as probes find it, whose answers a test chooses."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from addons.link.health import Cloud, ServerHealth
+from addons.link.probes import PROBE_HEADERS, Probes
+from addons.link.servers import Server, parse_server
+from kube.concurrency.pulse import Pulse
+from kube.http.client import Client, RawResponse
+
+A = parse_server("https://a:6443")
+OK, BROKEN = 200, 500
+
+
+class World:
+    """A server as probes find it, and what the probes did."""
+
+    def __init__(self) -> None:
+        self.says: int | Exception = 200
+        self.delay = 0.0
+        self.asks_for = ""
+        """The header Retry-After."""
+        self.failure = ""
+        """Why no connection can be opened, in asyncio's words."""
+        self.asked: list[tuple[str, str]] = []
+        self.servers: list[str] = []
+        self.cut: list[Server] = []
+        self.changed = Pulse()
+        self.health = ServerHealth(A)
+        self.probes = Probes(self._cut, self.changed, self._ping, lambda: asyncio.get_running_loop().time())
+        self.pings = 0
+        self.pong_after: float | None = None
+        """Seconds until a ping is answered; None where the connection knows none."""
+
+    def start(self) -> None:
+        self.probes.start(Cloud([self.health], "priority"), cast(Client, self))
+
+    def _cut(self, server: Server) -> int:
+        self.cut.append(server)
+        return 1
+
+    def _ping(self, health: ServerHealth) -> asyncio.Future[float] | None:
+        if self.pong_after is None:
+            return None
+        self.pings += 1
+        loop, seconds = asyncio.get_running_loop(), self.pong_after
+        pong: asyncio.Future[float] = loop.create_future()
+
+        def answer() -> None:
+            if not pong.done():
+                health.heard = loop.time()
+                pong.set_result(seconds)
+
+        loop.call_later(seconds, answer)
+        return pong
+
+    def was_asked_since(self, count: int) -> bool:
+        return len(self.asked) > count
+
+    def at(self, server: str) -> World:
+        self.servers.append(server)
+        return self
+
+    async def relay(
+        self, method: str, path: str, *, headers: tuple[tuple[str, str], ...], body: bytes, timeout: float
+    ) -> RawResponse:
+        assert (headers, body) == (PROBE_HEADERS, b"")
+        self.asked.append((method, path))
+        says = self.says
+        if self.failure:
+            self.probes.connect_failed(self.health, self.failure)
+        await asyncio.sleep(self.delay)
+        if isinstance(says, Exception):
+            raise says
+        self.health.heard = asyncio.get_running_loop().time()
+        return RawResponse(says, {"Retry-After": self.asks_for} if self.asks_for else {}, b"ok")
