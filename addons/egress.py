@@ -15,7 +15,7 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from addons.connections import Connections
 from addons.link.health import RETRY_REFUSED
 from addons.link.link import Link
-from addons.link.servers import Server, ServerHost
+from addons.link.servers import ProxyHost, Server, ServerHost
 from addons.offline.cached_response import is_too_large
 from addons.requests.caller import Lending
 from addons.requests.hidden_credentials import lend
@@ -55,7 +55,7 @@ class Egress:
         if bearer := self.link.bearer(way):
             lend(flow.request, bearer)
         flow.request.scheme = server.scheme
-        flow.request.host = ServerHost(*way)
+        flow.request.host = ServerHost(*way, self.link.proxy(server))
         flow.request.port = server.port
         if ":" in server.host:
             # mitmproxy writes an address of IPv6 without the brackets, and a hub refuses such a head as malformed.
@@ -106,6 +106,10 @@ class Egress:
         host = data.conn.address[0] if data.conn.address else ""
         if not isinstance(host, ServerHost):
             raise RuntimeError("no addon named this server")
+        if isinstance(host, ProxyHost):
+            assert host.via is not None
+            data.conn.alpn_offers, data.ssl_conn = [b"http/1.1"], self.link.proxy_tls(host.via)
+            return
         # As mitmproxy does: offer the client's own HTTP version, so that no stream is translated.
         offers = [b"h2", b"http/1.1"] if data.context.client.alpn == b"h2" else [b"http/1.1"]
         data.conn.alpn_offers = offers
@@ -120,7 +124,8 @@ class Egress:
             return
         if self.link.drills.are_allowed:
             self._connections.pace(data, self.link.drills.pace)
-        self.link.heard(server)
+        if not isinstance(data.server.address[0] if data.server.address else "", ProxyHost):
+            self.link.heard(server)
         if (health := self.link.health(server)) is not None:
             health.connections += 1
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -13,6 +15,7 @@ from kube.http.access_review import is_allowed
 from kube.http.client import Client
 from kube.http.http1 import Http1Session
 from kube.http.kubeconfig import Credentials
+from kube.http.proxies import proxy_for
 from kube.json_type import Json
 
 USER_AGENT = "edgehub-install"
@@ -35,7 +38,16 @@ async def cloud(credentials: Credentials, context: ssl.SSLContext) -> AsyncItera
         request.server_hostname = credentials.server_name or None
         return await send(request)
 
-    session = aiohttp.ClientSession(connector=connector, auto_decompress=False, middlewares=[by_name])
+    url = urlsplit(credentials.server)
+    port = url.port or (443 if url.scheme == "https" else 80)
+    proxy = proxy_for(url.scheme, url.hostname or "", port, credentials.proxy, os.environ)
+    session = aiohttp.ClientSession(
+        connector=connector,
+        auto_decompress=False,
+        middlewares=[by_name],
+        proxy=str(proxy) if proxy is not None else None,
+        proxy_auth=aiohttp.BasicAuth.decode(proxy.authorization) if proxy and proxy.authorization else None,
+    )
     async with Http1Session(session) as opened:
         yield Client(opened, credentials.server, headers)
 

@@ -7,6 +7,7 @@ connection of the hub's own is made in one place, `Link.connect`.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Mapping
 
@@ -16,7 +17,7 @@ from addons.link.drills import Drills
 from addons.link.health import Cloud, ServerHealth
 from addons.link.probes import Probes
 from addons.link.servers import Server, Way
-from addons.link.tls import UpstreamTls
+from addons.link.tls import UpstreamTls, plain_connection
 from addons.link.token_lanes import NO_LANE, TokenLanes
 from addons.link.wire import connect
 from addons.requests.caller import Lending
@@ -24,6 +25,7 @@ from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse
 from kube.http.client import Client
 from kube.http.kubeconfig import Credentials
+from kube.http.proxies import Proxy, proxy_for
 from kube.http.transport.connection_pool import Connection, ConnectionPool
 from kube.http.transport.http1_connection import Http1Connection
 from kube.http.transport.http2_connection import Http2Connection
@@ -57,12 +59,16 @@ class Link:
         self._lanes = TokenLanes()
         self._credentials: Credentials | None = None
         self._tls: UpstreamTls | None = None
+        self._proxies: dict[Server, Proxy | None] = {}
+        """Of the servers of the cloud: the environment of a process stays as it is."""
         self._peer_tls: PeerTlsTo | None = None
         self._peers: Callable[[], Mapping[str, ServerHealth]] = dict
 
     def start(self, cloud: Cloud, credentials: Credentials) -> None:
-        """Begin to send requests to the servers of `cloud`."""
+        """Begin to send requests to the servers of `cloud`. ValueError where the environment names no usable proxy."""
         self.cloud, self._credentials = cloud, credentials
+        self._proxies.clear()
+        self._proxies |= {each.server: self.proxy(each.server) for each in cloud.servers}
         self._tls = UpstreamTls(credentials)
         metrics.watch_expiry("client", self._tls.expiry)
 
@@ -116,6 +122,19 @@ class Link:
         name = self._tls.server_name or server.host
         return self._tls.connection(name, lend_certificate=lending is Lending.HUB, alpn=offers)
 
+    def proxy(self, server: Server) -> Proxy | None:
+        """The proxy that leads to a server; None where none does. Hubs of other nodes are on this node's network."""
+        if not server.is_in_cloud or self._credentials is None:
+            return None
+        if server not in self._proxies:
+            given = self._credentials.proxy
+            return proxy_for(server.scheme, server.host, server.port, given, os.environ)
+        return self._proxies[server]
+
+    def proxy_tls(self, proxy: Proxy) -> SSL.Connection:
+        """TLS towards a proxy of https, which is shown no certificate, and verified as the system does."""
+        return plain_connection(proxy.host)
+
     async def connect(self, way: Way) -> Connection:
         """A new connection of the hub's own; OSError where there is none. What fails is noted."""
         server, health = way.server, self.state(way.server)
@@ -128,7 +147,8 @@ class Link:
             raise ConnectionError(f"the credentials cannot be used: {error}") from error
 
         try:
-            wire = await connect(tls, self.drills if server.is_in_cloud else None, health)
+            drills = self.drills if server.is_in_cloud else None
+            wire = await connect(tls, drills, health, self.proxy(server))
         except OSError as error:
             self.connect_failed(server, str(error))
             raise

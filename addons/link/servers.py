@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from addons.requests.caller import Lending
 from kube.bounds import reached
+from kube.http.proxies import Proxy
 
 MAX_RELAYS = 10
 """Relays that a hub takes: each is a task that probes it."""
@@ -106,14 +107,18 @@ class ServerHost(str):
     The whole way is part of the address.
     """
 
-    __slots__ = ("way",)
+    __slots__ = ("via", "way")
 
-    def __new__(cls, server: Server, lending: Lending, lane: str = "") -> ServerHost:
+    def __new__(
+        cls, server: Server, lending: Lending, lane: str = "", via: Proxy | None = None
+    ) -> ServerHost:
         made = super().__new__(cls, server.host)
-        made.way = Way(server, lending, lane)
+        made.way, made.via = Way(server, lending, lane), via
         return made
 
     way: Way
+    via: Proxy | None
+    """The proxy that leads there."""
 
     @property
     def server(self) -> Server:
@@ -123,9 +128,9 @@ class ServerHost(str):
     def lending(self) -> Lending:
         return self.way.lending
 
-    def __getnewargs__(self) -> Way:  # type: ignore[override]  # str has one argument
+    def __getnewargs__(self) -> tuple[Server, Lending, str, Proxy | None]:  # type: ignore[override]  # str has one
         """What a copy is made of: mitmproxy copies a flow before a person edits it."""
-        return self.way
+        return *self.way, self.via
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ServerHost) and str.__eq__(self, other) and self.way == other.way
@@ -135,3 +140,14 @@ class ServerHost(str):
 
     def __hash__(self) -> int:
         return hash(self.way)
+
+
+class ProxyHost(ServerHost):
+    """The host of a proxy as the address of the connection that leads through it to a server."""
+
+    __slots__ = ()
+
+    def __new__(cls, server: Server, lending: Lending, lane: str, via: Proxy) -> ProxyHost:
+        made = str.__new__(cls, via.host)
+        made.way, made.via = Way(server, lending, lane), via
+        return made

@@ -67,14 +67,8 @@ class UpstreamTls:
 
         ValueError or OpenSSL.SSL.Error when the credentials cannot be used.
         """
-        ssl_conn = SSL.Connection(self._current(lend_certificate).context)
-        if not self._credentials.insecure:
-            _expect_name(ssl_conn, server_name)
-        if not _is_address(server_name):
-            ssl_conn.set_tlsext_host_name(server_name.encode("idna"))
-        ssl_conn.set_alpn_protos(alpn)
-        ssl_conn.set_connect_state()
-        return ssl_conn
+        context = self._current(lend_certificate).context
+        return _connection(context, server_name, alpn, is_verified=not self._credentials.insecure)
 
     def _lent(self) -> _Made | None:
         try:
@@ -129,6 +123,27 @@ def client_context(authorities: Iterable[x509.Certificate]) -> SSL.Context:
     for authority in authorities:
         store.add_cert(crypto.X509.from_cryptography(authority))
     return context
+
+
+def plain_connection(server_name: str) -> SSL.Connection:
+    """TLS with a server that the system's authorities know, without a certificate of this node's."""
+    context = client_context(())
+    context.set_default_verify_paths()
+    context.set_verify(SSL.VERIFY_PEER)
+    return _connection(context, server_name, [b"http/1.1"], is_verified=True)
+
+
+def _connection(
+    context: SSL.Context, server_name: str, alpn: list[bytes], *, is_verified: bool
+) -> SSL.Connection:
+    ssl_conn = SSL.Connection(context)
+    if is_verified:
+        _expect_name(ssl_conn, server_name)
+    if not _is_address(server_name):
+        ssl_conn.set_tlsext_host_name(server_name.encode("idna"))
+    ssl_conn.set_alpn_protos(alpn)
+    ssl_conn.set_connect_state()
+    return ssl_conn
 
 
 def show_certificate(context: SSL.Context, certificates: bytes, key: bytes) -> x509.Certificate:

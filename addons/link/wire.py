@@ -1,4 +1,4 @@
-"""One connection to a server as its bytes go: TCP, TLS where the server has it, and the pace of a drill.
+"""One connection to a server as its bytes go: TCP, a proxy, TLS where the server has it, and the pace of a drill.
 
 TLS is pyOpenSSL's, as of the connections that relay clients' requests: one context says for both whom the hub trusts.
 """
@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections import deque
 
 from OpenSSL import SSL
 
 from addons.link.drills import Drills
 from addons.link.health import ServerHealth
+from addons.link.servers import Server
+from kube.http.proxies import END, MAX_HEAD, Proxy
 
 RECORD = 16 * 1024
 """Bytes of plain text that a record of TLS brings at most."""
@@ -215,12 +218,79 @@ class Wire(asyncio.Transport, asyncio.Protocol):
             self._socket.resume_reading()
 
 
-async def connect(tls: SSL.Connection | None, drills: Drills | None, health: ServerHealth) -> Wire:
+class Tunnel(asyncio.Protocol):
+    """Speaks to the proxy until the tunnel is open."""
+
+    def __init__(self, proxy: Proxy, server: Server, beyond: asyncio.Protocol) -> None:
+        """`beyond` gets the connection when it leads to the server."""
+        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Set when it does; ConnectionError where it cannot."""
+        self._proxy = proxy
+        self._server = server
+        self._beyond = beyond
+        self._transport: asyncio.Transport | None = None
+        self._head = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.write(self._proxy.request(self._server.host, self._server.port))
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._head += data
+        head, end, rest = self._head.partition(END)
+        try:
+            if not end and len(head) <= MAX_HEAD:
+                return
+            self._proxy.opened(head if end else b"")
+        except ConnectionError as error:
+            self._fail(error)
+            self._transport.abort()
+            return
+        self._transport.set_protocol(self._beyond)
+        self._beyond.connection_made(self._transport)
+        if rest:
+            self._beyond.data_received(rest)
+        if not self.opened.done():
+            self.opened.set_result(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(ConnectionResetError(f"the proxy {self._proxy} closed the connection"))
+
+    def _fail(self, error: ConnectionError) -> None:
+        if not self.opened.done():
+            self.opened.set_exception(error)
+            self.opened.exception()  # nobody may wait for it any more
+
+
+async def connect(
+    tls: SSL.Connection | None, drills: Drills | None, health: ServerHealth, proxy: Proxy | None = None
+) -> Wire:
     """An open wire to a server, over which nobody speaks yet. OSError where there is none in the server's budget."""
     loop, server = asyncio.get_running_loop(), health.server
+    if proxy is not None:
+        wire = Wire(tls, drills, health)
+        await _open_tunnel(proxy, server, wire, health.budget.opening)
+        return wire
     async with asyncio.timeout(health.budget.opening):
         _, wire = await loop.create_connection(lambda: Wire(tls, drills, health), server.host, server.port)
     return wire
+
+
+async def _open_tunnel(proxy: Proxy, server: Server, beyond: asyncio.Protocol, seconds: float) -> None:
+    """Give a protocol a connection to a server through a proxy, each step in so many seconds; OSError else."""
+    context = ssl.create_default_context() if proxy.scheme == "https" else None
+    async with asyncio.timeout(seconds):
+        transport, tunnel = await asyncio.get_running_loop().create_connection(
+            lambda: Tunnel(proxy, server, beyond), proxy.host, proxy.port, ssl=context
+        )
+    try:
+        async with asyncio.timeout(seconds):
+            await tunnel.opened
+    except BaseException:
+        transport.abort()
+        raise
 
 
 def _reason(tls: SSL.Connection, error: SSL.Error) -> str:

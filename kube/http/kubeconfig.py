@@ -15,6 +15,7 @@ import yaml
 from cryptography import x509
 
 from kube.http.exec_plugin import ExecCredentials, ExecPlugin, parse_exec
+from kube.http.proxies import Proxy, parse_proxy
 
 UNSUPPORTED_OF_USERS = (
     *("auth-provider", "username", "password"),
@@ -61,6 +62,8 @@ class Credentials:
     token: Piece
     plugin: ExecPlugin | None = None
     """What gives certificate, key and token, which are empty until then."""
+    proxy: Proxy | None = None
+    """By which the server is reached; None where the environment says, or nobody."""
 
     def take(self, given: ExecCredentials) -> None:
         """Go on with what the plugin gave."""
@@ -138,8 +141,6 @@ def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate)
     for name in UNSUPPORTED_OF_USERS:
         if name in user:
             raise ValueError(f"a user with {name} is not supported: use a certificate, a token or exec")
-    if "proxy-url" in cluster:
-        raise ValueError("a cluster with proxy-url is not supported: servers are reached directly")
     authority = _piece(cluster, "certificate-authority", of_cluster, locate)
     found = Credentials(
         server=str(cluster.get("server") or ""),
@@ -150,6 +151,7 @@ def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate)
         key=_piece(user, "client-key", of_user, locate),
         token=_token(user, of_user, locate),
         plugin=parse_exec(user["exec"], of_user, cluster, authority.read) if user.get("exec") else None,
+        proxy=parse_proxy(str(cluster["proxy-url"])) if cluster.get("proxy-url") else None,
     )
     own = (found.certificate, found.key, found.token)
     if found.plugin is not None and any(piece.data or piece.path for piece in own):

@@ -192,8 +192,10 @@ def cut(matches: Callable[[Server], bool]) -> int:
     """Close all upstream connections that match; their number."""
     closed = 0
     for handler in list(_handlers.values()):
+        layer = layer_of(handler.client.id)
         for conn, transport in list(handler.transports.items()):
-            if isinstance(conn, Server) and transport.handler is not None and matches(conn):
+            inner = layer.beyond.get(conn, conn) if layer is not None else conn
+            if isinstance(inner, Server) and transport.handler is not None and matches(inner):
                 transport.handler.cancel("cut by the hub")
                 closed += 1
     return closed

@@ -135,6 +135,7 @@ class LastingHttpLayer(UpstreamConnections):
             yield from super()._handle_event(event)
         # This runs for each event of each watch: connections of HTTP/1.1 have neither backlogs nor windows.
         came_from = event.connection if isinstance(event, events.DataReceived) else None
+        came_from = self.beyond.get(came_from, came_from) if came_from is not None else None
         is_of_answer = isinstance(event, Played) or (
             came_from is not None and came_from is not self.context.client
         )

@@ -22,7 +22,9 @@ from mitmproxy.proxy.layers.http import (
 )
 from mitmproxy.proxy.layers.tls import ServerTLSLayer
 
+from addons.link.servers import ServerHost
 from addons.proxy.http.http_connections import KeptHttp1Client, LastingHttp2Client
+from addons.proxy.http.proxy_tunnel import ProxyTunnel, connection_to
 
 MAX_STREAMS = 100
 """Streams on a connection whose server has not sent its limit yet: the default of kube-apiserver and of Go."""
@@ -33,6 +35,8 @@ class UpstreamConnections(HttpLayer):
 
     def __init__(self, context: Context, mode: HTTPMode) -> None:
         super().__init__(context, mode)
+        self.beyond: dict[connection.Connection, connection.Connection] = {}
+        """The connections to servers that lead through proxies, by those to the proxies."""
         self._limit = MAX_STREAMS
         """The limit that a server last sent; it counts for connections whose server has not sent one yet."""
 
@@ -57,6 +61,14 @@ class UpstreamConnections(HttpLayer):
         context = self.context.fork()
         context.server = connection.Server(address=event.address, transport_protocol=event.transport_protocol)
         stack = tunnel.LayerStack()
+        host = event.address[0]
+        if isinstance(host, ServerHost) and host.via is not None:
+            outer = connection_to(host.via, host)
+            self.beyond[outer] = context.server
+            if host.via.scheme == "https":
+                outer.sni = host.via.host
+                stack /= ServerTLSLayer(context, outer)
+            stack /= ProxyTunnel(context, outer, host.via)
         if event.tls:
             context.server.sni = event.address[0]
             stack /= ServerTLSLayer(context)
@@ -70,7 +82,8 @@ class UpstreamConnections(HttpLayer):
         if ended:
             used = {id(stream.context.server) for stream in self.streams.values()}
             for each in ended:
-                if id(each) not in used and each not in self.waiting_for_establishment:
+                is_used = id(each) in used or each in self.waiting_for_establishment
+                if not is_used and each not in self.beyond:
                     self._forget(each)
 
     def _forget(self, ended: connection.Connection) -> None:
@@ -78,6 +91,9 @@ class UpstreamConnections(HttpLayer):
         if isinstance(protocol, LastingHttp2Client):
             protocol.h2_conn.let_go()
         top = self.connections.pop(ended)
+        for outer in [each for each, inner in self.beyond.items() if inner is ended]:
+            del self.beyond[outer]
+            self.connections.pop(outer, None)
         layers = top.context.layers
         take_apart(layers[layers.index(self) + 1 :])
         # mitmproxy wakes a connection of HTTP/2 each minute for a ping.

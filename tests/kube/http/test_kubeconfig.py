@@ -112,7 +112,7 @@ def without(*path: str | int) -> dict[str, Any]:
         (kubeconfig(user={"username": "u", "password": "p"}), "a user with username"),
         (kubeconfig(user={"token": "t", "as": "other"}), "a user with as is"),
         (kubeconfig(user={"token": "t", "as-groups": ["g"]}), "a user with as-groups"),
-        (kubeconfig(cluster={"server": "https://x", "proxy-url": "http://y"}), "a cluster with proxy-url"),
+        (kubeconfig({"proxy-url": "socks5://u:secret@y"}), "the URL of the proxy is not of the form"),
         (kubeconfig({"certificate-authority-data": "!"}), "certificate-authority-data is not base64"),
         (kubeconfig(user={"client-key-data": "AA"}), "client-key-data is not base64"),
         (kubeconfig({"certificate-authority-data": "é"}), "certificate-authority-data is not base64"),

@@ -1,0 +1,152 @@
+"""A hub whose cloud is behind a proxy: what it asks itself, and what it relays over either HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+
+from addons.ui.commands.shell import run
+from tests.cloud.connect_proxy import ConnectProxy
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.pki import Authority
+from tests.cloud.real import RealCloud
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+from tests.hub.support.http2 import Streams
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import listed, watching
+
+SERVER = "https://cloud.example:6443"
+"""A name that the proxies alone can resolve."""
+SERVICES = "/api/v1/services"
+BASIC = "Basic dTpwdw=="
+
+
+@asynccontextmanager
+async def started(hub: Hub) -> AsyncIterator[Hub]:
+    await asyncio.to_thread(hub.start)
+    try:
+        yield hub
+    finally:
+        await asyncio.to_thread(hub.stop)
+
+
+def proxied(kubeconfig: Path, proxy_url: str, name: str) -> Path:
+    """A copy of a kubeconfig whose cluster is reached through a proxy; `name` is in the server's certificate."""
+    document = yaml.safe_load(kubeconfig.read_text())
+    cluster = document["clusters"][0]["cluster"]
+    cluster |= {"tls-server-name": name} | ({"proxy-url": proxy_url} if proxy_url else {})
+    made = kubeconfig.with_name("proxied.conf")
+    made.write_text(yaml.safe_dump(document))
+    return made
+
+
+def kubeconfig_of(authority: Authority, folder: Path) -> Path:
+    certificate, key = authority.issue_node("node-1").write(folder, "node-1")
+    made = folder / "node.conf"
+    cluster = {"server": SERVER, "certificate-authority": str(folder / "ca.pem")}
+    (folder / "ca.pem").write_bytes(authority.certificate)
+    document = {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": {"client-certificate": str(certificate), "client-key": str(key)}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    made.write_text(json.dumps(document))
+    return made
+
+
+@pytest.mark.parametrize("by", ["kubeconfig", "environment", "https"])
+async def test_a_hub_reaches_its_cloud_through_a_proxy_alone(tmp_path: Path, by: str) -> None:
+    authority = Authority()
+    kubeconfig = kubeconfig_of(authority, tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue_server("127.0.0.1", ["127.0.0.1"]).write(tmp_path, "server"))
+    context.load_verify_locations(cadata=authority.certificate.decode())
+    context.verify_mode = ssl.CERT_OPTIONAL
+    async with (
+        ScriptableCloud(tls=context) as cloud,
+        ConnectProxy(
+            int(cloud.url.rpartition(":")[2]), authorization=BASIC, tls=context if by == "https" else None
+        ) as proxy,
+    ):
+        cloud.access.certificates["system:node:node-1"] = User("system:node:node-1")
+        cloud.store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}})
+        url = proxy.url.replace("://", "://u:pw@")
+        kubeconfig = proxied(kubeconfig, "" if by == "environment" else url, "127.0.0.1")
+        env = {"HTTPS_PROXY": url} if by == "environment" else {}
+        env |= {"SSL_CERT_FILE": str(tmp_path / "ca.pem")}
+        async with started(Hub(tmp_path, SERVER, kubeconfig=kubeconfig, env=env)) as hub:
+            async with watching(hub.url, SERVICES, component="kube-proxy") as events:
+                await events.first("ADDED", "web")
+            before = len(proxy.asked)
+            assert list(await listed(hub.url, SERVICES, component="kubectl")) == ["web"]
+            assert len(proxy.asked) == before + 1, "a relayed request has its own connection"
+            assert {each.split("\r\n")[0] for each in proxy.asked} == {"CONNECT cloud.example:6443 HTTP/1.1"}
+            assert "pw" not in "".join(hub.process.lines)
+
+
+async def test_what_is_relayed_over_http2_through_a_proxy_flows_and_ends_with_the_cloud(
+    real_cloud: RealCloud, namespace: str, node: str, tmp_path: Path
+) -> None:
+    await asyncio.to_thread(real_cloud.apply, HUB_RBAC)
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    for number in range(4):
+        body = {"metadata": {"name": f"large-{number}"}, "data": {"x": "y" * 500_000}}
+        await asyncio.to_thread(real_cloud.admin.post, path, body)
+    await asyncio.to_thread(
+        real_cloud.admin.post,
+        f"/api/v1/namespaces/{namespace}/serviceaccounts",
+        {"metadata": {"name": "pod"}},
+    )
+    token = await asyncio.to_thread(real_cloud.token, namespace, "pod")
+    rights = {
+        "metadata": {"name": "all"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"},
+        "subjects": [{"kind": "ServiceAccount", "name": "pod", "namespace": namespace}],
+    }
+    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]
+    await asyncio.to_thread(
+        real_cloud.admin.post, f"{rbac}/roles", {"metadata": {"name": "all"}, "rules": rules}
+    )
+    await asyncio.to_thread(real_cloud.admin.post, f"{rbac}/rolebindings", rights)
+    async with ConnectProxy(real_cloud.port) as proxy:
+        kubeconfig = proxied(real_cloud.node_kubeconfig(node), proxy.url, real_cloud.host)
+        async with started(
+            Hub(tmp_path, SERVER, node=node, kubeconfig=kubeconfig, flags=("--allow-drills",))
+        ) as hub:
+            streams = await Streams.open(hub.tls_port, str(hub.authority))
+            headers = {"authorization": f"Bearer {token}"}
+            whole = streams.get(path, headers)
+            watch = streams.get(f"{path}?watch=true", headers)
+            await streams.until(lambda: {whole, watch} <= streams.status.keys())
+            assert streams.status == {whole: 200, watch: 200}
+            await streams.until(lambda: whole in streams.ended and streams.received[watch] > 2_000_000)
+            assert streams.received[whole] > 2_000_000, "more than a window of HTTP/2"
+            assert await asyncio.to_thread(run, ["link", "offline", "--admin", hub.admin_url]) == 0
+            await streams.until(lambda: watch in streams.ended)
+            await streams.close()
+
+
+async def test_a_proxy_that_refuses_is_an_outage_that_is_told(tmp_path: Path) -> None:
+    kubeconfig = kubeconfig_of(Authority(), tmp_path)
+    async with ConnectProxy(1, answer=b"HTTP/1.1 403 Forbidden\r\n\r\n") as proxy:
+        hub = Hub(tmp_path, SERVER, kubeconfig=proxied(kubeconfig, proxy.url, "127.0.0.1"))
+        await asyncio.to_thread(hub.start, ready=False)
+        try:
+            await asyncio.to_thread(
+                hub.process.wait_for_line, r"is down \(the proxy .* refuses: 403 Forbidden\)", 30
+            )
+            async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/version") as answer:
+                assert answer.status == 503
+        finally:
+            await asyncio.to_thread(hub.stop)
