@@ -35,13 +35,14 @@ from addons.pool.peer_tls import PeerTls
 from addons.pool.pool import Pool
 from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.proxy import handed_sockets
+from addons.proxy.listener_mode import listener_specs, peer_spec
 from addons.proxy.listeners import closed, open_listeners, stop_accepting
 from addons.requests.caller import Lending
 from addons.requests.clients import Clients
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.rules.filter_modules import FilterModules
-from addons.settings import Settings, listener_modes, peer_spec, version
+from addons.settings import Settings, version
 from addons.startup import pod_interface, preflight, service_manager
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
@@ -159,7 +160,7 @@ class Assembly:
         cloud = Cloud(states, settings.server_order)
         try:
             self._build(settings, credentials, cloud, self._log_link(cloud), modules)
-            await open_listeners(listener_modes(settings))
+            await open_listeners(listener_specs(settings))
         except OSError as error:
             raise ValueError(preflight.cannot_listen(error, settings)) from error
 
@@ -317,7 +318,7 @@ class Assembly:
         if settings.local_health:
             url, interval = settings.local_health, settings.local_health_interval
             self._run("local health", LocalHealthSource(url, interval, parts.inputs.local_health).run())
-        specs = listener_modes(settings)
+        specs = listener_specs(settings)
         self._hub = RunningHub(
             *(settings, cloud, parts.sources, parts.inputs, parts.rules, self._offline),
             modules=modules,
@@ -360,7 +361,7 @@ class Assembly:
     async def _open_peer_port(self, wanted: bool) -> None:
         """Open or close the peer port beside the other listeners. OSError, in the operator's words, where it cannot."""
         settings = self._options.settings
-        others = listener_modes(settings)
+        others = listener_specs(settings)
         try:
             await open_listeners([*others, *([peer_spec(settings)] if wanted else [])])
         except OSError as error:

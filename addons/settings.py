@@ -386,23 +386,5 @@ def _check_filters(disabled: frozenset[str]) -> None:
         raise ValueError(f"hub_disabled_filters: there is no filter {name!r}: {hint}")
 
 
-def listener_modes(settings: Settings) -> list[str]:
-    """The listeners but the peer port, as `addons.proxy.listener_mode` has them; addresses of IPv6 without brackets."""
-    modes = []
-    if settings.port:
-        modes.append(f"hub:plain@{settings.listen}:{settings.port}")
-    if settings.tls_port:
-        modes += [f"hub:tls@{address}:{settings.tls_port}" for address in settings.tls_addresses]
-    return modes
-
-
-def peer_spec(settings: Settings) -> str:
-    """mitmproxy's mode specification of the peer port; "" where the port is off. It opens when the hub can serve."""
-    if not settings.peer_port or (settings.mode == "cloud" and settings.peer_clients == "pool"):
-        return ""
-    host = f"{settings.peer_address}:" if settings.peer_address else ""
-    return f"hub:peer@{host}{settings.peer_port}"
-
-
 def _host(address: str) -> str:
     return f"[{address}]" if ":" in address else address

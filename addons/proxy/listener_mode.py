@@ -17,6 +17,7 @@ from addons.proxy.handed_sockets import ACCEPTED_AT_ONCE, BACKLOG, handed
 from addons.proxy.handlers.flow_control import PausingHandler
 from addons.proxy.http.http_layer import LastingHttpLayer
 from addons.requests.caller import Listener
+from addons.settings import Settings
 
 DEAD_ADDRESS = ("127.0.0.1", 1)
 """Where a request goes that no addon has sent anywhere else. Nothing listens there."""
@@ -40,6 +41,24 @@ class HubMode(mode_specs.ProxyMode):
         """As a reverse proxy, with the listener's address: any mitmproxy reads a flow that was saved with that."""
         host, port = DEAD_ADDRESS
         return f"reverse:http://{host}:{port}@{self.full_spec.rpartition('@')[2]}"
+
+
+def listener_specs(settings: Settings) -> list[str]:
+    """The listeners but the peer port; addresses of IPv6 without brackets."""
+    modes = []
+    if settings.port:
+        modes.append(f"hub:plain@{settings.listen}:{settings.port}")
+    if settings.tls_port:
+        modes += [f"hub:tls@{address}:{settings.tls_port}" for address in settings.tls_addresses]
+    return modes
+
+
+def peer_spec(settings: Settings) -> str:
+    """mitmproxy's mode specification of the peer port; "" where the port is off. It opens when the hub can serve."""
+    if not settings.peer_port or (settings.mode == "cloud" and settings.peer_clients == "pool"):
+        return ""
+    host = f"{settings.peer_address}:" if settings.peer_address else ""
+    return f"hub:peer@{host}{settings.peer_port}"
 
 
 def listener_of(client: connection.Client) -> Listener | None:

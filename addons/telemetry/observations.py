@@ -22,7 +22,7 @@ type Told = Callable[[Observation], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class WantedLines:
     """Which lines somebody wants; what is "" selects nothing."""
 
     component: str = ""
@@ -71,7 +71,7 @@ class Observations:
         for told in self._told:
             told(seen)
 
-    def past(self, wanted: Selection) -> Iterator[Observation]:
+    def past(self, wanted: WantedLines) -> Iterator[Observation]:
         """What is remembered, the oldest first."""
         both = merge(list(self._requests.seen), list(self._events.seen), key=lambda seen: seen.at)
         return filter(wanted.has, both)
@@ -87,7 +87,7 @@ class Observations:
 class Follower:
     """The lines for one who looks, from now on. `Observations.listen` takes its `told`."""
 
-    def __init__(self, wanted: Selection) -> None:
+    def __init__(self, wanted: WantedLines) -> None:
         self.dropped = 0
         """Lines that made way since `take` was last called."""
         self._wanted = wanted

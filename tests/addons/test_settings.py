@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from addons.filters.inputs import HubAddress
-from addons.proxy.listener_mode import HubMode
-from addons.requests.caller import Listener
-from addons.settings import listener_modes, parse_settings, peer_spec
+from addons.settings import parse_settings
 
 
 def values(**given: Any) -> dict[str, Any]:
@@ -71,48 +69,6 @@ def test_several_servers_and_addresses() -> None:
 
 def test_pods_are_pointed_at_the_listeners_unless_said_otherwise() -> None:
     assert parse_settings(values(listen="127.0.0.2")).pod_addresses == ("127.0.0.2",)
-
-
-def test_the_listeners_are_modes_of_the_hub() -> None:
-    modes = [HubMode.parse(spec) for spec in listener_modes(parse_settings(values(listen="::1")))]
-    assert [each.listener for each in modes] == [Listener.PLAIN, Listener.TLS]
-    assert all(each.transport_protocol == "tcp" for each in modes)
-    plain = modes[0]
-    assert (plain.custom_listen_host, plain.custom_listen_port) == ("::1", 10261)
-
-
-@pytest.mark.parametrize(("address", "host"), [("", None), ("10.0.0.5", "10.0.0.5"), ("fd00::5", "fd00::5")])
-def test_the_peer_port_is_at_its_address(address: str, host: str | None) -> None:
-    peers = HubMode.parse(peer_spec(parse_settings(values(peer_address=address, peer_port=10269))))
-    assert (peers.custom_listen_host, peers.custom_listen_port) == (host, 10269)
-
-
-@pytest.mark.parametrize(
-    ("given", "addresses", "hosts"),
-    [
-        ({"pod_address": "auto"}, ("169.254.2.1",), ["127.0.0.1", "169.254.2.1"]),
-        (
-            {"pod_address": "auto,10.0.0.9,fd00::9"},
-            ("10.0.0.9", "fd00::9"),
-            ["127.0.0.1", "10.0.0.9", "fd00::9"],
-        ),
-        ({"pod_address": "auto", "listen": "::"}, ("169.254.2.1",), ["::"]),
-        ({"pod_address": "10.0.0.9"}, ("10.0.0.9",), ["127.0.0.1"]),
-    ],
-)
-def test_a_hub_that_makes_the_address_for_pods_listens_there(
-    given: dict[str, str], addresses: tuple[str, ...], hosts: list[str]
-) -> None:
-    settings = parse_settings(values(**given))
-    assert settings.pod_addresses == addresses
-    modes = [HubMode.parse(spec) for spec in listener_modes(settings)]
-    tls = [each for each in modes if each.listener is Listener.TLS]
-    assert [each.custom_listen_host for each in tls] == hosts
-
-
-def test_port_zero_switches_a_listener_off() -> None:
-    modes = listener_modes(parse_settings(values(port=0, tls_port=0)))
-    assert modes == []
 
 
 def test_the_local_endpoint_has_an_address_per_family_and_the_tls_port_by_default() -> None:

@@ -14,7 +14,6 @@ from weakref import WeakSet, WeakValueDictionary
 
 from mitmproxy.connection import Client
 
-from addons.proxy.http.request_turns import ClientTurns
 from kube.errors import StatusError, entity_too_large, too_many_requests
 
 MAX_CONNECTIONS = 256
@@ -31,6 +30,8 @@ MAX_BODIES = 24 * 1024 * 1024
 """Bytes of bodies that the hub holds at one time for one listener."""
 MAX_BODIES_OF_ADDRESS = 12 * 1024 * 1024
 """Bytes of these for the clients at one address."""
+PAUSE = 0.025
+"""Seconds between two goes of all clients of a listener, where there is more to handle. Others go meanwhile."""
 RETRY_AFTER = 1
 """Seconds; a body is held until its request is answered, mostly for milliseconds."""
 
@@ -45,6 +46,23 @@ class ClientLayer(Protocol):
     @property
     def held(self) -> int:
         """Bytes that the hub holds because the client does not read."""
+
+
+class ClientTurns:
+    """Gives each go of a client a time of its own."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        """When the last turn is that was given."""
+
+    def next(self, now: float) -> float:
+        """Seconds until the next go is this client's."""
+        self._last = max(now, self._last) + PAUSE
+        return self._last - now
+
+    def is_busy(self, now: float) -> bool:
+        """Whether somebody waits for a turn."""
+        return self._last > now
 
 
 class ListenerClients:

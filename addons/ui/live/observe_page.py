@@ -11,7 +11,7 @@ from aiohttp import web
 
 from addons.telemetry import metrics
 from addons.telemetry.observation import VERDICTS, Observation
-from addons.telemetry.observations import Follower, Selection
+from addons.telemetry.observations import Follower, WantedLines
 from addons.ui.operator_check import refuse_others
 from addons.ui.reports.running_hub import RunningHub
 from kube.errors import bad_request, too_many_requests
@@ -83,14 +83,14 @@ def _lines(seen: Iterable[Observation]) -> bytes:
     return b"".join(orjson.dumps(each.to_json()) + b"\n" for each in seen)
 
 
-def wanted_of(query: Mapping[str, str], now: float) -> Selection:
+def wanted_of(query: Mapping[str, str], now: float) -> WantedLines:
     """What a request for lines selects; ValueError, in words, where it cannot be read."""
     verdict, since = query.get("verdict", ""), query.get("since", "")
     if verdict and verdict not in VERDICTS:
         raise ValueError(f"verdict is one of {', '.join(VERDICTS)}, not {verdict!r}")
     if not (since or "0").isdecimal() or len(since) > 9:
         raise ValueError(f"since is a number of seconds, not {since!r}")
-    return Selection(
+    return WantedLines(
         **{name: query.get(name, "") for name in ("component", "resource", "namespace")},
         verdict=verdict,
         events=bool(query.get("events")),

@@ -13,10 +13,12 @@ from mitmproxy.test import taddons, tflow
 
 from addons.proxy.handlers.flow_control import PausingHandler
 from addons.proxy.http.http_layer import LastingHttpLayer
-from addons.proxy.listener_mode import DEAD_ADDRESS, HubMode, listener_of
+from addons.proxy.listener_mode import DEAD_ADDRESS, HubMode, listener_of, listener_specs, peer_spec
 from addons.proxy.listeners import mode_of_state, open_listeners
 from addons.requests.caller import Listener
+from addons.settings import parse_settings
 from tests.addons.support.listening import address_of
+from tests.addons.test_settings import values
 
 ANY = "hub:plain@127.0.0.1:0"
 
@@ -84,3 +86,45 @@ def _of(server: Proxyserver, writer: asyncio.StreamWriter) -> Any:
     """The handler of this client."""
     name = writer.get_extra_info("sockname")
     return next((each for each in server.connections.values() if each.client.peername == name), None)
+
+
+def test_the_listeners_are_modes_of_the_hub() -> None:
+    modes = [HubMode.parse(spec) for spec in listener_specs(parse_settings(values(listen="::1")))]
+    assert [each.listener for each in modes] == [Listener.PLAIN, Listener.TLS]
+    assert all(each.transport_protocol == "tcp" for each in modes)
+    plain = modes[0]
+    assert (plain.custom_listen_host, plain.custom_listen_port) == ("::1", 10261)
+
+
+@pytest.mark.parametrize(("address", "host"), [("", None), ("10.0.0.5", "10.0.0.5"), ("fd00::5", "fd00::5")])
+def test_the_peer_port_is_at_its_address(address: str, host: str | None) -> None:
+    peers = HubMode.parse(peer_spec(parse_settings(values(peer_address=address, peer_port=10269))))
+    assert (peers.custom_listen_host, peers.custom_listen_port) == (host, 10269)
+
+
+@pytest.mark.parametrize(
+    ("given", "addresses", "hosts"),
+    [
+        ({"pod_address": "auto"}, ("169.254.2.1",), ["127.0.0.1", "169.254.2.1"]),
+        (
+            {"pod_address": "auto,10.0.0.9,fd00::9"},
+            ("10.0.0.9", "fd00::9"),
+            ["127.0.0.1", "10.0.0.9", "fd00::9"],
+        ),
+        ({"pod_address": "auto", "listen": "::"}, ("169.254.2.1",), ["::"]),
+        ({"pod_address": "10.0.0.9"}, ("10.0.0.9",), ["127.0.0.1"]),
+    ],
+)
+def test_a_hub_that_makes_the_address_for_pods_listens_there(
+    given: dict[str, str], addresses: tuple[str, ...], hosts: list[str]
+) -> None:
+    settings = parse_settings(values(**given))
+    assert settings.pod_addresses == addresses
+    modes = [HubMode.parse(spec) for spec in listener_specs(settings)]
+    tls = [each for each in modes if each.listener is Listener.TLS]
+    assert [each.custom_listen_host for each in tls] == hosts
+
+
+def test_port_zero_switches_a_listener_off() -> None:
+    modes = listener_specs(parse_settings(values(port=0, tls_port=0)))
+    assert modes == []

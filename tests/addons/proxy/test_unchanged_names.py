@@ -42,7 +42,7 @@ async def start():
     from mitmproxy.options import Options
     from addons import hub
     from addons.proxy.listeners import closed
-    from addons.settings import listener_modes
+    from addons.proxy.listener_mode import listener_specs
 
     if {alone!r}:
         from addons.proxy.master import HubMaster
@@ -55,7 +55,7 @@ async def start():
         master.addons.add(*hub.addons)
     master.options.update(**json.loads({options!r}))
     running = asyncio.create_task(master.run())
-    modes = listener_modes(hub.places[0][0].settings)
+    modes = listener_specs(hub.places[0][0].settings)
     while closed(modes):
         await asyncio.sleep(0.01)
     after = names()

@@ -9,7 +9,14 @@ import pytest
 
 from addons.telemetry import metrics
 from addons.telemetry.observation import Observation
-from addons.telemetry.observations import MAX_BYTES, MAX_LINES, MAX_WAITING, Follower, Observations, Selection
+from addons.telemetry.observations import (
+    MAX_BYTES,
+    MAX_LINES,
+    MAX_WAITING,
+    Follower,
+    Observations,
+    WantedLines,
+)
 
 SEEN = Observation(
     *(
@@ -36,20 +43,20 @@ def seen(at: float = 0.0, **change: Any) -> Observation:
 @pytest.mark.parametrize(
     ("wanted", "change", "has"),
     [
-        (Selection(), {}, True),
-        (Selection(), {"is_event": True}, False),
-        (Selection(events=True), {"is_event": True}, True),
-        (Selection(component="kubelet"), {}, False),
-        (Selection(resource="endpointslices"), {}, True),
-        (Selection(resource="endpointslices.discovery.k8s.io"), {}, True),
-        (Selection(resource="endpoints"), {}, False),
-        (Selection(namespace="kube-system"), {}, False),
-        (Selection(verdict="filtered"), {}, False),
-        (Selection(since=10.0), {"at": 9.0}, False),
-        (Selection(since=10.0), {"at": 10.0}, True),
+        (WantedLines(), {}, True),
+        (WantedLines(), {"is_event": True}, False),
+        (WantedLines(events=True), {"is_event": True}, True),
+        (WantedLines(component="kubelet"), {}, False),
+        (WantedLines(resource="endpointslices"), {}, True),
+        (WantedLines(resource="endpointslices.discovery.k8s.io"), {}, True),
+        (WantedLines(resource="endpoints"), {}, False),
+        (WantedLines(namespace="kube-system"), {}, False),
+        (WantedLines(verdict="filtered"), {}, False),
+        (WantedLines(since=10.0), {"at": 9.0}, False),
+        (WantedLines(since=10.0), {"at": 10.0}, True),
     ],
 )
-def test_which_lines_somebody_wants(wanted: Selection, change: dict[str, Any], has: bool) -> None:
+def test_which_lines_somebody_wants(wanted: WantedLines, change: dict[str, Any], has: bool) -> None:
     assert wanted.has(seen(**change)) is has
 
 
@@ -57,8 +64,8 @@ def test_the_past_has_requests_and_events_in_their_order() -> None:
     last = Observations()
     for at in (1.0, 2.0, 3.0):
         last.add(seen(at, is_event=at == 2.0))
-    assert [each.at for each in last.past(Selection(events=True))] == [1.0, 2.0, 3.0]
-    assert [each.at for each in last.past(Selection())] == [1.0, 3.0]
+    assert [each.at for each in last.past(WantedLines(events=True))] == [1.0, 2.0, 3.0]
+    assert [each.at for each in last.past(WantedLines())] == [1.0, 3.0]
 
 
 @pytest.mark.parametrize("name", ["web", "x" * 2000])
@@ -66,7 +73,7 @@ def test_what_is_remembered_is_bounded_in_lines_and_in_bytes(name: str) -> None:
     last = Observations()
     for at in range(MAX_LINES + 10):
         last.add(seen(float(at), name=name))
-    left = list(last.past(Selection()))
+    left = list(last.past(WantedLines()))
     assert left[-1].at == MAX_LINES + 9
     assert len(left) <= MAX_LINES
     assert sum(each.size for each in left) <= MAX_BYTES
@@ -77,11 +84,11 @@ def test_many_events_push_no_request_out() -> None:
     last.add(seen())
     for at in range(MAX_LINES + 1):
         last.add(seen(float(at), is_event=True))
-    assert len(list(last.past(Selection()))) == 1
+    assert len(list(last.past(WantedLines()))) == 1
 
 
 async def test_who_follows_gets_what_it_wants_until_it_leaves() -> None:
-    last, follower = Observations(), Follower(Selection(component="kubelet"))
+    last, follower = Observations(), Follower(WantedLines(component="kubelet"))
     last.listen(follower.told)
     taking = asyncio.create_task(follower.take())
     last.add(seen())
@@ -94,7 +101,7 @@ async def test_who_follows_gets_what_it_wants_until_it_leaves() -> None:
 
 
 async def test_one_who_reads_too_slowly_loses_the_oldest_lines_and_is_told_how_many() -> None:
-    follower = Follower(Selection())
+    follower = Follower(WantedLines())
     counter = metrics.BOUNDS_REACHED.labels("lines for one who looks")
     before = counter._value.get()
     for at in range(MAX_WAITING + 7):

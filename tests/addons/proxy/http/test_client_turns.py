@@ -9,8 +9,9 @@ from hyperframe.frame import DataFrame, Frame, HeadersFrame, PingFrame
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.proxy.http import request_turns
-from addons.proxy.http.request_turns import AT_ONCE, PAUSE, PREFACE, ClientTurns, Frames
+from addons.proxy.http import client_connections
+from addons.proxy.http.client_addresses import PAUSE, ClientTurns
+from addons.proxy.http.client_connections import AT_ONCE, PREFACE, Frames
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
 from tests.hub.support.http2 import Streams
 
@@ -77,7 +78,7 @@ def test_turns_follow_each_other() -> None:
 
 async def test_a_client_with_many_requests_lets_others_go_between(monkeypatch: pytest.MonkeyPatch) -> None:
     """All are answered; another client, who comes after them, does not wait for the last."""
-    monkeypatch.setattr(request_turns, "AT_ONCE", 4)
+    monkeypatch.setattr(client_connections, "AT_ONCE", 4)
     many = 400
     with taddons.context(Proxyserver()) as context:
         proxy = Proxy(context.options, Raw(ANSWER, kept=True), Raw(FROM_NODE))
