@@ -40,6 +40,7 @@ class Console:
             return
         # The packages of an interface, which no other hub imports.
         from addons.proxy.flow_replay import replay_through_the_hub  # noqa: PLC0415 - as said above
+        from addons.proxy.har_comments import comment_hars  # noqa: PLC0415 - as said above
         from addons.proxy.script_reload import stop_watching  # noqa: PLC0415 - as said above
         from addons.ui.commands.console_commands import ConsoleCommands  # noqa: PLC0415 - as said above
         from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
@@ -50,6 +51,7 @@ class Console:
         register()
         messages()  # what shows the first object of protobuf has no file to read then
         replay_through_the_hub(loader.master)
+        comment_hars(loader.master)
         stop_watching(loader.master)
         self._drills.are_allowed = True
         self._flows = Flows(self._visible, self._drills)

@@ -26,18 +26,24 @@ class OpenAnswer:
 
     counts: ComponentCounts
     is_watch: bool
+    is_error: bool
     sent: int = 0
+
+    def add(self, size: int, *, is_fetched: bool) -> None:
+        """Count bytes of the body."""
+        self.sent += size
+        totals = self.counts.totals
+        totals.sent += size
+        if is_fetched:
+            totals.fetched += size
+        elif not self.is_error:
+            totals.copied += size
 
     def counted(self, *, is_fetched: bool) -> Callable[[bytes], bytes]:
         """A stream function that counts."""
-        totals = self.counts.totals
 
         def count(chunk: bytes) -> bytes:
-            size = len(chunk)
-            self.sent += size
-            totals.sent += size
-            if is_fetched:
-                totals.fetched += size
+            self.add(len(chunk), is_fetched=is_fetched)
             return chunk
 
         return count
@@ -74,9 +80,7 @@ class Traffic:
         answer = self._begin(flow, flow.response.status_code)
         if not flow.response.stream:
             size = len(flow.response.raw_content or b"")
-            answer.sent += size
-            answer.counts.totals.sent += size
-            answer.counts.totals.fetched += size if isinstance(flow.request.host, ServerHost) else 0
+            answer.add(size, is_fetched=isinstance(flow.request.host, ServerHost))
         self._end(flow)
 
     def error(self, flow: http.HTTPFlow) -> None:
@@ -91,7 +95,7 @@ class Traffic:
             is_watch = context is not None and context.info.verb == "watch" and code == 200
             read = _read(context.info) if context is not None else ""
             counts = self.counts.began(_component(context), read, code, is_watch=is_watch)
-            self._open[flow.id] = OpenAnswer(counts, is_watch)
+            self._open[flow.id] = OpenAnswer(counts, is_watch, is_error=code >= 400)
         return self._open[flow.id]
 
     def _end(self, flow: http.HTTPFlow) -> None:

@@ -39,7 +39,7 @@ SUCCEEDED = {
 
 @dataclass(slots=True)
 class ServerHealth:
-    """One server's condition, and why it was last down."""
+    """One server's condition, and why it is down."""
 
     server: Server
     budget: Budget = field(default_factory=Budget)
@@ -79,6 +79,8 @@ class ServerHealth:
         self.condition = SUCCEEDED[self.condition]
         if self.condition is Condition.RECOVERING and self._successes >= RECOVERY_SUCCESSES:
             self.condition = Condition.UP
+        if self.condition is Condition.UP:
+            self.reason = ""
         return self.usable and not was
 
     @property

@@ -18,7 +18,7 @@ from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.disk.copy_rows import Meta
 from kube.reflector.list_watch import ListWatch
-from kube.reflector.reflector import State
+from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import varint

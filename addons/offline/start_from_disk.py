@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 
 from kube.disk.writer import PATIENCE
 from kube.errors import StatusError
-from kube.reflector.reflector import Reflector, State
+from kube.reflector.reflector import Reflector
+from kube.reflector.state import State
 from kube.store.store import Store
 
 CONFIRM = 1.0

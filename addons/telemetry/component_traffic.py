@@ -20,12 +20,16 @@ HOUR = 60
 
 @dataclass(slots=True)
 class Totals:
-    """Since the hub started. `sent` are bytes of bodies to the component, `fetched` those of the cloud for it alone."""
+    """Since the hub started. `sent` are bytes of bodies to the component, `fetched` those of the cloud for it alone.
+
+    `copied` are those that it got from copies: neither errors nor what a server sent.
+    """
 
     requests: int = 0
     errors: int = 0
     sent: int = 0
     fetched: int = 0
+    copied: int = 0
 
     def since(self, before: Totals) -> Totals:
         """What came after an earlier count."""
@@ -34,6 +38,7 @@ class Totals:
             self.errors - before.errors,
             self.sent - before.sent,
             self.fetched - before.fetched,
+            self.copied - before.copied,
         )
 
 
@@ -93,6 +98,10 @@ class ComponentTraffic:
     def sent(self) -> int:
         """Bytes to all components since the start, those to the hub itself left out."""
         return sum(each.totals.sent for name, each in self._components.items() if name != HUB)
+
+    def copied(self) -> int:
+        """Bytes to all components that came from copies, since the start."""
+        return sum(each.totals.copied for name, each in self._components.items() if name != HUB)
 
     def link_today(self) -> tuple[int, int]:
         """Bytes to and from the cloud since midnight, or since the start."""

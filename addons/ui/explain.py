@@ -18,7 +18,7 @@ from addons.rules.table import Rules
 from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.errors import StatusError
-from kube.reflector.reflector import State
+from kube.reflector.state import State
 from kube.requests.component import component_of
 from kube.requests.request_info import ResourceType, parse_request
 from kube.store.store import Item

@@ -12,7 +12,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from functools import partial
 
 from kube.concurrency.backoff import Backoff
@@ -24,6 +23,7 @@ from kube.http.client import GZIP, ApiResponse, Client, Switched, Unreachable, W
 from kube.reflector.continuity import Continuity, OtherHistory
 from kube.reflector.list_pages import Malformed, codec_of, read_items, read_names, read_pages, read_version
 from kube.reflector.list_watch import ListWatch
+from kube.reflector.state import State
 from kube.reflector.upstream import Upstream
 from kube.requests.resource_versions import parse_version
 from kube.store.store import Key, Store
@@ -51,15 +51,9 @@ WATCH_CODINGS = f"{CODING},{GZIP}"
 logger = logging.getLogger(__name__)
 
 
-class State(StrEnum):
-    """What a reflector is doing; shown in /debug."""
-
-    STOPPED = "stopped"
-    LISTING = "listing"
-    WATCHING = "watching"
-    WAITING = "waiting to try again"
-    REFUSED = "refused by the cloud"
-
+UNSERVED_DELAY = 300.0
+"""Seconds until a kind that the cloud does not have is asked for again, at least: somebody may install it. A client
+that asks for the kind does not wait."""
 
 type Failure = StatusError | Unreachable | Malformed | Misfit
 """Why a store does not follow the cloud."""
@@ -238,7 +232,11 @@ class Reflector:
         self.restored()
 
     async def _back_off(self, error: Failure) -> None:
-        delay = self._backoff.next(error.retry_after if isinstance(error, StatusError) else None)
+        is_unserved = isinstance(error, StatusError) and error.code == 404
+        # A watch may be refused so where a list is not.
+        is_again = is_unserved and self._refusal is not None and self._refusal.code == 404
+        asked = error.retry_after if isinstance(error, StatusError) else None
+        delay = self._backoff.next(UNSERVED_DELAY if is_again else asked)
         # Frames of the traceback hold what the cloud sent: up to MAX_LIST, for as long as the error is kept.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self._must_verify = True
@@ -248,7 +246,8 @@ class Reflector:
         if isinstance(error, StatusError) and error.code in REFUSALS:
             refused, self._must_list, self._refusal = True, True, error
         logger.debug("%s: %s; next try in %.1f s", self._list_watch.path, error, delay)
-        self._set_state(State.REFUSED if refused else State.WAITING, error)
+        state = State.UNSERVED if is_unserved else State.REFUSED if refused else State.WAITING
+        self._set_state(state, None if is_unserved else error)
         self._retry.clear()
         self.retry_at = time.monotonic() + delay
         # A client may cut a delay short, but not below the first one: clients in a loop must not flood the cloud.

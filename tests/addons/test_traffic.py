@@ -12,6 +12,7 @@ from addons.link.token_lanes import NO_LANE
 from addons.requests.caller import Lending, Listener
 from addons.requests.request_context import begin
 from addons.telemetry.component_traffic import ComponentCounts
+from addons.telemetry.observations import Selection
 from addons.traffic import Traffic
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.samples import SERVICES, request_context
@@ -60,6 +61,7 @@ def test_a_stream_is_counted_piece_by_piece(traffic: Traffic, cloud: bool, fetch
     assert callable(flow.response.stream)
     assert flow.response.stream(b"abc") == b"abc"
     assert (of(traffic).totals.sent, of(traffic).totals.fetched) == (3, fetched)
+    assert of(traffic).totals.copied == 3 - fetched
     traffic.response(flow)
     assert (of(traffic).watches, of(traffic).totals.sent) == (0, 3)
 
@@ -72,6 +74,27 @@ def test_what_streams_already_goes_on(traffic: Traffic) -> None:
     assert callable(flow.response.stream)
     assert flow.response.stream(b"abc") == b"ABC"
     assert of(traffic).totals.sent == 3
+
+
+def test_an_error_is_nothing_that_copies_gave(traffic: Traffic) -> None:
+    traffic.response(answered(code=503))
+    assert (of(traffic).totals.sent, of(traffic).totals.copied) == (5, 0)
+
+
+def test_each_request_and_the_beginning_of_each_watch_is_observed(traffic: Traffic) -> None:
+    watch = answered(WATCH)
+    assert watch.response is not None
+    watch.response.stream = True
+    traffic.responseheaders(watch)
+    assert callable(watch.response.stream)
+    watch.response.stream(b"abc")
+    traffic.response(watch)
+    traffic.response(answered(code=404))
+    seen = [
+        (each.verb, each.status, each.sent, each.seconds is None)
+        for each in traffic.observations.past(Selection())
+    ]
+    assert seen == [("watch", 200, 0, True), ("watch", 200, 3, False), ("list", 404, 5, False)]
 
 
 def test_refusals_and_broken_ends_are_errors_and_a_client_that_leaves_is_none(traffic: Traffic) -> None:

@@ -43,7 +43,7 @@ from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
 from kube.reflector.list_watch import ListWatch
-from kube.reflector.reflector import State
+from kube.reflector.state import State
 from kube.requests.request_info import parse_request
 from tests.addons.support.exchange import Exchange
 from tests.histories.line import Line, Link

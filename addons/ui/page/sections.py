@@ -84,13 +84,13 @@ def _chain(hub: RunningHub, report: Row, rates: Rates) -> str:
     counts, up = report["bytes"], report["cloud"]["up"]
     to_components, from_cloud, to_cloud = rates.now()
     asked = sum(name != HUB for name in hub.traffic.last_hour())
-    saved = f"{100 * counts['saved'] / counts['sent']:.0f} %" if counts["sent"] else "nothing yet"
+    share = f"{100 * counts['fromCopies'] / counts['sent']:.0f} %" if counts["sent"] else "nothing yet"
     servers = ", ".join(f"{each['server']} {each['condition']}" for each in report["cloud"]["servers"])
     return (
         f'<div class="box"><b>Components</b><span>{asked} in the last hour, {report["watchers"]} watches</span></div>'
         f'<div class="edge"><b>{_rate(to_components)}</b><span>to components</span></div>'
         f'<div class="box hub"><b>Hub</b><span>{report["sources"]["all"]} copies, {report["views"]} views</span>'
-        f"<span>saved {text(saved)} of what components got: {text(size(counts['saved']))}</span></div>"
+        f"<span>copies gave {text(share)} of what components got: {text(size(counts['fromCopies']))}</span></div>"
         f'<div class="edge {"" if up else "cut"}"><b>{_rate(from_cloud)}</b><span>from the cloud</span>'
         f"<b>{_rate(to_cloud)}</b><span>to the cloud</span></div>"
         f'<div class="box {"" if up else "down"}"><b>Cloud</b><span>{text(servers)}</span>'

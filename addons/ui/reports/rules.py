@@ -8,10 +8,11 @@ from addons.filters.filter import Filter
 from addons.rules.entries import ANY, RuleEntry
 from addons.rules.table import Rules
 from addons.ui.reports.running_hub import RunningHub
+from addons.views.tally import tallies
 
 
 def rules(hub: RunningHub) -> dict[str, Any]:
-    """`entries` are built-in ones too. What a view keeps, changes and hides is the work of all its filters together."""
+    """`entries` are built-in ones too. `kept`, `changed` and `hidden` are what the filter did itself in its views."""
     found = hub.rules.rules
     return {
         "known": hub.rules.is_known,
@@ -50,13 +51,15 @@ def problems(found: Rules) -> list[dict[str, str]]:
 
 def _entry(hub: RunningHub, filter_: Filter, entry: RuleEntry) -> dict[str, Any]:
     views = [
-        opened.view.projection.outcomes()
+        tally
         for source in hub.sources
         for key, opened in source.views.items()
         if filter_ in opened.filters
         and entry.component in (ANY, key.component)
         and (source.list_watch.type.group, source.list_watch.type.resource) in entry.resources
         and not entry.excludes
+        for tally in tallies([each.name for each in opened.filters], opened.view.projection)
+        if tally.filter == filter_.name
     ]
     names = hub.traffic.components()
     return {
@@ -68,9 +71,9 @@ def _entry(hub: RunningHub, filter_: Filter, entry: RuleEntry) -> dict[str, Any]
         "does": _effect(hub.rules.rules, filter_, entry),
         "matched": bool(views) or (entry.component in names or (entry.component == ANY and bool(names))),
         "views": len(views),
-        "kept": sum(kept for kept, _, _ in views),
-        "changed": sum(changed for _, changed, _ in views),
-        "hidden": sum(hidden for _, _, hidden in views),
+        "kept": sum(each.kept for each in views),
+        "changed": sum(each.changed for each in views),
+        "hidden": sum(each.hidden for each in views),
     }
 
 

@@ -8,15 +8,15 @@ from addons.settings import Settings, version
 from addons.telemetry.component_traffic import link_bytes
 from addons.ui.reports.running_hub import RunningHub
 from addons.views.sources import Sources
-from kube.reflector.reflector import State
+from kube.reflector.state import State
 from kube.requests.node_pools import POOL_LABEL
 
 
 def status(hub: RunningHub) -> dict[str, Any]:
-    """`saved` are bytes that components got and the cloud link did not carry, since the start."""
+    """`fromCopies` are bytes that components got from copies since the start: neither errors nor relayed ones."""
     rules = hub.rules.rules
     up_today, down_today = hub.traffic.link_today()
-    sent, (_, down) = hub.traffic.sent(), link_bytes()
+    _, down = link_bytes()
     states = [each.reflector.state for each in hub.sources]
     return {
         "version": version(),
@@ -51,8 +51,8 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "linkUpToday": up_today,
             "linkDownToday": down_today,
             "linkDown": down,
-            "sent": sent,
-            "saved": max(0, sent - down),
+            "sent": hub.traffic.sent(),
+            "fromCopies": hub.traffic.copied(),
         },
     }
 

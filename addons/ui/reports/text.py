@@ -119,10 +119,9 @@ ENTRIES: Sequence[Column] = (
     ("resources", _of("resources")),
     ("verbs", _of("verbs")),
     ("does", lambda row: row["does"] if row["matched"] else f"{row['does']}; matched nobody"),
-    # The counts are of all filters of a view together: counts of each filter would need one more pass over all objects.
-    ("its views keep", _of("kept")),
-    ("change", _of("changed")),
-    ("hide", _of("hidden")),
+    ("keeps", _of("kept")),
+    ("changes", _of("changed")),
+    ("hides", _of("hidden")),
     ("from", _of("from")),
 )
 
@@ -146,7 +145,7 @@ def status_text(report: Row) -> str:
         ("watchers", f"{report['watchers']} of {report['views']} views"),
         ("journal", f"{report['journal']} writes wait"),
         ("today", f"{size(counts['linkDownToday'])} from the cloud, {size(counts['linkUpToday'])} to it"),
-        ("saved", f"{size(counts['saved'])} of {size(counts['sent'])} sent to components came from copies"),
+        ("copies", f"gave {size(counts['fromCopies'])} of {size(counts['sent'])} that components got"),
         *(("not open", each) for each in report["closedListeners"]),
     ]
     return "".join(f"{name + ':':10}{text}\n" if name else f"{text}\n" for name, text in lines)

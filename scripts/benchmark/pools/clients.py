@@ -24,7 +24,8 @@ from kube.http.transport.connection_pool import ConnectionPool
 from kube.http.transport.http2_connection import Http2Connection
 from kube.http.transport.request_fields import request_fields
 from kube.reflector.list_watch import ListWatch
-from kube.reflector.reflector import Reflector, State
+from kube.reflector.reflector import Reflector
+from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.store.store import Change, Store
 

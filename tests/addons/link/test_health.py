@@ -38,6 +38,9 @@ def test_conditions(seen: str, condition: Condition, usable: bool) -> None:
         }
         note[mark]()
     assert (health.condition, health.usable) == (condition, usable)
+    assert bool(health.reason) is (condition in (Condition.DOWN, Condition.RECOVERING)), (
+        "it tells of an outage alone"
+    )
 
 
 def test_only_the_step_that_matters_is_told() -> None:

@@ -15,7 +15,7 @@ from addons.pool.pool_config import LeaderHub
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.ui.explain import Explanation, explain, judge
 from kube.reflector.list_watch import ListWatch
-from kube.reflector.reflector import State
+from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts

@@ -10,7 +10,7 @@ from addons.telemetry import metrics
 from addons.views import source as source_module
 from addons.views.source import Source, ViewKey
 from kube.reflector.list_watch import ListWatch
-from kube.reflector.reflector import State
+from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts

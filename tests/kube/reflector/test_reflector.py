@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 import pytest
 
@@ -12,7 +13,8 @@ from kube.errors import REFUSALS
 from kube.http.client import Client
 from kube.reflector import list_pages
 from kube.reflector.list_watch import ListWatch
-from kube.reflector.reflector import Reflector, State
+from kube.reflector.reflector import UNSERVED_DELAY, Reflector
+from kube.reflector.state import State
 from kube.store.store import Change, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -127,7 +129,8 @@ async def test_a_refusal_is_the_clouds_own_answer_until_it_changes_its_mind(
     rule = cloud.faults.add(fault.Refuse(code, message=words), times=None, when=LISTS)
     store = Store()
     reflector = start(store, encoding=encoding)
-    await until(reflector, store, lambda: reflector.state is State.REFUSED)
+    state = State.UNSERVED if code == 404 else State.REFUSED
+    await until(reflector, store, lambda: reflector.state is state)
     refusal = reflector.refusal
     assert refusal is not None
     assert (refusal.code, refusal.message) == (code, words)
@@ -135,6 +138,24 @@ async def test_a_refusal_is_the_clouds_own_answer_until_it_changes_its_mind(
     rule.lift()
     await until(reflector, store, copied(reflector, store, cloud))
     assert (reflector.refusal, reflector.error) == (None, None)
+
+
+async def test_a_kind_that_the_cloud_does_not_have_is_no_fault_and_seldom_asked_for(
+    cloud: ScriptableCloud, start: Start
+) -> None:
+    cloud.faults.add(fault.Refuse(404), times=None, when=LISTS)
+    store = Store()
+    reflector = start(store)
+    states = set()
+    while reflector.retry_at - time.monotonic() < UNSERVED_DELAY / 2:
+        await reflector.changed.wait()
+        states.add(reflector.state)
+        assert reflector.error is None
+    assert states == {State.LISTING, State.UNSERVED}
+    # Who asks for the kind does not wait that long.
+    cloud.faults.clear()
+    reflector.retry_now()
+    await until(reflector, store, copied(reflector, store, cloud))
 
 
 async def test_a_permission_that_is_taken_away_is_a_refusal_and_then_a_list(

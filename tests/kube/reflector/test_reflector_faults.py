@@ -13,7 +13,7 @@ from kube.http.client import TooLarge, Unreachable
 from kube.reflector import list_pages
 from kube.reflector import reflector as reflector_module
 from kube.reflector.list_pages import Malformed
-from kube.reflector.reflector import State
+from kube.reflector.state import State
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

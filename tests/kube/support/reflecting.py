@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl
 from kube.concurrency.backoff import Backoff
 from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
-from kube.reflector.reflector import Reflector, State
+from kube.reflector.reflector import Reflector
+from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.store.store import Store
 from kube.wire.encoding import Encoding

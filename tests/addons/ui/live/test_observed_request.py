@@ -71,6 +71,7 @@ def seen(
         (seen(BACKED, cloud=True), ("relayed", 200, "cloud")),
         (seen(BACKED, served=Served("cloud")), ("relayed", 200, "cloud")),
         (seen(BACKED, 404, served=Served("copy")), ("offline", 404, "copy")),
+        (seen(BACKED, 503, served=Served("copy")), ("failed", 503, "copy")),
         (seen(Route(RouteKind.LOCAL, "this node's lease")), ("viewed", 200, "hub")),
     ],
 )

@@ -49,6 +49,16 @@ async def test_each_entry_says_what_it_does_and_where_it_is_from(
     assert any(each["from"] == "built-in" for each in found["entries"])
 
 
+async def test_each_filter_tells_what_it_did_itself(parts: HubParts, cloud: ScriptableCloud) -> None:
+    cloud.store.create(service("web"))
+    cloud.store.create(cloud_service("lb"))
+    hub = running_hub(parts, {"discardcloudservice": "chosen", "nodeportisolation": "chosen"})
+    assert await parts.names(f"{SERVICES}?resourceVersion=0", "chosen") == ["web"]
+    told = {each["filter"]: each for each in rules(hub)["entries"] if each["component"] == "chosen"}
+    assert told["discardcloudservice"].items() >= {"kept": 1, "changed": 0, "hidden": 1}.items()
+    assert told["nodeportisolation"].items() >= {"kept": 1, "changed": 0, "hidden": 0}.items()
+
+
 async def test_filters_that_are_not_the_hubs_are_named(parts: HubParts, tmp_path: Path) -> None:
     hub = running_hub(parts, {})
     assert rules(hub)["filterModules"] == {"filters": [], "problem": ""}
