@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mitmproxy import http
+from mitmproxy.addonmanager import Loader
 from mitmproxy.addons import savehar
 from mitmproxy.connection import Server
 from mitmproxy.master import Master
@@ -25,6 +26,9 @@ class CommentedHar(savehar.SaveHar):
     """HAR 1.2 has a comment for each entry (softwareishard.com/blog/har-12-spec, "entries")."""
 
     name = NAME
+
+    def load(self, loader: Loader) -> None:
+        """Do nothing: mitmproxy's own has declared the options."""
 
     def flow_entry(self, flow: http.HTTPFlow, servers_seen: set[Server]) -> dict[str, Any]:
         return {**super().flow_entry(flow, servers_seen), "comment": flow.comment}

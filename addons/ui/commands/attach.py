@@ -52,6 +52,8 @@ def _write(admin: str, file: str) -> int:
     from mitmproxy.io import FlowWriter  # noqa: PLC0415 - as above
 
     from addons.ui.commands.attached_flows import AttachedFlows, records  # noqa: PLC0415 - as above
+    from addons.ui.flows.bodies import decoded  # noqa: PLC0415 - as above
+    from addons.ui.masking import USUALLY, Visible  # noqa: PLC0415 - as above
 
     try:
         # The file is new, and this user alone may read it.
@@ -60,16 +62,19 @@ def _write(admin: str, file: str) -> int:
         raise NoAnswer(f"{file}: {error.strerror}") from None
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.default_int_handler)
-    flows, count, is_over = AttachedFlows(), 0, ""
+    flows, count, is_over, visible = AttachedFlows(), 0, "", USUALLY
     with os.fdopen(descriptor, "wb") as out, suppress(KeyboardInterrupt):
         writer = FlowWriter(out)
         try:
             with open_page(admin, "flows", accept="*/*") as stream:
                 for record in records(stream):
-                    if "flow" in record:
+                    if "visible" in record:
+                        visible = Visible(*record["visible"])
+                    elif "flow" in record:
                         update = flows.take(record)
                         if update.is_over:
-                            writer.add(update.flow)
+                            with decoded(update.flow, visible):
+                                writer.add(update.flow)
                             out.flush()
                             count += 1
                     elif "dropped" in record:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from mitmproxy import http
 from mitmproxy.net import encoding as content_encoding
 
+from addons.ui.flows.interventions import TEXT_BODY
 from addons.ui.masking import Visible
 from addons.ui.readable import readable_body, readable_table
 from kube.http.gzip_bodies import unpack_up_to
 from kube.http.session import BodyTooLarge
 from kube.wire.encoding import Encoding
+from kube.wire.protobuf_codec import MAGIC
 
 MAX_BODY = 1024 * 1024
 """Bytes of the largest body that is kept unchanged."""
@@ -111,6 +114,39 @@ def keep(message: http.Message, body: bytes | None, size: int, *, is_secret: boo
     text, said = _text_for(message, body, size, is_secret=is_secret, visible=visible)
     message.data.content = content_encoding.encode(text, message.headers.get("content-encoding", "identity"))
     return said
+
+
+@contextmanager
+def decoded(flow: http.HTTPFlow, visible: Visible) -> Iterator[None]:
+    """Have a flow's bodies of protobuf be text meanwhile, for files that open in a mitmproxy without these views."""
+    messages = [each for each in (flow.request, flow.response) if each is not None]
+    bodies, metadata = [each.data.content for each in messages], flow.metadata
+    for message in messages:
+        if _encoding_of(message) is Encoding.PROTOBUF:
+            _decode(message, visible)
+    if flow.request.data.content != bodies[0]:
+        flow.metadata = {**metadata, TEXT_BODY: True}
+    try:
+        yield
+    finally:
+        flow.metadata = metadata
+        for message, body in zip(messages, bodies, strict=True):
+            message.data.content = body
+
+
+def _decode(message: http.Message, visible: Visible) -> None:
+    """Put the text in the place of a whole body. What cannot be read stays as it is, and so does a text of the hub."""
+    body = message.raw_content or b""
+    try:
+        plain = _plain(message, body)
+        text = readable_body(Encoding.PROTOBUF, plain, visible=visible) if plain.startswith(MAGIC) else ""
+    except ValueError:
+        return
+    if text:
+        said = NOTE + f"{len(body)} bytes of protobuf\n".encode() + text.encode()
+        message.data.content = content_encoding.encode(
+            said, message.headers.get("content-encoding", "identity")
+        )
 
 
 def _text_for(

@@ -111,9 +111,7 @@ class Flows:
             self._begin_replay(flow, context)
         elif context is not None:
             flow.metadata[interventions.CALLER] = str(context.caller.lending)
-        flow.marked = mark_of(context, refused=flow.response is not None)
-        comment = comment_of(context, flow.response, self._drills.current)
-        flow.comment = ARROW.join((comment, f"{flow.request.method} {flow.request.path}"))
+        self._describe(flow, context, refusal=flow.response)
         filtered = (
             FilteredRead(self._parts, context) if self._parts is not None and context is not None else None
         )
@@ -175,8 +173,7 @@ class Flows:
     def join(self, flow: http.HTTPFlow) -> None:
         """Show what comes of a flow that began before anybody looked."""
         context, response = context_of(flow), flow.response
-        flow.marked = mark_of(context, refused=False)
-        flow.comment = comment_of(context, None, self._drills.current)
+        self._describe(flow, context, refusal=None)
         under_way = self._open[flow.id] = UnderWayFlow()
         if context is not None and context.answerer is not None:
             _show_own_address(flow, context)
@@ -185,6 +182,13 @@ class Flows:
         under_way.mitmproxy_holds = not response.stream
         if context is not None and context.info.verb == "watch" and response.stream:
             self._begin_watch(flow, context, under_way, response, is_joined=True)
+
+    def _describe(
+        self, flow: http.HTTPFlow, context: RequestContext | None, refusal: http.Response | None
+    ) -> None:
+        flow.marked = mark_of(context, refused=refusal is not None)
+        comment = comment_of(context, refusal, self._drills.current)
+        flow.comment = ARROW.join((comment, f"{flow.request.method} {flow.request.path}"))
 
     def leave(self, flows: Iterable[http.HTTPFlow]) -> None:
         """Let running flows go on as if nobody had looked."""

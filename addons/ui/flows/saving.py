@@ -1,7 +1,7 @@
 """Has mitmproxy write flows to a file (`-w`, `save_stream_file`) as people see them, not as they came.
 
 mitmproxy writes a flow when its answer is there. By then the flow lacks what was streamed, and it still has the values
-of a Secret that the hub holds whole to keep it.
+of a Secret that the hub holds whole to keep it. Bodies of protobuf are text in the file: no other mitmproxy reads them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mitmproxy import http
+
+from addons.ui.flows.bodies import decoded
+from addons.ui.flows.flow_records import record_of
 
 if TYPE_CHECKING:
     from mitmproxy.addons.save import Save
@@ -26,7 +29,12 @@ def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
         return _nothing
     for hook in ("response", "error"):
         setattr(save, hook, _nothing)
-    return save.save_flow
+
+    def save_decoded(flow: http.HTTPFlow) -> None:
+        with decoded(flow, record_of(flow).visible):
+            save.save_flow(flow)
+
+    return save_decoded
 
 
 def _nothing(flow: http.HTTPFlow) -> None:

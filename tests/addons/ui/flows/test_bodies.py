@@ -7,13 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 from mitmproxy import http
+from mitmproxy.test import tflow
 
 from addons.ui.flows import bodies
-from addons.ui.flows.bodies import MAX_BODY, MAX_TABLE, MAX_UNDER_WAY, NOTE, Copy, UnderWay, keep
+from addons.ui.flows.bodies import MAX_BODY, MAX_TABLE, MAX_UNDER_WAY, NOTE, Copy, UnderWay, decoded, keep
+from addons.ui.flows.interventions import TEXT_BODY
 from addons.ui.masking import USUALLY, Visible
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.samples import raw, service
+from tests.kube.support import recorded
 
 JSON = Encoding.JSON
 
@@ -116,3 +119,27 @@ def test_a_body_is_unpacked_up_to_a_bound(coding: str, body: bytes, is_secret: b
     message = answer(**{"Content-Encoding": coding})
     assert keep(message, body, len(body), is_secret=is_secret, visible=USUALLY)
     assert (message.text or "").endswith(f"({len(body)} bytes)\n")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_in_a_file_bodies_of_protobuf_are_text_and_in_the_hub_as_they_were(packed: bool) -> None:
+    body = recorded.body("services.single", Encoding.PROTOBUF)
+    body = gzip.compress(body) if packed else body
+    flow = tflow.tflow(resp=answer(**({"Content-Encoding": "gzip"} if packed else {})))
+    assert flow.response is not None
+    for message in (flow.request, flow.response):
+        message.headers["Content-Type"] = Encoding.PROTOBUF
+        message.data.content = body if message is flow.response or not packed else b"no protobuf"
+    with decoded(flow, USUALLY):
+        shown = flow.response.content
+        assert shown is not None
+        assert shown.startswith(NOTE + f"{len(body)} bytes of protobuf\n".encode())
+        assert b"kind: Service\n" in shown
+        assert (TEXT_BODY in flow.metadata) is not packed, "a request whose body is a text is not sent again"
+    assert (flow.response.raw_content, TEXT_BODY in flow.metadata) == (body, False)
+
+
+def test_in_a_file_other_bodies_are_as_they_are() -> None:
+    flow = tflow.tflow(resp=answer())
+    with decoded(flow, USUALLY):
+        assert flow.request.content == b"content"
