@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -54,7 +55,15 @@ def query_of(asked: argparse.Namespace) -> dict[str, str]:
 
 
 def show(lines: Iterable[bytes], output: str) -> None:
-    """Print the lines of a hub as they come."""
+    """Print the lines of a hub as they come, until there are no more, or nobody reads them, `| head` for one."""
+    try:
+        _print(lines, output)
+    except BrokenPipeError:
+        # Python would tell of it once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print(lines: Iterable[bytes], output: str) -> None:
     has_colours = sys.stdout.isatty()
     for each in lines:
         if not each.strip():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -38,6 +40,22 @@ def test_what_cannot_be_asked(typed: str) -> None:
     add_flags(parser)
     with pytest.raises(argparse.ArgumentError):
         parser.parse_args(typed.split())
+
+
+def test_whoever_reads_the_first_lines_alone_sees_no_error() -> None:
+    program = (
+        "import sys; from addons.ui.commands.observe import show; "
+        f"show(({LINE!r} for _ in range(100_000)), 'text')"
+    )
+    showing = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert showing.stdout is not None
+    assert "kube-proxy" in showing.stdout.readline()
+    showing.stdout.close()
+    assert showing.stderr is not None
+    assert (showing.wait(60), showing.stderr.read()) == (0, "")
+    showing.stderr.close()
 
 
 @pytest.mark.parametrize(
