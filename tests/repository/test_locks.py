@@ -47,6 +47,7 @@ def wanted() -> dict[str, set[str]]:
         "fuzz": packages(groups["fuzz"]),
         "go": packages(groups["go"]),
         "manager": packages(groups["manager"] + groups["build"]),
+        "site": packages(groups["site"] + groups["build"]),
         "lowest": packages(_all(text)),
     }
 

@@ -1,0 +1,139 @@
+"""`scripts/site`: the pages of this tree as a site, by mkdocs-material.
+
+The Markdown is that of the tree. The README becomes the first page, and links between the root and `docs/` lead to
+where the pages stand in the site.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+OUTPUT = ROOT / "dist" / "site"
+OTHERS = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "reporting.md",
+    "CHANGELOG.md": "changelog.md",
+    "deploy/chart/README.md": "chart.md",
+}
+"""The pages outside `docs/`, by the names that they have in the site."""
+NAVIGATION = {
+    "Begin": ["README.md", "docs/install.md", "docs/seeing.md", "docs/operations.md"],
+    "What it does": [
+        "docs/rules.md",
+        "docs/topology.md",
+        "docs/offline.md",
+        "docs/pool.md",
+        "docs/filters.md",
+    ],
+    "In the cloud": ["docs/manager.md", "docs/bindings.md", "docs/packages.md", "deploy/chart/README.md"],
+    "What holds": ["docs/security.md", "docs/supported.md", "docs/versions.md", "docs/conformance.md"],
+    "For developers": [
+        "docs/architecture.md",
+        "CONTRIBUTING.md",
+        "docs/glossary.md",
+        "CHANGELOG.md",
+        "SECURITY.md",
+    ],
+}
+"""Every page by its heading."""
+LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)#\s:]+)(?P<rest>(?:#[^)\s]*)?\))")
+"""A link of Markdown to a file of the tree."""
+LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(https?://[^"'\s>]+)""")
+
+
+def place_of(path: str) -> str:
+    """Where a page of the tree stands in the site."""
+    return OTHERS.get(path, Path(path).name)
+
+
+def rewritten(page: str, text: str) -> str:
+    """The text of a page with its links to other files as they are in the site. ValueError for one that it lacks."""
+
+    def link(found: re.Match[str]) -> str:
+        target = (ROOT / page).parent.joinpath(found["path"]).resolve()
+        path = str(target.relative_to(ROOT))
+        if path not in OTHERS and target.parent != DOCS:
+            raise ValueError(f"{page} leads to {path}, which is no page of the site")
+        return found["before"] + place_of(path) + found["rest"]
+
+    return LINK.sub(link, text)
+
+
+def lay_out(folder: Path) -> None:
+    """Write the pages of the site, and what they show, below a folder."""
+    for each in DOCS.iterdir():
+        shutil.copy(each, folder)
+    for page in (*OTHERS, *(f"docs/{path.name}" for path in DOCS.glob("*.md"))):
+        (folder / place_of(page)).write_text(rewritten(page, (ROOT / page).read_text()))
+
+
+def configuration(pages: Path, output: Path) -> str:
+    """The settings of mkdocs: no font and no script comes from elsewhere.
+
+    The search needs a web server; all else works from the disk.
+    """
+    return yaml.safe_dump(
+        {
+            "site_name": "Edgehub",
+            "docs_dir": str(pages),
+            "site_dir": str(output),
+            "theme": {"name": "material", "font": False, "features": ["navigation.sections", "toc.follow"]},
+            "use_directory_urls": False,
+            "plugins": ["search"],
+            "markdown_extensions": [
+                "admonition",
+                "tables",
+                "pymdownx.superfences",
+                {"toc": {"permalink": True}},
+            ],
+            "extra": {"generator": False},
+            "nav": [{heading: [place_of(page) for page in those]} for heading, those in NAVIGATION.items()],
+            "validation": {"links": {"anchors": "warn"}},
+        },
+        sort_keys=False,
+    )
+
+
+def foreign(html: str) -> list[str]:
+    """What a browser would fetch from elsewhere to show a page; links that a person follows do not count."""
+    return LOADED.findall(html)
+
+
+def main() -> int:
+    """Build the site, or serve it; mkdocs' exit status."""
+    parser = argparse.ArgumentParser(prog="scripts/site", description=__doc__)
+    parser.add_argument("--serve", action="store_true", help="Show the site at http://127.0.0.1:8000.")
+    serve: bool = parser.parse_args().serve
+    with tempfile.TemporaryDirectory() as place:
+        pages = Path(place) / "pages"
+        pages.mkdir()
+        lay_out(pages)
+        settings = Path(place) / "mkdocs.yml"
+        settings.write_text(configuration(pages, OUTPUT))
+        verb = ["serve"] if serve else ["build", "--strict", "--quiet"]
+        command = [sys.executable, "-m", "mkdocs", *verb, "--config-file", str(settings)]
+        # The notice of another program, which mkdocs-material prints at each start.
+        done = subprocess.run(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False)
+    if serve or done.returncode:
+        return done.returncode
+    if found := sorted({each for page in OUTPUT.glob("*.html") for each in foreign(page.read_text())}):
+        print(f"the pages would ask others for {', '.join(found)}", file=sys.stderr)
+        return 1
+    print(OUTPUT / "index.html")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""The site: every page is in it once, and every link between pages leads somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scripts.building.site import DOCS, LINK, NAVIGATION, OTHERS, foreign, lay_out, place_of, rewritten
+from tests.repository.support.tree import ROOT
+
+PAGES = [page for those in NAVIGATION.values() for page in those]
+
+
+def test_every_page_is_under_one_heading() -> None:
+    assert sorted(PAGES) == sorted([*OTHERS, *(f"docs/{path.name}" for path in DOCS.glob("*.md"))])
+    assert len({place_of(page) for page in PAGES}) == len(PAGES)
+
+
+def test_links_lead_to_pages_and_pictures_of_the_site(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    broken = {
+        f"{page.name}: {found['path']}"
+        for page in tmp_path.glob("*.md")
+        for found in LINK.finditer(page.read_text())
+        if not (tmp_path / found["path"]).exists()
+    }
+    assert broken == set()
+    assert (tmp_path / "index.md").read_text().startswith((ROOT / "README.md").read_text().splitlines()[0])
+
+
+def test_a_link_out_of_the_site_is_refused() -> None:
+    with pytest.raises(ValueError, match=re.escape("docs/rules.md leads to pyproject.toml")):
+        rewritten("docs/rules.md", "[a](../pyproject.toml)")
+    assert rewritten("docs/rules.md", "[a](../README.md#limits)") == "[a](index.md#limits)"
+    assert rewritten("README.md", "[a](docs/rules.md)") == "[a](rules.md)"
+
+
+def test_what_a_page_would_fetch_from_elsewhere_is_found() -> None:
+    html = '<a href="https://a.example/">a</a><link rel=stylesheet href=assets/x.css><script src="https://b.example/c.js">'
+    assert foreign(html) == ["https://b.example/c.js"]
