@@ -23,6 +23,13 @@ from tests.hub.support.process import Hub
 
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 CONFIG = "/api/v1/namespaces/kube-system/configmaps"
+NEXT = """
+Done. What to look at next:
+  scripts/demo --ui web    a node with its components in a browser: what each says and gets, and the hub's own page
+  docs/rules.md            the rules, and `scripts/hub rules try`, which says what an edit would change
+  scripts/hub --kubeconfig ~/.kube/config --plain-users $USER --node my-node --state-dir ~/.local/state/edgehub --ui web
+                           the hub before a cluster of yours; then: kubectl --server http://127.0.0.1:10261 get pods
+  docs/install.md          a node that lives behind its hub"""
 
 
 def say(text: str = "") -> None:
@@ -112,7 +119,7 @@ async def run(*, real: bool) -> None:
             if real:
                 step(4, "Real node components behind the hub")
                 await asyncio.to_thread(cluster.show_components, first, say)
-            say("\nDone. To see it on your cluster: scripts/hub --server URL --kubeconfig FILE --node NAME")
+            say(NEXT)
 
 
 def main() -> None:

@@ -38,6 +38,7 @@ def test_the_demo_shows_what_it_says_and_ends(flags: tuple[str, ...], tmp_path: 
     assert done.returncode == 0, done.stderr
     for line in SHOWN:
         assert line in done.stdout
+    assert "What to look at next:\n  scripts/demo --ui web " in done.stdout
     if flags:
         assert "kubelet: node-1 is Ready" in done.stdout
     assert not list(tmp_path.iterdir()), "it leaves nothing behind"

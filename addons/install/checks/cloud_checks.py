@@ -21,8 +21,8 @@ from kube.json_type import Json
 
 TESTED_MINOR = 36
 """The minor version of Kubernetes 1 that the tests run against."""
-OLDEST_MINOR = 28
-"""No test ran against an older version."""
+OLDEST_MINOR = 30
+"""The oldest that they ran against: docs/supported.md."""
 KUBELET_BEHIND = 3
 """How many minor versions kubelet may be older than kube-apiserver. Kubernetes' policy allows no newer kubelet."""
 CLOCK_WARNING = 5.0
@@ -121,7 +121,8 @@ def _check_version(version: str, minor: str) -> Finding:
     """`minor` may be `36+`, as the clouds of some providers have it."""
     digits = "".join(filter(str.isdigit, minor))
     if not digits or not OLDEST_MINOR <= int(digits) <= TESTED_MINOR:
-        return warning("version", f"Kubernetes {version}: the hub is tested with 1.{TESTED_MINOR}")
+        tested = f"the hub is tested with 1.{OLDEST_MINOR} and 1.{TESTED_MINOR}"
+        return warning("version", f"Kubernetes {version}: {tested}")
     return ok("version", f"Kubernetes {version}")
 
 
