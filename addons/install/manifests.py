@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
 
 FOLDER = Path(__file__).parents[2] / "controllers" / "manifests"
@@ -26,6 +28,6 @@ def listed() -> Iterator[str]:
     """A line for each: its name, and the first sentence of what it says it is for."""
     for name in names():
         lines = manifest(name).splitlines()
-        comments = (line.removeprefix("# ") for line in lines if line.startswith("# "))
-        about = next((line for line in comments if not line.startswith("Rendered by")), "")
-        yield f"{name:<24} {about}"
+        comments = [line[2:] for line in takewhile(lambda line: line.startswith("#"), lines)]
+        about = " ".join(each for each in comments if not each.startswith("Rendered by"))
+        yield f"{name:<24} {re.split(r'(?<=[.:]) ', about)[0].rstrip(':')}"

@@ -20,7 +20,9 @@ MANIFESTS = ROOT / "controllers" / "manifests"
 NAMESPACE = "kube-system"
 LEFT_OUT = frozenset({"rules-admission.yaml"})
 """Templates whose manifest has another source: `configmaps/`."""
-HEAD = "# Rendered by scripts/render: change deploy/chart/templates/{name}. A cluster has these or the chart (docs/packages.md).\n"
+HEAD = """\
+# Rendered by scripts/render: change deploy/chart/templates/{name}. A cluster has these or the chart (docs/packages.md).
+"""
 SOURCE = re.compile(r"\A# Source: edgehub/templates/(?P<name>[\w.-]+)\n")
 
 
