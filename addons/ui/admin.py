@@ -62,6 +62,7 @@ class Admin:
         )
         self._server = BoundedServer(app, metrics.CONNECTIONS_REFUSED.labels("admin").inc)
         await self._server.start([self._socket])
+        self._page.start()
 
     def close(self) -> None:
         self._page.close()

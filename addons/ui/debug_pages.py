@@ -38,8 +38,14 @@ REPORTS: dict[str, Report] = {
     "offline": lambda hub: hub.offline.describe() if hub.offline is not None else {},
 }
 """The reports that need nothing but the hub."""
-PAGES = (*REPORTS, "explain", "dump", "flows", "log", "observe", "requests", "support")
+PAGES = (*REPORTS, "explain", "dump", "flows", "log", "observe", "requests", "rules/try", "support")
 """What the index lists. A profile makes the hub slow, so nothing leads there by itself."""
+HOW_TO_TRY = """POST a ConfigMap with rules, or its data, as YAML or JSON: the answer is what it would change.
+Nothing is applied.
+
+  curl --data-binary @FILE http://…/debug/rules/try
+  edgehub rules try FILE
+"""
 
 
 class DebugPages:
@@ -59,6 +65,7 @@ class DebugPages:
             web.get("/debug/requests", self._requests),
             web.get("/debug/support", self._support),
             web.get("/debug/profile", self._profile),
+            web.get("/debug/rules/try", self._how_to_try),
             web.post("/debug/rules/try", self._try),
             web.post("/debug/link", self._link),
         ]
@@ -117,6 +124,9 @@ class DebugPages:
         await refuse_others(request, self._hub.settings.plain_users)
         seconds = request.query.get("seconds", str(DEFAULT_SECONDS))
         return web.Response(text=await self._profiles.take(seconds))
+
+    async def _how_to_try(self, _request: web.Request) -> web.Response:
+        return web.Response(text=HOW_TO_TRY)
 
     async def _try(self, request: web.Request) -> web.Response:
         await refuse_others(request, self._hub.settings.plain_users)

@@ -45,7 +45,7 @@ async def test_the_questions_of_a_person_who_has_never_read_the_code(
                 "document.getElementById('edit').focus(), document.getElementById('edit').select()"
             )
             await page.type("discardcloudservice: reader\n")
-            await page.until("document.getElementById('trial').innerText.includes('1 objects')")
+            await page.until("document.getElementById('trial').innerText.includes('1 object ')")
             await page.until("document.getElementById('trial').innerText.includes('default/lb')")
             # What did kube-proxy get, and why not the rest? The answer has an address.
             await page.open(f"{hub.admin_url}/?component=kube-proxy&resource=services")
@@ -55,6 +55,38 @@ async def test_the_questions_of_a_person_who_has_never_read_the_code(
             await page.press("ArrowDown")
             await page.until("location.search.includes('verb=watch')")
             await page.until("document.activeElement?.name === 'verb'")
+            await page.open(hub.admin_url)
+            # Sixty components are ten lines, until a person asks for all of them or searches.
+            for number in range(60):
+                named = {"User-Agent": f"agent-{number:02}"}
+                async with session.get(hub.url + SERVICES, headers=named) as answer:
+                    assert answer.status == 200
+            shown = "[...document.querySelectorAll('#components tbody tr')].filter(e => !e.hidden)"
+            await page.until(
+                "document.querySelector('#components .tools button')?.innerText === 'Show all 64'"
+            )
+            assert await page.run(f"{shown}.length") == 10
+            await page.run("document.querySelector('#components .tools button').click()")
+            assert await page.run(f"{shown}.length") == 64
+            await page.run("document.querySelector('#components .tools button').click()")
+            search = "Object.assign(document.querySelector('#components input'), {value: 'agent-5'})"
+            await page.run(f"{search}.dispatchEvent(new Event('input')), 0")
+            assert await page.run(f"{shown}.every(e => e.innerText.includes('agent-5'))")
+            # By a click on its head a column sorts the lines.
+            await page.run("document.querySelector('#components th button').click()")
+            names = f"{shown}.map(e => e.cells[0].innerText)"
+            assert await page.run(names) == [f"agent-{number}" for number in range(50, 60)]
+            await page.run("document.querySelector('#components th button').click()")
+            assert (await page.run(names))[0] == "agent-59"
+            # On a phone each is one line, which a touch unfolds.
+            await page.resize(390, 844)
+            await page.until("innerWidth === 390")
+            height = f"{shown}[0].getBoundingClientRect().height"
+            folded = await page.run(height)
+            await page.run(f"{shown}[0].click()")
+            assert folded < 40 < await page.run(height)
+            assert await page.run("document.documentElement.scrollHeight") < 6000
+            await page.resize(1600, 900)
             # Is the node offline?
             cloud.faults.add(Refuse(503, "Gone", "the cloud is away"), times=100_000)
             await page.until("document.getElementById('state').innerText.includes('Offline for')")

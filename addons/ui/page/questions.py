@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -12,7 +12,7 @@ from addons.ui.explain import explain, hub_source
 from addons.ui.page.markup import options, table, text
 from addons.ui.reports.components import known_components
 from addons.ui.reports.running_hub import RunningHub
-from addons.ui.reports.text import Column, Row
+from addons.ui.reports.text import Column, Row, plural
 from addons.ui.reports.whole_resource import explain_resource
 
 MAX_CHOICES = 500
@@ -32,6 +32,9 @@ OBJECTS: list[Column] = [
     ("outcome", lambda row: row["outcome"]),
     ("reasons", lambda row: row["reasons"]),
 ]
+ALIKE: list[Column] = [("objects", lambda row: row["said"]), ("named", lambda row: row["names"])]
+NAMED = 5
+"""Objects that a line names of those that became the same for the same reasons."""
 
 
 def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
@@ -67,12 +70,11 @@ async def explained(hub: RunningHub, query: Mapping[str, str]) -> str:
         told: dict[str, Any] = asdict(
             explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, name=name, **asked)
         )
-        answer = table(told["notes"], NOTES, lambda row: _outcome_mark(row["outcome"]))
+        answer = table(told["notes"], NOTES)  # what is hidden as meant is no fault
         counted = f"the object is {told['outcome']}, from {told['origin']}" if told["outcome"] else ""
     else:
         told = await explain_resource(hub, verb=verb, **asked)
-        rows = [_object_row(each) for each in told["objects"]]
-        answer = table(rows, OBJECTS, lambda row: _outcome_mark(row["outcome"]))
+        answer = table(_alike(told["objects"], resource), ALIKE)
         counted = ", ".join(f"{count} {outcome}" for outcome, count in told["counts"].items())
     facts = [f"{told['component']} {told['verb']} {told['path']}"]
     facts += [f"route: {told['route']} ({told['reason']})"] if told["route"] else []
@@ -80,14 +82,21 @@ async def explained(hub: RunningHub, query: Mapping[str, str]) -> str:
     return "<ul>" + "".join(f"<li>{text(fact)}</li>" for fact in facts if fact) + "</ul>" + answer
 
 
-def _object_row(found: Row) -> Row:
-    name = f"{found['namespace']}/{found['name']}" if found["namespace"] else found["name"]
-    reasons = [f"{each['subject']}: {each['reason']}" for each in found["reasons"]]
-    return {"name": name, "outcome": found["outcome"], "reasons": "; ".join(reasons)}
-
-
-def _outcome_mark(outcome: str) -> str:
-    return {"dropped": "bad", "hidden": "bad", "changed": "warn"}.get(outcome, "")
+def _alike(objects: Iterable[Row], resource: str) -> list[Row]:
+    """A line for all objects that became the same for the same reasons: `17 services hidden: its type is …`."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for each in objects:
+        name = f"{each['namespace']}/{each['name']}" if each["namespace"] else each["name"]
+        # What a filter says of the whole object repeats what it said of a part.
+        told = [why for why in each["reasons"] if why["subject"] != "object"] or each["reasons"]
+        because = "; ".join(dict.fromkeys(f"{why['filter']}: {why['reason']}" for why in told))
+        found.setdefault((each["outcome"], because), []).append(name)
+    lines: list[Row] = []
+    for (outcome, because), names in found.items():
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        many = plural(len(names), resource.removesuffix("s"), resource)
+        lines.append({"said": f"{many} {outcome}: {because}", "names": ", ".join(names[:NAMED]) + more})
+    return lines
 
 
 def rules_text(hub: RunningHub) -> str:
@@ -100,10 +109,10 @@ def trial_html(trial: Row) -> str:
     """What an edit of the rules would change."""
     lost = trial["lost"]
     is_loss = lost["objects"] or lost["endpoints"]
-    head = f"{lost['objects']} objects and {lost['endpoints']} endpoints would be lost"
+    head = f"{plural(lost['objects'], 'object')} and {plural(lost['endpoints'], 'endpoint')} would be lost"
     if not trial["changes"]:
         head = "This says what the rules in force say."
-    parts = [f'<p class="{"bad" if is_loss else "good"}">{text(head)}</p>']
+    parts = [f'<p class="{"warn" if is_loss else "good"}">{text(head)}</p>']
     skipped = (f"{each['key']}: {each['text']!r} is skipped: {each['why']}" for each in trial["problems"])
     parts.append("".join(f'<p class="bad">{text(line)}</p>' for line in skipped))
     for row in trial["components"]:
@@ -133,6 +142,6 @@ def _difference(row: Row) -> str:
             for each in row[kind]["names"]
         ),
     ]
-    marks = {"lost": "bad", "changed": "warn", "gained": "good"}
-    told = table(rows, OBJECTS, lambda each: marks[each["outcome"]]) if rows else ""
+    marks = {"lost": "warn", "gained": "good"}
+    told = table(rows, OBJECTS, lambda each: marks.get(each["outcome"], "")) if rows else ""
     return f"<h3>{text(title)}</h3><p>{text(filters)}: {text(summary)}</p>{told}"

@@ -6,15 +6,16 @@ from collections.abc import Callable, Sequence
 
 from addons.telemetry.labels import HUB
 from addons.ui.debug_pages import REPORTS
-from addons.ui.page.markup import NOTHING, lines, table, text
+from addons.ui.page.markup import NOTHING, lines, plain, table, text
 from addons.ui.page.rates import Rates
+from addons.ui.page.timeline import Timeline
 from addons.ui.reports.components import components
 from addons.ui.reports.copies import sources, views
 from addons.ui.reports.journal import journal
 from addons.ui.reports.rules import rules
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.status import status
-from addons.ui.reports.text import COMPONENTS, ENTRIES, SOURCES, VIEWS, Column, Row, link, size
+from addons.ui.reports.text import COMPONENTS, ENTRIES, SOURCES, VIEWS, Column, Row, link, plural, size
 
 LOG_LINES = 30
 LEADERS: Sequence[Column] = (
@@ -29,14 +30,15 @@ READERS: Sequence[Column] = (
     ("since", lambda row: row["since"]),
     ("because", lambda row: row["why"]),
 )
-FOLLOWERS: Sequence[Column] = (("node", lambda row: row["node"]), ("watches", lambda row: row["watches"]))
+FOLLOWERS: Sequence[Column] = (("node", lambda row: row["node"]), ("watching", lambda row: row["watches"]))
 
 
-def sections(hub: RunningHub, rates: Rates, *, is_operator: bool) -> dict[str, str]:
+def sections(hub: RunningHub, rates: Rates, timeline: Timeline, *, is_operator: bool) -> dict[str, str]:
     """HTML by the id of the element that holds it. The log is for the operator of the node."""
     report = status(hub)
     found = {
         "state": _state(report),
+        "timeline": timeline.html(),
         "chain": _chain(hub, report, rates),
         "components": table(components(hub), COMPONENTS, _component_mark),
         "sources": table(sources(hub), SOURCES, lambda row: "bad" if row["error"] else ""),
@@ -57,7 +59,7 @@ def _state(report: Row) -> str:
     up = report["cloud"]["up"]
     problems = report["rules"]["problems"]
     notes = [
-        *(f"{each['server']}: {each['reason']}" for each in report["cloud"]["servers"] if not up),
+        *(f"{each['server']}: {plain(each['reason'])}" for each in report["cloud"]["servers"] if not up),
         *((f"rules are not known: {report['rules']['whyUnknown']}",) if not report["rules"]["known"] else ()),
         *(
             (f"the former filters stay in force: {report['rules']['filterModules']}",)
@@ -75,7 +77,9 @@ def _state(report: Row) -> str:
         if drill["link"] != "online"
         else ""
     )
-    return f'{alarm}<p class="big {"up" if up else "down"}">{text(link(report))}</p><p>{text(facts)}</p>' + (
+    # Amber: the node is served from its copies. Red: it never had any from this run's cloud.
+    colour = "up" if up else "away" if report["cloud"]["reached"] else "bad"
+    return f'{alarm}<p class="big {colour}">{text(link(report))}</p><p>{text(facts)}</p>' + (
         f'<ul class="notes">{told}</ul>' if told else ""
     )
 
@@ -85,17 +89,22 @@ def _chain(hub: RunningHub, report: Row, rates: Rates) -> str:
     to_components, from_cloud, to_cloud = rates.now()
     asked = sum(name != HUB for name in hub.traffic.last_hour())
     share = f"{100 * counts['fromCopies'] / counts['sent']:.0f} %" if counts["sent"] else "nothing yet"
+    copies = plural(report["sources"]["all"], "copy", "copies")
     servers = ", ".join(f"{each['server']} {each['condition']}" for each in report["cloud"]["servers"])
     return (
-        f'<div class="box"><b>Components</b><span>{asked} in the last hour, {report["watchers"]} watches</span></div>'
-        f'<div class="edge"><b>{_rate(to_components)}</b><span>to components</span></div>'
-        f'<div class="box hub"><b>Hub</b><span>{report["sources"]["all"]} copies, {report["views"]} views</span>'
+        f'<div class="box"><b>Components</b><span>{asked} in the last hour, {report["watchers"]} watching</span></div>'
+        f"{_edge(f'<b>{_rate(to_components)}</b> to components')}"
+        f'<div class="box hub"><b>Hub</b><span>{copies}, {plural(report["views"], "view")}</span>'
         f"<span>copies gave {text(share)} of what components got: {text(size(counts['fromCopies']))}</span></div>"
-        f'<div class="edge {"" if up else "cut"}"><b>{_rate(from_cloud)}</b><span>from the cloud</span>'
-        f"<b>{_rate(to_cloud)}</b><span>to the cloud</span></div>"
-        f'<div class="box {"" if up else "down"}"><b>Cloud</b><span>{text(servers)}</span>'
+        f"{_edge(f'<b>{_rate(from_cloud)}</b> from the cloud', f'<b>{_rate(to_cloud)}</b> to the cloud', up=up)}"
+        f'<div class="box {"" if up else "away"}"><b>Cloud</b><span>{text(servers)}</span>'
         f"<span>today {text(size(counts['linkDownToday']))} down, {text(size(counts['linkUpToday']))} up</span></div>"
     )
+
+
+def _edge(above: str, below: str = "", *, up: bool = True) -> str:
+    """A line between two boxes, with words over and under it."""
+    return f'<div class="edge{"" if up else " cut"}"><span>{above}</span><hr><span>{below}</span></div>'
 
 
 def _rate(rate: float | None) -> str:
@@ -117,8 +126,8 @@ def _rules(report: Row) -> str:
 
 
 def _journal(report: Row) -> str:
-    parts = [f"<p>{report['waiting']} writes wait for the cloud: {len(report['statuses'])} statuses, "]
-    parts.append(f"{report['events']} events.</p>")
+    kinds = plural(len(report["statuses"]), "status", "statuses"), plural(report["events"], "event")
+    parts = [f"<p>Writes that wait for the cloud: {report['waiting']} ({', '.join(kinds)}).</p>"]
     if report["statuses"]:
         parts.append(lines(report["statuses"]))
     if report["dropped"]:

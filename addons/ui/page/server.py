@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from importlib.resources import files
 
 import orjson
@@ -11,11 +12,13 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from addons.telemetry import metrics
+from addons.ui.debug_pages import PAGES
 from addons.ui.operator_check import refuse_others
 from addons.ui.page.markup import text
 from addons.ui.page.questions import explain_form, explained, rules_text, trial_html
 from addons.ui.page.rates import Rates
 from addons.ui.page.sections import sections, title
+from addons.ui.page.timeline import Timeline
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports.rule_text import read_rules
 from addons.ui.reports.rule_trial import try_rules
@@ -39,6 +42,7 @@ HEADERS = {
 }
 FILES = {"page.css": "text/css", "page.js": "text/javascript"}
 PARTS = (
+    ("timeline", "The last hours"),
     ("components", "Who asks, in the last hour"),
     ("sources", "Copies of the cloud"),
     ("views", "What components are shown"),
@@ -47,7 +51,7 @@ PARTS = (
     ("journal", "Writes that wait"),
     ("log", "Last lines of the log"),
 )
-"""The sections below the drawing, with their headings, in their order; explain and try stand between them."""
+"""The sections below the two that a person asks, with their headings, in their order."""
 
 
 class PageServer:
@@ -57,6 +61,8 @@ class PageServer:
         self._hub = hub
         self._reports = reports
         self._rates = Rates(hub.traffic)
+        self._timeline = Timeline(hub)
+        self._looking: asyncio.Task[None] | None = None
         self._listeners = 0
         self._closed = asyncio.Event()
         self._rendered: dict[bool, tuple[float, dict[str, str]]] = {}
@@ -70,8 +76,13 @@ class PageServer:
             web.post("/try", self._try),
         ]
 
+    def start(self) -> None:
+        self._looking = asyncio.create_task(self._timeline.run(), name="timeline of the page")
+
     def close(self) -> None:
         self._closed.set()
+        if self._looking is not None:
+            self._looking.cancel()
 
     async def _page(self, request: web.Request) -> web.Response:
         found = self._sections(is_operator=await self._is_operator(request))
@@ -82,12 +93,16 @@ class PageServer:
         parts = "".join(_section(name, heading, found[name]) for name, heading in PARTS)
         asking = _explain_section(explain_form(self._hub, request.query), answer)
         trying = _try_section(rules_text(self._hub))
-        # The questions stand between the present state and the past.
-        before, marker, after = parts.partition('<section aria-labelledby="h-journal">')
-        body = before + asking + trying + marker + after
+        body = asking + trying + parts
         return web.Response(
             text=DOCUMENT.format(
-                title=text(title(self._hub)), state=found["state"], chain=found["chain"], body=body
+                title=text(title(self._hub)),
+                state=found["state"],
+                chain=found["chain"],
+                body=body,
+                pages=_links(
+                    ("/healthz", "/readyz", "/metrics", *(f"/debug/{name}" for name in sorted(PAGES)))
+                ),
             ),
             content_type="text/html",
             headers=HEADERS,
@@ -148,7 +163,7 @@ class PageServer:
         at, found = self._rendered.get(is_operator, (0.0, {}))
         now = time.monotonic()
         if not found or now - at >= INTERVAL / 2:
-            found = sections(self._hub, self._rates, is_operator=is_operator)
+            found = sections(self._hub, self._rates, self._timeline, is_operator=is_operator)
             self._rendered[is_operator] = (now, found)
         return found
 
@@ -158,6 +173,10 @@ def _section(name: str, heading: str, body: str) -> str:
         f'<section aria-labelledby="h-{name}"><h2 id="h-{name}">{heading}</h2>'
         f'<div id="{name}">{body}</div></section>'
     )
+
+
+def _links(paths: Iterable[str]) -> str:
+    return " ".join(f'<a href="{text(path)}">{text(path)}</a>' for path in paths)
 
 
 def _explain_section(form: str, answer: str) -> str:
@@ -191,12 +210,14 @@ DOCUMENT = """<!doctype html>
 <script src="/page.js" defer></script>
 </head>
 <body>
-<header><h1>Edgehub</h1><div id="state">{state}</div><p id="announced" role="status"></p>
-<nav><a href="#h-components">Who asks</a> <a href="#h-sources">Copies</a> <a href="#h-pool">Pool</a>
-<a href="#h-rules">Rules</a>
-<a href="#h-explain">Explain</a> <a href="#h-try">Try</a> <a href="#h-journal">Journal</a> <a href="#h-log">Log</a>
-<a href="/debug">All pages</a></nav></header>
+<header><h1>Edgehub</h1><div id="state">{state}</div><p id="announced" role="status"></p></header>
+<nav><a href="#h-explain">Explain</a> <a href="#h-try">Try</a> <a href="#h-timeline">Hours</a>
+<a href="#h-components">Who asks</a> <a href="#h-sources">Copies</a> <a href="#h-views">Shown</a>
+<a href="#h-pool">Pool</a>
+<a href="#h-rules">Rules</a> <a href="#h-journal">Journal</a> <a href="#h-log">Log</a></nav>
 <main><div id="chain">{chain}</div>{body}</main>
+<footer><p>Red: refused, failed, broken. Amber: served from copies, or to be looked at. All else is as meant.</p>
+<p>All pages: {pages}</p></footer>
 </body>
 </html>
 """

@@ -13,7 +13,9 @@ from kube.requests.node_pools import POOL_LABEL
 
 
 def status(hub: RunningHub) -> dict[str, Any]:
-    """`fromCopies` are bytes that components got from copies since the start: neither errors nor relayed ones."""
+    """`fromCopies` are bytes that components got from copies since the start: neither errors nor relayed ones. `reached`
+    says whether a server has answered since then.
+    """
     rules = hub.rules.rules
     up_today, down_today = hub.traffic.link_today()
     _, down = link_bytes()
@@ -26,6 +28,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
         "url": _plain_url(hub.settings),
         "cloud": {
             "up": hub.cloud.is_up,
+            "reached": any(each.heard for each in hub.cloud.servers),
             "since": hub.link.since.isoformat(timespec="seconds"),
             "seconds": hub.link.seconds(),
             "servers": servers(hub),

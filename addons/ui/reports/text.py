@@ -23,10 +23,17 @@ def size(count: float) -> str:
     return f"{count:.0f} {UNITS[unit]}" if unit == 0 or count >= 100 else f"{count:.1f} {UNITS[unit]}"
 
 
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """`1 copy`, `2 copies`."""
+    return f"{count} {noun if count == 1 else nouns or f'{noun}s'}"
+
+
 def link(status: Row) -> str:
     """`Online for 3m20s`, or `Offline for 4m0s, 12 writes wait`; in front of it `DRILL, ` while one is under way."""
     cloud, waits = status["cloud"], status["journal"]
     drill = "DRILL, " if status["drill"]["link"] != "online" else ""
+    if not cloud["up"] and not cloud["reached"]:
+        return f"{drill}Never reached the cloud for {duration(cloud['seconds'])}, since the start of the hub"
     words = f"{drill}{'Online' if cloud['up'] else 'Offline'} for {duration(cloud['seconds'])}"
     writes = "write waits" if waits == 1 else "writes wait"
     return f"{words}, {waits} {writes} for the cloud" if waits or not cloud["up"] else words
@@ -77,9 +84,9 @@ COMPONENTS: Sequence[Column] = (
     ("component", lambda row: row["component"] or "(unnamed)"),
     ("requests", _of("requests")),
     ("errors", _of("errors")),
-    ("watches", _of("watches")),
+    ("watching", _of("watches")),
     ("bytes", _size_of("bytes")),
-    ("of the cloud", _size_of("cloudBytes")),
+    ("over the link", _size_of("cloudBytes")),
     ("filters", _of("filters")),
     ("last seen", lambda row: row["lastSeen"][11:19]),
 )

@@ -49,6 +49,20 @@ async def test_a_whole_resource_and_one_object(hub: RunningHub) -> None:
     assert await explained(hub, {"component": "chosen"}) == ""
 
 
+async def test_what_is_hidden_for_the_same_reason_is_one_line(
+    hub: RunningHub, cloud: ScriptableCloud, parts: HubParts
+) -> None:
+    source = next(each for each in parts.sources if each.list_watch.type == SERVICES)
+    for number in range(7):
+        cloud.store.create(cloud_service(f"made-{number}"))
+    await source.ready(5, cloud.store.version)
+    html = await explained(hub, {"component": "chosen", "resource": "services"})
+    assert html.count("<tr") == 2
+    assert "8 services hidden: discardcloudservice: " in html
+    assert "default/lb, default/made-0, default/made-1, default/made-2, default/made-3 and 3 more" in html
+    assert 'class="bad"' not in html, "it is hidden as meant"
+
+
 async def test_nothing_that_was_asked_becomes_markup(hub: RunningHub) -> None:
     query = {"component": "<i>", "resource": "<i>", "object": "<i>/<i>", "verb": "<i>"}
     assert "<i>" not in explain_form(hub, query)
@@ -66,7 +80,7 @@ async def test_the_rules_as_a_person_edits_them(hub: RunningHub) -> None:
 async def test_a_trial(hub: RunningHub) -> None:
     trial = await try_rules(hub, {"discardcloudservice": "chosen, seen, <i>, later", "cache_agents": "z"})
     html = trial_html(trial)
-    assert "1 objects and 0 endpoints would be lost" in html
+    assert "1 object and 0 endpoints would be lost" in html
     assert "default/lb" in html
     assert "&lt;i&gt;" in html
     assert "<i>" not in html

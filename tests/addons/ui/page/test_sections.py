@@ -8,6 +8,7 @@ from addons.ui.debug_pages import REPORTS
 from addons.ui.page.rates import Rates
 from addons.ui.page.sections import sections, title
 from addons.ui.page.server import PARTS
+from addons.ui.page.timeline import Timeline
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SERVICES, read, running_hub
 from tests.addons.support.samples import service
@@ -25,7 +26,7 @@ async def test_each_part_of_the_page_is_made(parts_with_service: HubParts) -> No
     hub = running_hub(parts_with_service, {"discardcloudservice": "chosen", "bad<key": "x"}, pool="p1")
     hub.traffic.began("<i>", "services", 200, is_watch=False).totals.sent += 5
     hub.log.lines.append("a <line>")
-    found = sections(hub, Rates(hub.traffic), is_operator=True)
+    found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)
     assert {name for name, _ in PARTS} | {"state", "chain"} == set(found)
     assert "Online for" in found["state"]
     assert "skipped: 1" in found["state"]
@@ -39,18 +40,26 @@ async def test_each_part_of_the_page_is_made(parts_with_service: HubParts) -> No
 
 async def test_an_outage_is_seen_at_once(parts: HubParts) -> None:
     hub = running_hub(parts)
-    hub.cloud.servers[0].failed("no route to <host>")
-    found = sections(hub, Rates(hub.traffic), is_operator=True)
-    assert 'class="big down"' in found["state"]
-    assert "no route to &lt;host&gt;" in found["state"]
+    hub.cloud.servers[0].heard = 1.0
+    hub.cloud.servers[0].failed("[Errno 113] no route to <host>")
+    found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)
+    assert 'class="big away"' in found["state"], "amber: the node is served from its copies"
+    assert ": no route to &lt;host&gt;" in found["state"]
     assert "edge cut" in found["chain"]
     assert title(hub).startswith("Offline for")
+
+
+async def test_a_cloud_that_was_never_reached_is_said_in_red(parts: HubParts) -> None:
+    hub = running_hub(parts)
+    hub.cloud.servers[0].failed("refused")
+    found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)
+    assert '<p class="big bad">Never reached the cloud for 0s' in found["state"]
 
 
 async def test_the_log_is_for_the_operator(parts: HubParts) -> None:
     hub = running_hub(parts)
     hub.log.lines.append("a line")
-    assert "a line" not in sections(hub, Rates(hub.traffic), is_operator=False)["log"]
+    assert "a line" not in sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=False)["log"]
 
 
 async def test_a_pool_that_shares_is_shown_to_people(
@@ -75,9 +84,12 @@ async def test_a_pool_that_shares_is_shown_to_people(
     }
     monkeypatch.setitem(REPORTS, "pool", lambda _: shared)
     hub = running_hub(parts, pool="p1")
-    found = sections(hub, Rates(hub.traffic), is_operator=True)["pool"]
+    found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)["pool"]
     for words in ("p1, with n1, n2", "This hub is: leader", "no certificate yet", "&lt;refused&gt;", "n3"):
         assert words in found
     assert "{" not in found
     monkeypatch.setitem(REPORTS, "pool", lambda _: shared | {"shared": [], "members": []})
-    assert sections(hub, Rates(hub.traffic), is_operator=True)["pool"] == "<p>This node is in pool p1.</p>"
+    assert (
+        sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)["pool"]
+        == "<p>This node is in pool p1.</p>"
+    )

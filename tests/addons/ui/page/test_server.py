@@ -52,7 +52,7 @@ async def test_a_document_that_can_be_read_without_script(site: Site) -> None:
     assert (code, media_type) == (200, "text/html")
     for words in ("Online for", "/api/v1/services", "discardcloudservice", "LoadBalancer"):
         assert words in html
-    assert html.count("<section") == html.count("</section>") == 9
+    assert html.count("<section") == html.count("</section>") == 10
     assert "<script src=" in html
     assert html.count("<script") == 1, "the policy lets no script in the document run"
     assert " style=" not in html
@@ -77,7 +77,7 @@ async def test_events_bring_what_has_changed(site: Site, monkeypatch: pytest.Mon
             line = await stream.content.readline()
             if line.startswith(b"data: ") and "state" in (news := json.loads(line.removeprefix(b"data: "))):
                 break
-        assert "Offline" in news["state"]
+        assert "Never reached" in news["state"]
         assert "sources" not in news or len(news) < len(first)
         site.admin.close()
         await stream.content.read()
@@ -100,7 +100,7 @@ async def test_open_pages_are_bounded_and_one_that_is_left_is_no_error(
 
 @pytest.mark.parametrize(
     ("given", "words"),
-    [(b"discardcloudservice: seen\n", "1 objects"), (b"a: [", "no YAML"), (b"<i>: x", "&lt;i&gt;")],
+    [(b"discardcloudservice: seen\n", "1 object "), (b"a: [", "no YAML"), (b"<i>: x", "&lt;i&gt;")],
 )
 async def test_a_trial(site: Site, given: bytes, words: str) -> None:
     async with site.session.post(f"{site.url}/try", data=given) as answer:

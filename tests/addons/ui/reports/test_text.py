@@ -33,9 +33,20 @@ def test_sizes(count: int, said: str) -> None:
     ],
 )
 def test_the_link(up: bool, seconds: int, waits: int, said: str) -> None:
-    report = {"cloud": {"up": up, "seconds": seconds}, "journal": waits, "drill": {"link": "online"}}
+    report = {
+        "cloud": {"up": up, "seconds": seconds, "reached": True},
+        "journal": waits,
+        "drill": {"link": "online"},
+    }
     assert link(report) == said
+
     assert link(report | {"drill": {"link": "slow"}}) == f"DRILL, {said}"
+
+
+def test_a_cloud_that_was_never_there_is_no_outage() -> None:
+    cloud = {"up": False, "seconds": 23, "reached": False}
+    said = link({"cloud": cloud, "journal": 0, "drill": {"link": "online"}})
+    assert said == "Never reached the cloud for 23s, since the start of the hub"
 
 
 def test_a_table() -> None:

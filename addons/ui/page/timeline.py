@@ -1,0 +1,103 @@
+"""The last hours on the page: the link, bytes and requests, in bars that one can point at."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import batched
+from typing import NamedTuple
+
+from addons.telemetry.component_traffic import link_bytes
+from addons.ui.page.markup import text
+from addons.ui.reports.running_hub import RunningHub
+from addons.ui.reports.text import plural, size
+
+MINUTE = 60.0
+MINUTES = 6 * 60
+"""Minutes that are kept, some 100 bytes each."""
+AT_ONCE = 5
+"""Minutes of a bar."""
+BARS = MINUTES // AT_ONCE
+WIDTH, HEIGHT, LINK = 10, 40, 8
+"""Of a bar with its gap, of the bytes above the band that shows the link, and of that band."""
+
+
+class Minute(NamedTuple):
+    """What passed in a minute that ends at `end`, in seconds since the epoch."""
+
+    end: float
+    was_up: bool
+    """The link was there all the time."""
+    bytes: int
+    requests: int
+
+
+class Timeline:
+    """Looks once a minute; `run` runs as long as the admin port is open."""
+
+    def __init__(self, hub: RunningHub, clock: Callable[[], float] = time.time) -> None:
+        self._hub = hub
+        self._clock = clock
+        self.minutes: deque[Minute] = deque(maxlen=MINUTES)
+        self._before = self._counts()
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(MINUTE)
+            self.tick()
+
+    def tick(self) -> None:
+        """A minute is over."""
+        counts = self._counts()
+        changed = self._hub.link.seconds() < MINUTE and len(self.minutes) > 0
+        was_up = self._hub.cloud.is_up and not changed
+        passed = (now - then for now, then in zip(counts, self._before, strict=True))
+        self.minutes.append(Minute(self._clock(), was_up, *passed))
+        self._before = counts
+
+    def html(self) -> str:
+        """The bars, the newest at the right; a pointer tells what a bar stands for."""
+        if not self.minutes:
+            return '<p class="none">The first minute is not over yet.</p>'
+        bars = [_Bar(list(each)) for each in batched(reversed(self.minutes), AT_ONCE)]
+        most = max(1, *(bar.bytes for bar in bars))
+        drawn = "".join(bar.drawn(BARS - 1 - at, most) for at, bar in enumerate(bars))
+        gone = sum(bar.minutes_away for bar in bars)
+        said = f"{plural(gone, 'minute')} without the cloud" if gone else "the cloud was there all the time"
+        hours = f"{len(self.minutes)} min" if len(self.minutes) < 120 else f"{len(self.minutes) // 60} h"
+        return (
+            f"<p>The last {hours}: {text(said)}, {text(size(sum(bar.bytes for bar in bars)))} over the link, "
+            f"{plural(sum(bar.requests for bar in bars), 'request')}. Point at a bar.</p>"
+            f'<svg class="timeline" viewBox="0 0 {BARS * WIDTH} {HEIGHT + LINK + 2}" preserveAspectRatio="none" '
+            f'role="img" aria-label="{text(said)}">{drawn}</svg>'
+        )
+
+    def _counts(self) -> tuple[int, int]:
+        components = self._hub.traffic.components().values()
+        return sum(link_bytes()), sum(each.totals.requests for each in components)
+
+
+class _Bar:
+    def __init__(self, minutes: Sequence[Minute]) -> None:
+        """`minutes` are the newest first."""
+        self._minutes = minutes
+        self.bytes = sum(each.bytes for each in minutes)
+        self.requests = sum(each.requests for each in minutes)
+        self.minutes_away = sum(not each.was_up for each in minutes)
+
+    def drawn(self, at: int, most: int) -> str:
+        left, tall = at * WIDTH, max(1 if self.bytes else 0, round(HEIGHT * self.bytes / most))
+        ends = (self._minutes[-1].end - MINUTE, self._minutes[0].end)
+        clock = " to ".join(datetime.datetime.fromtimestamp(each).strftime("%H:%M") for each in ends)
+        away = f", {plural(self.minutes_away, 'minute')} without the cloud" if self.minutes_away else ""
+        told = f"{clock}: {size(self.bytes)}, {plural(self.requests, 'request')}{away}"
+        return (
+            f"<g><title>{text(told)}</title>"
+            f'<rect class="all" x="{left}" y="0" width="{WIDTH}" height="{HEIGHT + LINK + 2}"/>'
+            f'<rect class="bytes" x="{left}" y="{HEIGHT - tall}" width="{WIDTH - 2}" height="{tall}"/>'
+            f'<rect class="{"away" if self.minutes_away else "there"}" x="{left}" y="{HEIGHT + 2}" '
+            f'width="{WIDTH - 2}" height="{LINK}"/></g>'
+        )

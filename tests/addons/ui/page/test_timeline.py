@@ -1,0 +1,60 @@
+"""The bars of the last hours."""
+
+from __future__ import annotations
+
+import datetime
+
+from addons.telemetry import metrics
+from addons.ui.page.timeline import AT_ONCE, BARS, MINUTE, MINUTES, Timeline
+from addons.ui.reports.running_hub import RunningHub
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.report_parts import running_hub
+
+
+class Hours:
+    """A timeline whose minutes pass by `pass_on`."""
+
+    def __init__(self, parts: HubParts) -> None:
+        self.hub: RunningHub = running_hub(parts)
+        # The link has been there for long.
+        self.hub.link.since -= datetime.timedelta(hours=9)
+        self.now = 60_000_000.0
+        self.timeline = Timeline(self.hub, lambda: self.now)
+
+    def pass_on(self, minutes: int = 1) -> None:
+        for _ in range(minutes):
+            self.now += MINUTE
+            self.timeline.tick()
+
+
+async def test_before_the_first_minute_is_over_there_are_no_bars(parts: HubParts) -> None:
+    assert "<svg" not in Hours(parts).timeline.html()
+
+
+async def test_a_bar_tells_bytes_requests_and_how_long_the_cloud_was_away(parts: HubParts) -> None:
+    hours = Hours(parts)
+    hours.pass_on(AT_ONCE)
+    hours.hub.cloud.servers[0].failed("gone")
+    metrics.UPSTREAM_BYTES.labels("down", "https://a:6443").inc(2048)
+    hours.hub.traffic.began("kubelet", "pods", 200, is_watch=False)
+    hours.pass_on(AT_ONCE - 1)
+    html = hours.timeline.html()
+    assert html.count("<g>") == 2
+    assert html.count('class="away"') == 1
+    assert ": 2.0 KiB, 1 request, 4 minutes without the cloud</title>" in html
+    assert "The last 9 min: 4 minutes without the cloud, 2.0 KiB over the link, 1 request." in html
+
+
+async def test_an_outage_that_began_and_ended_within_a_minute_is_seen(parts: HubParts) -> None:
+    hours = Hours(parts)
+    hours.pass_on()
+    hours.hub.link.changed()
+    hours.pass_on()
+    assert [each.was_up for each in hours.timeline.minutes] == [True, False]
+
+
+async def test_only_the_last_hours_are_kept(parts: HubParts) -> None:
+    hours = Hours(parts)
+    hours.pass_on(MINUTES + 7)
+    assert len(hours.timeline.minutes) == MINUTES
+    assert hours.timeline.html().count("<g>") == BARS
