@@ -133,7 +133,7 @@ class Inputs(Protocol):
         """Empty but for an outage and the moments after it."""
 
     def selection(self, namespace: str, service: str) -> Selection | None:
-        """None if there is no such Service."""
+        """None if there is no such Service, or where the hub does not know."""
 
     def first_slice(self, namespace: str, service: str, address_type: str, pod: str) -> str | None:
         """The first EndpointSlice of the Service of that address type, by name, where none of them names this pod of

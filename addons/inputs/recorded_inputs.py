@@ -103,15 +103,15 @@ class RecordedInputs:
         return RecordedWords(namespace, self._inputs.kubelet_words(namespace), self.reads)
 
     def selection(self, namespace: str, service: str) -> Selection | None:
-        self.reads.add((InputKind.SERVICE, (namespace, service)))
-        return self._inputs.selection((namespace, service)) if self._is_known(InputKind.SERVICE) else None
+        self.reads |= {(InputKind.SERVICE, (namespace, service)), unknown(InputKind.SERVICE)}
+        # What kubelet says of an endpoint waits for nothing: without the cloud a source may never be known.
+        is_known = self._inputs.input(InputKind.SERVICE).is_known
+        return self._inputs.selection((namespace, service)) if is_known else None
 
     def first_slice(self, namespace: str, service: str, address_type: str, pod: str) -> str | None:
         self.reads |= {(InputKind.SLICE, (namespace, service)), unknown(InputKind.SLICE)}
-        # An object does not wait for what only adds to it.
-        if not self._inputs.input(InputKind.SLICE).is_known:
-            return None
-        return self._inputs.first_slice((namespace, service), address_type, pod)
+        is_known = self._inputs.input(InputKind.SLICE).is_known
+        return self._inputs.first_slice((namespace, service), address_type, pod) if is_known else None
 
     def _is_known(self, kind: InputKind) -> bool:
         self.reads.add(unknown(kind))

@@ -244,7 +244,11 @@ async def test_how_a_service_chooses_its_pods(site: Site) -> None:
         "ipFamilies": ["IPv6", "IPv4"],
     }
     named = service("db", 2, ports=[{"port": 80, "targetPort": "http"}], clusterIP="10.96.0.1")
+    asked = site.inputs.ask()
+    assert asked.selection(*WEB) is None
+    assert not asked.pending, "without the cloud it may never be known"
     site.fill("services", service("web", 1, **spec), named)
+    assert asked.reads & set().union(*site.told)
     targets = (TargetPort("http", "TCP", 8080), TargetPort("", "UDP", 5353))
     assert site.inputs.ask().selection(*WEB) == Selection({"app": "web"}, True, "IPv6", targets)
     assert site.inputs.ask().selection("default", "db") == Selection({}, False, "IPv4", None)
@@ -267,7 +271,7 @@ def test_a_target_port_reads_alike_in_protobuf() -> None:
 async def test_the_first_slice_is_that_of_no_other(site: Site) -> None:
     asked = site.inputs.ask()
     assert asked.first_slice(*WEB, "IPv4", "web-0") is None
-    assert not asked.pending, "an object does not wait for what only adds to it"
+    assert not asked.pending, "without the cloud it may never be known"
     site.fill("endpointslices", endpoint_slice("web-2", ["n2"], 2), endpoint_slice("web-1", ["n3"], 1))
     assert asked.reads & set().union(*site.told)
     assert site.inputs.ask().first_slice(*WEB, "IPv4", "web-0") == "web-1"

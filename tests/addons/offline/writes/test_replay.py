@@ -69,7 +69,9 @@ async def test_a_real_object_keeps_what_others_wrote(tmp_path: Path, cloud: Scri
         assert dropped(STATUS, "gone") == gone + 1
         assert not replaying.refused
     await session.close()
-    found = cloud.store.get("nodes", "n1")["status"]["conditions"]
+    taken = cloud.store.get("nodes", "n1")
+    found, version = taken["status"]["conditions"], int(taken["metadata"]["resourceVersion"])
+    assert replaying.ended == [("/api/v1/nodes/n1", version), ("/api/v1/nodes/gone", 0)]
     assert {each["type"]: each["status"] for each in found} == {"Ready": "False", "Theirs": "True"}
 
 
