@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from addons.filters.chain import build_filters
 from addons.filters.foreign import is_foreign_name
 from addons.filters.inputs import HubAddress, family_of
-from addons.link.budget import LONGEST, PROBE_INTERVAL, PROBE_TIMEOUT
+from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT, parse_duration
 from addons.link.servers import Server, ServerOrder, parse_leaders, parse_relays, parse_server
 from kube.option import (
     Days,
@@ -36,8 +36,6 @@ from kube.option import (
     words,
 )
 
-SHORTEST = 0.5
-"""Seconds of the shortest time between or for probes: the hub pauses 0.25 between two."""
 AUTO_ADDRESS = "169.254.2.1"
 """The address for pods that the hub makes by itself: link-local, so that no network beyond the node has it."""
 
@@ -48,17 +46,6 @@ def _servers(_name: str, text: str) -> tuple[Server, ...]:
 
 def _relays(_name: str, text: str) -> tuple[Server, ...]:
     return parse_relays(text)
-
-
-def _duration(name: str, text: str) -> float:
-    """Seconds, with a fraction."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not SHORTEST <= seconds <= LONGEST:
-        raise ValueError(f"{name} is {SHORTEST} to {LONGEST:g} seconds, not {text!r}")
-    return seconds
 
 
 def _hosts(_name: str, text: str) -> frozenset[str]:
@@ -250,12 +237,12 @@ class Settings:
     review_max_age: Seconds = option(
         86400, "Seconds without a cloud for which the cloud's last answer about a pod's token still counts."
     )
-    probe_interval: Annotated[float, _duration] = option(
+    probe_interval: Annotated[float, parse_duration] = option(
         str(PROBE_INTERVAL),
         "Seconds without a word of a server until the hub probes it. With hub_probe_timeout this is how long a silent "
         "outage may go unnoticed; see [links](links.md).",
     )
-    probe_timeout: Annotated[float, _duration] = option(
+    probe_timeout: Annotated[float, parse_duration] = option(
         str(PROBE_TIMEOUT),
         "Seconds without a word of a server that was probed until it counts as gone; more where round trips "
         "are long.",

@@ -13,8 +13,21 @@ OPENING = 10.0
 """Seconds for each step of opening a connection, as kubelet sets client-go's dialer: TCP, and TLS."""
 LONGEST = 30.0
 """The most seconds of a time-out that a slow link makes longer. A link with longer round trips counts as gone."""
+SHORTEST = 0.5
+"""Seconds: the shortest interval or time-out that an operator may want. The hub pauses 0.25 between two probes."""
 _GAIN, _VARIANCE_GAIN, _VARIANCES = 1 / 8, 1 / 4, 4
 """RFC 6298's alpha, beta and K."""
+
+
+def parse_duration(name: str, text: str) -> float:
+    """Seconds, with a fraction, of an interval or a time-out; ValueError with the option's name otherwise."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not SHORTEST <= seconds <= LONGEST:
+        raise ValueError(f"{name} is {SHORTEST} to {LONGEST:g} seconds, not {text!r}")
+    return seconds
 
 
 @dataclass(slots=True)

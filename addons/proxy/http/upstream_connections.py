@@ -22,9 +22,9 @@ from mitmproxy.proxy.layers.http import (
 )
 from mitmproxy.proxy.layers.tls import ServerTLSLayer
 
-from addons.link.servers import ServerHost
+from addons.link.servers import ProxyHost, ServerHost
 from addons.proxy.http.http_connections import KeptHttp1Client, LastingHttp2Client
-from addons.proxy.http.proxy_tunnel import ProxyTunnel, connection_to
+from kube.http.proxies import END, MAX_HEAD, Proxy
 
 MAX_STREAMS = 100
 """Streams on a connection whose server has not sent its limit yet: the default of kube-apiserver and of Go."""
@@ -63,7 +63,7 @@ class UpstreamConnections(HttpLayer):
         stack = tunnel.LayerStack()
         host = event.address[0]
         if isinstance(host, ServerHost) and host.via is not None:
-            outer = connection_to(host.via, host)
+            outer = connection.Server(address=(ProxyHost(*host.way, via=host.via), host.via.port))
             self.beyond[outer] = context.server
             if host.via.scheme == "https":
                 outer.sni = host.via.host
@@ -134,6 +134,33 @@ class UpstreamStart(HttpClient):
             self._handle_event = self.child_layer.handle_event  # type: ignore[method-assign]  # as mitmproxy's own
             yield from self.child_layer.handle_event(event)
         yield RegisterHttpConnection(self.context.server, error)
+
+
+class ProxyTunnel(tunnel.TunnelLayer):
+    """Asks the proxy for the server before anything else is said. The layers above speak to the server."""
+
+    def __init__(self, context: Context, outer: connection.Server, proxy: Proxy) -> None:
+        super().__init__(context, tunnel_connection=outer, conn=context.server)
+        self._proxy = proxy
+        self._head = b""
+
+    def start_handshake(self) -> layer.CommandGenerator[None]:
+        assert isinstance(self.conn, connection.Server)
+        assert self.conn.address is not None
+        yield commands.SendData(self.tunnel_connection, self._proxy.request(*self.conn.address))
+
+    def receive_handshake_data(self, data: bytes) -> layer.CommandGenerator[tuple[bool, str | None]]:
+        self._head += data
+        head, end, rest = self._head.partition(END)
+        if not end and len(head) <= MAX_HEAD:
+            return False, None
+        try:
+            self._proxy.opened(head if end else b"")
+        except ConnectionError as error:
+            return False, str(error)
+        if rest:
+            yield from self.receive_data(rest)
+        return True, None
 
 
 def take_apart(layers: Iterable[layer.Layer]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from addons.link.budget import LONGEST, OPENING, PROBE_INTERVAL, PROBE_TIMEOUT, Budget
+from addons.link.budget import LONGEST, OPENING, PROBE_INTERVAL, PROBE_TIMEOUT, Budget, parse_duration
 
 SECONDS = st.floats(0.0, 100.0)
 
@@ -71,3 +71,14 @@ def test_a_link_that_stays_as_it_is_has_thrice_its_round_trip(round_trip: float)
     budget = budget_of(*[round_trip] * 60)
     noticed = budget.interval + budget.silence
     assert noticed == pytest.approx(min(max(5.9, 3 * round_trip), PROBE_INTERVAL + LONGEST), abs=0.01)
+
+
+@pytest.mark.parametrize("text", ["0.5", "2", "30"])
+def test_an_operator_gives_seconds_with_a_fraction(text: str) -> None:
+    assert parse_duration("hub_probe_interval", text) == float(text)
+
+
+@pytest.mark.parametrize("text", ["", "x", "0.4", "-1", "31", "nan", "inf"])
+def test_seconds_that_make_no_sense_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"hub_probe_interval is 0.5 to 30 seconds, not"):
+        parse_duration("hub_probe_interval", text)
