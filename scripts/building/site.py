@@ -34,6 +34,7 @@ NAVIGATION = {
         "docs/rules.md",
         "docs/topology.md",
         "docs/offline.md",
+        "docs/links.md",
         "docs/pool.md",
         "docs/filters.md",
     ],

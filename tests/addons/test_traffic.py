@@ -12,7 +12,7 @@ from addons.link.token_lanes import NO_LANE
 from addons.requests.caller import Lending, Listener
 from addons.requests.request_context import begin
 from addons.telemetry.component_traffic import ComponentCounts
-from addons.telemetry.observations import Selection
+from addons.telemetry.observations import WantedLines
 from addons.traffic import Traffic
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.samples import SERVICES, request_context
@@ -92,7 +92,7 @@ def test_each_request_and_the_beginning_of_each_watch_is_observed(traffic: Traff
     traffic.response(answered(code=404))
     seen = [
         (each.verb, each.status, each.sent, each.seconds is None)
-        for each in traffic.observations.past(Selection())
+        for each in traffic.observations.past(WantedLines())
     ]
     assert seen == [("watch", 200, 0, True), ("watch", 200, 3, False), ("list", 404, 5, False)]
 

@@ -13,8 +13,9 @@ from kube.requests.node_pools import POOL_LABEL
 
 
 def status(hub: RunningHub) -> dict[str, Any]:
-    """`fromCopies` are bytes that components got from copies since the start: neither errors nor relayed ones. `reached`
-    says whether a server has answered since then.
+    """`fromCopies` are bytes that components got from copies since the start: neither errors nor relayed ones.
+
+    `reached` says whether a server has answered since then.
     """
     rules = hub.rules.rules
     up_today, down_today = hub.traffic.link_today()
