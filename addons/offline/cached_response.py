@@ -111,7 +111,7 @@ class CachedResponse:
         except (ValueError, LookupError):
             return 0
 
-    def pages(self) -> Iterator[ListPage]:
+    def pages(self) -> Iterator[ListPage[bytes]]:
         """The pages of a list. ValueError where one is no list of objects, or all of them are over MAX_LIST."""
         room = MAX_LIST
         for page in (self, *(page for _, page in self.further)):

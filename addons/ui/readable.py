@@ -122,7 +122,7 @@ def readable_table(encoding: Encoding, body: bytes) -> str:
     return _list(codec, codec.decode_list(body), whole=False, visible=USUALLY)
 
 
-def _list(codec: Codec, page: ListPage, *, whole: bool, visible: Visible) -> str:
+def _list(codec: Codec, page: ListPage[bytes], *, whole: bool, visible: Visible) -> str:
     head: Tree = {
         "kind": f"{page.kind}List",
         "apiVersion": page.api_version,

@@ -22,6 +22,7 @@ from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
+from kube.packed_text import Kept
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
 from kube.requests.request_info import ResourceType
@@ -292,8 +293,8 @@ class _TransformingStore(Store):
         super().__init__()
         self._transform = transform
 
-    def items(self, codec: Codec, raws: Iterable[bytes]) -> dict[Key, Item]:
-        return super().items(codec, map(self._transformed, raws))
+    def items(self, codec: Codec, raws: Iterable[Kept]) -> dict[Key, Item]:
+        return super().items(codec, map(self._transformed, map(bytes, raws)))
 
     def apply(self, event_type: str, raw: bytes, _peek: ObjectPeek | None = None) -> None:
         super().apply(event_type, self._transformed(raw))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, TooLarge
+from kube.packed_text import Kept
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import Codec, ListPage, codec_for
 from kube.wire.codec_base import MAX_ITEMS
@@ -29,12 +30,12 @@ class Malformed(Exception):
 
 async def read_pages(
     ask: Ask, query: Mapping[str, str], came: Callable[[int], None]
-) -> tuple[Codec, list[ListPage]]:
+) -> tuple[Codec, list[ListPage[Kept]]]:
     """All pages of the list that `query` selects. `came` gets the bytes so far with each page.
 
     Errors: those of `ask`; Malformed for a page that cannot be read, TooLarge for a list over the bounds.
     """
-    pages: list[ListPage] = []
+    pages: list[ListPage[Kept]] = []
     size = 0
     asked = {**query, "limit": str(PAGE)}
     while True:
@@ -58,16 +59,16 @@ async def read_pages(
         asked = {**asked, "continue": pages[-1].continue_token}
 
 
-async def read_items(store: Store, codec: Codec, raws: list[bytes]) -> dict[Key, Item]:
+async def read_items(store: Store, codec: Codec, raws: Sequence[Kept]) -> dict[Key, Item]:
     """The objects of a list, read for a store; ValueError when one cannot be read."""
     if len(raws) < LONG_LIST:
         return store.items(codec, raws)
     return await asyncio.to_thread(store.items, codec, raws)
 
 
-def names_of(codec: Codec, raws: Iterable[bytes]) -> dict[Key, int]:
+def names_of(codec: Codec, raws: Iterable[Kept]) -> dict[Key, int]:
     """The versions of objects by their names; ValueError when one cannot be read."""
-    return {(peek.namespace, peek.name): peek.version for peek in map(codec.peek, raws)}
+    return {(peek.namespace, peek.name): peek.version for peek in map(codec.peek, map(bytes, raws))}
 
 
 async def read_names(ask: Ask, query: Mapping[str, str]) -> tuple[int, dict[Key, int]]:
@@ -96,9 +97,9 @@ def codec_of(content_type: str) -> Codec:
         raise Malformed(f"the cloud answered in {content_type or 'no media type'}") from None
 
 
-async def page_of(codec: Codec, answer: ApiResponse) -> ListPage:
+async def page_of(codec: Codec, answer: ApiResponse) -> ListPage[Kept]:
     """An answer as a page of a list; Malformed where it is none."""
     try:
-        return await answer.decoded(codec.decode_list)
+        return await answer.decoded(codec.decode_kept)
     except ValueError as error:
         raise Malformed(f"list: {error}") from error

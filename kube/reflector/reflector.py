@@ -20,6 +20,7 @@ from kube.differences.reader import DifferenceReader, Misfit
 from kube.differences.records import CODING
 from kube.errors import REFUSALS, StatusError
 from kube.http.client import GZIP, ApiResponse, Client, Switched, Unreachable, WatchStream
+from kube.packed_text import Kept
 from kube.reflector.continuity import Continuity, OtherHistory
 from kube.reflector.list_pages import Malformed, codec_of, read_items, read_names, read_pages, read_version
 from kube.reflector.list_watch import ListWatch
@@ -277,7 +278,7 @@ class Reflector:
             self.reached(version)
         self.heard = time.monotonic()
 
-    async def _read_list(self) -> tuple[bool, Codec, list[ListPage]]:
+    async def _read_list(self) -> tuple[bool, Codec, list[ListPage[Kept]]]:
         """A list of the version to begin at where the cloud still has it; of the cloud's present one (True) else."""
         query, begin_at = self._list_watch.query, self._begin_at
         self._begin_at = 0

@@ -204,11 +204,11 @@ class Store:
     def forget(self, listener: StoreListener) -> None:
         self._listeners.remove(listener)
 
-    def replace(self, codec: Codec, api_version: str, kind: str, version: int, raws: Iterable[bytes]) -> None:
+    def replace(self, codec: Codec, api_version: str, kind: str, version: int, raws: Iterable[Kept]) -> None:
         """Replace the objects by those of a list. ValueError when one cannot be read: then nothing has changed."""
         self.replace_items(codec, api_version, kind, version, self.items(codec, raws))
 
-    def items(self, codec: Codec, raws: Iterable[bytes]) -> dict[Key, Item]:
+    def items(self, codec: Codec, raws: Iterable[Kept]) -> dict[Key, Item]:
         """The objects of a list, for `replace_items`. A thread may run this for a long list. ValueError as above."""
         return {item.key: item for item in (self._item(raw, codec) for raw in raws)}
 
@@ -325,10 +325,11 @@ class Store:
         """A future that the next event, bookmark or list completes."""
         return self._pulse.wait()
 
-    def _item(self, raw: bytes, codec: Codec | None = None, peek: ObjectPeek | None = None) -> Item:
+    def _item(self, raw: Kept, codec: Codec | None = None, peek: ObjectPeek | None = None) -> Item:
         codec = codec or self.codec
-        peek = peek or codec.peek(raw)
-        return Item(self, (peek.namespace, peek.name), peek.version, peek.labels, codec.kept(raw))
+        peek = peek or codec.peek(bytes(raw))
+        kept = codec.kept(raw) if isinstance(raw, bytes) else raw
+        return Item(self, (peek.namespace, peek.name), peek.version, peek.labels, kept)
 
     def _difference(self, items: Mapping[Key, Item], version: int) -> Iterator[Change]:
         for key, item in items.items():

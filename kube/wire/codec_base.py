@@ -57,7 +57,7 @@ NO_REST = Rest()
 
 
 @dataclass(frozen=True, slots=True)
-class ListPage:
+class ListPage[T: Kept]:
     """A list, or a page of one: `kind` is that of the items, `continue_token` "" on the last page."""
 
     api_version: str
@@ -65,7 +65,7 @@ class ListPage:
     version: int
     continue_token: str
     remaining: int | None
-    items: list[bytes]
+    items: Sequence[T]
 
 
 class ListBody:
@@ -171,8 +171,12 @@ class Codec(ABC):
     watch_content_type: str
 
     @abstractmethod
-    def decode_list(self, body: bytes) -> ListPage:
+    def decode_list(self, body: bytes) -> ListPage[bytes]:
         """Split a list into its items; protobuf items are not parsed."""
+
+    def decode_kept(self, body: bytes) -> ListPage[Kept]:
+        """The same with the items as a store keeps them: of a long list not all raw forms are in memory at once."""
+        return self.decode_list(body)
 
     @abstractmethod
     def encode_list(

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kube.bounds import reached
 from kube.errors import StatusError
@@ -55,8 +55,14 @@ class JsonCodec(Codec):
     content_type = "application/json"
     watch_content_type = "application/json"
 
-    def decode_list(self, body: bytes) -> ListPage:
-        page, raws = _read(body)
+    def decode_list(self, body: bytes) -> ListPage[bytes]:
+        return self._decode(body, bytes)
+
+    def decode_kept(self, body: bytes) -> ListPage[Kept]:
+        return self._decode(body, self.kept)
+
+    def _decode[T: Kept](self, body: bytes, form: Callable[[bytes], T]) -> ListPage[T]:
+        page, items = _read(body, form)
         metadata = JsonFields(page, Edits()).child("metadata")
         api_version, kind = _type_of_items(page)
         return ListPage(
@@ -65,7 +71,7 @@ class JsonCodec(Codec):
             parse_version(metadata.text("resourceVersion")),
             metadata.text("continue"),
             metadata.number("remainingItemCount") or None,
-            raws,
+            items,
         )
 
     def encode_list(
@@ -154,25 +160,25 @@ def _write(page: JsonObject, items: object) -> Iterator[bytes]:
         yield write_json(item if head.keys() <= item.keys() else head | item)
 
 
-def _read(body: bytes) -> tuple[JsonObject, list[bytes]]:
-    """A list, and the raw forms of its items, without those that are nested too deep for any parser."""
+def _read[T](body: bytes, form: Callable[[bytes], T]) -> tuple[JsonObject, list[T]]:
+    """A list, and what `form` makes of its items, without those that are nested too deep for any parser."""
     if len(body) <= LONG_LIST:
         with contextlib.suppress(TooDeep):
-            return _read_at_once(body)
-    return _read_in_parts(body)
+            return _read_at_once(body, form)
+    return _read_in_parts(body, form)
 
 
-def _read_at_once(body: bytes) -> tuple[JsonObject, list[bytes]]:
-    """A list, and the raw forms of its items."""
+def _read_at_once[T](body: bytes, form: Callable[[bytes], T]) -> tuple[JsonObject, list[T]]:
+    """A list, and what `form` makes of its items."""
     if len(body) > MAX_AT_ONCE:
         raise ValueError(
             f"a list of over {MAX_AT_ONCE} bytes is not written as a kube-apiserver writes lists"
         )
     page = parse_object(body)
-    return page, list(_write(page, page.get("items")))
+    return page, list(map(form, _write(page, page.get("items"))))
 
 
-def _read_in_parts(body: bytes) -> tuple[JsonObject, list[bytes]]:
+def _read_in_parts[T](body: bytes, form: Callable[[bytes], T]) -> tuple[JsonObject, list[T]]:
     """The same, for a long list: the items are parsed some at a time, and the body is parsed without them.
 
     The whole is JSON where both are, because each part fits between two brackets. A list that does not begin as a
@@ -180,23 +186,23 @@ def _read_in_parts(body: bytes) -> tuple[JsonObject, list[bytes]]:
     """
     beginning = _before_items(body)
     if beginning is None:
-        return _read_at_once(body)
+        return _read_at_once(body, form)
     before, begin = beginning
-    raws: list[bytes] = []
+    read: list[T] = []
     end = begin
     for items, end_of_part in _parts(body, begin):
-        raws += _write(before, items)
+        read += map(form, _write(before, items))
         end = end_of_part
-        if len(raws) > MAX_ITEMS:
+        if len(read) > MAX_ITEMS:
             raise ValueError(f"a list is over the limit of {MAX_ITEMS} items")
     if begin + len(body) - end > LONG_LIST + PART:
-        return _read_at_once(body)
+        return _read_at_once(body, form)
     page = parse_object(body[:begin] + body[end:])
     # Of two values with one name the last counts, and a name may be written with escapes.
     may_have_more = body.find(b'"items"', end) >= 0 or body.find(b"\\u", end) >= 0
     if may_have_more or _type_of_items(page) != _type_of_items(before):
-        return _read_at_once(body)
-    return page, raws
+        return _read_at_once(body, form)
+    return page, read
 
 
 def _before_items(body: bytes) -> tuple[JsonObject, int] | None:

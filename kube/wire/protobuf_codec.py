@@ -72,7 +72,7 @@ class ProtobufCodec(Codec):
     content_type = "application/vnd.kubernetes.protobuf"
     watch_content_type = "application/vnd.kubernetes.protobuf;stream=watch"
 
-    def decode_list(self, body: bytes) -> ListPage:
+    def decode_list(self, body: bytes) -> ListPage[bytes]:
         if len(body) > LONG_LIST:
             api_version, kind, page, raws = _open_long_list(body)
         else:

@@ -93,7 +93,7 @@ def _objects(encoding: Encoding, raws: Iterable[bytes]) -> Iterator[tuple[Key, i
 
 
 def _of_object(
-    page: ListPage, encoding: Encoding, judged: Judged, after: bytes | None, *, visible: Visible
+    page: ListPage[bytes], encoding: Encoding, judged: Judged, after: bytes | None, *, visible: Visible
 ) -> Iterator[str]:
     name = "/".join(part for part in judged.item.key if part)
     yield ""
@@ -108,7 +108,7 @@ def _of_object(
             yield line + _reason(line, judged.notes)
 
 
-def _lines(raw: bytes, encoding: Encoding, page: ListPage, *, visible: Visible) -> list[str]:
+def _lines(raw: bytes, encoding: Encoding, page: ListPage[bytes], *, visible: Visible) -> list[str]:
     tree = object_tree(encoding, page.api_version, page.kind, raw, visible=visible)
     # A JSON client's fields stand in another order than those of a copy in protobuf.
     return as_yaml(tree, in_order=False).splitlines()

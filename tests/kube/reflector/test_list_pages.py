@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from kube.packed_text import Kept
 from kube.reflector.list_pages import read_items
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import Codec, codec_for
@@ -20,7 +21,7 @@ async def test_a_long_list_is_looked_at_in_a_thread_with_the_same_result(
     codec, threads = codec_for(Encoding.JSON), set()
 
     class Watched(Store):
-        def items(self, codec: Codec, raws: Iterable[bytes]) -> dict[Key, Item]:
+        def items(self, codec: Codec, raws: Iterable[Kept]) -> dict[Key, Item]:
             threads.add(threading.current_thread())
             return super().items(codec, raws)
 

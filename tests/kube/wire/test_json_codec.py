@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kube.packed_text import PackedText
 from kube.wire import json_codec
 from kube.wire.codec_base import ListPage, Rest
 from kube.wire.encoding import Encoding
@@ -94,12 +95,12 @@ OBJECTS = st.dictionaries(st.sampled_from(("metadata", "items", "spec")) | TEXTS
 LIST = {"kind": "ThingList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}}
 
 
-def in_parts(text: bytes, part: int) -> ListPage | type[ValueError]:
+def in_parts(text: bytes, part: int) -> ListPage[bytes] | type[ValueError]:
     with patch.multiple(json_codec, LONG_LIST=0, PART=part):
         return decoded(text)
 
 
-def decoded(text: bytes) -> ListPage | type[ValueError]:
+def decoded(text: bytes) -> ListPage[bytes] | type[ValueError]:
     try:
         return CODEC.decode_list(text)
     except ValueError:
@@ -258,3 +259,15 @@ def test_no_bomb_is_parsed_at_once(text: bytes) -> None:
     ):
         CODEC.decode_list(text)
     assert max((len(call.args[0]) for call in loads.call_args_list), default=0) < 2000
+
+
+@pytest.mark.parametrize("long_list", [0, 1 << 30])
+def test_items_for_a_store_are_packed_as_they_are_read(
+    long_list: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json_codec, "LONG_LIST", long_list)
+    objects = [{"metadata": {"name": f"a{number}", "labels": {"x": "y" * 2000}}} for number in range(3)]
+    text = orjson.dumps(LIST | {"items": objects})
+    kept = CODEC.decode_kept(text)
+    assert all(isinstance(each, PackedText) for each in kept.items)
+    assert [bytes(each) for each in kept.items] == CODEC.decode_list(text).items
