@@ -82,7 +82,7 @@ class InlineWriter(DiskWriter):
             last()
 
 
-SETTLED = frozenset({State.WATCHING, State.REFUSED})
+SETTLED = frozenset({State.WATCHING, State.REFUSED, State.UNSERVED})
 
 
 class Hub:
@@ -121,7 +121,7 @@ class Hub:
 
     @property
     def follows(self) -> bool:
-        """Whether every source follows the cloud, or knows that it may not."""
+        """Whether every source follows the cloud, or knows that it may not or need not."""
         return all(each.reflector.state in SETTLED for each in self.parts.sources)
 
     async def start(self, *, is_in_pool: bool) -> None:
