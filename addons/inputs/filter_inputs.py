@@ -53,6 +53,8 @@ class FilterInputs:
         self._inputs: dict[InputKind, Input] = {}
         self.words = KubeletWords(self._changed, self.ask)
         """What kubelet said while the cloud was away."""
+        self._followed_pool = ""
+        """The name of the pool that the input OWN_POOL follows."""
         self._facts = Derived(_facts_in)
         self._selections = Derived(selection_in)
         self._members = Derived(_members_in)
@@ -81,13 +83,29 @@ class FilterInputs:
 
     def input(self, kind: InputKind) -> Input:
         found = self._inputs.get(kind)
+        if found is not None and kind is InputKind.OWN_POOL and self._followed_pool != self.own_pool:
+            self._inputs.pop(kind).release()
+            found = None
         if found is None:
-            list_watches = list_watches_of(kind, self.node_name)
+            if kind is InputKind.OWN_POOL:
+                self._followed_pool = self.own_pool
+            list_watches = list_watches_of(kind, self.node_name, self.own_pool)
             follow, forget = self._follower(kind)
             found = Input(kind, self._open, list_watches, self._changed, follow, forget)
             self._inputs[kind] = found
             found.start()
         return found
+
+    @property
+    def own_pool(self) -> str:
+        """The name of this node's pool: as the operator says, or its label; "" where nobody has asked for that yet."""
+        if self.pool or InputKind.OWN_NODE not in self._inputs:
+            return self.pool
+        return pool_of(self._inputs[InputKind.OWN_NODE].source.store.get(("", self.node_name)))
+
+    def kind_of_pool(self, pool: str) -> InputKind:
+        """Which input knows a pool. This node's is read alone: all others change as often, and nobody asks for them."""
+        return InputKind.OWN_POOL if pool and pool == self.own_pool else InputKind.POOL
 
     def service(self, key: Key) -> ServiceFacts | None:
         item = self.input(InputKind.SERVICE).source.store.get(key)
@@ -102,7 +120,7 @@ class FilterInputs:
 
     def pool_members(self, pool: str) -> frozenset[str] | None:
         """The nodes of a NodePool, None when there is none of that name."""
-        item = self.input(InputKind.POOL).source.store.get(("", pool))
+        item = self.input(self.kind_of_pool(pool)).source.store.get(("", pool))
         return self._members.of(item) if item is not None else None
 
     def labelled(self, pool: str) -> frozenset[str] | None:
@@ -149,8 +167,10 @@ class FilterInputs:
                 return self._of_node, partial(self._forget_labels, own=False)
             case InputKind.ADDRESS:
                 return self._of_address, self._addresses.clear
-            case InputKind.POOL:
+            case InputKind.OWN_POOL:
                 return self._of_pool, self._members.clear
+            case InputKind.POOL:
+                return self._of_other_pool, self._members.clear
             case InputKind.SLICE:
                 return self._of_slice, self._slices.clear
             case InputKind.HEALTH | InputKind.WORD:
@@ -181,7 +201,8 @@ class FilterInputs:
         was, now = pool_of(change.old), pool_of(change.new)
         if was != now:
             self._labelled[was].discard(name)
-            by_label = InputKind.POOL in self._inputs and self._inputs[InputKind.POOL].is_missing
+            kinds = (InputKind.OWN_POOL, InputKind.POOL)
+            by_label = any(self._inputs[kind].is_missing for kind in kinds if kind in self._inputs)
             pools = [pool for pool in (was, now) if pool and by_label]
             # A pool by label exists as long as it has a node.
             touched |= {(InputKind.POOL, pool) for pool in pools if not self._labelled[pool]}
@@ -202,6 +223,11 @@ class FilterInputs:
         if name not in self._sick:
             self.unhealthy = self.unhealthy - {name} if not now & self._sick else self.unhealthy | {name}
         return {(InputKind.HEALTH, name)} if (name in self.unhealthy) is not was_unhealthy else set()
+
+    def _of_other_pool(self, change: Change) -> set[InputKey]:
+        # This node's pool has a source of its own. If both reported its change, clients would get two events.
+        is_own = InputKind.OWN_POOL in self._inputs and change.key[1] == self._followed_pool
+        return set() if is_own else self._of_pool(change)
 
     def _of_pool(self, change: Change) -> set[InputKey]:
         pool = change.key[1]

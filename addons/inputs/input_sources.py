@@ -30,16 +30,17 @@ class InputKind(StrEnum):
     OWN_NODE = "this node"
     NODE = "nodes"
     ADDRESS = "node addresses"
+    OWN_POOL = "this node's pool"
     POOL = "node pools"
     SLICE = "endpointslices"
     HEALTH = "local health"
     WORD = "kubelet's word"
 
 
-def list_watches_of(kind: InputKind, node: str) -> list[ListWatch]:
+def list_watches_of(kind: InputKind, node: str, pool: str = "") -> list[ListWatch]:
     """The list and watch of the cloud that a kind of input needs, in each version that the cloud may serve, best first.
 
-    `node` is this node's name.
+    `node` is this node's name, `pool` that of its pool.
     """
     match kind:
         case InputKind.SERVICE:
@@ -50,9 +51,10 @@ def list_watches_of(kind: InputKind, node: str) -> list[ListWatch]:
             return [ListWatch(_NODES, metadata_only=True)]
         case InputKind.ADDRESS:
             return [ListWatch(_NODES)]
-        case InputKind.POOL:
+        case InputKind.OWN_POOL | InputKind.POOL:
             types = (replace(NODEPOOL_TYPE, version=version) for version in NODEPOOL_VERSIONS)
-            return [ListWatch(each, encoding=Encoding.JSON) for each in types]
+            selector = f"metadata.name={pool}" if kind is InputKind.OWN_POOL else ""
+            return [ListWatch(each, field_selector=selector, encoding=Encoding.JSON) for each in types]
         case InputKind.SLICE:
             return [ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))]
         case InputKind.HEALTH | InputKind.WORD:
@@ -116,6 +118,13 @@ class Input:
     def close(self) -> None:
         for _, task in self._opened:
             task.cancel()
+
+    def release(self) -> None:
+        """Close, and let go of the sources: nobody asks this any more."""
+        self.close()
+        self.source.store.forget(self)
+        for source, _ in self._opened:
+            source.users -= 1
 
     @property
     def is_missing(self) -> bool:

@@ -30,6 +30,7 @@ class KnownInputs(Protocol):
     def unhealthy(self) -> frozenset[str]: ...
 
     def input(self, kind: InputKind) -> Input: ...
+    def kind_of_pool(self, pool: str) -> InputKind: ...
     def service(self, key: Key) -> ServiceFacts | None: ...
     def pool_members(self, pool: str) -> frozenset[str] | None: ...
     def labelled(self, pool: str) -> frozenset[str] | None: ...
@@ -79,9 +80,10 @@ class RecordedInputs:
 
     def pool_nodes(self, pool: str) -> Set[str] | None:
         self.reads.add((InputKind.POOL, pool))
-        if not self._is_known(InputKind.POOL):
+        kind = self._inputs.kind_of_pool(pool)
+        if not self._is_known(kind):
             return None
-        if not self._inputs.input(InputKind.POOL).is_missing:
+        if not self._inputs.input(kind).is_missing:
             members = self._inputs.pool_members(pool)
         else:
             known = self._is_known(InputKind.NODE) and self._is_known(InputKind.OWN_NODE)

@@ -158,7 +158,7 @@ def quiet_node(site: Site, cloud: RealCloud) -> None:
 
 
 def renew(hub: Hub, cloud: RealCloud, ends: threading.Event) -> None:
-    http = urllib3.PoolManager(retries=False)
+    http = urllib3.PoolManager(retries=False, headers={"User-Agent": "kubelet/v1.36.3"})
     url = f"{hub.url}{LEASES}"
     lease: Json = {
         "apiVersion": "coordination.k8s.io/v1",

@@ -42,9 +42,12 @@ class Cluster:
         self.inputs.start(self._open, self._changed)
 
     def _open(self, list_watch: ListWatch) -> Source:
-        name = (
-            "own node" if list_watch.field_selector.startswith("metadata.name") else list_watch.type.resource
+        own = (
+            {"nodes": "own node", "nodepools": "own pool"}
+            if list_watch.field_selector.startswith("metadata.name")
+            else {}
         )
+        name = own.get(list_watch.type.resource, list_watch.type.resource)
         self.list_watches[name] = list_watch
         return cast(Source, self.sources.setdefault(name, HandSource()))
 
@@ -285,6 +288,33 @@ async def test_a_pools_status_touches_who_asked_for_its_nodes(cluster: Cluster) 
     assert cluster.inputs.ask().pool_nodes("p1") == frozenset({"n1", "n2"})
     assert cluster.apply("nodepools", "DELETED", node_pool("p1", [], 13)) == {(InputKind.POOL, "p1")}
     assert cluster.inputs.ask().pool_nodes("p1") is None
+
+
+async def test_of_pools_only_that_of_the_node_crosses_the_link() -> None:
+    """A Ready flip in any pool was 3 KB for every hub of the cluster."""
+    cluster = Cluster()
+    cluster.fill("own node", in_pool(NODE, "p1"))
+    cluster.fill("own pool", node_pool("p1", [NODE, "n2"], 1))
+    asked = cluster.inputs.ask()
+    assert asked.pool_nodes(asked.own_pool()) == frozenset({NODE, "n2"})
+    assert cluster.list_watches["own pool"].query == {"fieldSelector": "metadata.name=p1"}
+    assert "nodepools" not in cluster.list_watches
+    assert cluster.apply("own pool", "MODIFIED", node_pool("p1", [NODE], 11)) & asked.reads
+    former = cluster.source("own pool")
+    assert former.users == 1
+    del cluster.sources["own pool"]
+    cluster.fill("own pool", node_pool("p2", ["n3"], 1))
+    assert cluster.apply("own node", "MODIFIED", in_pool(NODE, "p2", 12)) & asked.reads
+    asked = cluster.inputs.ask()
+    asked.service(*WEB)
+    assert asked.pool_nodes(asked.own_pool()) == frozenset({"n3"})
+    assert cluster.list_watches["own pool"].query == {"fieldSelector": "metadata.name=p2"}
+    assert former.users == 0, "nobody asks for the pool that the node has left"
+    cluster.fill("nodepools", node_pool("p1", ["n4"], 1), node_pool("p2", ["n3"], 1))
+    assert cluster.inputs.ask().pool_nodes("p1") == frozenset({"n4"}), "a filter may ask for another"
+    told = cluster.apply("nodepools", "MODIFIED", node_pool("p2", ["n3", "n5"], 13))
+    assert told == set(), "the pool's own source tells of it"
+    cluster.inputs.close()
 
 
 async def test_a_new_pool_touches_who_asked_while_there_was_none(cluster: Cluster) -> None:

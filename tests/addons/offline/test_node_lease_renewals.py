@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.node_lease import DEFAULT_DURATION, RENEWALS, RETRY_INTERVAL
+from addons.offline.node_lease import DEFAULT_DURATION, METADATA_ALONE, RENEWALS, RETRY_INTERVAL
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, Client, Unreachable
@@ -48,6 +48,7 @@ async def test_while_kubelet_lives_its_lease_is_brought_to_the_cloud_and_renewed
     assert pushed["metadata"]["resourceVersion"] == "33"
     assert "uid" not in pushed["metadata"], "whatever lease is there"
     assert lease_cloud.heard[2].content_type == MERGE_PATCH
+    assert lease_cloud.heard[2].accept == METADATA_ALONE, "nobody reads the answer"
     assert set(lease_cloud.heard[2].document) == {"spec"}
     assert {key: renewals(lease_cloud)[0][key] for key in ("holderIdentity", "leaseDurationSeconds")} == {
         "holderIdentity": "n1",

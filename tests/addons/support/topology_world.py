@@ -217,7 +217,8 @@ class Hub:
 
     def _open(self, list_watch: ListWatch) -> Source:
         names = {"services": "services", "nodepools": "pools", "endpointslices": "slices"}
-        name = "own" if list_watch.field_selector else names.get(list_watch.type.resource, "nodes")
+        is_own_node = list_watch.field_selector and list_watch.type.resource == "nodes"
+        name = "own" if is_own_node else names.get(list_watch.type.resource, "nodes")
         return cast(Source, self._source(name))
 
     def _source(self, name: str, encoding: Encoding = Encoding.JSON) -> HandSource:
