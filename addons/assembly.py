@@ -290,6 +290,7 @@ class Assembly:
         link: LinkState,
         modules: FilterModules,
     ) -> None:
+        self._link.start(cloud, credentials)
         clients = self._clients()
         parts = self._parts = make_parts(
             *(settings, clients, cloud, self._link.changed, self._link.confirm, self._offline),
@@ -302,7 +303,6 @@ class Assembly:
         cached_relay = self._offline.cached_relay if self._offline is not None else None
         of_other_rules = parts.sources.of_other_rules
         self._router.start(parts.answerers, parts.rules, parts.inputs, of_other_rules, cached_relay)
-        self._link.start(cloud, credentials)
         self._link.start_probes(clients.hub)
         self._ask_for_certificates(settings, credentials, clients)
         self._link.drills.are_allowed |= settings.allow_drills

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
 from cryptography import x509
 from OpenSSL import SSL
@@ -28,16 +28,16 @@ class Admission:
         self,
         certificate: Callable[[], Certificate | None],
         authorities: Callable[[], Iterable[x509.Certificate]],
-        members: Callable[[], Collection[str] | None],
+        is_member: Callable[[str], bool | None],
         deputies: Deputies,
     ) -> None:
-        """`authorities` are the CAs of client certificates. `members` names the nodes of the pool, None: not known.
+        """`authorities` are the CAs of client certificates. `is_member`: whether a node is of the pool.
 
-        `deputies` learn where the peer ports of admitted nodes are open.
+        None while that is not known. `deputies` learn where the peer ports of admitted nodes are open.
         """
         self._certificate = certificate
         self._authorities = authorities
-        self._members = members
+        self._is_member = is_member
         self._deputies = deputies
         self._nodes: dict[str, str] = {}
         """The node at the other end of a connection whose certificate is verified, by the connection's id."""
@@ -82,12 +82,12 @@ class Admission:
             if why == "no node":
                 raise refused(why, forbidden("the client certificate is of no node"))
             raise refused(why, unauthorized("the peer port needs the client certificate of a node"))
-        members = self._members()
-        if members is None:
+        is_member = self._is_member(node)
+        if is_member is None:
             raise refused(
                 "unknown pool", unavailable("the nodes of the pool are not known yet", retry_after=1)
             )
-        if node not in members:
+        if not is_member:
             raise refused("other pool", forbidden(f"node {node} is not in this pool"))
         if PEER_HEADER in names:
             self._deputies.announce(node, names[PEER_HEADER], address)

@@ -81,9 +81,7 @@ class Pool:
         self.since = time.time()
         self.following = following
         self._deputies = Deputies()
-        self.admission = Admission(
-            lambda: certificate.current, self.authorities, self.members, self._deputies
-        )
+        self.admission = Admission(lambda: certificate.current, self.authorities, facts.has, self._deputies)
         self.serving: PeerServing | None = None
         self._node = node
         self._credentials = credentials
@@ -125,9 +123,6 @@ class Pool:
         """The CAs of client certificates: those that kube-apiserver publishes, else the kubeconfig's."""
         return self._facts.authorities or self._credentials.authorities
 
-    def members(self) -> frozenset[str] | None:
-        return self._facts.members
-
     def leads(self) -> bool:
         return self.role is Role.LEADER
 
@@ -146,7 +141,7 @@ class Pool:
         """What each answer of the peer port carries."""
         headers = {AGE_HEADER: f"{self.age():.0f}"}
         if self.leads() and self._facts.config.has_deputies:
-            headers[DEPUTIES_HEADER] = self._deputies.named(self.members() or ())
+            headers[DEPUTIES_HEADER] = self._deputies.named(self._facts.members or ())
         return headers
 
     def describe(self) -> dict[str, Any]:
@@ -205,10 +200,10 @@ class Pool:
 
     def _end_streams(self) -> None:
         """End the streams of followers that this hub serves no longer."""
-        members = self._facts.members or ()
+        has = self._facts.has
         if self.serving is not None:
             self.serving.keep_only(
-                lambda node, type_: self.serves() and self.shares(type_) and node in members
+                lambda node, type_: self.serves() and self.shares(type_) and has(node) is True
             )
 
     async def _follow_naming(self) -> None:

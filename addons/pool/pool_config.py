@@ -76,16 +76,6 @@ def first_config(leaders: Iterable[Server]) -> PoolConfig:
     return PoolConfig(named, FIRST_SCOPE, is_shared=True) if named else NOTHING_SHARED
 
 
-class EveryNode(frozenset[str]):
-    """The members of a relay's pool: whoever has the client certificate of a node."""
-
-    def __contains__(self, node: object) -> bool:
-        return True
-
-    def __bool__(self) -> bool:
-        return True
-
-
 def relay_config(node: str) -> PoolConfig:
     """The pool of a relay, which leads it, whoever the nodes are: it shares all that a pool may share."""
     scope = tuple(ResourceType(group, "v1", resource) for group, resource in SHARED)

@@ -14,7 +14,6 @@ from addons.inputs.config_maps import one_config_map
 from addons.inputs.filter_inputs import FilterInputs
 from addons.pool.pool_config import (
     NOTHING_SHARED,
-    EveryNode,
     PoolConfig,
     parse_pool_config,
     relay_config,
@@ -136,6 +135,10 @@ class PoolFacts:
         self._may_begin = True
         self._moved.notify()
 
+    def has(self, node: str) -> bool | None:
+        """Whether a node that has shown its certificate is of the pool; None while the pool's nodes are not known."""
+        return node in self.members if self.members is not None else None
+
     def _look(self) -> bool:
         """Read everything again; whether something has changed."""
         was = (self.name, self.config, self.is_known, self.members, self.authorities)
@@ -191,7 +194,10 @@ class RelayFacts(PoolFacts):
     ) -> None:
         super().__init__(inputs, open_source, namespace)
         self.config = relay_config(node)
-        self.members = EveryNode()
+        self.members = frozenset()
+
+    def has(self, _node: str) -> bool:
+        return True
 
     def _look(self) -> bool:
         was = (self.is_known, self.authorities)

@@ -31,7 +31,7 @@ class Door:
         self.admission = Admission(
             lambda: self.certificate,
             lambda: [x509.load_pem_x509_certificate(AUTHORITY.certificate)],
-            lambda: self.members,
+            lambda node: node in self.members if self.members is not None else None,
             self.deputies,
         )
         self._trusted = (folder / "ca.crt").read_bytes()

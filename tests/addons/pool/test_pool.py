@@ -57,6 +57,9 @@ class Facts:
     def close(self) -> None:
         """Nothing is open."""
 
+    def has(self, node: str) -> bool | None:
+        return node in self.members if self.members is not None else None
+
     def say(self, *leaders: LeaderHub, members: str = "a b") -> None:
         """The pool shares services, with these leaders and members."""
         self.config, self.members = (

@@ -8,7 +8,6 @@ from addons.link.servers import parse_leaders, parse_relays
 from addons.pool.pool_config import (
     MAX_LEADERS,
     NOTHING_SHARED,
-    EveryNode,
     LeaderHub,
     PoolConfig,
     Role,
@@ -119,13 +118,6 @@ def test_a_relay_leads_and_shares_all_that_a_pool_may_share() -> None:
     assert all(config.shares(group, resource) for group, resource in shared)
     assert not config.shares("", "pods")
     assert not config.has_deputies
-
-
-def test_every_node_is_a_member() -> None:
-    members = EveryNode()
-    assert "any" in members
-    assert members
-    assert list(members) == []
 
 
 def test_no_relay_has_the_name_of_a_node() -> None:
