@@ -115,6 +115,8 @@ class Reflector:
         """Causes for a refusal that there had been when its version was given, and that of its watch."""
         self._expired = False
         self._lists_anew = False
+        self._is_slow = False
+        """What it reads of its present exchange may have been sent long before."""
         self._hub, self._judge = hub, judge
         self._exchange: Exchange | None = None
         self._task = asyncio.create_task(self._run(), name=f"client {kind.name}")
@@ -134,6 +136,7 @@ class Reflector:
 
     def read(self, reads: bool) -> None:
         """Read what comes, or leave it."""
+        self._is_slow |= not reads
         if self._exchange is not None:
             self._exchange.reads.set() if reads else self._exchange.reads.clear()
 
@@ -229,7 +232,9 @@ class Reflector:
         return new
 
     def _was_given(self, version: str) -> None:
-        self.version, self._expired, self._given_after = version, False, self._judge.causes
+        self.version, self._expired = version, False
+        if not self._is_slow:
+            self._given_after = self._judge.causes
 
     def _opened(self) -> None:
         self.refusals = 0
@@ -244,6 +249,7 @@ class Reflector:
         query = "&".join(each for each in (self.kind.selector, options) if each)
         target = f"{self.kind.path}?{query}" if query else self.kind.path
         accept = JSON if self.kind.watches_json and "watch=" in options else self.kind.accept
+        self._is_slow = False
         self._exchange = hub.ask(self.kind.component, target, headers={"Accept": accept})
         return self._exchange
 
