@@ -38,8 +38,8 @@ REPORTS: dict[str, Report] = {
     "offline": lambda hub: hub.offline.describe() if hub.offline is not None else {},
 }
 """The reports that need nothing but the hub."""
-PAGES = (*REPORTS, "explain", "dump", "flows", "log", "observe", "requests", "rules/try", "support")
-"""What the index lists. A profile makes the hub slow, so nothing leads there by itself."""
+PAGES = (*REPORTS, "explain", "dump", "log", "observe", "requests", "rules/try", "support")
+"""What the index lists. A profile makes the hub slow, and flows have no end, so nothing leads there by itself."""
 HOW_TO_TRY = """POST a ConfigMap with rules, or its data, as YAML or JSON: the answer is what it would change.
 Nothing is applied.
 

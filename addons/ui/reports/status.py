@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from addons.settings import Settings, version
@@ -29,7 +30,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
         "url": _plain_url(hub.settings),
         "cloud": {
             "up": hub.cloud.is_up,
-            "reached": any(each.heard for each in hub.cloud.servers),
+            "reached": any(math.isfinite(each.heard) for each in hub.cloud.servers),
             "since": hub.link.since.isoformat(timespec="seconds"),
             "seconds": hub.link.seconds(),
             "servers": servers(hub),
