@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Self
@@ -47,8 +47,17 @@ RULES = {"cache_agents": "cached", "filter_servicetopology": "reader/endpointsli
 class HubParts:
     """What Lifecycle builds, without a proxy: requests to the cloud go straight to it."""
 
-    def __init__(self, cloud: ScriptableCloud, idle: float = 300.0, edit: RulesEdit | None = None) -> None:
-        """`edit` is the last edit of the rules that an earlier hub noted; without it there was none since ever."""
+    def __init__(
+        self,
+        cloud: ScriptableCloud,
+        idle: float = 300.0,
+        edit: RulesEdit | None = None,
+        copied: Collection[str] = (),
+    ) -> None:
+        """`edit` is the last edit of the rules that an earlier hub noted; without it there was none since ever.
+
+        `copied` are the resources of which that hub left a copy on disk.
+        """
         self.cloud = cloud
         self._cloud_session = aiohttp.ClientSession(auto_decompress=False)
         self.is_up = True
@@ -63,7 +72,7 @@ class HubParts:
             partial(chain_of, self.inputs),
             lambda: self.rules,
             idle,
-            given=GivenVersions(self.edit, self._keep_edit),
+            given=GivenVersions(self.edit, self._keep_edit, copied),
         )
         if edit is None:
             self.sources.rules_changed()

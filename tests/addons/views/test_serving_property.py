@@ -126,6 +126,7 @@ class World:
         self.rules: dict[str, str] = {**DISCARD, **TOPOLOGY}
         self.parts: HubParts
         self.last_edit: RulesEdit | None = None
+        self.copied: tuple[str, ...] = ()
         self.patched = patched
         selected = f"{SERVICES}?labelSelector=app%3Dx"
         self.clients = [
@@ -206,7 +207,7 @@ class World:
         await self.start()
 
     async def start(self) -> None:
-        self.parts = await HubParts(self.cloud, edit=self.last_edit).__aenter__()
+        self.parts = await HubParts(self.cloud, edit=self.last_edit, copied=self.copied).__aenter__()
         self.parts.set_rules({**BASE, **self.rules})
         for client in self.clients:
             client.start()
@@ -215,7 +216,7 @@ class World:
         for client in self.clients:
             await client.stop()
         await self.parts.__aexit__()
-        self.last_edit = self.parts.edit
+        self.last_edit, self.copied = self.parts.edit, ("services", "endpointslices.discovery.k8s.io")
 
 
 def seen(obj: ApiObject) -> Any:
@@ -269,6 +270,7 @@ STEPS = st.lists(st.tuples(st.sampled_from((*WRITES * 3, *OTHERS)), st.integers(
 
 @settings(max_examples=25)
 @given(STEPS)
+@example([("annotate", 1), ("write slice", 0), ("restart", 0), ("rules", 0)])
 @example([("write slice", 0), ("annotate", 1), ("rules", 1), ("leave", 4), ("rules", 3), ("leave", 4)])
 @example(
     [
