@@ -74,6 +74,7 @@ TOGETHER = {
 }
 """Flags that go with another one."""
 VALUES = {
+    **dict.fromkeys(("probe_interval", "probe_timeout"), "1.5"),
     "listen": "127.0.0.2",
     "pod_address": "auto,10.0.0.1",
     "peer_address": "::1",
