@@ -33,7 +33,7 @@ def is_node_name(name: str) -> bool:
     return len(name) <= LONGEST_NODE_NAME and _NODE_NAME.fullmatch(name) is not None
 
 
-def is_of_link(name: str) -> bool:
+def is_link_local(name: str) -> bool:
     """Whether a name is an address that leads nowhere but to the node itself, such as the hub's for pods (RFC 3927).
 
     The cluster certifies these for a hub beside the Node's own addresses, and no others. Link-local addresses of IPv6
@@ -57,7 +57,7 @@ def may_be_certified(name: str, node: str) -> bool:
     except ValueError:
         return name == node
     if address.is_link_local:
-        return is_of_link(name)
+        return is_link_local(name)
     return not (
         address in LOCALHOST
         or address.is_multicast

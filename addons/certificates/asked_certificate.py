@@ -28,7 +28,7 @@ from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
-from kube.peers import is_of_link
+from kube.peers import is_link_local
 
 CHECK_INTERVAL = 3600.0
 """Seconds between looks at the certificate's age, and whether it is for the names that the node has now."""
@@ -207,7 +207,7 @@ def serving_certificate_of(
 
     async def names() -> tuple[str, ...]:
         own = set(await node_names(client, node))
-        strange = {each for each in also() if each not in own and not is_of_link(each)}
+        strange = {each for each in also() if each not in own and not is_link_local(each)}
         for each in sorted(strange - left_out):
             logger.warning(
                 "the cluster certifies %s for no node: clients that call it see the local CA's certificate. "

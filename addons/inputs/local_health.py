@@ -21,7 +21,7 @@ TIMEOUT = 5.0
 ROUNDS_KEPT = 3
 """Intervals for which the last answer counts while the service fails. SuperEdge forgets it at the first failure, so
 that one lost answer brings every dead endpoint back."""
-MAX_BYTES = 4 * 1024 * 1024
+MAX_REPORT = 4 * 1024 * 1024
 """The longest answer: 10,000 nodes at 400 bytes, several times what edge-health writes for a node."""
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,6 @@ async def _fetch(session: aiohttp.ClientSession, url: str) -> bytes:
         body = bytearray()
         async for chunk in answer.content.iter_chunked(64 * 1024):
             body += chunk
-            if len(body) > MAX_BYTES:
-                raise ValueError(f"more than {MAX_BYTES} bytes")
+            if len(body) > MAX_REPORT:
+                raise ValueError(f"more than {MAX_REPORT} bytes")
         return bytes(body)

@@ -23,18 +23,18 @@ from addons.install.checks.distribution_checks import check_distribution
 from addons.install.checks.findings import Finding, Severity, has_failed
 from addons.install.cluster_info import authority_of, check_token
 from addons.install.doctor import examine
-from addons.install.joining import JoinError, Joining
-from addons.install.kubeconfigs import bootstrap_kubeconfig, moved
-from addons.install.manifests import listed, manifest
-from addons.install.system_services import KUBELET_UNIT, Services
-from addons.install.wish import (
+from addons.install.install_spec import (
     BOOTSTRAP_KUBECONFIG,
     KUBELET_KUBECONFIG,
     OWN_KUBECONFIG,
     PROXY_KUBECONFIGS,
-    Wish,
+    InstallSpec,
     parse_hub_flags,
 )
+from addons.install.installation import Installation, JoinError
+from addons.install.kubeconfigs import bootstrap_kubeconfig, moved
+from addons.install.manifests import listed, manifest
+from addons.install.system_services import KUBELET_UNIT, Services
 from kube.http.kubeconfig import load_kubeconfig
 from kube.option import FlagParser
 from kube.peers import NODE_PREFIX
@@ -204,7 +204,7 @@ def _add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor(asked: argparse.Namespace) -> int:
-    installed = Joining(asked.root, Services(""), _say).installed
+    installed = Installation(asked.root, Services(""), _say).installed
     if installed is not None:
         # The settings of the installed hub, except those that the operator gives.
         asked.hub_flags = (*installed.arguments, *asked.hub_flags)
@@ -214,8 +214,8 @@ def _doctor(asked: argparse.Namespace) -> int:
 
 
 def _install(asked: argparse.Namespace) -> int:
-    joining = _joining(asked)
-    former = joining.installed
+    installation = _installation(asked)
+    former = installation.installed
     bootstrap = _bootstrap_text(asked)
     bootstraps = bool(bootstrap or (former and not former.identity and not asked.kubeconfig))
     identity = asked.kubeconfig or (
@@ -223,7 +223,7 @@ def _install(asked: argparse.Namespace) -> int:
     )
     flags = (*(("--pool", asked.pool) if asked.pool else ()), *asked.hub_flags)
     proxies = (asked.proxy_kubeconfig,) if asked.proxy_kubeconfig else PROXY_KUBECONFIGS
-    wish = Wish(
+    spec = InstallSpec(
         node=_node_to_install(asked, former, identity, bootstraps),
         method="static-pod" if asked.static_pod else "systemd",
         program=asked.program,
@@ -236,32 +236,32 @@ def _install(asked: argparse.Namespace) -> int:
         service=asked.kubelet_service,
     )
     if asked.dry_run:
-        joining.show(wish)
+        installation.show(spec)
         return 0
-    asked.node, asked.hub_flags = wish.node, wish.arguments
+    asked.node, asked.hub_flags = spec.node, spec.arguments
     if has_failed(_examine(asked, Severity.WARNING, bootstrap)):
         _say("nothing was changed; `edgehub doctor` tells more", sys.stderr)
         return 1
-    joining.install(wish, asked.timeout)
+    installation.install(spec, asked.timeout)
     _say(
-        f"{wish.node} is behind its hub at {wish.hub.plain_url}"
-        if joining.acts
+        f"{spec.node} is behind its hub at {spec.hub.plain_url}"
+        if installation.acts
         else "the files are laid down"
     )
     return 0
 
 
 def _uninstall(asked: argparse.Namespace) -> int:
-    joining = _joining(asked)
-    was_installed = joining.installed is not None
-    joining.uninstall()
+    installation = _installation(asked)
+    was_installed = installation.installed is not None
+    installation.uninstall()
     if was_installed:
         _say("every file is as it was; the state folder is kept, and may be deleted")
     return 0
 
 
 def _upgrade(asked: argparse.Namespace) -> int:
-    _joining(asked).upgrade(asked.program, asked.timeout)
+    _installation(asked).upgrade(asked.program, asked.timeout)
     _say("the hub runs with this program")
     return 0
 
@@ -271,11 +271,11 @@ def _manifests(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _joining(asked: argparse.Namespace) -> Joining:
+def _installation(asked: argparse.Namespace) -> Installation:
     systemctl = asked.systemctl
     if systemctl is None:
         systemctl = "systemctl" if asked.root == Path("/") else ""
-    return Joining(asked.root, Services(systemctl), _say)
+    return Installation(asked.root, Services(systemctl), _say)
 
 
 def _bootstrap_text(asked: argparse.Namespace) -> str:
@@ -317,7 +317,9 @@ def _examine(asked: argparse.Namespace, least: Severity, bootstrap: str = "") ->
     return found
 
 
-def _node_to_install(asked: argparse.Namespace, former: Wish | None, identity: Path, bootstraps: bool) -> str:
+def _node_to_install(
+    asked: argparse.Namespace, former: InstallSpec | None, identity: Path, bootstraps: bool
+) -> str:
     if former is not None and not asked.node:
         return former.node
     return (asked.node or os.uname().nodename.lower()) if bootstraps else _node(asked, identity)

@@ -25,7 +25,7 @@ from addons.install.checks.node_checks import (
     check_program,
 )
 from addons.install.cloud import get, local
-from addons.install.wish import BOOTSTRAP_KUBECONFIG, SOCKET_FILE, leads_to
+from addons.install.install_spec import BOOTSTRAP_KUBECONFIG, SOCKET_FILE, leads_to
 from addons.settings import Settings, version
 from kube.errors import StatusError
 from kube.http.client import Unreachable

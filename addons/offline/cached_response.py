@@ -23,14 +23,14 @@ from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC, delimited, read_varint
 
-MAX_BODY = 4 * 1024 * 1024
+MAX_KEPT = 4 * 1024 * 1024
 """Bytes of one answer on the wire: OpenAPI v2 of a large cluster is about as large as that, packed."""
 MAX_UNPACKED = 4 * 1024 * 1024
 """Bytes of one object unpacked; etcd takes 1.5 MiB. A hostile answer packs to a thousandth."""
 MAX_LIST = 16 * 1024 * 1024
 """Bytes of a kept list unpacked, with all its pages, that the hub reads: some 5,000 pods."""
 MAX_GROWING = 4
-"""Lists of the node, and as many of all other callers. Each has MAX_BODY at most."""
+"""Lists of the node, and as many of all other callers. Each has MAX_KEPT at most."""
 NAMED_PARAMETERS = ("labelSelector", "fieldSelector", "shardSelector", "includeObject", "dryRun")
 """The query parameters that change which objects an answer has.
 
@@ -177,7 +177,7 @@ class GrowingLists:
         following = page.next_page()
         if not following:
             return grown if following is not None else None
-        if grown.size > MAX_BODY:
+        if grown.size > MAX_KEPT:
             reached("kept answer")
             return None
         lists[key.name] = following, grown
@@ -198,9 +198,9 @@ def unpacked(headers: Mapping[str, str], body: bytes, limit: int = MAX_UNPACKED)
 
 
 def is_too_large(headers: Mapping[str, str]) -> bool:
-    """Whether the headers of an answer announce more than MAX_BODY."""
+    """Whether the headers of an answer announce more than MAX_KEPT."""
     length = headers.get("content-length", "")
-    return length.isdecimal() and int(length) > MAX_BODY
+    return length.isdecimal() and int(length) > MAX_KEPT
 
 
 def response_key(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
-from addons.offline.cached_response import MAX_BODY, CachedResponse, ResponseKey
+from addons.offline.cached_response import MAX_KEPT, CachedResponse, ResponseKey
 from addons.offline.disk_access import DiskAccess
 from addons.offline.write_behind import WriteBehind
 from addons.telemetry import metrics
@@ -22,11 +22,11 @@ from kube.bounds import reached
 from kube.disk.database import Batch, TableChanges
 from kube.disk.rows import table_of
 
-MAX_BYTES = 64 * 1024 * 1024
+MAX_ALL_KEPT = 64 * 1024 * 1024
 """Bytes of all answers."""
 MAX_RESPONSES = 5000
 OTHERS_BYTES = 16 * 1024 * 1024
-"""Bytes of the answers to all callers but the node: a quarter of MAX_BYTES."""
+"""Bytes of the answers to all callers but the node: a quarter of MAX_ALL_KEPT."""
 OTHERS_RESPONSES = 1000
 IDENTITY_BYTES = 4 * 1024 * 1024
 """Bytes of the answers to one caller but the node: one of the largest, or some hundred usual ones."""
@@ -96,7 +96,7 @@ class Shares:
                 yield self._evict_from(owner)
         while self._is_over(self._others, OTHERS_BYTES, OTHERS_RESPONSES):
             yield self._evict_from(self._largest_other)
-        while self._is_over(self._shares.values(), MAX_BYTES, MAX_RESPONSES):
+        while self._is_over(self._shares.values(), MAX_ALL_KEPT, MAX_RESPONSES):
             yield self._evict_from(self._largest_other if self._others else "")
 
     @property
@@ -144,7 +144,7 @@ class CachedResponses:
 
     def put(self, key: ResponseKey, response: CachedResponse) -> None:
         """As `keep`, for an answer of one page or several."""
-        if response.size > MAX_BODY:
+        if response.size > MAX_KEPT:
             reached("kept answer")
             return
         name, digest = key.name, _digest(response)

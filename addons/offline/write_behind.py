@@ -27,7 +27,7 @@ LINGER = 0.25
 """Seconds that a change waits for others. A transaction costs the disk a commit, and the clients some milliseconds in
 which the disk's thread holds the interpreter. Four transactions a second are few; a longer wait would let a node that
 crashes while its cloud is away start with an older state."""
-MAX_BYTES = 16 * 1024 * 1024
+MAX_UNWRITTEN = 16 * 1024 * 1024
 """Bytes of the rows of one table that wait for the disk."""
 OF_A_ROW = 256
 """Bytes that a row counts besides its value: its name, and its place in the table."""
@@ -95,7 +95,7 @@ class WriteBehind:
         """
         if not self._is_whole:
             grown = self._bytes + _cost(value) - (_cost(self.waiting[name]) if name in self.waiting else 0)
-            if grown > MAX_BYTES and value is not None and not self.is_durable:
+            if grown > MAX_UNWRITTEN and value is not None and not self.is_durable:
                 if self._rows is None:
                     return False
                 reached("changes that wait for the disk")

@@ -16,7 +16,7 @@ from mitmproxy.proxy.layers.http._events import ResponseData
 from mitmproxy.utils import asyncio_utils
 
 from addons.proxy.http.direct_frames import DirectFrames
-from addons.proxy.http.http_layer import LastingHttpLayer
+from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.own_answers import Played, players
 from addons.proxy.http.request_stream import RequestStream
 from addons.proxy.listeners import mode_of_state
@@ -68,7 +68,7 @@ class FlowReplay(clientplayback.ReplayHandler):
         context = self.layer.context
         context.layers.clear()
         flow.client_conn.proxy_mode = self.client.proxy_mode = mode_of_state(flow.client_conn.proxy_mode)
-        self.layer = LastingHttpLayer(context, HTTPMode.transparent)
+        self.layer = HubHttpLayer(context, HTTPMode.transparent)
         self.layer.connections[self.client] = clientplayback.MockServer(flow, context.fork())
         players[self.client.id] = self
 

@@ -15,7 +15,7 @@ from mitmproxy.proxy.layers.tls import ClientTLSLayer
 
 from addons.proxy.handed_sockets import ACCEPTED_AT_ONCE, BACKLOG, handed
 from addons.proxy.handlers.flow_control import PausingHandler
-from addons.proxy.http.http_layer import LastingHttpLayer
+from addons.proxy.http.http_layer import HubHttpLayer
 from addons.requests.caller import Listener
 from addons.settings import Settings
 
@@ -118,7 +118,7 @@ class FirstLayer(layer.Layer):
             stack = tunnel.LayerStack()
             if starts_like_tls_record(event.data):
                 stack /= ClientTLSLayer(self.context)
-            stack /= LastingHttpLayer(self.context, HTTPMode.transparent)
+            stack /= HubHttpLayer(self.context, HTTPMode.transparent)
             self._handle_event = stack[0].handle_event  # type: ignore[method-assign]  # as mitmproxy's own first layers
             yield from stack[0].handle_event(events.Start())
             yield from stack[0].handle_event(event)

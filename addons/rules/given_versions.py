@@ -17,7 +17,7 @@ from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.reflector.list_pages import Malformed
 
-ANY = sys.maxsize
+ANY_VERSION = sys.maxsize
 """Newer than every version: nobody knows yet how new."""
 
 
@@ -58,8 +58,8 @@ class GivenVersions:
         self._earlier = {*copied, *(kept.versions if kept is not None else ())}
         """Resources of which an earlier process gave versions, while nobody knows how new."""
         self._other_rules: dict[str, int] = dict(kept.versions) if kept is not None else {}
-        self._elsewhere = dict.fromkeys(self._earlier, ANY)
-        self._newest_elsewhere = 0 if is_new else ANY
+        self._elsewhere = dict.fromkeys(self._earlier, ANY_VERSION)
+        self._newest_elsewhere = 0 if is_new else ANY_VERSION
         """That of resources which `_elsewhere` does not name."""
         self._former = dict(kept.former) if kept is not None else {}
         self._asking: dict[str, asyncio.Task[None]] = {}
@@ -77,12 +77,12 @@ class GivenVersions:
                 self._save()
             return
         for resource in self._earlier:
-            self._other_rules[resource] = ANY
+            self._other_rules[resource] = ANY_VERSION
         for resource, version in given.items():
             self._other_rules[resource] = max(self.of_other_rules(resource), version)
         if not is_first or self._last is not None:
             # Before the first hub of a node, clients were given what the cloud has, and no filter hid any of it.
-            self._elsewhere, self._newest_elsewhere = {}, ANY
+            self._elsewhere, self._newest_elsewhere = {}, ANY_VERSION
         self._save()
 
     def of_other_rules(self, resource: str) -> int:

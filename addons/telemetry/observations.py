@@ -13,7 +13,7 @@ from kube.bounds import reached
 
 MAX_LINES = 3_000
 """Requests that are remembered, and as many events."""
-MAX_BYTES = 1024 * 1024
+MAX_HISTORY_BYTES = 1024 * 1024
 """Bytes of the remembered requests, and as many of events."""
 MAX_WAITING = 1_000
 """Lines that wait for one who looks and reads too slowly. The oldest make way, and are counted."""
@@ -55,7 +55,7 @@ class _Last:
     def add(self, seen: Observation) -> None:
         self.seen.append(seen)
         self._bytes += seen.size
-        while len(self.seen) > MAX_LINES or self._bytes > MAX_BYTES:
+        while len(self.seen) > MAX_LINES or self._bytes > MAX_HISTORY_BYTES:
             self._bytes -= self.seen.popleft().size
 
 

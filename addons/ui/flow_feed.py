@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MAX_FLOWS = 500
 """Changed flows that wait for an attached process which reads too slowly. The oldest make way, and are counted."""
-MAX_BYTES = 4 * 1024 * 1024
+MAX_FEED_BYTES = 4 * 1024 * 1024
 """Bytes of their bodies and messages."""
 NOTHING = tnetstring.dumps(None)
 """A record that says nothing: to write it fails once the attached process is gone."""
@@ -38,7 +38,7 @@ class FlowFeed:
         size = size_of(flow)
         self._changed[flow.id] = (flow, size)
         self._bytes += size
-        while len(self._changed) > MAX_FLOWS or (self._bytes > MAX_BYTES and len(self._changed) > 1):
+        while len(self._changed) > MAX_FLOWS or (self._bytes > MAX_FEED_BYTES and len(self._changed) > 1):
             self._take(next(iter(self._changed)))
             self._dropped += 1
             reached("flows for an attached process")

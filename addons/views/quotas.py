@@ -20,7 +20,7 @@ MAX_HUB_VIEWS = 4096
 """That the node's components have opened."""
 MAX_FILLING = 4
 """Sources of one user with a token that wait for their first list, which is of unknown size."""
-MAX_BYTES = 64 * 1024 * 1024
+MAX_HELD = 64 * 1024 * 1024
 """Of the objects in all sources of users with tokens, as they came, with those on their way."""
 MAX_HUB_BYTES = 64 * 1024 * 1024
 """Of the objects in the node's sources of parts of resources. Any process of the node invents namespaces and selectors;
@@ -62,10 +62,10 @@ def check_new_view(sources: Iterable[Source], source: Source, key: ViewKey, user
 
 
 def too_large(sources: Iterable[Source]) -> Iterator[Source]:
-    """The sources of tokens to close, the largest first, so that all of them hold no more than MAX_BYTES."""
+    """The sources of tokens to close, the largest first, so that all of them hold no more than MAX_HELD."""
     sized = sorted(((size_of(each), each) for each in sources if each.user), key=lambda pair: pair[0])
     total = sum(size for size, _ in sized)
-    while total > MAX_BYTES:
+    while total > MAX_HELD:
         size, source = sized.pop()
         total -= size
         yield source

@@ -16,7 +16,7 @@ from functools import partial
 from addons.filters.filter import Filter
 from addons.filters.foreign import need_json
 from addons.requests.cloud_identity import CloudIdentity
-from addons.rules.given_versions import ANY, GivenVersions
+from addons.rules.given_versions import ANY_VERSION, GivenVersions
 from addons.rules.table import Rules
 from addons.views import source_log
 from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
@@ -316,16 +316,16 @@ class Source:
         Where the rules filter lists and watches differently, each list is from elsewhere to the view of the watches.
         """
         is_split = self._key(replace(key, verb="list")).verb == "list"
-        return ANY if is_split and self._filters(key) else self._known_elsewhere(key)
+        return ANY_VERSION if is_split and self._filters(key) else self._known_elsewhere(key)
 
     def _known_elsewhere(self, key: ViewKey) -> int:
-        """As `_elsewhere`, as far as it is the same for all views; ANY until the cloud has said how far it has come."""
+        """As `_elsewhere`, as far as it is the same for all views; ANY_VERSION until the cloud says how far it is."""
         if self._filters(key):
             return self._given.of_elsewhere(self._what)
         return max(self._of_other_rules(self.list_watch.type), self.former_version)
 
     def _learn(self, key: ViewKey) -> None:
-        if self._known_elsewhere(key) == ANY:
+        if self._known_elsewhere(key) == ANY_VERSION:
             self._given.learn(self._what, self._ask_version)
 
     async def _ask_version(self) -> None:

@@ -10,7 +10,7 @@ import logging
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
 from addons.telemetry.log import Pace
-from kube.differences.reader import Misfit
+from kube.differences.reader import UnusableRecord
 from kube.errors import StatusError
 from kube.http.client import TooLarge, Unreachable
 from kube.reflector.list_pages import Malformed
@@ -22,7 +22,7 @@ REASONS = {
     TooLarge: "too large",
     Malformed: "malformed",
     StatusError: "error",
-    Misfit: "difference",
+    UnusableRecord: "difference",
 }
 """Of what stands between a source and the cloud, as a metric's label."""
 

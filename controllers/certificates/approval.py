@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from controllers.certificates.serving_request import ServingRequest, Wanted, parse_wanted
 from controllers.cluster.nodes import Node
-from kube.peers import NODE_PREFIX, NODES_GROUP, is_of_link, may_be_certified
+from kube.peers import NODE_PREFIX, NODES_GROUP, is_link_local, may_be_certified
 
 SERVING = "server auth"
 USAGES = frozenset({SERVING, "digital signature", "key encipherment"})
@@ -76,7 +76,7 @@ def _fault(request: ServingRequest, wanted: Wanted, node: Node | None) -> str:
 def _is_own(name: str, wanted: Wanted, node: Node) -> bool:
     if name in wanted.dns:
         return name == node.name
-    return may_be_certified(name, node.name) and (name in node.addresses or is_of_link(name))
+    return may_be_certified(name, node.name) and (name in node.addresses or is_link_local(name))
 
 
 def _doubt(wanted: Wanted, holder: OtherHolder) -> str:
@@ -85,7 +85,7 @@ def _doubt(wanted: Wanted, holder: OtherHolder) -> str:
         for name in (*wanted.dns, *wanted.addresses):
             if name in OF_API_SERVER or "svc" in name.split("."):
                 return f"a Service of the cluster has the name {name}, too"
-            if not is_of_link(name) and (other := holder(name)):
+            if not is_link_local(name) and (other := holder(name)):
                 return f"{other} has {name}, too"
     except LookupError as error:
         return str(error.args[0])

@@ -24,7 +24,7 @@ type FormerOf = Callable[[str, str], tuple[int, bytes] | None]
 """Version and raw form of the object of a namespace and a name that the receiver holds, None where it holds none."""
 
 
-class Misfit(ValueError):
+class UnusableRecord(ValueError):
     """A record that is damaged, over a limit, or a difference to what the receiver does not hold."""
 
 
@@ -40,29 +40,29 @@ class DifferenceReader:
         self._is_broken = False
 
     def feed(self, chunk: bytes) -> Iterator[WatchFrame]:
-        """The events that this chunk completes. Misfit where one cannot be read.
+        """The events that this chunk completes. UnusableRecord where one cannot be read.
 
         The caller applies each event before it takes the next one, which may be a difference to it.
         """
         if self._is_broken:
-            raise Misfit("the stream was broken before")
+            raise UnusableRecord("the stream was broken before")
         self._buffer += chunk
         start = 0
         try:
             while (record := self._next(start)) is not None:
                 kind, content, start = record
                 yield from self._frames(kind, content)
-        except Misfit:
+        except UnusableRecord:
             self._is_broken = True
             raise
         finally:
             del self._buffer[:start]
 
     def close(self) -> None:
-        """The stream has ended: Misfit when it did so within a record, or was broken before."""
+        """The stream has ended: UnusableRecord when it did so within a record, or was broken before."""
         if self._is_broken or self._buffer:
             self._is_broken = True
-            raise Misfit(f"the stream ended within a record, after {len(self._buffer)} bytes of it")
+            raise UnusableRecord(f"the stream ended within a record, after {len(self._buffer)} bytes of it")
 
     def _next(self, start: int) -> tuple[int, bytes, int] | None:
         """Kind and content of the record that begins at `start`, and where it ends; None when it is not complete."""
@@ -70,7 +70,7 @@ class DifferenceReader:
             return None
         size, kind = HEAD.unpack_from(self._buffer, start)
         if size > MAX_RECORD:
-            raise Misfit(f"a record of {size} bytes is over the limit of {MAX_RECORD}")
+            raise UnusableRecord(f"a record of {size} bytes is over the limit of {MAX_RECORD}")
         begin = start + HEAD.size
         if len(self._buffer) < begin + size:
             return None
@@ -85,7 +85,7 @@ class DifferenceReader:
             frames = reader.feed(unpacked)
             reader.close()
         except ValueError as error:
-            raise Misfit(f"a record holds no whole events: {error}") from error
+            raise UnusableRecord(f"a record holds no whole events: {error}") from error
         return frames
 
     def _unpacked(self, kind: int, content: bytes) -> bytes:
@@ -100,36 +100,38 @@ class DifferenceReader:
                 prefix, start = self._prefix(content)
                 return unpack(content[start:], prefix)
             case _:
-                raise Misfit(f"a record is of the unknown kind {kind}")
+                raise UnusableRecord(f"a record is of the unknown kind {kind}")
 
     def _prefix(self, content: bytes) -> tuple[bytes, int]:
         """The raw form of the object that a difference is to, and where its zstd frame begins."""
         if len(content) < PREFIX.size:
-            raise Misfit("a difference names no object")
+            raise UnusableRecord("a difference names no object")
         version, namespace_size, name_size = PREFIX.unpack_from(content)
         middle = PREFIX.size + namespace_size
         start = middle + name_size
         try:
             namespace, name = content[PREFIX.size : middle].decode(), content[middle:start].decode()
         except UnicodeDecodeError as error:
-            raise Misfit(f"a difference names no object: {error}") from error
+            raise UnusableRecord(f"a difference names no object: {error}") from error
         held = self._former(namespace, name)
         if held is None or held[0] != version:
             has = f"version {held[0]}" if held else "no version"
-            raise Misfit(f"a difference is to version {version} of {namespace}/{name}, and {has} is held")
+            raise UnusableRecord(
+                f"a difference is to version {version} of {namespace}/{name}, and {has} is held"
+            )
         return held[1], start
 
 
 def unpack(packed: bytes, prefix: bytes = b"", limit: int = MAX_UNPACKED_RECORD) -> bytes:
-    """What one zstd frame holds. Misfit for other data, a wrong prefix, and more than `limit` bytes."""
+    """What one zstd frame holds. UnusableRecord for other data, a wrong prefix, and more than `limit` bytes."""
     try:
         size = zstandard.get_frame_parameters(packed).content_size
         if size > limit:
-            raise Misfit(f"a record unpacks to more than the limit of {limit} bytes")
+            raise UnusableRecord(f"a record unpacks to more than the limit of {limit} bytes")
         unpacker = zstandard.ZstdDecompressor(dictionary(prefix))
         unpacked: bytes = unpacker.decompress(packed, max_output_size=limit, allow_extra_data=False)
     except zstandard.ZstdError as error:
-        raise Misfit(f"a record cannot be unpacked: {error}") from error
+        raise UnusableRecord(f"a record cannot be unpacked: {error}") from error
     if len(unpacked) != size:
-        raise Misfit(f"a record unpacks to {len(unpacked)} bytes instead of {size}")
+        raise UnusableRecord(f"a record unpacks to {len(unpacked)} bytes instead of {size}")
     return unpacked

@@ -29,7 +29,7 @@ RESPONSE_TIMEOUT = 60.0
 """Seconds to a whole response, after which kube-apiserver gives up on a request that is no watch."""
 RELAY_TIMEOUT = 75.0
 """Seconds for a relayed request: more than the server's own limit of 60, so that the server gives up first."""
-MAX_BODY = 256 * 1024 * 1024
+MAX_RESPONSE = 256 * 1024 * 1024
 """Bytes of a response on the wire. A list comes in pages; only one whose pages have expired comes whole."""
 MAX_RELAYED_BODY = 64 * 1024 * 1024
 """Bytes of a response that the client relays."""
@@ -269,7 +269,7 @@ def _coding(response: Response) -> str:
 async def _answer(response: Response) -> ApiResponse:
     """A whole response; a long body of it is still packed."""
     content_type, coding = _media_type(response), _coding(response)
-    body = await response.read(MAX_BODY)
+    body = await response.read(MAX_RESPONSE)
     try:
         return ApiResponse(content_type, await _unpacked(body, coding))
     except BodyTooLarge:

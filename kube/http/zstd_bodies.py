@@ -7,7 +7,7 @@ from functools import partial
 
 import zstandard
 
-from kube.differences.reader import Misfit
+from kube.differences.reader import UnusableRecord
 from kube.differences.reader import unpack as unpack_frame
 from kube.http.gzip_bodies import one_at_a_time
 from kube.http.session import BodyTooLarge
@@ -42,7 +42,7 @@ def unpack_up_to(body: bytes, limit: int) -> bytes:
         raise BodyTooLarge(f"a packed body is over the limit of {limit} bytes")
     try:
         return unpack_frame(body, limit=limit)
-    except Misfit as error:
+    except UnusableRecord as error:
         raise OSError(f"the packed body: {error}") from error
 
 

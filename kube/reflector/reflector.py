@@ -16,7 +16,7 @@ from functools import partial
 
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
-from kube.differences.reader import DifferenceReader, Misfit
+from kube.differences.reader import DifferenceReader, UnusableRecord
 from kube.differences.records import CODING
 from kube.errors import REFUSALS, StatusError
 from kube.http.client import GZIP, ApiResponse, Client, Switched, Unreachable, WatchStream
@@ -56,7 +56,7 @@ UNSERVED_DELAY = 300.0
 """Seconds until a kind that the cloud does not have is asked for again, at least: somebody may install it. A client
 that asks for the kind does not wait."""
 
-type Failure = StatusError | Unreachable | Malformed | Misfit
+type Failure = StatusError | Unreachable | Malformed | UnusableRecord
 """Why a store does not follow the cloud."""
 
 
@@ -139,7 +139,7 @@ class Reflector:
                     self._must_verify = True
                 except (StatusError, Unreachable, Malformed) as error:
                     await self._back_off(error)
-                except Misfit as error:
+                except UnusableRecord as error:
                     # The events before the misfit are right. Resume from them at once.
                     logger.debug("%s: %s; the next watch is plain", self._list_watch.path, error)
                     self._must_be_plain = True
@@ -357,7 +357,7 @@ class Reflector:
                 self._continuity.forget_witness()
                 self._must_verify = True
                 return
-            except Misfit:
+            except UnusableRecord:
                 raise
             except ValueError as error:
                 raise Malformed(f"watch: {error}") from error

@@ -12,7 +12,7 @@ from typing import Protocol
 
 MAX_CHANGES = 256
 """Changes that a history keeps: twice what a small watch cache of kube-apiserver does."""
-MAX_BYTES = 1024 * 1024
+MAX_CHANGED_BYTES = 1024 * 1024
 """Bytes of the objects of these changes."""
 MAX_GAPS = 16
 """Gaps that a history keeps apart."""
@@ -60,7 +60,7 @@ class History[C: Recorded]:
         """Take a change that came when the store was at version `at`."""
         self._entries.append((at, change))
         self._bytes += change.size
-        while len(self._entries) > MAX_CHANGES or self._bytes > MAX_BYTES:
+        while len(self._entries) > MAX_CHANGES or self._bytes > MAX_CHANGED_BYTES:
             self._forget_oldest()
 
     def jump(self, before: int, after: int) -> None:

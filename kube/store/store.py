@@ -19,7 +19,7 @@ from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
 from kube.wire.codec_base import MAX_ITEMS, ObjectPeek
 
-MAX_BYTES = 512 * 1024 * 1024
+MAX_STORE = 512 * 1024 * 1024
 """Bytes of all objects that events add to, as of all pages of a list: whoever serves a watch may send without end."""
 Key = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
@@ -261,7 +261,7 @@ class Store:
         self.former_version = max(self.former_version, self.newest_given)
         self._former = self.gone_after(version) | self._items
         size = sum(len(item.kept) for item in self._former.values())
-        if len(self._former) > MAX_ITEMS or size > MAX_BYTES:
+        if len(self._former) > MAX_ITEMS or size > MAX_STORE:
             reached("objects of former histories")
             self._former = self._items
 
@@ -277,8 +277,8 @@ class Store:
             if old is not None:
                 self._commit(Change(item.version or self.version, item.key, old, None, item))
         elif _is_another(old, item):
-            if len(self._items) - (old is not None) >= MAX_ITEMS or self._bytes_after(old, item) > MAX_BYTES:
-                raise ValueError(f"the objects are more than {MAX_ITEMS}, or than {MAX_BYTES} bytes")
+            if len(self._items) - (old is not None) >= MAX_ITEMS or self._bytes_after(old, item) > MAX_STORE:
+                raise ValueError(f"the objects are more than {MAX_ITEMS}, or than {MAX_STORE} bytes")
             self._commit(Change(item.version or self.version, item.key, old, item))
         self._pulse.notify()
 

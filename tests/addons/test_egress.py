@@ -14,7 +14,7 @@ from mitmproxy.test import tflow
 from addons.egress import Egress
 from addons.link.health import RETRY_REFUSED, ServerHealth
 from addons.link.servers import ServerHost, parse_server
-from addons.offline.cached_response import MAX_BODY
+from addons.offline.cached_response import MAX_KEPT
 from addons.requests.caller import Caller, Lending
 from addons.requests.hidden_credentials import hide, with_credentials
 from addons.requests.request_context import context_of
@@ -242,7 +242,7 @@ def test_an_answer_too_large_to_be_held_is_streamed_and_then_nobody_can_take_its
     egress: Egress,
 ) -> None:
     down = counted("down")
-    flow = rescuable(egress, length=MAX_BODY + 1)
+    flow = rescuable(egress, length=MAX_KEPT + 1)
     assert flow.response is not None
     assert callable(flow.response.stream)
     flow.response.stream(b"defgh")

@@ -10,8 +10,8 @@ from kube.peers import (
     NODES_GROUP,
     PEER_ANNOTATION,
     SERVING_SIGNER,
+    is_link_local,
     is_node_name,
-    is_of_link,
     may_be_certified,
 )
 
@@ -61,7 +61,7 @@ def test_a_node_has_the_name_of_a_dns_subdomain(name: str, expected: bool) -> No
     ],
 )
 def test_what_the_cluster_certifies_beside_a_nodes_own_addresses(name: str, expected: bool) -> None:
-    assert is_of_link(name) is expected
+    assert is_link_local(name) is expected
 
 
 @pytest.mark.parametrize(

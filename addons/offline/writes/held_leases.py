@@ -22,7 +22,7 @@ from kube.store.store import Key
 from kube.wire.codec_base import write_version
 from kube.wire.encoded_objects import Encoded
 
-MAX_BYTES = 16 * 1024
+MAX_LEASE = 16 * 1024
 """Of one Lease: a hundred times what a leader writes."""
 
 
@@ -58,7 +58,7 @@ class HeldLeases:
         if answer.status != 200:
             return
         try:
-            if len(answer.body) > MAX_BYTES:
+            if len(answer.body) > MAX_LEASE:
                 reached("lease of a pod")
                 raise ValueError("the Lease is too large")
             lease = checked(CachedResponse.of(answer.headers, answer.body).single())
@@ -97,7 +97,7 @@ class HeldLeases:
         request.check_accepted(codec)
         obj.fields.child("metadata").set("resourceVersion", write_version(held.version))
         lease = Encoded.of(codec, obj)
-        if len(lease.raw) > MAX_BYTES:
+        if len(lease.raw) > MAX_LEASE:
             reached("lease of a pod")
             raise unavailable("the cloud cannot be reached, and this Lease is too large for the hub")
         self._held[key] = replace(held, lease=lease, renewed=self._clock())

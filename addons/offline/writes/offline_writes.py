@@ -27,7 +27,7 @@ from addons.requests.offline_policy import (
 from kube.errors import entity_too_large, unavailable
 from kube.requests.request_info import RequestInfo
 
-MAX_BODY = 3 * 1024 * 1024
+MAX_WRITE = 3 * 1024 * 1024
 """Bytes of a body; kube-apiserver's own limit."""
 MIRROR = "kubernetes.io/config.mirror"
 """The annotation of a mirror pod, which shows a static pod of kubelet to the cloud."""
@@ -82,8 +82,8 @@ class OfflineWrites:
         `was_sent`: a server may have taken the write, and its answer was lost.
         """
         info = request.info
-        if len(request.body) > MAX_BODY:
-            raise entity_too_large(f"limit is {MAX_BODY}")
+        if len(request.body) > MAX_WRITE:
+            raise entity_too_large(f"limit is {MAX_WRITE}")
         if is_token_request(info):
             return await self._tokens.answer(identity.user, request)
         # The journal is replayed with the hub's identity, so a caller with a token of its own cannot use it.

@@ -15,7 +15,7 @@ from mitmproxy.connection import Connection, Server
 from mitmproxy.proxy import events
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 
-from addons.proxy.handlers.cancelled_ends import WholeEnds
+from addons.proxy.handlers.ending_handler import EndingHandler
 from addons.proxy.handlers.gathered_writes import Gathering, GatheringWriter
 from addons.proxy.http.direct_frames import DirectFrames
 from addons.proxy.http.http_connections import STREAMS_PER_CLIENT
@@ -137,7 +137,7 @@ class Pausing(Gathering):
     async def send_piece(self, stream: RequestStream, data: bytes) -> None:
         """Send a piece of a response's body, and wait while the client does not read. ClientLeft when it has left.
 
-        The piece passes those layers alone that change it: see `LastingHttpLayer.body_bytes`.
+        The piece passes those layers alone that change it: see `HubHttpLayer.body_bytes`.
         """
         transport, layer = self.transports.get(self.client), layer_of(self.client.id)
         if transport is None or transport.writer is None or transport.writer.is_closing() or layer is None:
@@ -184,7 +184,7 @@ class Pausing(Gathering):
         return layer.room(connection) if layer is not None else LARGEST_READ
 
 
-class PausingHandler(Pausing, WholeEnds, ProxyConnectionHandler):
+class PausingHandler(Pausing, EndingHandler, ProxyConnectionHandler):
     """mitmproxy's own handler, pausing, with gathered writes and whole ends."""
 
 

@@ -33,7 +33,7 @@ from mitmproxy.proxy.layers.http._http2 import Http2Server, StreamState
 
 from addons.proxy.http.client_addresses import MAX_REQUEST_BODY, address_of
 from addons.proxy.http.error_responses import error_body, error_response
-from addons.proxy.http.http_connections import LastingH2Connection, OwnMethod, StreamsTaken, open_windows
+from addons.proxy.http.http_connections import HubH2Connection, OwnMethod, StreamsTaken, open_windows
 from addons.proxy.http.messages import request_of_fields, request_of_lines
 from addons.proxy.http.request_bodies import (
     CHUNK_LINE_TOO_LONG,
@@ -248,12 +248,12 @@ class BoundedHttp2Server(Http2Server):
     """
 
     h2_conf = H2Configuration(**Http2Server.h2_conf_defaults, client_side=False)
-    h2_conn: LastingH2Connection
+    h2_conn: HubH2Connection
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self.h2_conf.validate_inbound_headers = False  # `handle_h2_event` does
-        self.h2_conn = LastingH2Connection(self.h2_conf)
+        self.h2_conn = HubH2Connection(self.h2_conf)
         self.h2_conn.decoder.max_header_list_size = LARGEST_HEADER_LIST
         self._heads: set[int] = set()
         """Open streams whose clients ask for heads alone, and take a body for an error of the connection."""

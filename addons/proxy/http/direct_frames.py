@@ -12,7 +12,7 @@ from collections.abc import Callable
 from h2.stream import StreamState
 from OpenSSL import SSL
 
-from addons.proxy.http.http_connections import LastingH2Connection
+from addons.proxy.http.http_connections import HubH2Connection
 from addons.proxy.http.request_stream import RequestStream
 
 LARGEST_FRAME = 16 * 1024 - 9
@@ -31,7 +31,7 @@ class DirectFrames:
     def __init__(
         self,
         stream: RequestStream,
-        h2_conn: LastingH2Connection,
+        h2_conn: HubH2Connection,
         tls: SSL.Connection | None,
         transport: asyncio.WriteTransport,
         noted: Callable[[], None],

@@ -125,7 +125,7 @@ class Backlogs(defaultdict[int, Backlog]):
         self.size = self.held = 0
 
 
-class LastingH2Connection(BufferedH2Connection):
+class HubH2Connection(BufferedH2Connection):
     """Allows a client a stream for each of its watches (mitmproxy: 100), and reads on after a GOAWAY without an error.
 
     h2 itself reads nothing after a GOAWAY, although streams up to its last id go on (RFC 9113, 6.8). kube-apiserver
@@ -215,7 +215,7 @@ class StreamsTaken(HttpEvent):
 
 
 def open_windows(
-    h2_conn: LastingH2Connection, conn: Connection, event: StreamsTaken
+    h2_conn: HubH2Connection, conn: Connection, event: StreamsTaken
 ) -> layer.CommandGenerator[None]:
     """Tell the peer of the connection that it may send on."""
     data = h2_conn.open_windows(event.streams)
@@ -223,14 +223,14 @@ def open_windows(
         yield SendData(conn, data)
 
 
-class LastingHttp2Client(Http2Client):
+class HubHttp2Client(Http2Client):
     """An upstream connection that outlives its server's GOAWAY: it takes no new streams, and the open ones go on."""
 
-    h2_conn: LastingH2Connection
+    h2_conn: HubH2Connection
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.h2_conn = LastingH2Connection(self.h2_conf)
+        self.h2_conn = HubH2Connection(self.h2_conf)
         self.h2_conn.local_settings.enable_push = 0
         self.h2_conn.local_settings.acknowledge()
         self.is_leaving = False
@@ -338,7 +338,7 @@ class OwnMethod:
         vars(instance)[self._name] = method.__func__
 
 
-class KeptHttp1Client(Http1Client):
+class HubHttp1Client(Http1Client):
     """An upstream connection that is kept after a request of HTTP/2, as it is after one of HTTP/1.1."""
 
     state: Any = OwnMethod(Http1Client.start)

@@ -29,9 +29,9 @@ from addons.proxy.http.client_addresses import FAIR_UNREAD, address_of
 from addons.proxy.http.client_connections import BoundedHttp1Server, BoundedHttp2Server
 from addons.proxy.http.http_connections import (
     STREAM_UNREAD,
-    KeptHttp1Client,
-    LastingH2Connection,
-    LastingHttp2Client,
+    HubH2Connection,
+    HubHttp1Client,
+    HubHttp2Client,
     StreamsTaken,
 )
 from addons.proxy.http.own_answers import OwnAnswers, Played
@@ -45,7 +45,7 @@ TLS_RECORD = 16 * 1024
 """Bytes of a piece that OpenSSL gets at once: the most of one record. A connection keeps a buffer for the largest that
 it was given."""
 
-_layers: WeakValueDictionary[str, LastingHttpLayer] = WeakValueDictionary()
+_layers: WeakValueDictionary[str, HubHttpLayer] = WeakValueDictionary()
 
 
 @dataclass(slots=True)
@@ -53,12 +53,12 @@ class UnreadGrew(events.Event):
     """Says that the clients of an address leave too much unread since the last piece of a body."""
 
 
-def layer_of(client_id: str) -> LastingHttpLayer | None:
+def layer_of(client_id: str) -> HubHttpLayer | None:
     """The layer of a client's connection; None before the client has said anything."""
     return _layers.get(client_id)
 
 
-class LastingHttpLayer(UpstreamConnections):
+class HubHttpLayer(UpstreamConnections):
     """Opens the windows of both sides as the other one takes what came, and bounds what clients leave unread."""
 
     def __init__(self, context: Context, mode: HTTPMode) -> None:
@@ -79,7 +79,7 @@ class LastingHttpLayer(UpstreamConnections):
             self._own_answers.let_go()
         for each in self.connections:
             protocol = self.protocol_of(each)
-            if isinstance(protocol, (LastingHttp2Client, BoundedHttp2Server)):
+            if isinstance(protocol, (HubHttp2Client, BoundedHttp2Server)):
                 protocol.h2_conn.let_go()
         self.streams.clear()
         self.connections.clear()
@@ -176,7 +176,7 @@ class LastingHttpLayer(UpstreamConnections):
                         yield sealed.data
 
     @property
-    def of_http2(self) -> tuple[LastingH2Connection, SSL.Connection | None] | None:
+    def of_http2(self) -> tuple[HubH2Connection, SSL.Connection | None] | None:
         """h2's side of a client of HTTP/2, and that of TLS; None for a client of HTTP/1.1."""
         if self._server is None:
             return None
@@ -204,7 +204,7 @@ class LastingHttpLayer(UpstreamConnections):
         if not _is_http2(self.context.client):
             return STREAM_UNREAD  # a client of HTTP/1.1 makes its socket wait
         upstream, server = self.protocol_of(conn), self._server
-        if not isinstance(upstream, KeptHttp1Client) or server is None or upstream.stream_id is None:
+        if not isinstance(upstream, HubHttp1Client) or server is None or upstream.stream_id is None:
             return STREAM_UNREAD
         return STREAM_UNREAD - server.h2_conn.unread_on(upstream.stream_id)
 
@@ -240,7 +240,7 @@ class LastingHttpLayer(UpstreamConnections):
             return False
         upstream = (self.protocol_of(each) for each in self.connections if each is not self.context.client)
         return any(
-            each.h2_conn.unread > STREAM_UNREAD for each in upstream if isinstance(each, LastingHttp2Client)
+            each.h2_conn.unread > STREAM_UNREAD for each in upstream if isinstance(each, HubHttp2Client)
         )
 
     def _open_windows(self, came_from: connection.Connection | None) -> layer.CommandGenerator[None]:
@@ -248,7 +248,7 @@ class LastingHttpLayer(UpstreamConnections):
         for conn in self._stalled | ({came_from} if came_from is not None else set()):
             self._stalled.discard(conn)
             protocol = self.protocol_of(conn)
-            if not isinstance(protocol, (LastingHttp2Client, BoundedHttp2Server)):
+            if not isinstance(protocol, (HubHttp2Client, BoundedHttp2Server)):
                 continue
             untaken = protocol.h2_conn.untaken
             taken = [each for each in untaken if self._is_taken(protocol, each)]
@@ -257,16 +257,16 @@ class LastingHttpLayer(UpstreamConnections):
             if taken:
                 yield from self.event_to_child(self.connections[conn], StreamsTaken(0, taken))
 
-    def _is_taken(self, protocol: LastingHttp2Client | BoundedHttp2Server, number: int) -> bool:
+    def _is_taken(self, protocol: HubHttp2Client | BoundedHttp2Server, number: int) -> bool:
         """Whether the other side has room for more of a stream; `number` is the connection's own."""
-        if isinstance(protocol, LastingHttp2Client):
+        if isinstance(protocol, HubHttp2Client):
             theirs = protocol.their_stream_id.get(number)
             stream, server = self.streams.get(theirs or 0), self._server
             unread = server.h2_conn.unread_on(theirs or 0) if server is not None else 0
         else:
             stream = self.streams.get(number)
             upstream = self.protocol_of(stream.context.server) if stream is not None else None
-            unread = upstream.unread_of(number) if isinstance(upstream, LastingHttp2Client) else 0
+            unread = upstream.unread_of(number) if isinstance(upstream, HubHttp2Client) else 0
         if stream is None:
             return True
         # mitmproxy collects without end what comes while the addons think about a stream.

@@ -32,7 +32,7 @@ from mitmproxy.proxy.layers.http._events import (
 )
 from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
 
-from addons.offline.cached_response import MAX_BODY as MAX_ANSWER
+from addons.offline.cached_response import MAX_KEPT as MAX_ANSWER
 from addons.proxy.http.client_addresses import MAX_REQUEST_BODY, ClientAddress
 from addons.proxy.http.http_connections import OwnMethod, StreamNotProcessed
 from addons.proxy.http.messages import refuse

@@ -23,7 +23,7 @@ from mitmproxy.proxy.layers.http import (
 from mitmproxy.proxy.layers.tls import ServerTLSLayer
 
 from addons.link.servers import ProxyHost, ServerHost
-from addons.proxy.http.http_connections import KeptHttp1Client, LastingHttp2Client
+from addons.proxy.http.http_connections import HubHttp1Client, HubHttp2Client
 from kube.http.proxies import END, MAX_HEAD, Proxy
 
 MAX_STREAMS = 100
@@ -88,7 +88,7 @@ class UpstreamConnections(HttpLayer):
 
     def _forget(self, ended: connection.Connection) -> None:
         protocol = self.protocol_of(ended)
-        if isinstance(protocol, LastingHttp2Client):
+        if isinstance(protocol, HubHttp2Client):
             protocol.h2_conn.let_go()
         top = self.connections.pop(ended)
         for outer in [each for each, inner in self.beyond.items() if inner is ended]:
@@ -105,7 +105,7 @@ class UpstreamConnections(HttpLayer):
         if not conn.connected or conn in self.waiting_for_establishment:
             return False
         client = self.protocol_of(conn)
-        return isinstance(client, KeptHttp1Client) and client.stream_id is None
+        return isinstance(client, HubHttp1Client) and client.stream_id is None
 
     def _has_room(self, conn: connection.Connection) -> bool:
         """Whether a further request may go out on a connection that others use, or wait for."""
@@ -115,7 +115,7 @@ class UpstreamConnections(HttpLayer):
         if not conn.connected:
             return False  # it is half-closed at least
         client = self.protocol_of(conn)
-        if not isinstance(client, LastingHttp2Client):
+        if not isinstance(client, HubHttp2Client):
             return self.context.client.alpn != b"h2"  # a client of HTTP/1.1 has one request under way
         client.forget(self.streams.keys())
         if client.limit is not None:
@@ -130,7 +130,7 @@ class UpstreamStart(HttpClient):
         error = yield commands.OpenConnection(self.context.server)
         if not error:
             is_http2 = self.context.server.alpn == b"h2"
-            self.child_layer = LastingHttp2Client(self.context) if is_http2 else KeptHttp1Client(self.context)
+            self.child_layer = HubHttp2Client(self.context) if is_http2 else HubHttp1Client(self.context)
             self._handle_event = self.child_layer.handle_event  # type: ignore[method-assign]  # as mitmproxy's own
             yield from self.child_layer.handle_event(event)
         yield RegisterHttpConnection(self.context.server, error)

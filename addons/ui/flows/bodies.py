@@ -17,7 +17,7 @@ from kube.http.session import BodyTooLarge
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC
 
-MAX_BODY = 1024 * 1024
+MAX_SHOWN_BODY = 1024 * 1024
 """Bytes of the largest body that is kept unchanged."""
 MAX_TABLE = 4 * 1024 * 1024
 """Bytes of the largest list, packed and unpacked, of which a table is kept. The event loop reads it in a tenth of a
@@ -108,7 +108,7 @@ def keep(message: http.Message, body: bytes | None, size: int, *, is_secret: boo
     `body` is None where nothing of its `size` bytes was kept. `is_secret` bodies are shown as text without what is
     secret in them.
     """
-    if body is not None and len(body) <= MAX_BODY and not is_secret:
+    if body is not None and len(body) <= MAX_SHOWN_BODY and not is_secret:
         message.data.content = body
         return ""
     text, said = _text_for(message, body, size, is_secret=is_secret, visible=visible)

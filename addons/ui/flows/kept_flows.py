@@ -13,7 +13,7 @@ MAX_FLOWS = 2_000
 """Ended flows of components; a flow takes some 10 KB beside its body."""
 MAX_OWN = 200
 """Ended flows of the hub itself: probes, lists and reviews."""
-MAX_BYTES = 32 * 1024 * 1024
+MAX_KEPT_FLOWS = 32 * 1024 * 1024
 """Bytes of the bodies and events of all ended flows."""
 
 
@@ -34,7 +34,7 @@ class KeptFlows:
         self._bytes += size
         while len(self._own) > MAX_OWN:
             self._pop(self._own)
-        while len(self._flows) > MAX_FLOWS or (self._bytes > MAX_BYTES and len(self._flows) > 1):
+        while len(self._flows) > MAX_FLOWS or (self._bytes > MAX_KEPT_FLOWS and len(self._flows) > 1):
             self._pop(self._flows)
 
     def forget(self, flow: http.HTTPFlow) -> None:

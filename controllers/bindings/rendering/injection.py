@@ -131,7 +131,7 @@ def render(incoming: Json, record: Record, items: Iterable[BindingItem], target:
         return _refused(incoming, record, tuple(Skipped(each, "all items", reason) for each in names))
     workload = copied(incoming)
     held = _restore(workload, record)
-    wishes = _Wishes()
+    wishes = _Injections()
     for item in items:
         _wish(workload, item, target, wishes)
     injected, skipped = _inject(workload, wishes)
@@ -168,16 +168,16 @@ def _too_much(items: list[BindingItem], size: int) -> str:
 
 
 @dataclass(slots=True)
-class _Wish:
+class _Injection:
     binding: str
     value: Value
 
 
 @dataclass(slots=True)
-class _Wishes:
+class _Injections:
     """What the items want, by slot; a later wish replaces an earlier one."""
 
-    slots: dict[Slot, _Wish] = field(default_factory=dict)
+    slots: dict[Slot, _Injection] = field(default_factory=dict)
     patches: list[BindingItem] = field(default_factory=list)
     patched: dict[str, dict[str, BindingItem]] = field(default_factory=dict)
     """The last patch of each path by each binding."""
@@ -188,7 +188,7 @@ class _Wishes:
         earlier = self.slots.get(slot)
         if earlier is not None and earlier.binding != binding and earlier.value != value:
             self.overridden.append(Overridden(earlier.binding, str(slot), binding))
-        self.slots[slot] = _Wish(binding, value)
+        self.slots[slot] = _Injection(binding, value)
 
     def add_patch(self, patch: BindingItem) -> None:
         path = text(patch.fields.get("path"))
@@ -233,7 +233,7 @@ def _restore(workload: Json, record: Record) -> dict[Slot, _Held]:
     return {Slot(FIELD, format_path(path)): _Held(fields[path].after, live) for path, live in held.items()}
 
 
-def _inject(workload: Json, wishes: _Wishes) -> tuple[dict[Slot, RecordEntry], list[Skipped]]:
+def _inject(workload: Json, wishes: _Injections) -> tuple[dict[Slot, RecordEntry], list[Skipped]]:
     injected: dict[Slot, RecordEntry] = {}
     skipped: list[Skipped] = []
     # Sorted, so that new environment variables come in an order that no history changes.
@@ -249,7 +249,7 @@ def _inject(workload: Json, wishes: _Wishes) -> tuple[dict[Slot, RecordEntry], l
 
 
 def _patch(
-    workload: Json, wishes: _Wishes, target: Target, held: Mapping[Slot, _Held]
+    workload: Json, wishes: _Injections, target: Target, held: Mapping[Slot, _Held]
 ) -> dict[Slot, RecordEntry]:
     """Apply the patches; returns the fields that they changed. `held` is what `_restore` returned."""
     spec = pod_spec(workload)
@@ -274,7 +274,7 @@ def _patch(
     return changed
 
 
-def _values(workload: Json, wishes: _Wishes) -> dict[Slot, Value]:
+def _values(workload: Json, wishes: _Injections) -> dict[Slot, Value]:
     """What the slots hold that items set; a slot is absent where the workload has no place for it."""
     found: dict[Slot, Value] = {}
     for slot in wishes.slots:
@@ -314,7 +314,7 @@ def _satisfies(slot: Slot, base: Value, wanted: Value) -> bool:
     return base == wanted
 
 
-def _wish(workload: Json, item: BindingItem, target: Target, wishes: _Wishes) -> None:
+def _wish(workload: Json, item: BindingItem, target: Target, wishes: _Injections) -> None:
     """Note what an item wants. An unknown item, which the schema refuses, wants nothing."""
     kind, value = next(iter(item.fields.items()), ("", None))
     if kind == "replicas" and isinstance(value, int):
@@ -335,7 +335,7 @@ def _wish(workload: Json, item: BindingItem, target: Target, wishes: _Wishes) ->
 
 
 def _wish_of_container(
-    workload: Json, binding: str, kind: str, value: Json, pool: str, wishes: _Wishes
+    workload: Json, binding: str, kind: str, value: Json, pool: str, wishes: _Injections
 ) -> None:
     container = text(value.get("containerName"))
     if kind == "image":
@@ -354,7 +354,7 @@ def _wish_of_container(
 
 
 def _wish_of_volume(
-    workload: Json, binding: str, slot: Slot, container: str, name: str, wishes: _Wishes
+    workload: Json, binding: str, slot: Slot, container: str, name: str, wishes: _Injections
 ) -> None:
     try:
         if mounts(find_container(workload, container), slot.part):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 
-from addons.inputs.local_health import MAX_BYTES, ROUNDS_KEPT, LocalHealthSource, parse_health
+from addons.inputs.local_health import MAX_REPORT, ROUNDS_KEPT, LocalHealthSource, parse_health
 from addons.telemetry.metrics import LOCAL_HEALTH_FAILURES, LOCAL_HEALTH_UNHEALTHY, LOCAL_HEALTH_UP
 from tests.cloud.ports import LOOPBACK
 
@@ -95,6 +95,6 @@ async def test_the_same_word_is_told_once(health: HealthServer) -> None:
 async def test_an_answer_beyond_the_bound_is_a_failure(health: HealthServer) -> None:
     assert await health.told.get() == {"n2"}
     failures = LOCAL_HEALTH_FAILURES._value.get()
-    health.body = b'{"n3":{"normal":false,"time":"' + b"x" * MAX_BYTES + b'"}}'
+    health.body = b'{"n3":{"normal":false,"time":"' + b"x" * MAX_REPORT + b'"}}'
     assert await health.told.get() == frozenset()
     assert LOCAL_HEALTH_FAILURES._value.get() > failures

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from addons.install.commands import run
-from addons.install.joining import Joining
+from addons.install.install_spec import InstallSpec
+from addons.install.installation import Installation
 from addons.install.system_services import Services
-from addons.install.wish import Wish
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
 from tests.cloud.ports import free_port
@@ -104,8 +104,8 @@ def test_the_doctor_looks_at_the_hub_that_is_installed(
 ) -> None:
     off = ("--port", "0", "--tls-port", "0", "--admin-port", str(free_port()))
     kubelet = f"/{KUBELET}"
-    wish = Wish("edge-9", "systemd", "/usr/bin/edgehub", "", off, kubelet, kubelet, ())
-    Joining(root, Services(""), print).install(wish, 1)
+    spec = InstallSpec("edge-9", "systemd", "/usr/bin/edgehub", "", off, kubelet, kubelet, ())
+    Installation(root, Services(""), print).install(spec, 1)
     assert run(["doctor", "--root", str(root)]) == 1
     said = capsys.readouterr().out
     assert f"127.0.0.1:{off[-1]} (--admin-port) is free" in said
@@ -119,8 +119,8 @@ def test_a_second_installation_by_a_token_needs_no_token_and_changes_nothing(
     (root / KUBELET).unlink()
     token = write_kubeconfig(tmp_path / "token.conf", "https://cloud:6443", token="abcdef.0123456789abcdef")
     text, kubelet = token.read_text(), f"/{KUBELET}"
-    wish = Wish("n9", "systemd", "/usr/bin/edgehub", "", (), "", kubelet, (), text)
-    Joining(root, Services(""), print).install(wish, 1)
+    spec = InstallSpec("n9", "systemd", "/usr/bin/edgehub", "", (), "", kubelet, (), text)
+    Installation(root, Services(""), print).install(spec, 1)
     capsys.readouterr()
     assert run(["install", "--root", str(root), "--dry-run", "--program", "/usr/bin/edgehub"]) == 0
     assert capsys.readouterr().out == "every file is as it shall be\n"

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from addons.install.doctor import examine
-from addons.install.wish import BOOTSTRAP_KUBECONFIG
+from addons.install.install_spec import BOOTSTRAP_KUBECONFIG
 from addons.settings import Settings
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority

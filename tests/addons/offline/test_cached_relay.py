@@ -15,7 +15,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from addons.link.health import RETRY_REFUSED, Cloud, ServerHealth
 from addons.link.servers import parse_server
 from addons.offline.cached_relay import CachedRelay
-from addons.offline.cached_response import MAX_BODY
+from addons.offline.cached_response import MAX_KEPT
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.disk_access import DiskAccess
@@ -237,7 +237,7 @@ async def test_what_passed_is_what_the_node_says_without_a_cloud(node: Node) -> 
         ("GET", "/api/v1/secrets?limit=5", 200, {}),
         ("GET", "/api/v1/secrets?continue=x", 200, {}),
         ("POST", OBJECT, 200, {}),
-        ("GET", OBJECT, 200, {"Content-Length": str(MAX_BODY + 1)}),
+        ("GET", OBJECT, 200, {"Content-Length": str(MAX_KEPT + 1)}),
     ],
 )
 async def test_what_is_no_whole_answer_to_a_read_is_not_kept(

@@ -8,7 +8,7 @@ import pytest
 from mitmproxy import http
 
 from addons.offline.cached_response import (
-    MAX_BODY,
+    MAX_KEPT,
     MAX_UNPACKED,
     CachedResponse,
     is_too_large,
@@ -96,8 +96,8 @@ def test_an_answer_that_is_no_object_is_a_value_error_and_nothing_else(
     [
         ("", False),
         ("0", False),
-        (str(MAX_BODY), False),
-        (str(MAX_BODY + 1), True),
+        (str(MAX_KEPT), False),
+        (str(MAX_KEPT + 1), True),
         ("-1", False),
         ("x", False),
     ],

@@ -52,7 +52,7 @@ def test_what_is_no_list_ends_its_list(body: bytes) -> None:
 
 
 def test_a_list_is_as_large_as_a_kept_answer_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cached_response, "MAX_BODY", 2 * len(page("1").body))
+    monkeypatch.setattr(cached_response, "MAX_KEPT", 2 * len(page("1").body))
     lists = GrowingLists()
     for token in ("", "1"):
         assert lists.add(KEY, token, page("1")) is None

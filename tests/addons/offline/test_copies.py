@@ -240,7 +240,7 @@ async def test_no_batch_is_taken_in_the_middle_of_a_list(
 ) -> None:
     """Under mitmproxy a task runs as far as it can where it is made."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
-    monkeypatch.setattr("addons.offline.write_behind.MAX_BYTES", OF_A_ROW)
+    monkeypatch.setattr("addons.offline.write_behind.MAX_UNWRITTEN", OF_A_ROW)
     device = Device(tmp_path)
     async with copies_in(tmp_path, device) as copies:
         copy, store = await kept(copies)

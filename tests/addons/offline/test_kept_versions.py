@@ -8,7 +8,7 @@ import pytest
 
 from addons.offline.copies import DiskCopies
 from addons.offline.kept_versions import NAME, TABLE, KeptVersions
-from addons.rules.given_versions import ANY, RulesEdit
+from addons.rules.given_versions import ANY_VERSION, RulesEdit
 from kube.disk.database import TableChanges
 from kube.store.store import Store
 from tests.addons.support.copying import CODEC, PODS, copies_in, pod, settled
@@ -41,7 +41,7 @@ async def test_of_what_was_copied_an_earlier_process_may_have_given_any_version(
         kept = KeptVersions(copies)
         await kept.open()
         given = kept.given()
-        assert (given.of_elsewhere("pods"), given.of_elsewhere("nodes")) == (ANY, 0)
+        assert (given.of_elsewhere("pods"), given.of_elsewhere("nodes")) == (ANY_VERSION, 0)
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"digest": "a", "versions": {"x": "x"}}', b"\xff"])

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from addons.offline.disk_access import DiskAccess
-from addons.offline.write_behind import LINGER, MAX_BYTES, OF_A_ROW, WriteBehind
+from addons.offline.write_behind import LINGER, MAX_UNWRITTEN, OF_A_ROW, WriteBehind
 from addons.telemetry import metrics
 from kube.bounds import listen
 from kube.disk.database import Batch, TableChanges
@@ -189,7 +189,7 @@ async def test_what_waits_has_a_bound_and_room_for_deletions(access: DiskAccess,
     table.put("on disk", b"", is_urgent=True)
     await table.settled()
     device.goes_on.clear()
-    half = bytes(MAX_BYTES // 2 - OF_A_ROW)
+    half = bytes(MAX_UNWRITTEN // 2 - OF_A_ROW)
     assert table.put("a", half)
     assert table.put("b", half)
     assert not table.put("c", b"")
@@ -206,7 +206,7 @@ async def test_what_waits_has_a_bound_and_room_for_deletions(access: DiskAccess,
 async def test_a_table_without_room_is_written_whole(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("addons.offline.write_behind.MAX_BYTES", 2 * OF_A_ROW)
+    monkeypatch.setattr("addons.offline.write_behind.MAX_UNWRITTEN", 2 * OF_A_ROW)
     told: list[str] = []
     listen(told.append)
     known: dict[str, bytes] = {"gone": b""}

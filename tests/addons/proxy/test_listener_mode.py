@@ -12,7 +12,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from mitmproxy.test import taddons, tflow
 
 from addons.proxy.handlers.flow_control import PausingHandler
-from addons.proxy.http.http_layer import LastingHttpLayer
+from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.listener_mode import DEAD_ADDRESS, HubMode, listener_of, listener_specs, peer_spec
 from addons.proxy.listeners import mode_of_state, open_listeners
 from addons.requests.caller import Listener
@@ -60,7 +60,7 @@ async def test_a_saved_flow_is_of_the_listener_that_is_open_there() -> None:
 
 @pytest.mark.parametrize(
     ("first", "layers"),
-    [(b"GET / HTTP/1.1\r\n", [LastingHttpLayer]), (b"\x16\x03\x01\x00", [ClientTLSLayer, LastingHttpLayer])],
+    [(b"GET / HTTP/1.1\r\n", [HubHttpLayer]), (b"\x16\x03\x01\x00", [ClientTLSLayer, HubHttpLayer])],
     ids=["HTTP", "TLS"],
 )
 async def test_a_client_meets_the_hubs_layers(first: bytes, layers: list[type]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.rules.given_versions import ANY, GivenVersions, RulesEdit
+from addons.rules.given_versions import ANY_VERSION, GivenVersions, RulesEdit
 
 KEPT = RulesEdit("a", {"pods": 100})
 
@@ -16,17 +16,17 @@ KEPT = RulesEdit("a", {"pods": 100})
         (None, [], [], 0, 0),
         (None, [], ["a"], 0, 0),
         # The same rules as before the restart: filters had other inputs, perhaps.
-        (KEPT, [], ["a"], 100, ANY),
+        (KEPT, [], ["a"], 100, ANY_VERSION),
         (RulesEdit("a"), [], ["a"], 0, 0),
         # Edited while no hub ran: nobody knows how new the last versions were that the earlier process gave.
-        (KEPT, [], ["b"], ANY, ANY),
-        (RulesEdit("a"), ["pods"], ["b"], ANY, ANY),
-        (RulesEdit("a"), ["nodes"], ["b"], 0, ANY),
+        (KEPT, [], ["b"], ANY_VERSION, ANY_VERSION),
+        (RulesEdit("a"), ["pods"], ["b"], ANY_VERSION, ANY_VERSION),
+        (RulesEdit("a"), ["nodes"], ["b"], 0, ANY_VERSION),
         # Copies without a note are from a hub whose rules nobody knows.
-        (None, ["pods"], ["a"], ANY, ANY),
+        (None, ["pods"], ["a"], ANY_VERSION, ANY_VERSION),
         # An edit of this process.
-        (None, [], ["a", "b"], 0, ANY),
-        (KEPT, [], ["a", "b"], ANY, ANY),
+        (None, [], ["a", "b"], 0, ANY_VERSION),
+        (KEPT, [], ["a", "b"], ANY_VERSION, ANY_VERSION),
     ],
 )
 def test_what_an_earlier_process_and_an_edit_leave(
@@ -68,9 +68,9 @@ def test_no_number_is_above_what_its_resource_has_reached() -> None:
 def test_where_nothing_is_kept_an_earlier_process_may_have_given_anything() -> None:
     given = GivenVersions(is_new=False)
     given.rules_edited("a", {})
-    assert given.of_elsewhere("pods") == ANY
+    assert given.of_elsewhere("pods") == ANY_VERSION
     given.reached("pods", 9)
-    assert (given.of_elsewhere("pods"), given.of_elsewhere("nodes")) == (9, ANY)
+    assert (given.of_elsewhere("pods"), given.of_elsewhere("nodes")) == (9, ANY_VERSION)
 
 
 def test_what_was_given_of_another_history_stays_for_its_resource() -> None:

@@ -12,14 +12,14 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.test import taddons
 
-from addons.proxy.http.http_layer import LastingHttpLayer
+from addons.proxy.http.http_layer import HubHttpLayer
 from tests.addons.support.proxied import FROM_NODE, Http2Server, Proxy, Raw
 from tests.hub.support.http2 import Streams
 
 
 @asynccontextmanager
 async def connected[Server: Raw | Http2Server](
-    server: Server, layer_type: type[HttpLayer] = LastingHttpLayer
+    server: Server, layer_type: type[HttpLayer] = HubHttpLayer
 ) -> AsyncIterator[tuple[Proxy[Server], Streams]]:
     """A client of HTTP/2 whose requests go to the server through mitmproxy."""
     with taddons.context(Proxyserver()) as context:

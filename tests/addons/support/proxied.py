@@ -22,11 +22,11 @@ from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons
 
-from addons.proxy.handlers.cancelled_ends import WholeEnds
+from addons.proxy.handlers.ending_handler import EndingHandler
 from addons.proxy.handlers.flow_control import Pausing
 from addons.proxy.handlers.gathered_writes import Gathering
 from addons.proxy.http.client_addresses import listeners
-from addons.proxy.http.http_layer import LastingHttpLayer
+from addons.proxy.http.http_layer import HubHttpLayer
 from addons.requests.request_context import begin, context_of
 from tests.addons.support.samples import request_context
 
@@ -199,7 +199,7 @@ class Http2Server(Listening):
         writer.write(conn.data_to_send())
 
 
-class Handler(Pausing, Gathering, WholeEnds):
+class Handler(Pausing, Gathering, EndingHandler):
     """One client connection; hooks are plain functions of the test's."""
 
     def __init__(
@@ -226,7 +226,7 @@ class Proxy[Server: Raw | Http2Server]:
         options: Options,
         server: Server,
         node: Raw,
-        layer_type: type[HttpLayer] = LastingHttpLayer,
+        layer_type: type[HttpLayer] = HubHttpLayer,
     ) -> None:
         self.server, self.node = server, node
         self.layer_type = layer_type
@@ -302,7 +302,7 @@ class Proxy[Server: Raw | Http2Server]:
 def watching_proxy() -> Iterator[Proxy[Raw]]:
     """Before a server of HTTP/1.1 that answers with the beginning of a watch, and keeps its connection."""
     with taddons.context(Proxyserver()) as context:
-        made = Proxy(context.options, Raw(WATCH, kept=True), Raw(FROM_NODE), LastingHttpLayer)
+        made = Proxy(context.options, Raw(WATCH, kept=True), Raw(FROM_NODE), HubHttpLayer)
         made.is_streamed, made.failover = True, None
         yield made
 

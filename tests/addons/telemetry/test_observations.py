@@ -10,7 +10,7 @@ import pytest
 from addons.telemetry import metrics
 from addons.telemetry.observation import Observation
 from addons.telemetry.observations import (
-    MAX_BYTES,
+    MAX_HISTORY_BYTES,
     MAX_LINES,
     MAX_WAITING,
     Follower,
@@ -76,7 +76,7 @@ def test_what_is_remembered_is_bounded_in_lines_and_in_bytes(name: str) -> None:
     left = list(last.past(WantedLines()))
     assert left[-1].at == MAX_LINES + 9
     assert len(left) <= MAX_LINES
-    assert sum(each.size for each in left) <= MAX_BYTES
+    assert sum(each.size for each in left) <= MAX_HISTORY_BYTES
 
 
 def test_many_events_push_no_request_out() -> None:

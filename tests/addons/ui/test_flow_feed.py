@@ -13,7 +13,7 @@ from mitmproxy.test import taddons, tflow
 from addons.link.drills import Drills
 from addons.telemetry import metrics
 from addons.ui.commands.attached_flows import records
-from addons.ui.flow_feed import MAX_BYTES, MAX_FLOWS, FlowFeed
+from addons.ui.flow_feed import MAX_FEED_BYTES, MAX_FLOWS, FlowFeed
 from addons.ui.flows.flows import Flows
 from addons.ui.masking import USUALLY
 
@@ -75,7 +75,7 @@ async def test_one_who_reads_too_slowly_misses_the_oldest_and_is_told_how_many()
 async def test_large_bodies_are_bounded_together() -> None:
     feed = FlowFeed()
     for _ in range(6):
-        feed.offer(ended(b"x" * (MAX_BYTES // 4)))
+        feed.offer(ended(b"x" * (MAX_FEED_BYTES // 4)))
     told = sent(feed)
     assert (told[0], len(told)) == ({"dropped": 3}, 4)
 

@@ -164,7 +164,7 @@ async def test_bytes_of_all_tokens_are_bounded(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """40 selectors over 10 MB of objects once took 544 MB."""
-    monkeypatch.setattr(quotas, "MAX_BYTES", 100_000)
+    monkeypatch.setattr(quotas, "MAX_HELD", 100_000)
     for number in range(8):
         cloud.store.create(secret("a", f"s{number}", 5_000))
     for number in range(10):
@@ -250,7 +250,7 @@ async def test_a_list_that_is_too_large_with_all_others_is_read_no_further(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token with four selectors once had the hub gather four lists of up to 512 MiB at once."""
-    monkeypatch.setattr(quotas, "MAX_BYTES", 30_000)
+    monkeypatch.setattr(quotas, "MAX_HELD", 30_000)
     monkeypatch.setattr(list_pages, "PAGE", 2)
     for number in range(20):
         cloud.store.create(secret("a", f"s{number}", 5_000))
@@ -272,7 +272,7 @@ async def test_sources_that_grow_are_closed_the_largest_first(
             watch = await stack.enter_async_context(parts.watch(target, caller=POD))
             cloud.store.create(secret(namespace, "s", 40_000 if namespace == "a" else 4))
             assert await watch.event() == ("ADDED", "s")
-        monkeypatch.setattr(quotas, "MAX_BYTES", 30_000)
+        monkeypatch.setattr(quotas, "MAX_HELD", 30_000)
         parts.sources._sweep()
     assert [source.list_watch.namespace for source in parts.sources if source.user] == ["b"]
 

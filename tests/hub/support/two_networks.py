@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from addons.install.joining import Joining
+from addons.install.install_spec import InstallSpec
+from addons.install.installation import Installation
 from addons.install.system_services import Services
-from addons.install.wish import Wish
 from addons.startup.pod_interface import INTERFACE
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
@@ -107,8 +107,8 @@ def uninstall(root: Path) -> None:
     kubelet.parent.mkdir(parents=True)
     write_kubeconfig(kubelet, "https://cloud:6443", token="secret")
     name = str(Path("/") / kubelet.relative_to(root))
-    wish = Wish("n1", "systemd", "/usr/bin/edgehub", "", FOR_PODS, name, name, ())
-    Joining(root, Services(""), print).install(wish, 1)
+    spec = InstallSpec("n1", "systemd", "/usr/bin/edgehub", "", FOR_PODS, name, name, ())
+    Installation(root, Services(""), print).install(spec, 1)
     run(sys.executable, "-m", "addons.command", "uninstall", "--root", str(root), "--systemctl", "true")
 
 

@@ -1,4 +1,4 @@
-"""A record that is damaged, oversized or made against another version ends the stream with a Misfit alone."""
+"""A record that is damaged, oversized or made against another version ends the stream with a UnusableRecord alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import struct
 import pytest
 import zstandard
 
-from kube.differences.reader import DifferenceReader, Misfit, unpack
+from kube.differences.reader import DifferenceReader, UnusableRecord, unpack
 from kube.differences.records import (
     HEAD,
     MAX_RECORD,
@@ -73,18 +73,18 @@ BAD = {
 @pytest.mark.parametrize("bad", BAD.values(), ids=BAD.keys())
 def test_what_does_not_fit_is_an_error(bad: bytes) -> None:
     holder = Holder(CODEC, {("default", "a"): (7, BEFORE)})
-    with pytest.raises(Misfit):
+    with pytest.raises(UnusableRecord):
         holder.feed(bad)
-    with pytest.raises(Misfit):
+    with pytest.raises(UnusableRecord):
         holder.feed(DIFFERENCE)
-    with pytest.raises(Misfit):
+    with pytest.raises(UnusableRecord):
         holder.read(b"")
     assert holder.held == {("default", "a"): (7, BEFORE)}
 
 
 def test_events_before_the_error_are_given() -> None:
     holder = Holder(CODEC, {("default", "a"): (7, BEFORE)})
-    with pytest.raises(Misfit):
+    with pytest.raises(UnusableRecord):
         holder.feed(DIFFERENCE + DIFFERENCE)
     assert holder.held == {("default", "a"): (8, AFTER)}
 
@@ -93,11 +93,11 @@ def test_events_before_the_error_are_given() -> None:
 def test_a_stream_that_ends_within_a_record_is_an_error(end: int) -> None:
     reader = DifferenceReader(CODEC, lambda *_: (7, BEFORE))
     assert list(reader.feed(DIFFERENCE[:end])) == []
-    with pytest.raises(Misfit):
+    with pytest.raises(UnusableRecord):
         reader.close()
 
 
 def test_memory_is_bounded_before_it_is_taken() -> None:
-    with pytest.raises(Misfit, match="limit"):
+    with pytest.raises(UnusableRecord, match="limit"):
         unpack(pack(bytes(100_000)), limit=99_999)
     assert unpack(pack(bytes(100_000)), limit=100_000) == bytes(100_000)

@@ -28,7 +28,7 @@ SHORT = 10_000
 @pytest.fixture
 async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
     """A server that sends a piece again and again, and a client of it with small limits."""
-    monkeypatch.setattr(client_module, "MAX_BODY", LIMIT)
+    monkeypatch.setattr(client_module, "MAX_RESPONSE", LIMIT)
     monkeypatch.setattr(client_module, "MAX_RELAYED_BODY", LIMIT)
     monkeypatch.setattr(gzip_bodies, "MAX_UNPACKED", LIMIT)
     monkeypatch.setattr(gzip_bodies, "IN_LOOP", 1000)

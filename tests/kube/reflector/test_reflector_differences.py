@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from kube.differences.reader import Misfit
+from kube.differences.reader import UnusableRecord
 from kube.differences.records import CODING, Former, event_record, plain_record
 from kube.http.zstd_bodies import pack
 from kube.reflector.list_pages import Malformed
@@ -107,7 +107,7 @@ async def test_after_a_difference_that_does_not_fit_the_next_watch_is_plain(
         store = Store()
         heard = RecordedInputs(store)
         reflector = start(store, url=url)
-        await until(reflector, store, lambda: isinstance(reflector.error, Misfit))
+        await until(reflector, store, lambda: isinstance(reflector.error, UnusableRecord))
         await until(reflector, store, lambda: store.version == 20)
         async with asyncio.timeout(PATIENCE):
             await server.last.wait()

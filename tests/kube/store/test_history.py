@@ -66,7 +66,7 @@ def test_a_history_is_bounded_by_changes(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_history_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history_module, "MAX_BYTES", 0)
+    monkeypatch.setattr(history_module, "MAX_CHANGED_BYTES", 0)
     store = filled(10)
     tell(store, "ADDED", Toy("y", version=11))
     assert told_after(store, 10) == []

@@ -54,14 +54,14 @@ def test_events_of_a_watch_are_told_with_what_was_and_what_is(encoding: Encoding
     assert (last.version, last.labels) == (13, {"app": "last words"})
 
 
-@pytest.mark.parametrize("bound", ["MAX_ITEMS", "MAX_BYTES"])
+@pytest.mark.parametrize("bound", ["MAX_ITEMS", "MAX_STORE"])
 def test_a_watch_that_adds_without_end_is_refused_where_a_list_would_be(
     encoding: Encoding, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is there may still change, and what goes makes room."""
     store = filled(10, Toy("x", version=4), Toy("y", version=5), encoding=encoding)
     size = sum(len(item.raw) for item in store)
-    monkeypatch.setattr(store_module, bound, {"MAX_ITEMS": 2, "MAX_BYTES": size + 2}[bound])
+    monkeypatch.setattr(store_module, bound, {"MAX_ITEMS": 2, "MAX_STORE": size + 2}[bound])
     with pytest.raises(ValueError, match="more than"):
         tell(store, "ADDED", Toy("z", version=11))
     assert contents(store) == {("a", "x"): 4, ("a", "y"): 5}

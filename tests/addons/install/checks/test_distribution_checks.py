@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from addons.install.checks.distribution_checks import check_distribution
-from addons.install.wish import KUBELET_KUBECONFIG
+from addons.install.install_spec import KUBELET_KUBECONFIG
 
 K3S = "var/lib/rancher/k3s/agent/kubelet.kubeconfig"
 

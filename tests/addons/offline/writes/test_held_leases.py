@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from addons.offline.writes.held_leases import MAX_BYTES, HeldLeases
+from addons.offline.writes.held_leases import MAX_LEASE, HeldLeases
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.client import RawResponse
@@ -133,8 +133,8 @@ def test_protobuf_is_answered_in_protobuf_alone(world: World) -> None:
 def test_one_that_is_too_large_is_not_kept(world: World) -> None:
     reached = metrics.BOUNDS_REACHED.labels("lease of a pod")
     before = value_of(reached)
-    world.passed("PUT", lease(filler="x" * MAX_BYTES))
+    world.passed("PUT", lease(filler="x" * MAX_LEASE))
     assert world.renew(lease()) is None
     world.passed("PUT", lease())
-    assert world.refused(lease(filler="x" * MAX_BYTES)) == 503
+    assert world.refused(lease(filler="x" * MAX_LEASE)) == 503
     assert value_of(reached) - before == 2

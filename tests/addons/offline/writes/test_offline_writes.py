@@ -11,7 +11,7 @@ import pytest
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.journal_entries import StatusEntry
-from addons.offline.writes.offline_writes import MAX_BODY, OfflineWrites
+from addons.offline.writes.offline_writes import MAX_WRITE, OfflineWrites
 from addons.offline.writes.registration import Registration
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
@@ -156,7 +156,7 @@ async def test_a_token_is_given_to_whom_it_was_given_before(world: World) -> Non
 
 
 async def test_a_body_larger_than_a_server_takes_is_a_413(world: World) -> None:
-    assert await world.refusal("POST", EVENTS, b" " * (MAX_BODY + 1)) == 413
+    assert await world.refusal("POST", EVENTS, b" " * (MAX_WRITE + 1)) == 413
 
 
 async def test_a_patch_of_an_event_comes_after_those_that_wait(world: World, cloud_says: Told) -> None:

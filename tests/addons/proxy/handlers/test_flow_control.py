@@ -25,8 +25,8 @@ from addons.proxy.handlers.flow_control import (
 )
 from addons.proxy.http import client_addresses
 from addons.proxy.http.client_addresses import MAX_UNREAD
-from addons.proxy.http.http_connections import STREAM_UNREAD, STREAM_WINDOW, LastingH2Connection
-from addons.proxy.http.http_layer import LastingHttpLayer
+from addons.proxy.http.http_connections import STREAM_UNREAD, STREAM_WINDOW, HubH2Connection
+from addons.proxy.http.http_layer import HubHttpLayer
 from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of
@@ -54,9 +54,9 @@ async def settled(sent: Endless | Http2Server) -> int:
     return before
 
 
-def layer_of(proxy: Proxy[Any]) -> LastingHttpLayer:
+def layer_of(proxy: Proxy[Any]) -> HubHttpLayer:
     layer = proxy.handlers[0].layer
-    assert isinstance(layer, LastingHttpLayer)
+    assert isinstance(layer, HubHttpLayer)
     return layer
 
 
@@ -115,7 +115,7 @@ async def test_what_all_clients_leave_unread_is_bounded(
     monkeypatch.setattr(client_addresses, "FAIR_UNREAD", STREAM_WINDOW)
     if is_mitmproxys:
         own = BufferedH2Connection.acknowledge_received_data
-        monkeypatch.setattr(LastingH2Connection, "acknowledge_received_data", own)
+        monkeypatch.setattr(HubH2Connection, "acknowledge_received_data", own)
     server = Http2Server(100)
     before = value_of(metrics.UNREAD_STREAMS)
     async with server.serve(), connected(server) as (proxy, streams):

@@ -18,7 +18,7 @@ from mitmproxy.test import taddons
 from addons.proxy.http import client_connections
 from addons.proxy.http.client_connections import LARGEST_HEADER_LIST
 from addons.proxy.http.http_connections import MAX_FRAME, MAX_HEAD
-from addons.proxy.http.http_layer import LastingHttpLayer, layer_of
+from addons.proxy.http.http_layer import HubHttpLayer, layer_of
 from addons.proxy.http.messages import refuse
 from addons.proxy.http.request_bodies import BODY_TIME, BodyTime
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET
@@ -139,7 +139,7 @@ async def test_what_comes_behind_an_answer_is_not_read_for_ever(
 
 async def test_a_body_that_comes_too_slowly_is_refused_and_its_rest_waited_for(proxy: Proxy[Raw]) -> None:
     """`addons.proxy.connection_limits` says what time it is, and ends what is waited for too long."""
-    proxy.layer_type = LastingHttpLayer
+    proxy.layer_type = HubHttpLayer
     async with proxy.serve(), asyncio.timeout(10):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\n\r\n")
@@ -352,7 +352,7 @@ async def test_mitmproxys_own_error_to_a_head_has_no_body(proxy: Proxy[Raw]) -> 
     assert answer.endswith(b"\r\n\r\n")
 
 
-async def error_type(layer_type: type[HttpLayer] = LastingHttpLayer) -> str:
+async def error_type(layer_type: type[HttpLayer] = HubHttpLayer) -> str:
     """What the hub calls the body of an answer that mitmproxy writes by itself."""
     async with connected(Raw(b""), layer_type) as (_, streams):
         stream = streams.get("/", {})

@@ -14,8 +14,8 @@ from mitmproxy.proxy.layers.http import HttpLayer
 from addons.proxy.http import http_connections
 from addons.proxy.http.http_connections import (
     STREAMS_PER_CLIENT,
-    LastingH2Connection,
-    LastingHttp2Client,
+    HubH2Connection,
+    HubHttp2Client,
     OwnMethod,
 )
 from tests.addons.support.lasting_parts import ask, connected, known, watch
@@ -88,13 +88,13 @@ async def test_numbers_of_ended_streams_are_forgotten(monkeypatch: pytest.Monkey
         layer = proxy.handlers[0].layer
         assert isinstance(layer, HttpLayer)
         client = layer.connections[conn].context.layers[-1]
-        assert isinstance(client, LastingHttp2Client)
+        assert isinstance(client, HubHttp2Client)
         assert len(client.our_stream_id) == len(client.their_stream_id) <= 11
         assert watched in client.our_stream_id, "it is still open"
 
 
 def test_an_http2_client_is_told_that_it_may_have_as_many_streams() -> None:
-    made = LastingH2Connection(H2Configuration(client_side=False))
+    made = HubH2Connection(H2Configuration(client_side=False))
     made.initiate_connection()  # type: ignore[no-untyped-call]  # as mitmproxy has it
     client = H2Connection(H2Configuration(client_side=True))
     client.initiate_connection()

@@ -15,7 +15,7 @@ from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestData, RequestEndOfMessage
 from mitmproxy.test import taddons, tflow
 
-from addons.proxy.http.http_layer import LastingHttpLayer
+from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.request_bodies import (
     CHUNKS_AT_ONCE,
     LARGEST_CHUNK,
@@ -31,7 +31,7 @@ POST = b"POST http://hub/ HTTP/1.1\r\n" + CHUNKED
 @pytest.fixture
 def proxy() -> Iterator[Proxy[Raw]]:
     with taddons.context(Proxyserver()) as context:
-        made = Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE), LastingHttpLayer)
+        made = Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE), HubHttpLayer)
         made.failover = None
         yield made
 

@@ -149,7 +149,7 @@ async def test_the_requests_of_one_address_are_bounded(monkeypatch: pytest.Monke
         assert await ask(streams) == 429
         streams.cancel(watches[0])
         layer = proxy.handlers[0].layer
-        assert isinstance(layer, http_layer.LastingHttpLayer)
+        assert isinstance(layer, http_layer.HubHttpLayer)
         while len(layer.streams) > 2:  # noqa: ASYNC110 - mitmproxy tells nobody that a stream ended
             await asyncio.sleep(0.01)
         assert await ask(streams) == 200

@@ -12,7 +12,7 @@ from mitmproxy.proxy.events import Wakeup
 from mitmproxy.proxy.layers.http import HttpLayer
 
 from addons.proxy.http import upstream_connections
-from addons.proxy.http.http_layer import LastingHttpLayer
+from addons.proxy.http.http_layer import HubHttpLayer
 from tests.addons.support.lasting_parts import ask, connected, known, watch
 from tests.addons.support.proxied import ANSWER, Http2Server, Raw
 
@@ -20,7 +20,7 @@ LIMIT = 10
 """As many as mitmproxy asks of a server that has not said yet how many it takes."""
 
 
-@pytest.mark.parametrize("layer_type", [LastingHttpLayer, HttpLayer])
+@pytest.mark.parametrize("layer_type", [HubHttpLayer, HttpLayer])
 async def test_a_server_that_comes_back_is_connected_to_again(layer_type: type[HttpLayer]) -> None:
     """mitmproxy's own layer never tries again: where that is no longer so, this module is not needed."""
     async with connected(Raw(ANSWER), layer_type) as (proxy, streams):
@@ -34,7 +34,7 @@ async def test_a_server_that_comes_back_is_connected_to_again(layer_type: type[H
         again.port = proxy.server.port
         back = await asyncio.start_server(again._handle, "127.0.0.1", again.port)
         async with back:
-            assert await ask(streams) == (200 if layer_type is LastingHttpLayer else 502)
+            assert await ask(streams) == (200 if layer_type is HubHttpLayer else 502)
         proxy.server.port = up
         assert await ask(streams) == 200
 

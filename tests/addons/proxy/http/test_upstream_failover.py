@@ -10,7 +10,7 @@ from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.offline.cached_response import MAX_BODY
+from addons.offline.cached_response import MAX_KEPT
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Endless, Proxy, Raw
@@ -160,9 +160,9 @@ async def test_an_answer_that_is_too_large_to_be_held_goes_on_as_it_comes(proxy:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(GET)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        await reader.readexactly(3 * MAX_BODY)
-        assert MAX_BODY < handled[0] < MAX_BODY + 2**20
-        assert server.sent < 3 * MAX_BODY + 8 * 2**20, "it is not read faster than the client takes it"
+        await reader.readexactly(3 * MAX_KEPT)
+        assert MAX_KEPT < handled[0] < MAX_KEPT + 2**20
+        assert server.sent < 3 * MAX_KEPT + 8 * 2**20, "it is not read faster than the client takes it"
         writer.close()
         await server.ended.wait()
     assert not proxy.node.got
@@ -174,6 +174,6 @@ async def test_an_answer_that_must_be_held_whole_ends_when_it_is_too_large(proxy
     async with proxy.serve(), asyncio.timeout(20):
         assert parts(await proxy.ask(GET))[0] == 502
         await server.ended.wait()
-    assert server.sent < MAX_BODY + 8 * 2**20
+    assert server.sent < MAX_KEPT + 8 * 2**20
     assert not proxy.node.got
     assert proxy.hooks.count("error") == 1

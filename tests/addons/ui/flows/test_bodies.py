@@ -10,7 +10,16 @@ from mitmproxy import http
 from mitmproxy.test import tflow
 
 from addons.ui.flows import bodies
-from addons.ui.flows.bodies import MAX_BODY, MAX_TABLE, MAX_UNDER_WAY, NOTE, Copy, UnderWay, decoded, keep
+from addons.ui.flows.bodies import (
+    MAX_SHOWN_BODY,
+    MAX_TABLE,
+    MAX_UNDER_WAY,
+    NOTE,
+    Copy,
+    UnderWay,
+    decoded,
+    keep,
+)
 from addons.ui.flows.interventions import TEXT_BODY
 from addons.ui.masking import USUALLY, Visible
 from kube.wire.codec import codec_for
@@ -69,7 +78,7 @@ def kept() -> Iterator[tuple[bytes | None, bool, str, str]]:
     secret = raw({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"k": "c2VjcmV0"}})
     yield b'{"a": 1}', False, "", '{"a": 1}'
     yield large_list(), False, "kept as a table", "default/web-17 # resourceVersion 18, "
-    yield b"x" * (MAX_BODY + 1), False, "too many to keep", "bytes)"
+    yield b"x" * (MAX_SHOWN_BODY + 1), False, "too many to keep", "bytes)"
     yield None, False, "too many to keep", "12345 bytes"
     yield secret, True, "secrets are hidden", "k: (hidden, 8 characters)"
     yield b"not an object c2VjcmV0", True, "secrets are hidden", "bytes)"
@@ -108,9 +117,9 @@ def test_a_packed_body_is_shown_unpacked() -> None:
 @pytest.mark.parametrize(
     ("coding", "body"),
     [
-        ("gzip", gzip.compress(bytes(MAX_TABLE + 1)) + bytes(MAX_BODY)),
-        ("gzip", b"x" * (MAX_BODY + 1)),
-        ("br", b"x" * (MAX_BODY + 1)),
+        ("gzip", gzip.compress(bytes(MAX_TABLE + 1)) + bytes(MAX_SHOWN_BODY)),
+        ("gzip", b"x" * (MAX_SHOWN_BODY + 1)),
+        ("br", b"x" * (MAX_SHOWN_BODY + 1)),
     ],
     ids=["a bomb", "no gzip", "another coding"],
 )

@@ -14,7 +14,7 @@ from mitmproxy.test import taddons
 
 from addons.link.drills import Drills
 from addons.ui.flows.annotations import MARKS, REFUSED
-from addons.ui.flows.bodies import MAX_BODY, Copy
+from addons.ui.flows.bodies import MAX_SHOWN_BODY, Copy
 from addons.ui.flows.flows import Flows
 from addons.ui.flows.interventions import CALLER
 from addons.ui.flows.live_watches import LiveWatch
@@ -108,7 +108,7 @@ async def test_bodies_are_kept_in_part_or_whole(seen: Seen, *, stream: bool) -> 
     assert small.response is not None
     assert small.response.content == b'{"a": 1}'
     assert small.response.data.content is not None
-    large = await seen.answer(await seen.request(), b"x" * (MAX_BODY + 1), stream=stream)
+    large = await seen.answer(await seen.request(), b"x" * (MAX_SHOWN_BODY + 1), stream=stream)
     await until(lambda: "too many to keep" in large.comment)
     assert large.response is not None
     assert len(large.response.content or b"") < 100

@@ -30,7 +30,7 @@ class Removed:
 def removed(monkeypatch: pytest.MonkeyPatch) -> Removed:
     monkeypatch.setattr(kept_flows, "MAX_FLOWS", 3)
     monkeypatch.setattr(kept_flows, "MAX_OWN", 2)
-    monkeypatch.setattr(kept_flows, "MAX_BYTES", 1_000)
+    monkeypatch.setattr(kept_flows, "MAX_KEPT_FLOWS", 1_000)
     return Removed()
 
 

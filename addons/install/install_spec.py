@@ -50,7 +50,7 @@ HUB_FLAGS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class InstallSpec:
     """What to install. All paths are the node's, whatever the root is."""
 
     node: str
@@ -172,9 +172,9 @@ class Wish:
         return [FileChange(OWN_KUBECONFIG, own.encode(), 0o600)]
 
 
-def read_wish(kept: Json) -> Wish:
-    """A wish as a ledger keeps it."""
-    return Wish(**{**kept, "flags": tuple(kept["flags"]), "proxies": tuple(kept["proxies"])})
+def read_spec(kept: Json) -> InstallSpec:
+    """A spec as a ledger keeps it."""
+    return InstallSpec(**{**kept, "flags": tuple(kept["flags"]), "proxies": tuple(kept["proxies"])})
 
 
 def leads_to(hub: Settings, server: str) -> bool:

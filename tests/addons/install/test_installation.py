@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from addons.install.joining import JoinError, Joining
+from addons.install.install_spec import InstallSpec
+from addons.install.installation import Installation, JoinError
 from addons.install.system_services import Services
-from addons.install.wish import Wish
 from kube.http.kubeconfig import load_kubeconfig
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.ports import free_port
@@ -25,80 +25,82 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def wish() -> Wish:
+def spec() -> InstallSpec:
     flags = ("--port", str(free_port()), "--admin-port", str(free_port()))
-    return Wish("n1", "systemd", "/usr/bin/edgehub", "", flags, KUBELET, KUBELET, ())
+    return InstallSpec("n1", "systemd", "/usr/bin/edgehub", "", flags, KUBELET, KUBELET, ())
 
 
-def joining(root: Path, said: list[str] | None = None, systemctl: str = "") -> Joining:
-    return Joining(root, Services(systemctl), (said if said is not None else []).append)
+def installation(root: Path, said: list[str] | None = None, systemctl: str = "") -> Installation:
+    return Installation(root, Services(systemctl), (said if said is not None else []).append)
 
 
 def files(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def test_files_are_laid_down_and_taken_back(root: Path, wish: Wish) -> None:
+def test_files_are_laid_down_and_taken_back(root: Path, spec: InstallSpec) -> None:
     before, said = files(root), list[str]()
-    joining(root, said).show(wish)
+    installation(root, said).show(spec)
     assert "secret" not in "".join(said)
     assert files(root) == before
-    joining(root).install(wish, 1)
-    assert joining(root).installed == wish
-    assert joining(root).plan(wish) == []
-    assert load_kubeconfig(root / KUBELET[1:]).server == wish.hub.plain_url
+    installation(root).install(spec, 1)
+    assert installation(root).installed == spec
+    assert installation(root).plan(spec) == []
+    assert load_kubeconfig(root / KUBELET[1:]).server == spec.hub.plain_url
     assert load_kubeconfig(root / "etc/kubernetes/edgehub.conf").bearer == "Bearer secret"
-    joining(root, said := []).show(wish)
+    installation(root, said := []).show(spec)
     assert said == ["every file is as it shall be"]
-    joining(root).uninstall()
+    installation(root).uninstall()
     assert files(root) == before
-    joining(root, said := []).uninstall()
+    installation(root, said := []).uninstall()
     assert said == ["no hub is installed here"]
 
 
-def test_a_dry_run_names_the_services_that_would_be_started_anew(root: Path, wish: Wish) -> None:
-    joining(root, said := list[str](), "/no/such/systemctl").show(wish)
+def test_a_dry_run_names_the_services_that_would_be_started_anew(root: Path, spec: InstallSpec) -> None:
+    installation(root, said := list[str](), "/no/such/systemctl").show(spec)
     assert said[-2:] == [
         "edgehub.service would be started anew",
         "kubelet.service would be restarted, and kube-proxy.service where it runs",
     ]
-    joining(root).install(wish, 1)
-    joining(root, said := list[str](), "/no/such/systemctl").show(dataclasses.replace(wish, program="/other"))
+    installation(root).install(spec, 1)
+    installation(root, said := list[str](), "/no/such/systemctl").show(
+        dataclasses.replace(spec, program="/other")
+    )
     assert said[-1] == "edgehub.service would be started anew"
-    joining(root, said := list[str](), "/no/such/systemctl").show(wish)
+    installation(root, said := list[str](), "/no/such/systemctl").show(spec)
     assert said == ["every file is as it shall be"]
 
 
-def test_a_kubeconfig_that_was_renewed_since_is_the_one_to_go_back_to(root: Path, wish: Wish) -> None:
-    joining(root).install(wish, 1)
+def test_a_kubeconfig_that_was_renewed_since_is_the_one_to_go_back_to(root: Path, spec: InstallSpec) -> None:
+    installation(root).install(spec, 1)
     write_kubeconfig(root / KUBELET[1:], "https://cloud:6443", token="renewed")
     renewed = (root / KUBELET[1:]).read_bytes()
-    joining(root).install(wish, 1)
-    assert load_kubeconfig(root / KUBELET[1:]).server == wish.hub.plain_url
+    installation(root).install(spec, 1)
+    assert load_kubeconfig(root / KUBELET[1:]).server == spec.hub.plain_url
     assert load_kubeconfig(root / "etc/kubernetes/edgehub.conf").bearer == "Bearer renewed"
-    joining(root).uninstall()
+    installation(root).uninstall()
     assert (root / KUBELET[1:]).read_bytes() == renewed
 
 
-def test_a_hub_that_is_installed_another_way_is_left_alone(root: Path, wish: Wish) -> None:
-    joining(root).install(wish, 1)
+def test_a_hub_that_is_installed_another_way_is_left_alone(root: Path, spec: InstallSpec) -> None:
+    installation(root).install(spec, 1)
     with pytest.raises(ValueError, match="the hub is installed by systemd: `edgehub uninstall` first"):
-        joining(root).plan(dataclasses.replace(wish, method="static-pod"))
+        installation(root).plan(dataclasses.replace(spec, method="static-pod"))
 
 
-def test_what_fails_is_undone_as_it_was_before_this_run(root: Path, wish: Wish) -> None:
+def test_what_fails_is_undone_as_it_was_before_this_run(root: Path, spec: InstallSpec) -> None:
     before, said = files(root), list[str]()
-    broken = joining(root, said, "/no/such/systemctl")
+    broken = installation(root, said, "/no/such/systemctl")
     with pytest.raises(JoinError, match="everything is as it was"):
-        broken.install(wish, 1)
+        broken.install(spec, 1)
     assert files(root) == before
-    joining(root).install(wish, 1)
+    installation(root).install(spec, 1)
     installed = files(root)
     with pytest.raises(JoinError, match="everything is as it was"):
-        joining(root, said, "/no/such/systemctl").install(dataclasses.replace(wish, program="/other"), 1)
+        installation(root, said, "/no/such/systemctl").install(dataclasses.replace(spec, program="/other"), 1)
     assert files(root) == installed
     with pytest.raises(JoinError, match="the former program runs again"):
-        joining(root, said, "/no/such/systemctl").upgrade("/other", 1)
+        installation(root, said, "/no/such/systemctl").upgrade("/other", 1)
     assert files(root) == installed
 
 
@@ -115,69 +117,69 @@ class KilledServices(Services):
 
 @pytest.mark.parametrize("finishes", [True, False])
 def test_a_run_that_was_killed_is_finished_or_taken_back_by_the_next(
-    root: Path, wish: Wish, finishes: bool
+    root: Path, spec: InstallSpec, finishes: bool
 ) -> None:
     before = files(root)
     with pytest.raises(KilledError):
-        Joining(root, KilledServices("systemctl"), print).install(wish, 1)
+        Installation(root, KilledServices("systemctl"), print).install(spec, 1)
     assert files(root) != before
     with pytest.raises(JoinError, match="was killed before its end"):
-        joining(root).upgrade("/other", 1)
+        installation(root).upgrade("/other", 1)
     if finishes:
-        joining(root).install(wish, 1)
-        assert load_kubeconfig(root / KUBELET[1:]).server == wish.hub.plain_url
-        joining(root).upgrade("/other", 1)
-    joining(root).uninstall()
+        installation(root).install(spec, 1)
+        assert load_kubeconfig(root / KUBELET[1:]).server == spec.hub.plain_url
+        installation(root).upgrade("/other", 1)
+    installation(root).uninstall()
     assert files(root) == before
 
 
-def test_a_run_that_was_killed_and_then_fails_leaves_nothing(root: Path, wish: Wish) -> None:
+def test_a_run_that_was_killed_and_then_fails_leaves_nothing(root: Path, spec: InstallSpec) -> None:
     before = files(root)
     with pytest.raises(KilledError):
-        Joining(root, KilledServices("systemctl"), print).install(wish, 1)
+        Installation(root, KilledServices("systemctl"), print).install(spec, 1)
     with pytest.raises(JoinError, match="everything is as it was"):
-        joining(root, systemctl="/no/such/systemctl").install(wish, 1)
+        installation(root, systemctl="/no/such/systemctl").install(spec, 1)
     assert files(root) == before
 
 
-def test_a_file_that_cannot_be_written_undoes_what_came_before(root: Path, wish: Wish) -> None:
+def test_a_file_that_cannot_be_written_undoes_what_came_before(root: Path, spec: InstallSpec) -> None:
     (root / "etc/systemd/system/.edgehub.service.edgehub-new").mkdir(parents=True)
     before = files(root)
     with pytest.raises(JoinError, match="everything is as it was"):
-        joining(root).install(wish, 1)
+        installation(root).install(spec, 1)
     assert files(root) == before
 
 
-def test_a_kubeconfig_that_is_a_link_stays_one(root: Path, wish: Wish) -> None:
+def test_a_kubeconfig_that_is_a_link_stays_one(root: Path, spec: InstallSpec) -> None:
     kubelet = root / KUBELET[1:]
     kubelet.rename(elsewhere := root / "etc/kubelet.conf")
     kubelet.symlink_to("../kubelet.conf")
     before = files(root)
-    joining(root).install(wish, 1)
-    assert load_kubeconfig(elsewhere).server == wish.hub.plain_url
-    joining(root).uninstall()
+    installation(root).install(spec, 1)
+    assert load_kubeconfig(elsewhere).server == spec.hub.plain_url
+    installation(root).uninstall()
     assert kubelet.is_symlink()
     assert files(root) == before
 
 
-def test_the_hub_stays_while_kubelets_kubeconfig_cannot_be_given_back(root: Path, wish: Wish) -> None:
+def test_the_hub_stays_while_kubelets_kubeconfig_cannot_be_given_back(root: Path, spec: InstallSpec) -> None:
     before = files(root)
-    joining(root).install(wish, 1)
+    installation(root).install(spec, 1)
     (in_the_way := root / "etc/kubernetes/.kubelet.conf.edgehub-new").mkdir()
     with pytest.raises(JoinError, match=r"kubelet\.conf is not as it was: .*the hub goes on until then"):
-        joining(root).uninstall()
-    assert load_kubeconfig(root / KUBELET[1:]).server == wish.hub.plain_url
+        installation(root).uninstall()
+    assert load_kubeconfig(root / KUBELET[1:]).server == spec.hub.plain_url
     assert (root / "etc/systemd/system/edgehub.service").exists()
     in_the_way.rmdir()
-    joining(root).uninstall()
+    installation(root).uninstall()
     assert files(root) == before
 
 
-def test_the_diff_that_is_shown_is_what_is_written(root: Path, wish: Wish) -> None:
-    joining(root, said := list[str]()).show(wish)
+def test_the_diff_that_is_shown_is_what_is_written(root: Path, spec: InstallSpec) -> None:
+    installation(root, said := list[str]()).show(spec)
     shown = {text.splitlines()[1].split()[1]: text.splitlines()[2:] for text in said}
     before = files(root)
-    joining(root).install(wish, 1)
+    installation(root).install(spec, 1)
     after = {
         name: data for name, data in files(root).items() if not name.startswith("var/lib/edgehub-install")
     }
@@ -203,9 +205,9 @@ def patched(before: list[str], hunks: list[str]) -> list[str]:
     return after + before[taken:]
 
 
-def test_an_upgrade_replaces_the_program(root: Path, wish: Wish) -> None:
+def test_an_upgrade_replaces_the_program(root: Path, spec: InstallSpec) -> None:
     with pytest.raises(JoinError, match="no hub is installed here"):
-        joining(root).upgrade("/other", 1)
-    joining(root).install(wish, 1)
-    joining(root).upgrade("/other", 1)
+        installation(root).upgrade("/other", 1)
+    installation(root).install(spec, 1)
+    installation(root).upgrade("/other", 1)
     assert "ExecStart=/other " in (root / "etc/systemd/system/edgehub.service").read_text()

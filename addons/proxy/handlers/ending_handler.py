@@ -30,7 +30,7 @@ from addons.proxy.http.upstream_connections import take_apart
 type Writer = asyncio.StreamWriter | mitmproxy_rs.Stream
 
 
-class WholeEnds(LiveConnectionHandler):
+class EndingHandler(LiveConnectionHandler):
     """A connection handler that closes what mitmproxy left open, and takes apart what it left whole."""
 
     async def handle_client(self) -> None:

@@ -10,26 +10,26 @@ import pytest
 import yaml
 
 from addons.install.changes import Ledger
-from addons.install.kubeconfigs import server_of
-from addons.install.templates import KUBELET_PKI, STATE_DIR
-from addons.install.wish import (
+from addons.install.install_spec import (
     BOOTSTRAP_KUBECONFIG,
     LEDGER,
     OWN_KUBECONFIG,
     SOCKET_FILE,
     STATIC_POD,
     UNIT_FILE,
+    InstallSpec,
     Method,
-    Wish,
     parse_hub_flags,
-    read_wish,
+    read_spec,
 )
+from addons.install.kubeconfigs import server_of
+from addons.install.templates import KUBELET_PKI, STATE_DIR
 from addons.settings import AUTO_ADDRESS, PodAddress, Settings
 from kube.http.kubeconfig import load_kubeconfig
 from tests.cloud.kubeconfig import write_kubeconfig
 
 KUBELET = "/etc/kubernetes/kubelet.conf"
-WISH = Wish("n1", "systemd", "/usr/bin/edgehub", "edgehub:1", ("--port", "1"), KUBELET, KUBELET, ())
+WISH = InstallSpec("n1", "systemd", "/usr/bin/edgehub", "edgehub:1", ("--port", "1"), KUBELET, KUBELET, ())
 
 
 @pytest.fixture
@@ -56,11 +56,11 @@ def test_the_hub_has_a_copy_and_kubelet_leads_to_the_hub(ledger: Ledger) -> None
 
 
 def test_a_hub_without_an_identity_has_a_token_which_the_ledger_does_not_keep(ledger: Ledger) -> None:
-    wish = dataclasses.replace(WISH, identity="", bootstrap="apiVersion: v1\n")
-    token, sockets, unit = wish.hub_changes(ledger)
+    spec = dataclasses.replace(WISH, identity="", bootstrap="apiVersion: v1\n")
+    token, sockets, unit = spec.hub_changes(ledger)
     assert (token.path, token.mode, token.data) == (BOOTSTRAP_KUBECONFIG, 0o600, b"apiVersion: v1\n")
     assert f"--bootstrap-kubeconfig {BOOTSTRAP_KUBECONFIG} --node n1".encode() in unit.data
-    later = read_wish(json.loads(json.dumps(wish.to_json())))
+    later = read_spec(json.loads(json.dumps(spec.to_json())))
     assert later.hub_changes(ledger) == [sockets, unit], "a token that was put there since stays"
 
 
@@ -89,12 +89,12 @@ def test_what_the_operator_says_wins(flags: tuple[str, ...], found: tuple[str, .
 
 
 def test_a_static_pod_is_laid_where_kubelet_looks(ledger: Ledger) -> None:
-    wish = read_wish({**json.loads(json.dumps(WISH.to_json())), "method": "static-pod"})
-    _, pod = wish.hub_changes(ledger)
+    spec = read_spec({**json.loads(json.dumps(WISH.to_json())), "method": "static-pod"})
+    _, pod = spec.hub_changes(ledger)
     assert pod.path == STATIC_POD
     assert json.loads(pod.data)["spec"]["containers"][0]["image"] == "edgehub:1"
     files = ("--filter-module", "/etc/edgehub/a.py, /etc/edgehub/b.py,/opt/acme/c.py")
-    _, pod = dataclasses.replace(wish, flags=files).hub_changes(ledger)
+    _, pod = dataclasses.replace(spec, flags=files).hub_changes(ledger)
     volumes = [each.get("hostPath", {}).get("path") for each in json.loads(pod.data)["spec"]["volumes"]]
     assert [each for each in volumes if each in ("/etc/edgehub", "/opt/acme")] == [
         "/etc/edgehub",
@@ -109,10 +109,10 @@ def test_a_static_pod_sees_the_files_that_its_kubeconfig_names(ledger: Ledger, t
     document["clusters"][0]["cluster"]["certificate-authority"] = "../ssl/ca.crt"
     document["users"] = [{"name": "n1", "user": {"client-certificate": current, "client-key": current}}]
     path.write_text(yaml.safe_dump(document))
-    wish = dataclasses.replace(
+    spec = dataclasses.replace(
         WISH, method="static-pod", flags=("--tls-cert", "/tls/a", "--tls-key", "/key/a")
     )
-    _, pod = wish.hub_changes(ledger)
+    _, pod = spec.hub_changes(ledger)
     volumes = {each.get("hostPath", {}).get("path") for each in json.loads(pod.data)["spec"]["volumes"]}
     assert volumes == {None, str(OWN_KUBECONFIG), KUBELET_PKI, STATE_DIR, "/etc/ssl", "/tls", "/key"}
 
@@ -121,10 +121,10 @@ def test_a_static_pod_that_has_its_token_keeps_its_files(ledger: Ledger, tmp_pat
     path = write_kubeconfig(tmp_path / "token.conf", "https://cloud:6443", token="abcdef.0123456789abcdef")
     document = yaml.safe_load(path.read_text())
     document["clusters"][0]["cluster"]["certificate-authority"] = "/etc/ssl/cloud/ca.crt"
-    wish = dataclasses.replace(WISH, method="static-pod", identity="", bootstrap=yaml.safe_dump(document))
-    first = wish.hub_changes(ledger)
+    spec = dataclasses.replace(WISH, method="static-pod", identity="", bootstrap=yaml.safe_dump(document))
+    first = spec.hub_changes(ledger)
     ledger.apply(first)
-    (second,) = dataclasses.replace(wish, bootstrap="").hub_changes(ledger)
+    (second,) = dataclasses.replace(spec, bootstrap="").hub_changes(ledger)
     assert second == first[-1]
     assert "/etc/ssl/cloud" in second.data.decode()
 

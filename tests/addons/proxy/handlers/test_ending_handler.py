@@ -20,12 +20,12 @@ from mitmproxy.proxy.server import ConnectionHandler
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons
 
-from addons.proxy.handlers import cancelled_ends
-from addons.proxy.handlers.cancelled_ends import WholeEnds, layers_below
+from addons.proxy.handlers import ending_handler
+from addons.proxy.handlers.ending_handler import EndingHandler, layers_below
 from addons.proxy.handlers.flow_control import PausingHandler
 from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.http_connections import STREAM_WINDOW
-from addons.proxy.http.http_layer import LastingHttpLayer
+from addons.proxy.http.http_layer import HubHttpLayer
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.proxied import (
     ANSWER,
@@ -135,7 +135,7 @@ async def test_nothing_that_was_read_ahead_lasts_longer_than_its_connection(
 ) -> None:
     """mitmproxy's frame has a cycle with the exception that ended it, and keeps the reader until a collection."""
     if is_mitmproxys:
-        monkeypatch.setattr(cancelled_ends, "clear_frames", lambda _: None)
+        monkeypatch.setattr(ending_handler, "clear_frames", lambda _: None)
     async with proxy.serve(), asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")
@@ -159,7 +159,7 @@ async def test_nothing_waits_for_a_client_that_has_left() -> None:
         streams.reads = False
         server.tell_much(0, 1, STREAM_WINDOW)
         layer = proxy.handlers[0].layer
-        assert isinstance(layer, LastingHttpLayer)
+        assert isinstance(layer, HubHttpLayer)
         await streams.until(lambda: layer.unread > 0)
         client = layer.connections[proxy.handlers[0].client]
         assert isinstance(client, BoundedHttp2Server)
@@ -172,7 +172,7 @@ async def test_a_hook_that_ends_after_its_connection_is_no_crash(caplog: pytest.
     async with server.serve(), connected(server) as (proxy, streams):
         await watch(streams, 1)
         handler, layer = proxy.handlers[0], proxy.handlers[0].layer
-        assert isinstance(layer, LastingHttpLayer)
+        assert isinstance(layer, HubHttpLayer)
         stream = layer.streams[1]
         hook = HttpErrorHook(stream.flow)
         layer.command_sources[hook] = stream
@@ -187,7 +187,7 @@ async def test_an_event_that_waits_while_its_connection_ends_is_no_crash(
     async with server.serve(), connected(server) as (proxy, streams):
         (stream,) = await watch(streams, 1)
         handler, layer = proxy.handlers[0], proxy.handlers[0].layer
-        assert isinstance(layer, LastingHttpLayer)
+        assert isinstance(layer, HubHttpLayer)
         hook = HttpErrorHook(layer.streams[stream].flow)
         layer.command_sources[hook] = layer.streams[stream]
         async with handler._server_event_lock:
@@ -244,7 +244,7 @@ async def test_nothing_of_a_connection_outlives_it(server: Raw | Http2Server) ->
 
 @pytest.mark.usefixtures("uncollected")
 async def test_without_this_all_of_it_would_wait_for_a_collection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cancelled_ends, "take_apart", lambda _: None)
+    monkeypatch.setattr(ending_handler, "take_apart", lambda _: None)
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
         await watch(streams, 1)
@@ -260,7 +260,7 @@ async def test_a_request_is_gone_when_it_has_ended() -> None:
     async with server.serve(), connected(server) as (proxy, streams):
         (stream,) = await watch(streams, 1)
         layer = proxy.handlers[0].layer
-        assert isinstance(layer, LastingHttpLayer)
+        assert isinstance(layer, HubHttpLayer)
         watched = weakref.ref(layer.streams[stream])
         streams.cancel(stream)
         while layer.streams:  # noqa: ASYNC110 - mitmproxy tells nobody that a stream ended
@@ -283,7 +283,7 @@ async def test_a_body_counts_no_longer_when_its_client_leaves_before_the_addons_
 
     monkeypatch.setattr(Handler, "handle_hook", think)
     with taddons.context(Proxyserver()) as context:
-        proxy = Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE), LastingHttpLayer)
+        proxy = Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE), HubHttpLayer)
         async with proxy.serve(), asyncio.timeout(20):
             _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             writer.write(b"POST http://hub/ HTTP/1.1\r\nHost: hub\r\nContent-Length: 4\r\n\r\nbody")
@@ -297,5 +297,5 @@ async def test_a_body_counts_no_longer_when_its_client_leaves_before_the_addons_
 
 
 def test_the_hubs_handlers_end_this_way() -> None:
-    assert issubclass(PausingHandler, WholeEnds)
-    assert PausingHandler.__mro__.index(WholeEnds) < PausingHandler.__mro__.index(ProxyConnectionHandler)
+    assert issubclass(PausingHandler, EndingHandler)
+    assert PausingHandler.__mro__.index(EndingHandler) < PausingHandler.__mro__.index(ProxyConnectionHandler)

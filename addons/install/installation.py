@@ -8,6 +8,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from addons.install.changes import FileChange, Ledger, below, diff, read
+from addons.install.install_spec import (
+    BOOTSTRAP_KUBECONFIG,
+    LEDGER,
+    OWN_KUBECONFIG,
+    SOCKET_FILE,
+    InstallSpec,
+    read_spec,
+)
 from addons.install.system_services import HUB_UNIT, PROXY_UNIT, ServiceError, Services
 from addons.install.waiting import (
     NotReadyError,
@@ -15,14 +23,6 @@ from addons.install.waiting import (
     wait_for_hub,
     wait_for_node,
     wait_until_gone,
-)
-from addons.install.wish import (
-    BOOTSTRAP_KUBECONFIG,
-    LEDGER,
-    OWN_KUBECONFIG,
-    SOCKET_FILE,
-    Wish,
-    read_wish,
 )
 from addons.startup import pod_interface
 from kube.errors import StatusError
@@ -38,7 +38,7 @@ class JoinError(Exception):
     """The node could not be changed; the message says why, and whether all is as it was."""
 
 
-class Joining:
+class Installation:
     """The installation below one root."""
 
     def __init__(self, root: Path, services: Services, say: Callable[[str], None]) -> None:
@@ -48,60 +48,60 @@ class Joining:
         self._ledger = Ledger(root, LEDGER)
 
     @property
-    def installed(self) -> Wish | None:
+    def installed(self) -> InstallSpec | None:
         """What is installed below this root; None where nothing is."""
-        return None if self._ledger.is_empty else read_wish(self._ledger.settings)
+        return None if self._ledger.is_empty else read_spec(self._ledger.settings)
 
     @property
     def acts(self) -> bool:
         """Whether the installation starts and stops services, or only writes files."""
         return self._services.can_be_called
 
-    def plan(self, wish: Wish) -> list[FileChange]:
+    def plan(self, spec: InstallSpec) -> list[FileChange]:
         """The changes of files that the installation still has to make; ValueError where it cannot be made."""
         former = self.installed
-        if former is not None and former.method != wish.method:
+        if former is not None and former.method != spec.method:
             raise ValueError(f"the hub is installed by {former.method}: `edgehub uninstall` first")
-        self._accept_new_originals(wish)
-        return self._ledger.pending([*wish.hub_changes(self._ledger), *wish.client_changes(self._ledger)])
+        self._accept_new_originals(spec)
+        return self._ledger.pending([*spec.hub_changes(self._ledger), *spec.client_changes(self._ledger)])
 
-    def show(self, wish: Wish) -> None:
+    def show(self, spec: InstallSpec) -> None:
         """Print each file that would change as a diff, and the services that would be started anew."""
-        pending = self.plan(wish)
+        pending = self.plan(spec)
         for change in pending:
             self._say(diff(self._root, change).rstrip("\n"))
         if not pending:
             self._say("every file is as it shall be")
         if not self.acts:
             return
-        if wish.method == "systemd" and any(each.path in wish.hub_files for each in pending):
+        if spec.method == "systemd" and any(each.path in spec.hub_files for each in pending):
             self._say(f"{HUB_UNIT} would be started anew")
-        if any(each.path in wish.clients for each in pending):
-            self._say(f"{wish.service} would be restarted, and {PROXY_UNIT} where it runs")
+        if any(each.path in spec.clients for each in pending):
+            self._say(f"{spec.service} would be restarted, and {PROXY_UNIT} where it runs")
 
-    def install(self, wish: Wish, timeout: float) -> None:
+    def install(self, spec: InstallSpec, timeout: float) -> None:
         """Put the node behind the hub, and wait until the node is Ready. Where it does not become Ready, undo all
         steps and raise JoinError.
 
         A run that follows one that was killed takes every step again: nobody knows which ones the former took.
         """
         deadline = time.monotonic() + timeout
-        pending = self.plan(wish)
-        hub_files = wish.hub_files
+        pending = self.plan(spec)
+        hub_files = spec.hub_files
         before, former = self._snapshot(pending), self.installed
         was_cut_short = not self._ledger.is_settled
-        self._ledger.begin(wish.to_json())
+        self._ledger.begin(spec.to_json())
         try:
             self._ledger.apply(each for each in pending if each.path in hub_files)
             is_new = any(each.path in hub_files for each in pending)
-            if is_new or was_cut_short or not self._is_up(wish):
-                self._start_hub(wish, deadline, wish.hub_changes(self._ledger) if was_cut_short else pending)
+            if is_new or was_cut_short or not self._is_up(spec):
+                self._start_hub(spec, deadline, spec.hub_changes(self._ledger) if was_cut_short else pending)
             self._ledger.apply(each for each in pending if each.path not in hub_files)
             if was_cut_short or any(each.path not in hub_files for each in pending):
-                self._move_clients(wish, deadline)
-            self._ledger.settle(wish.to_json())
+                self._move_clients(spec, deadline)
+            self._ledger.settle(spec.to_json())
         except FAILURES as error:
-            outcome = self._undo(wish, None if was_cut_short else former, before)
+            outcome = self._undo(spec, None if was_cut_short else former, before)
             raise JoinError(f"{_said(error)}; {outcome}") from error
 
     def upgrade(self, program: str, timeout: float) -> None:
@@ -113,15 +113,15 @@ class Joining:
             raise JoinError(
                 "`edgehub install` was killed before its end: run it again, or `edgehub uninstall`"
             )
-        wish = read_wish({**former.to_json(), "program": program})
+        spec = read_spec({**former.to_json(), "program": program})
         deadline = time.monotonic() + timeout
-        changes = wish.hub_changes(self._ledger)
+        changes = spec.hub_changes(self._ledger)
         before = self._snapshot(changes)
-        self._ledger.settings = wish.to_json()
+        self._ledger.settings = spec.to_json()
         try:
             pending = self._ledger.pending(changes)
             self._ledger.apply(pending)
-            self._start_hub(wish, deadline, pending)
+            self._start_hub(spec, deadline, pending)
         except FAILURES as error:
             stuck = self._put_back(former, before)
             self._try(lambda: self._run_hub(former, changes))
@@ -130,26 +130,26 @@ class Joining:
 
     def uninstall(self) -> None:
         """Restore every file, and stop the hub; JoinError where a file cannot be restored."""
-        wish = self.installed
-        if wish is None:
+        spec = self.installed
+        if spec is None:
             self._say("no hub is installed here")
-        elif stuck := self._remove(wish):
+        elif stuck := self._remove(spec):
             raise JoinError(stuck)
 
-    def _remove(self, wish: Wish, *, restarts_clients: bool = True) -> str:
-        """Take back all that was done for a wish; "" or, where that cannot be, why and what to do.
+    def _remove(self, spec: InstallSpec, *, restarts_clients: bool = True) -> str:
+        """Take back all that was done for a spec; "" or, where that cannot be, why and what to do.
 
         Each step can be taken again, and the ledger goes last: who is killed here finishes by another uninstallation.
         """
-        stuck = self._restore(wish.clients)
+        stuck = self._restore(spec.clients)
         if restarts_clients:
-            self._try(lambda: self._services.restart_clients(wish.service))
+            self._try(lambda: self._services.restart_clients(spec.service))
         if stuck:
             return f"{stuck}: mend that, and `edgehub uninstall` does the rest; the hub goes on until then"
-        if wish.method == "systemd":
-            self._try(lambda: self._services.stop_hub(has_sockets=bool(wish.hub.handed_over)))
-        stuck = self._restore([wish.hub_file])
-        self._free_addresses(wish)
+        if spec.method == "systemd":
+            self._try(lambda: self._services.stop_hub(has_sockets=bool(spec.hub.handed_over)))
+        stuck = self._restore([spec.hub_file])
+        self._free_addresses(spec)
         stuck = stuck or self._restore([SOCKET_FILE, OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG])
         self._try(self._services.reload)
         return f"{stuck}: mend that, and `edgehub uninstall` does the rest" if stuck else ""
@@ -167,48 +167,48 @@ class Joining:
                 self._say(f"{path} had been changed since the installation; that version is now {kept}")
         return stuck
 
-    def _free_addresses(self, wish: Wish) -> None:
+    def _free_addresses(self, spec: InstallSpec) -> None:
         """Remove the addresses that the hub gave the node for pods. A hub that still ran would make them anew."""
-        if not wish.hub.pod_address.makes or not self._services.can_be_called:
+        if not spec.hub.pod_address.makes or not self._services.can_be_called:
             return
         try:
-            asyncio.run(wait_until_gone(wish.hub, time.monotonic() + LIMIT_OF_STATIC_POD))
-            pod_interface.remove(wish.hub.pod_addresses)
+            asyncio.run(wait_until_gone(spec.hub, time.monotonic() + LIMIT_OF_STATIC_POD))
+            pod_interface.remove(spec.hub.pod_addresses)
         except (NotReadyError, ValueError) as error:
             self._say(
                 f"the address for pods stays: {error}; `ip link del {pod_interface.INTERFACE}` removes it"
             )
 
-    def _accept_new_originals(self, wish: Wish) -> None:
+    def _accept_new_originals(self, spec: InstallSpec) -> None:
         """Where somebody has written a kubeconfig since, and it leads to the cloud, `uninstall` goes back to that
         one."""
-        for change in wish.client_changes(self._ledger):
-            self._ledger.accept(change.path, wish.hub.plain_url)
+        for change in spec.client_changes(self._ledger):
+            self._ledger.accept(change.path, spec.hub.plain_url)
 
-    def _run_hub(self, wish: Wish, changed: Iterable[FileChange]) -> None:
+    def _run_hub(self, spec: InstallSpec, changed: Iterable[FileChange]) -> None:
         """Have systemd start the hub, after these files have changed; kubelet starts a static pod by itself."""
-        if wish.method == "systemd":
+        if spec.method == "systemd":
             opens_anew = any(each.path == SOCKET_FILE for each in changed)
-            self._services.start_hub(has_sockets=bool(wish.hub.handed_over), opens_anew=opens_anew)
+            self._services.start_hub(has_sockets=bool(spec.hub.handed_over), opens_anew=opens_anew)
 
-    def _start_hub(self, wish: Wish, deadline: float, changed: Iterable[FileChange]) -> None:
+    def _start_hub(self, spec: InstallSpec, deadline: float, changed: Iterable[FileChange]) -> None:
         if not self._services.can_be_called:
             return
-        self._run_hub(wish, changed)
-        self._say(f"waiting for the hub at {wish.hub.admin_url}")
-        asyncio.run(wait_for_hub(wish.hub, deadline))
+        self._run_hub(spec, changed)
+        self._say(f"waiting for the hub at {spec.hub.admin_url}")
+        asyncio.run(wait_for_hub(spec.hub, deadline))
 
-    def _move_clients(self, wish: Wish, deadline: float) -> None:
+    def _move_clients(self, spec: InstallSpec, deadline: float) -> None:
         if not self._services.can_be_called:
             return
-        writes = asyncio.run(count_writes(wish.hub))
-        self._services.restart_clients(wish.service)
-        self._say(f"waiting until kubelet keeps {wish.node} Ready through the hub")
-        asyncio.run(wait_for_node(wish.hub, wish.node, writes, deadline))
+        writes = asyncio.run(count_writes(spec.hub))
+        self._services.restart_clients(spec.service)
+        self._say(f"waiting until kubelet keeps {spec.node} Ready through the hub")
+        asyncio.run(wait_for_node(spec.hub, spec.node, writes, deadline))
 
-    def _is_up(self, wish: Wish) -> bool:
+    def _is_up(self, spec: InstallSpec) -> bool:
         try:
-            asyncio.run(wait_for_hub(wish.hub, 0.0))
+            asyncio.run(wait_for_hub(spec.hub, 0.0))
         except NotReadyError:
             return False
         return True
@@ -216,21 +216,21 @@ class Joining:
     def _snapshot(self, changes: Iterable[FileChange]) -> dict[Path, bytes | None]:
         return {each.path: read(below(self._root, each.path)) for each in changes}
 
-    def _undo(self, wish: Wish, former: Wish | None, before: dict[Path, bytes | None]) -> str:
+    def _undo(self, spec: InstallSpec, former: InstallSpec | None, before: dict[Path, bytes | None]) -> str:
         """Restore the files as they were when this run began: those of an earlier installation, or the node's own.
 
         What became of that, in words.
         """
         self._say("this does not work: undoing everything")
         if former is None:
-            moved = any(self._ledger.has_changed(path) for path in wish.clients)
-            return self._remove(wish, restarts_clients=moved) or "everything is as it was"
+            moved = any(self._ledger.has_changed(path) for path in spec.clients)
+            return self._remove(spec, restarts_clients=moved) or "everything is as it was"
         stuck = self._put_back(former, before)
-        self._try(lambda: self._run_hub(former, wish.hub_changes(self._ledger)))
+        self._try(lambda: self._run_hub(former, spec.hub_changes(self._ledger)))
         self._try(lambda: self._services.restart_clients(former.service))
         return f"not all could be undone ({stuck})" if stuck else "everything is as it was"
 
-    def _put_back(self, former: Wish, before: dict[Path, bytes | None]) -> str:
+    def _put_back(self, former: InstallSpec, before: dict[Path, bytes | None]) -> str:
         """Write what these files held, for an installation that stays; "" or why that cannot be."""
         try:
             self._ledger.begin(former.to_json())
