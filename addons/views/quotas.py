@@ -25,6 +25,9 @@ MAX_HELD = 64 * 1024 * 1024
 MAX_HUB_BYTES = 64 * 1024 * 1024
 """Of the objects in the node's sources of parts of resources. Any process of the node invents namespaces and selectors;
 what kubelet reads so are its pods and what they mount."""
+MAX_HUB_IDLE = 128
+"""Of the node's sources of parts that no client has: one list under a selector leaves two tasks, a watch of the cloud
+and some 40 KB, however little it found."""
 MAX_HISTORIES = 32 * 1024 * 1024
 """Of the histories of all views that users with tokens have opened."""
 MAX_HUB_HISTORIES = 128 * 1024 * 1024
@@ -72,7 +75,8 @@ def too_large(sources: Iterable[Source]) -> Iterator[Source]:
 
 
 def least_used(sources: Iterable[Source], fresh: Source) -> Iterator[Source]:
-    """The node's sources to close for a new one's first list, so that those of parts hold no more than MAX_HUB_BYTES.
+    """The node's sources to close for a new one's first list, so that those of parts hold no more than MAX_HUB_BYTES,
+    and no more than MAX_HUB_IDLE are without a client.
 
     The least recently used goes first, and the new one last. Others that have clients stay.
     """
@@ -81,9 +85,11 @@ def least_used(sources: Iterable[Source], fresh: Source) -> Iterator[Source]:
     idle = sorted(
         (each for each in parts if not each.users and each is not fresh), key=lambda each: each.used
     )
+    left = len(idle)
     for each in (*idle, *(each for each in parts if each is fresh)):
-        if total <= MAX_HUB_BYTES:
+        if total <= MAX_HUB_BYTES and left <= MAX_HUB_IDLE:
             return
+        left -= 1
         total -= size_of(each)
         yield each
 

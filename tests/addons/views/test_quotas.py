@@ -197,6 +197,17 @@ async def test_bytes_of_the_nodes_parts_are_bounded_and_the_least_used_goes(
     assert {each.list_watch.label_selector for each in parts.sources} == {"", "!x"}
 
 
+async def test_of_the_nodes_parts_without_clients_the_least_used_goes(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process of the node that lists under ever new selectors left a source for each, which found nothing."""
+    monkeypatch.setattr(quotas, "MAX_HUB_IDLE", 2)
+    target = f"{SECRETS.format('a')}&labelSelector=!x"
+    for number in (1, 2, 3, 1, 4, 5):
+        assert await parts.names(f"{target}{number}") == []
+    assert {each.list_watch.label_selector for each in parts.sources} == {"!x1", "!x4", "!x5"}
+
+
 async def test_nothing_goes_for_room_while_the_cloud_is_away(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
