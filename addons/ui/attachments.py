@@ -26,7 +26,8 @@ class Attachments:
     """Knows the flows that run, and who is attached."""
 
     def __init__(self, visible: Callable[[], Visible], drills: Drills) -> None:
-        self._visible = visible
+        self.visible = visible
+        """What people may see now besides the rest of an object."""
         self._drills = drills
         self._parts: FilteringParts | None = None
         self._running: dict[str, http.HTTPFlow] = {}
@@ -49,7 +50,7 @@ class Attachments:
             self.detach(self._feed)
         feed = self._feed = FlowFeed()
         flows = self._flows = Flows(
-            self._visible,
+            self.visible,
             self._drills,
             lambda hook: _tell(feed, hook),
             under_way=UnderWay(MAX_COPIED),

@@ -67,8 +67,8 @@ class Viewer:
             time.sleep(AGAIN)
 
     def _show(self, record: dict[str, Any]) -> None:
-        if "show_secrets" in record:
-            self._visible = Visible(record["show_secrets"], record["show_managed_fields"])
+        if "visible" in record:
+            self._visible = Visible(*record["visible"])
         elif "dropped" in record:
             logger.warning(
                 "%d flows are left out, for they came faster than they were shown", record["dropped"]

@@ -6,7 +6,6 @@ import asyncio
 
 from aiohttp import web
 
-from addons.settings import version
 from addons.ui.live.observe_page import ALIVE
 from addons.ui.operator_check import refuse_others
 from addons.ui.reports.running_hub import RunningHub
@@ -38,16 +37,7 @@ class AttachPage:
             from addons.ui.flow_feed import NOTHING, record  # noqa: PLC0415 - loaded by `attach`
 
             await response.prepare(request)
-            await response.write(
-                record(
-                    {
-                        "node": self._hub.settings.node,
-                        "version": version(),
-                        "show_secrets": self._hub.settings.show_secrets,
-                        "show_managed_fields": self._hub.settings.show_managed_fields,
-                    }
-                )
-            )
+            await response.write(record({"visible": [*self._hub.attachments.visible()]}))
             while not self._closed.is_set() and not feed.is_closed:
                 try:
                     async with asyncio.timeout(ALIVE):
