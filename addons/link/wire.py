@@ -15,7 +15,7 @@ from OpenSSL import SSL
 from addons.link.drills import Drills
 from addons.link.health import ServerHealth
 from addons.link.servers import Server
-from kube.http.proxies import END, MAX_HEAD, Proxy
+from kube.http.proxies import Proxy
 
 RECORD = 16 * 1024
 """Bytes of plain text that a record of TLS brings at most."""
@@ -229,7 +229,7 @@ class Tunnel(asyncio.Protocol):
         self._server = server
         self._beyond = beyond
         self._transport: asyncio.Transport | None = None
-        self._head = b""
+        self._answer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -238,15 +238,14 @@ class Tunnel(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
-        self._head += data
-        head, end, rest = self._head.partition(END)
+        self._answer += data
         try:
-            if not end and len(head) <= MAX_HEAD:
-                return
-            self._proxy.opened(head if end else b"")
+            rest = self._proxy.rest_of(self._answer)
         except ConnectionError as error:
             self._fail(error)
             self._transport.abort()
+            return
+        if rest is None:
             return
         self._transport.set_protocol(self._beyond)
         self._beyond.connection_made(self._transport)

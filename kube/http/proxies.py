@@ -35,6 +35,14 @@ class Proxy:
             lines.append(f"Proxy-Authorization: {self.authorization}")
         return "\r\n".join([*lines, "", ""]).encode()
 
+    def rest_of(self, answer: bytes) -> bytes | None:
+        """What follows the head of an answer; None while more of the head must come. Errors as `opened`."""
+        head, end, rest = answer.partition(END)
+        if not end and len(head) <= MAX_HEAD:
+            return None
+        self.opened(head if end else b"")
+        return rest
+
     def opened(self, head: bytes) -> None:
         """ConnectionError, in the operator's words, unless this head says that the tunnel is open."""
         line = head.partition(b"\r\n")[0].decode("latin-1")

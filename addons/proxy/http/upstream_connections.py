@@ -24,7 +24,7 @@ from mitmproxy.proxy.layers.tls import ServerTLSLayer
 
 from addons.link.servers import ProxyHost, ServerHost
 from addons.proxy.http.http_connections import HubHttp1Client, HubHttp2Client
-from kube.http.proxies import END, MAX_HEAD, Proxy
+from kube.http.proxies import Proxy
 
 MAX_STREAMS = 100
 """Streams on a connection whose server has not sent its limit yet: the default of kube-apiserver and of Go."""
@@ -142,7 +142,7 @@ class ProxyTunnel(tunnel.TunnelLayer):
     def __init__(self, context: Context, outer: connection.Server, proxy: Proxy) -> None:
         super().__init__(context, tunnel_connection=outer, conn=context.server)
         self._proxy = proxy
-        self._head = b""
+        self._answer = b""
 
     def start_handshake(self) -> layer.CommandGenerator[None]:
         assert isinstance(self.conn, connection.Server)
@@ -150,14 +150,13 @@ class ProxyTunnel(tunnel.TunnelLayer):
         yield commands.SendData(self.tunnel_connection, self._proxy.request(*self.conn.address))
 
     def receive_handshake_data(self, data: bytes) -> layer.CommandGenerator[tuple[bool, str | None]]:
-        self._head += data
-        head, end, rest = self._head.partition(END)
-        if not end and len(head) <= MAX_HEAD:
-            return False, None
+        self._answer += data
         try:
-            self._proxy.opened(head if end else b"")
+            rest = self._proxy.rest_of(self._answer)
         except ConnectionError as error:
             return False, str(error)
+        if rest is None:
+            return False, None
         if rest:
             yield from self.receive_data(rest)
         return True, None
