@@ -295,8 +295,8 @@ class Assembly:
         parts = self._parts = make_parts(
             *(settings, clients, cloud, self._link.changed, self._link.confirm, self._offline),
             modules.filters,
+            observed_events(self._traffic.observations.add),
         )
-        parts.sources.noted = observed_events(self._traffic.observations.add)
         tell_log_and_terminal(self._traffic.observations, settings)
         self._console.start(parts, self._records)
         parts.rules.listen(self._router.rules_changed)

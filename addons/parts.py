@@ -26,6 +26,7 @@ from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings
 from addons.views.reviews import Reviews
 from addons.views.serving import Serving
+from addons.views.source import NotedOf
 from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
 
@@ -50,11 +51,13 @@ def make_parts(
     confirm_up: Callable[[], Awaitable[bool]],
     offline: Offline | None,
     filters: tuple[Filter, ...],
+    noted: NotedOf = lambda *_: None,
 ) -> Parts:
     """All parts, each with those that it needs.
 
     `filters` are all that rules can bind, those of others too.
     `cloud_changed` is notified when a server comes up or goes down; `confirm_up` probes the servers now.
+    `noted` as of `Sources`.
     """
     events = ProblemEvents(clients.hub, (settings.namespace, settings.configmap), settings.node)
     rules = RulesInForce(filters, disabled_by(settings), events.report)
@@ -67,6 +70,7 @@ def make_parts(
         offline.copies if offline is not None else None,
         (lambda: cloud.is_up) if offline is not None else (lambda: True),
         offline.given_versions() if offline is not None else GivenVersions(is_new=False),
+        noted,
     )
     inputs.start(sources.get_own, sources.inputs_changed)
     configmap = sources.lasting(one_config_map(settings.namespace, settings.configmap))

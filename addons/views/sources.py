@@ -58,15 +58,15 @@ class Sources:
         copies: SourceCopies | None = None,
         is_up: Callable[[], bool] = lambda: True,
         given: GivenVersions | None = None,
+        noted: NotedOf = lambda *_: None,
     ) -> None:
         """`rules` gives the rules in force; `is_up` says whether there is a cloud to wait for.
 
-        `given` knows what an earlier process gave clients.
+        `given` knows what an earlier process gave clients. `noted` is asked for each new view.
         """
         self.upstream_of: Callable[[Source], Upstream | None] = lambda _source: None
         """Who reads a new source's lists and watches; None: the source's own client, from the cloud."""
-        self.noted: NotedOf = lambda *_: None
-        """Of each new view."""
+        self.noted = noted
         self._is_up = is_up
         self._copies = copies
         self._client_of = client_of
@@ -217,7 +217,7 @@ class Sources:
             begin_at,
         )
         made.reflector.restored = partial(self._found_restored, made)
-        made.noted = lambda source, key, view: self.noted(source, key, view)  # noqa: PLW0108 - set later
+        made.noted = self.noted
         made.bound_of = lambda user: self._rings if user else self._hub_rings
         made.reflector.grew = partial(self._close_if_too_large if made.user else self._close_least_used, made)
         made.reflector.upstream = self.upstream_of(made)

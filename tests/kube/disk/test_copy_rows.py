@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from kube.disk.copy_rows import COUNT, dropped_copy, read_copy, whole_copy
 from kube.disk.database import Disk, open_cache
 from tests.kube.support.copied import change, raws
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    made = Disk(tmp_path / "cache")
-    made.open()
-    yield made
-    made.close()
 
 
 def test_a_list_then_changes_then_a_restart(disk: Disk) -> None:

@@ -12,7 +12,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -69,14 +68,6 @@ class FullDisk(Wrapped):
             error.sqlite_errorcode = sqlite3.SQLITE_FULL
             raise error
         self.cache.set(key, value)
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Disk]:
-    made = Disk(tmp_path / "cache")
-    made.open()
-    yield made
-    made.close()
 
 
 def test_tables_of_similar_names_are_apart(disk: Disk) -> None:

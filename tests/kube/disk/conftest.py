@@ -1,0 +1,18 @@
+"""A disk that is open during a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kube.disk.database import Disk
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    made = Disk(tmp_path / "cache")
+    made.open()
+    yield made
+    made.close()
