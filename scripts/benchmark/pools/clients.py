@@ -11,7 +11,7 @@ import json
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,15 +19,13 @@ from urllib.parse import urlsplit
 
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, Client, Switched, Unreachable, WatchStream
-from kube.http.session import Response
-from kube.http.transport.connection_pool import ConnectionPool
 from kube.http.transport.http2_connection import Http2Connection
-from kube.http.transport.request_fields import request_fields
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
 from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.store.store import Change, Store
+from tests.kube.support.cleartext import PooledSession
 
 SLICES = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
 
@@ -41,28 +39,17 @@ class Caller:
     key: str
 
 
-class PeerSession:
-    """A `kube.http.session.Session`: one HTTP/2 connection over TLS to each leader, as a hub has."""
+class PeerSession(PooledSession):
+    """One HTTP/2 connection over TLS to each leader, as a hub has."""
+
+    scheme = "https"
 
     def __init__(self, caller: Caller, authority: str) -> None:
+        super().__init__()
         self._address = caller.address
         self._tls = ssl.create_default_context(cafile=authority)
         self._tls.load_cert_chain(caller.certificate, caller.key)
         self._tls.set_alpn_protocols(["h2"])
-        self._connections = ConnectionPool(self._connect)
-
-    def close(self) -> None:
-        self._connections.close()
-
-    @asynccontextmanager
-    async def open(
-        self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
-    ) -> AsyncIterator[Response]:
-        deadline = asyncio.get_running_loop().time() + timeout
-        base = urlsplit(url).netloc
-        fields = request_fields(method, "https", base, url.partition(base)[2], headers, body)
-        async with self._connections.open(base, fields, body or b"", deadline) as response:
-            yield response
 
     async def _connect(self, base: str) -> Http2Connection:
         peer = urlsplit(f"//{base}")

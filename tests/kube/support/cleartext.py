@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from kube.http.transport.connection_pool import ConnectionPool
@@ -14,11 +16,12 @@ from kube.http.transport.request_fields import request_fields
 from kube.http.transport.streamed_response import StreamedResponse
 
 
-class CleartextSession:
-    """A `kube.http.session.Session` of http:// URLs with a port."""
+class PooledSession(ABC):
+    """A `kube.http.session.Session` whose connections anybody makes."""
 
-    def __init__(self, kind: type[Http2Connection] | type[Http1Connection] = Http2Connection) -> None:
-        self._kind = kind
+    scheme: ClassVar[str]
+
+    def __init__(self) -> None:
         self._connections = ConnectionPool(self._connect)
 
     def close(self) -> None:
@@ -30,9 +33,23 @@ class CleartextSession:
     ) -> AsyncIterator[StreamedResponse]:
         deadline = asyncio.get_running_loop().time() + timeout
         base = urlsplit(url).netloc
-        fields = request_fields(method, "http", base, url.partition(base)[2] or "/", headers, body)
+        fields = request_fields(method, self.scheme, base, url.partition(base)[2] or "/", headers, body)
         async with self._connections.open(base, fields, body or b"", deadline) as response:
             yield response
+
+    @abstractmethod
+    async def _connect(self, base: str) -> Http2Connection | Http1Connection:
+        """A connection to a host and port."""
+
+
+class CleartextSession(PooledSession):
+    """Of http:// URLs with a port."""
+
+    scheme = "http"
+
+    def __init__(self, kind: type[Http2Connection] | type[Http1Connection] = Http2Connection) -> None:
+        super().__init__()
+        self._kind = kind
 
     async def _connect(self, base: str) -> Http2Connection | Http1Connection:
         host, _, port = base.rpartition(":")
