@@ -51,6 +51,7 @@ from addons.telemetry.log_tail import LogTail
 from addons.traffic import Traffic
 from addons.ui.admin import Admin
 from addons.ui.link_log import LinkLog, LinkState
+from addons.ui.live.fleet_status import tell_fleet
 from addons.ui.live.request_lines import tell_log_and_terminal
 from addons.ui.reports.running_hub import RunningHub
 from addons.views.observed_events import observed_events
@@ -240,8 +241,7 @@ class Assembly:
             )
 
     def _log_link(self, cloud: Cloud) -> LinkState:
-        waiting = self._offline.waiting if self._offline is not None else lambda: 0
-        kept_in = "copies" if self._offline is not None else "memory"
+        waiting, kept_in = (self._offline.waiting, "copies") if self._offline is not None else (int, "memory")
         log = LinkLog(cloud, self._link.changed, waiting, kept_in)
         self._tasks.append(asyncio.create_task(log.run(), name="log of the link"))
         return log.state
@@ -335,6 +335,7 @@ class Assembly:
             web_address=self._console.web_address,
         )
         self._console.show(self._hub)
+        self._run("status for the fleet", tell_fleet(self._hub))
         if settings.admin_port:
             self._admin = Admin(self._hub)
             self._run("admin server", self._admin.start())

@@ -21,7 +21,7 @@ from addons.telemetry.log import Format, Level, log_to_stderr
 from kube.option import FlagParser, Option, add_commands, add_flags, as_flags, option, options_of, read
 
 HUB = Path(__file__).parent / "hub.py"
-NODE_COMMANDS = frozenset({"doctor", "install", "uninstall", "upgrade", "manifests"})
+NODE_COMMANDS = frozenset({"doctor", "install", "uninstall", "upgrade", "manifests", "fleet"})
 """The subcommands of `addons.install.commands`; all others ask a running hub."""
 MITMPROXY_LEVELS = {"debug": "debug", "info": "info", "warning": "warn", "error": "error"}
 """The log levels of the hub as mitmproxy's event log calls them."""
@@ -76,8 +76,8 @@ def main(arguments: Sequence[str]) -> None:
         if arguments[0] not in shell.NAMES:
             asking, node = ", ".join(shell.NAMES), ", ".join(sorted(NODE_COMMANDS))
             print(
-                f"edgehub: there is no command {arguments[0]!r}. {asking}: ask a running hub. {node}: put this node "
-                "behind its hub. Without a command the hub runs: see edgehub --help.",
+                f"edgehub: there is no command {arguments[0]!r}. {asking}: ask a running hub. {node}: need none. "
+                "Without a command the hub runs: see edgehub --help.",
                 file=sys.stderr,
             )
             sys.exit(2)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from controllers.bindings import preview
+from controllers.fleet_page import FleetPage
 from controllers.registry import CONTROLLERS
 from controllers.runtime import metrics
 from controllers.runtime.admin import admin_server
@@ -121,9 +122,10 @@ async def serve(settings: Settings, account: Account) -> None:
         async with open_session(account, refuse_unless_leading(gate)) as writing:
             writer = connect(writing, identity)
             manager = Manager(client, writer, settings, gate, lambda: account.server)
+            fleet = FleetPage(client.with_headers({}, queue="fleet"))
             try:
                 async with (
-                    admin_server(settings.probes, settings.metrics, manager.readiness_error),
+                    admin_server(settings.probes, settings.metrics, manager.readiness_error, fleet.answer),
                     asyncio.TaskGroup() as tasks,
                 ):
                     tasks.create_task(manager.run_informers(), name="informers")

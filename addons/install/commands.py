@@ -1,4 +1,4 @@
-"""The subcommands `doctor`, `install`, `uninstall` and `upgrade` of the program `edgehub`."""
+"""The subcommands of the program `edgehub` that need no running hub: `doctor`, `install`, `fleet` and the others."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import TextIO
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from addons.install import fleet_command
 from addons.install.changes import below
 from addons.install.checks.distribution_checks import check_distribution
 from addons.install.checks.findings import Finding, Severity, has_failed
@@ -44,13 +45,14 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """A person's, a service manager's, and that of a terminal whose connection is lost."""
 HALFWAY = {"uninstall": "interrupted: `edgehub uninstall` again does the rest"}
 """What to do about a command that was interrupted, where that is not undone."""
-COMMANDS = ("doctor", "install", "uninstall", "upgrade", "manifests")
+COMMANDS = ("doctor", "install", "uninstall", "upgrade", "manifests", "fleet")
 HINTS = {
     "doctor": "what could keep this node from living behind its hub, each with what to do",
     "install": "put this node behind its hub: unit or static pod, own kubeconfig, kubelet and kube-proxy",
     "uninstall": "take all that back, byte for byte",
     "upgrade": "start the installed hub anew with this program; copies and watches go on",
     "manifests": "print what has to be applied in the cloud: all names, or one manifest",
+    "fleet": "all hubs of the cluster, those first that need a person",
 }
 
 
@@ -71,6 +73,7 @@ def run(arguments: Sequence[str]) -> int:
         "uninstall": _uninstall,
         "upgrade": _upgrade,
         "manifests": _manifests,
+        "fleet": _fleet,
     }
     with _endings():
         try:
@@ -115,7 +118,7 @@ def _say(text: object, stream: TextIO | None = None) -> None:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The flags of all four."""
+    """The flags of all of them."""
     parser = FlagParser(prog="edgehub", description="A node and its hub.")
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
     for name in COMMANDS:
@@ -128,7 +131,13 @@ def make_parser() -> argparse.ArgumentParser:
 def _add_flags(name: str, parser: argparse.ArgumentParser) -> None:
     if name == "manifests":
         parser.add_argument("name", nargs="?", default="", help="One of them, hub-rbac for one.")
-        return
+    elif name == "fleet":
+        fleet_command.add_flags(parser)
+    else:
+        _add_node_flags(name, parser)
+
+
+def _add_node_flags(name: str, parser: argparse.ArgumentParser) -> None:
     if name in ("doctor", "install"):
         parser.epilog = (
             "What follows -- are flags of the hub: `edgehub install -- --pod-address 169.254.2.1`."
@@ -268,6 +277,11 @@ def _upgrade(asked: argparse.Namespace) -> int:
 
 def _manifests(asked: argparse.Namespace) -> int:
     _say(manifest(asked.name).rstrip("\n") if asked.name else "\n".join(listed()))
+    return 0
+
+
+def _fleet(asked: argparse.Namespace) -> int:
+    _say(fleet_command.fleet_text(asked.kubeconfig, asked.context, as_json=asked.json).rstrip("\n"))
     return 0
 
 

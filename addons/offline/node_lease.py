@@ -23,7 +23,9 @@ from addons.requests.offline_policy import LEASE_NAMESPACE
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError, bad_request, forbidden, not_acceptable, unavailable
+from kube.fleet.hub_status import ANNOTATION
 from kube.http.client import Client, Unreachable
+from kube.json_type import Json
 from kube.objects.object_patches import MERGE_PATCH
 from kube.requests.request_info import ResourceType
 from kube.wire.codec import codec_for
@@ -74,6 +76,8 @@ class NodeLease:
         self._renewed = Pulse()
         self._pushed = b""
         """The `_fixed_part` of the Lease that the cloud has."""
+        self._status = self._told = ""
+        """What the hub says of itself, and what of that the cloud's Lease has."""
         self._last_stamp: tuple[datetime.datetime, float] | None = None
         """The latest renewTime that the cloud has seen, and when that was by `clock`."""
 
@@ -81,6 +85,10 @@ class NodeLease:
         """The state of the Lease, for the debug page."""
         age = None if self._renewed_at is None else round(self._clock() - self._renewed_at, 1)
         return {"node": self._node, "secondsSinceKubelet": age, "renewing": self.is_alive()}
+
+    def say(self, status: str) -> None:
+        """Write a `kube.fleet.hub_status.HubStatus` to the cloud's Lease with its next renewal."""
+        self._status = status
 
     async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer:
         """The answer to a GET, POST or PUT of the Lease; StatusError as kube-apiserver."""
@@ -239,7 +247,7 @@ class NodeLease:
             path, method, body = self._path, "PUT", _written_over(lease, version)
             self._note_time(answer.body)
         await self._client.request(method, path, body=body, content_type=content_type, timeout=TIMEOUT)
-        self._pushed = _fixed_part(lease)
+        self._pushed, self._told = _fixed_part(lease), ""
 
     async def _touch(self, lease: Encoded) -> None:
         spec = lease.decode().fields.child("spec")
@@ -248,15 +256,19 @@ class NodeLease:
             "leaseDurationSeconds": spec.number("leaseDurationSeconds") or int(DEFAULT_DURATION),
             "renewTime": self._stamp().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         }
-        body = orjson.dumps({"spec": renewal})
+        patch: Json = {"spec": renewal}
+        status = self._status
+        if status != self._told:
+            patch["metadata"] = {"annotations": {ANNOTATION: status}}
         await self._client.request(
             "PATCH",
             self._path,
-            body=body,
+            body=orjson.dumps(patch),
             accept=METADATA_ALONE,
             content_type=MERGE_PATCH,
             timeout=TIMEOUT,
         )
+        self._told = status
 
     def _note_time(self, lease: bytes) -> None:
         """Note the renewTime that the cloud has, perhaps from an earlier process with another clock.

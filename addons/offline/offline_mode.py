@@ -122,6 +122,10 @@ class Offline:
         """The versions that clients may hold, beginning with what an earlier process gave."""
         return self._edit.given()
 
+    def say(self, status: str) -> None:
+        """Tell the cloud of this hub, with the node's Lease."""
+        self._lease.say(status)
+
     def waiting(self) -> int:
         """How many writes wait for the cloud."""
         return len(self._journal.statuses) + len(self._journal.events)

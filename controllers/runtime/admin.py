@@ -1,4 +1,4 @@
-"""The admin port: `/healthz` and `/readyz` for kubelet, and `/metrics` for Prometheus."""
+"""The admin port: `/healthz` and `/readyz` for kubelet, `/metrics` for Prometheus, and `/fleet` for people."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ type Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 @asynccontextmanager
-async def admin_server(probes: Address, page: Address, check: ReadinessCheck) -> AsyncIterator[None]:
-    """Serve the probes and the page of metrics while the context is open, on one port if the addresses are equal.
+async def admin_server(
+    probes: Address, page: Address, check: ReadinessCheck, fleet: Handler
+) -> AsyncIterator[None]:
+    """Serve the probes, and beside the page of metrics the one of the `fleet`, while the context is open.
 
-    OSError when a port is taken.
+    They are on one port if the addresses are equal. OSError when a port is taken.
     """
 
     async def healthz(_: web.Request) -> web.Response:
@@ -41,7 +43,7 @@ async def admin_server(probes: Address, page: Address, check: ReadinessCheck) ->
         return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     handlers: dict[Address, dict[str, Handler]] = {probes: {"/healthz": healthz, "/readyz": readyz}}
-    handlers.setdefault(page, {})["/metrics"] = exposition
+    handlers.setdefault(page, {}).update({"/metrics": exposition, "/fleet": fleet})
     async with AsyncExitStack() as stack:
         for address, routes in handlers.items():
             if address.port:

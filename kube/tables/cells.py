@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from kube.json_type import Json
 
 NONE = "<none>"
+UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 SHOWN = 3
 """Addresses or ports that a cell has; the others are counted."""
 
@@ -38,6 +39,14 @@ def human_duration(seconds: float) -> str:
     if days < 365 * 8:
         return _two(days // 365, "y", days % 365, "d")
     return f"{days // 365}y"
+
+
+def size(count: float) -> str:
+    """Bytes for people: `812 B`, `1.5 MiB`."""
+    unit = 0
+    while count >= 1024 and unit < len(UNITS) - 1:
+        count, unit = count / 1024, unit + 1
+    return f"{count:.0f} {UNITS[unit]}" if unit == 0 or count >= 100 else f"{count:.1f} {UNITS[unit]}"
 
 
 def _two(large: int, unit: str, small: int, small_unit: str) -> str:

@@ -239,7 +239,7 @@ def test_and_its_mistakes_are_told(
         ((*CLOUD, "--", "--set", "hub_port=x"), "invalid literal"),
         ((*CLOUD, "--", "--set"), "after --: argument --set: expected one argument"),
         (("bogus",), "'bogus'. status, components, sources,"),
-        (("bogus",), "doctor, install, manifests, uninstall, upgrade: put this node behind its hub"),
+        (("bogus",), "doctor, fleet, install, manifests, uninstall, upgrade: need none"),
         (("install", "--nonsense"), "edgehub install: error: unrecognized arguments: --nonsense"),
         (("status", "--nonsense"), "edgehub status: error: unrecognized arguments: --nonsense"),
         ((*CLOUD, "--", "-w", "flows"), "-w after -- is for mitmproxy's interfaces: give --ui"),

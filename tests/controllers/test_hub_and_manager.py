@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +14,7 @@ from cryptography import x509
 from kube.certificate_authority import names_of
 from tests.cloud.ports import ReservedPort
 from tests.cloud.rest import RestClient
+from tests.controllers.support.process import ManagerProcess
 from tests.controllers.support.scene import NODES, PEER, POOL_LABEL, POOLS, Scene, leaders
 from tests.hub.support.process import Hub
 
@@ -44,6 +47,32 @@ def test_a_hub_follows_the_pools_of_the_manager(scene: Scene, tmp_path: Path) ->
         scene.until(lambda: seen() == [own])
         assert seen() == [own]
         check_certificate(scene, hub, "serving", "cluster.pem", "10.0.0.77", "169.254.2.1")
+
+
+def test_all_hubs_are_in_one_table(scene: Scene, manager: ManagerProcess, tmp_path: Path) -> None:
+    """What a hub writes with its node's Lease, the manager's page and `edgehub fleet` show, and kubectl the leaders."""
+    node = scene.node()
+    identity = scene.cloud.node_kubeconfig(node)
+    lease = {"metadata": {"name": node}, "spec": {"holderIdentity": node, "leaseDurationSeconds": 20}}
+    leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+    with (
+        Hub(tmp_path, scene.cloud.url, node=node, kubeconfig=identity) as hub,
+        RestClient(hub.url, user_agent="kubelet/v1.36.3 (linux/amd64)") as kubelet,
+    ):
+        kubelet.post(leases, lease)
+        scene.until(lambda: bool(manager.fleet(node)))
+        found = manager.fleet(node)
+        command = [sys.executable, "-m", "addons.command", "fleet"]
+        flags = ["--kubeconfig", str(scene.cloud.admin_kubeconfig())]
+        printed = subprocess.run(
+            [*command, *flags], capture_output=True, text=True, timeout=60, check=True
+        ).stdout
+    assert found["status"]["via"] == scene.cloud.url
+    assert found["silent"] is None
+    assert not found["needs"]
+    [line] = [each for each in printed.splitlines() if each.startswith(node)]
+    assert scene.cloud.url in line
+    assert "LINK" in printed.splitlines()[0]
 
 
 def check_certificate(scene: Scene, hub: Hub, use: str, name: str, *names: str) -> None:
@@ -147,3 +176,4 @@ def test_hubs_share_one_copy_under_the_leader_that_the_manager_elects(
     scene.until(lambda: all(name in each.slices() for each in nodes))
     scene.until(lambda: third.reads_from() == {(second.name, 1)})
     assert second.reads_from() == {("cloud", 1)}
+    assert f'"nodeName":"{second.name}"' in scene.cloud.kubectl("get", "np", pool, "-o", "wide").stdout

@@ -15,7 +15,8 @@ from addons.ui.reports.journal import journal
 from addons.ui.reports.rules import rules
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.status import status
-from addons.ui.reports.text import COMPONENTS, ENTRIES, SOURCES, VIEWS, Column, Row, link, plural, size
+from addons.ui.reports.text import COMPONENTS, ENTRIES, SOURCES, VIEWS, Column, Row, link, plural
+from kube.tables.cells import size
 
 LOG_LINES = 30
 LEADERS: Sequence[Column] = (

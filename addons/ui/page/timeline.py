@@ -13,7 +13,8 @@ from typing import NamedTuple
 from addons.telemetry.component_traffic import link_bytes
 from addons.ui.page.markup import text
 from addons.ui.reports.running_hub import RunningHub
-from addons.ui.reports.text import plural, size
+from addons.ui.reports.text import plural
+from kube.tables.cells import size
 
 MINUTE = 60.0
 MINUTES = 6 * 60

@@ -6,21 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from addons.ui.durations import duration
+from kube.tables.cells import size
 
 type Row = Mapping[str, Any]
 type Column = tuple[str, Callable[[Row], object]]
 
 ALARM = "DRILL: "
 """The beginning of each line that a terminal shows in red."""
-UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-
-
-def size(count: float) -> str:
-    """`812 B`, `1.5 MiB`."""
-    unit = 0
-    while count >= 1024 and unit < len(UNITS) - 1:
-        count, unit = count / 1024, unit + 1
-    return f"{count:.0f} {UNITS[unit]}" if unit == 0 or count >= 100 else f"{count:.1f} {UNITS[unit]}"
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:

@@ -12,6 +12,7 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.node_lease import DEFAULT_DURATION, METADATA_ALONE, RENEWALS, RETRY_INTERVAL
 from addons.telemetry import metrics
 from kube.errors import StatusError
+from kube.fleet.hub_status import ANNOTATION
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
 from kube.objects.object_patches import MERGE_PATCH
@@ -30,6 +31,32 @@ from tests.cloud.sessions import new_session
 
 def renewals(lease_cloud: Told) -> list[Json]:
     return [each.document["spec"] for each in lease_cloud.heard if each.method == "PATCH"]
+
+
+@pytest.mark.looptime
+async def test_what_the_hub_says_goes_with_the_next_renewal_once(kubelet: World, lease_cloud: Told) -> None:
+    lease_cloud.says = [lease(version=33)]
+
+    def told() -> list[str]:
+        return [
+            each.document["metadata"]["annotations"][ANNOTATION]
+            for each in lease_cloud.heard
+            if each.method == "PATCH" and "metadata" in each.document
+        ]
+
+    kubelet.lease.say("one")
+    async with kubelet.running():
+        await kubelet.put()
+        await asyncio.sleep(25)
+        assert told() == ["one"]
+        kubelet.lease.say("two")
+        await kubelet.put()
+        await asyncio.sleep(25)
+        assert told() == ["one", "two"]
+        lease_cloud.says = [lease(version=34)]
+        await kubelet.put(zone="a")
+        await asyncio.sleep(25)
+    assert told() == ["one", "two", "two"], "kubelet's own Lease, written whole, had no status"
 
 
 @pytest.mark.looptime

@@ -12,6 +12,7 @@ from typing import Self
 
 import urllib3
 
+from kube.json_type import Json
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.processes import Process
 
@@ -65,6 +66,11 @@ class ManagerProcess:
             return self._http.request("GET", f"http://{LOOPBACK}:{self._port}{path}").status
         except urllib3.exceptions.HTTPError:
             return 0
+
+    def fleet(self, node: str) -> Json:
+        """What the page of the fleet says of a node's hub; {} before it says anything."""
+        hubs = self._http.request("GET", f"http://{LOOPBACK}:{self._port}/fleet").json()
+        return next((each for each in hubs if each["node"] == node), {})
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that carry these labels; 0 when there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube.tables.cells import human_duration, selector, shortened, since
+from kube.tables.cells import human_duration, selector, shortened, since, size
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,11 @@ def test_a_selector_is_written_in_the_order_of_its_keys() -> None:
 )
 def test_a_long_list_is_counted(texts: tuple[str, ...], cell: str) -> None:
     assert shortened(texts) == cell
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [(0, "0 B"), (812, "812 B"), (1536, "1.5 KiB"), (200_000, "195 KiB"), (5 * 2**30, "5.0 GiB")],
+)
+def test_sizes(count: int, said: str) -> None:
+    assert size(count) == said

@@ -8,19 +8,11 @@ import pytest
 
 from addons.ui.debug_pages import REPORTS
 from addons.ui.reports.rule_trial import try_rules
-from addons.ui.reports.text import TEXTS, link, size, table, trial_text
+from addons.ui.reports.text import TEXTS, link, table, trial_text
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import running_hub
 from tests.addons.support.samples import SERVICES, cloud_service, service
 from tests.cloud.scriptable import ScriptableCloud
-
-
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [(0, "0 B"), (812, "812 B"), (1536, "1.5 KiB"), (200_000, "195 KiB"), (5 * 2**30, "5.0 GiB")],
-)
-def test_sizes(count: int, said: str) -> None:
-    assert size(count) == said
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,57 @@
+"""`edgehub fleet`: the table of all hubs, read from the cloud with a person's own kubeconfig."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from operator import itemgetter
+from pathlib import Path
+
+import orjson
+
+from addons.install.cloud import cloud
+from addons.ui.reports.text import table
+from kube.errors import StatusError
+from kube.fleet.fleet_hubs import COLUMNS, FleetHub, read_fleet
+from kube.http.client import Unreachable
+from kube.http.kubeconfig import load_kubeconfig
+from kube.http.tls import tls_context
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of the command."""
+    parser.add_argument("--kubeconfig", type=Path, help="Default: $KUBECONFIG, or ~/.kube/config.")
+    parser.add_argument("--context", default="", help="One of its contexts. Default: the current one.")
+    parser.add_argument("--json", action="store_true", help="For tools.")
+
+
+def kubeconfigs(given: Path | None, environment: Mapping[str, str]) -> Sequence[Path]:
+    """The kubeconfigs that kubectl would take."""
+    if given is not None:
+        return (given,)
+    named = [Path(each) for each in environment.get("KUBECONFIG", "").split(os.pathsep) if each]
+    return named or (Path(environment.get("HOME", "/"), ".kube", "config"),)
+
+
+def fleet_text(kubeconfig: Path | None, context: str, *, as_json: bool) -> str:
+    """The table. ValueError, in words, where the cloud cannot be asked or refuses."""
+    credentials = load_kubeconfig(*kubeconfigs(kubeconfig, os.environ), context=context)
+    if credentials.plugin is not None:
+        credentials.take(credentials.plugin.run())
+
+    async def read(now: datetime) -> list[FleetHub]:
+        async with cloud(credentials, tls_context(credentials)) as client:
+            return await read_fleet(client, now)
+
+    now = datetime.now(UTC)
+    try:
+        hubs = asyncio.run(read(now))
+    except (StatusError, Unreachable) as error:
+        raise ValueError(f"{credentials.server}: {error}") from None
+    if as_json:
+        return orjson.dumps([each.to_json() for each in hubs], option=orjson.OPT_INDENT_2).decode() + "\n"
+    rows = [dict(zip(COLUMNS, each.cells(now), strict=True)) for each in hubs]
+    return table(rows, [(name, itemgetter(name)) for name in COLUMNS])

@@ -1,0 +1,50 @@
+"""Tells the fleet of this hub: its status goes to the cloud with the node's Lease."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from addons.ui.reports.running_hub import RunningHub
+from addons.ui.reports.status import status
+from kube.fleet.hub_status import HubStatus
+from kube.reflector.state import State
+
+LOOK_INTERVAL = 5.0
+"""Seconds between two looks at the hub."""
+BYTES_INTERVAL = 900.0
+"""Seconds between two statuses that tell of nothing but bytes: 100 statuses of 200 bytes a day."""
+
+
+def fleet_status(hub: RunningHub) -> HubStatus:
+    """The hub as it stands."""
+    report = status(hub)
+    stale = [each.reflector.heard for each in hub.sources if each.reflector.state is State.WAITING]
+    oldest = min(filter(None, stale), default=None)
+    rules = report["rules"]
+    return HubStatus(
+        version=report["version"],
+        pool=report["pool"],
+        via=next((str(each.server) for each in hub.cloud.servers if each.usable), ""),
+        since=int(hub.link.since.timestamp()),
+        stale=len(stale),
+        oldest=int(time.time() - time.monotonic() + oldest) if oldest is not None else 0,
+        waiting=report["journal"],
+        problems=rules["problems"] + bool(rules["filterModules"]) + len(report["closedListeners"]),
+        up=report["bytes"]["linkUpToday"],
+        down=report["bytes"]["linkDownToday"],
+    )
+
+
+async def tell_fleet(hub: RunningHub) -> None:
+    """Tell of each new status until cancelled; of one that differs in bytes alone after a quarter of an hour.
+
+    A hub that keeps nothing renews no Lease, and tells nothing.
+    """
+    told, at = HubStatus(), float("-inf")
+    while hub.offline is not None:
+        await asyncio.sleep(LOOK_INTERVAL)  # first: a hub that starts has no port open yet
+        found, now = fleet_status(hub), asyncio.get_running_loop().time()
+        if found.lasting() != told.lasting() or now - at >= BYTES_INTERVAL:
+            told, at = found, now
+            hub.offline.say(found.dump())

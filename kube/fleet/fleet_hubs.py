@@ -1,0 +1,148 @@
+"""The table of all hubs: read from the Leases of the nodes, and sorted by what needs a person."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+import orjson
+
+from kube.errors import StatusError
+from kube.fleet.hub_status import ANNOTATION, HubStatus, read_status
+from kube.http.client import Client
+from kube.json_type import Json
+from kube.tables.cells import human_duration, parse_time, size
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+NODE_POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
+PAGE = 250
+"""Objects that one request lists."""
+DURATION = 40
+"""Seconds that a Lease lasts where it names none, as kubelet writes it."""
+COLUMNS = ("node", "pool", "version", "role", "link", "via", "copies", "waiting", "up", "down", "needs")
+"""Of the table, for a terminal and a page."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetHub:
+    """One hub: what it said last, when its node was last heard, and why a person should look at it."""
+
+    node: str
+    status: HubStatus
+    role: str
+    """"leader" or "follower" in a pool that has leaders, else ""."""
+    silent: int | None
+    """For how many seconds the node has renewed nothing; None while its Lease is in force."""
+    needs: tuple[str, ...]
+    """What needs a person, the worst first."""
+
+    def to_json(self) -> Json:
+        """For tools."""
+        return asdict(self)
+
+    def cells(self, now: datetime) -> list[str]:
+        """The texts of `COLUMNS`."""
+        said = self.status
+        link = f"up for {_ago(said.since, now)}" if said.since else "up"
+        copies = f"{said.stale} stale, {_ago(said.oldest, now)}" if said.stale else "current"
+        return [
+            *(self.node, said.pool, said.version, self.role),
+            f"silent for {human_duration(self.silent)}" if self.silent is not None else link,
+            *(said.via, copies, str(said.waiting), size(said.up), size(said.down), "; ".join(self.needs)),
+        ]
+
+
+async def read_fleet(client: Client, now: datetime) -> list[FleetHub]:
+    """All hubs of the cluster, those first that need a person; errors as `Client.request`."""
+    leases = [each async for each in _listed(client, LEASES)]
+    try:
+        leaders = leaders_of([each async for each in _listed(client, NODE_POOLS)])
+    except StatusError as error:
+        if error.code != 404:
+            raise
+        leaders = {}  # a cluster without node pools
+    return fleet(leases, leaders, now)
+
+
+async def _listed(client: Client, path: str) -> AsyncIterator[Json]:
+    query = {"limit": str(PAGE)}
+    while True:
+        answer = await client.request("GET", path, query=query)
+        page: Json = await answer.decoded(orjson.loads)
+        for each in page["items"]:
+            yield each
+        following = page["metadata"].get("continue")
+        if not following:
+            return
+        query = {"limit": str(PAGE), "continue": following}
+
+
+def leaders_of(pools: Iterable[Json]) -> dict[str, frozenset[str]]:
+    """The nodes that lead each pool which has leaders, by the pool's name."""
+    found = {
+        pool["metadata"]["name"]: frozenset(
+            each.get("nodeName", "") for each in pool.get("status", {}).get("leaderEndpoints") or ()
+        )
+        for pool in pools
+    }
+    return {pool: names for pool, names in found.items() if names}
+
+
+def fleet(leases: Iterable[Json], leaders: Mapping[str, frozenset[str]], now: datetime) -> list[FleetHub]:
+    """The hubs that wrote their status to these Leases. A node that has no hub is none of them."""
+    read = [
+        (lease, *_read(text))
+        for lease in leases
+        if (text := lease["metadata"].get("annotations", {}).get(ANNOTATION)) is not None
+    ]
+    versions = Counter(status.version for _, status, _ in read)
+    usual = max(versions, key=lambda version: (versions[version], version), default="")
+    found = []
+    for lease, status, fault in read:
+        name, silent = lease["metadata"]["name"], _silence(lease.get("spec", {}), now)
+        needs = (fault,) if fault else tuple(_needs(status, silent, usual, now))
+        found.append(FleetHub(name, status, _role(name, status.pool, leaders), silent, needs))
+    return sorted(found, key=lambda hub: (not hub.needs, hub.silent is None, -len(hub.needs), hub.node))
+
+
+def _read(text: str) -> tuple[HubStatus, str]:
+    """The status, and what is wrong with it."""
+    try:
+        return read_status(text), ""
+    except ValueError as error:
+        return HubStatus(), f"its status cannot be read: {error}"
+
+
+def _needs(status: HubStatus, silent: int | None, usual: str, now: datetime) -> Iterator[str]:
+    """What needs a person, the worst first. `usual` is the version that most hubs have."""
+    if silent is not None:
+        yield f"silent for {human_duration(silent)}"
+    if status.problems:
+        yield f"{status.problems} problems, see `edgehub status` there"
+    if status.waiting:
+        yield f"{status.waiting} writes wait"
+    if status.stale:
+        yield f"{status.stale} copies are stale"
+    if status.version != usual:
+        yield f"most hubs have version {usual}"
+
+
+def _role(node: str, pool: str, leaders: Mapping[str, frozenset[str]]) -> str:
+    if pool not in leaders:
+        return ""
+    return "leader" if node in leaders[pool] else "follower"
+
+
+def _silence(spec: Json, now: datetime) -> int | None:
+    """For how many seconds a Lease has not been renewed; None while it lasts."""
+    renewed = parse_time(spec.get("renewTime"))
+    if renewed is None:
+        return None
+    seconds = int((now - renewed).total_seconds())
+    return seconds if seconds > (spec.get("leaseDurationSeconds") or DURATION) else None
+
+
+def _ago(seconds: int, now: datetime) -> str:
+    return human_duration(now.timestamp() - seconds)

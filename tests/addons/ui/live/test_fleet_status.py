@@ -1,0 +1,67 @@
+"""What a hub tells the fleet of itself, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from addons.offline.offline_mode import Offline
+from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.telemetry import metrics
+from addons.ui.live.fleet_status import BYTES_INTERVAL, fleet_status, tell_fleet
+from kube.fleet.hub_status import HubStatus, read_status
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.state import State
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.observed import until
+from tests.addons.support.report_parts import SERVICES, running_hub
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import Refuse
+
+
+class Heard(Offline):
+    """Hears what is told."""
+
+    def __init__(self) -> None:
+        self.told: list[HubStatus] = []
+
+    def say(self, status: str) -> None:
+        self.told.append(read_status(status))
+
+    def waiting(self) -> int:
+        return 0
+
+
+async def test_where_a_hub_stands(parts: HubParts) -> None:
+    hub = running_hub(parts, {"filter_endpoints": "kubelet/nodes"}, pool="hz")
+    found = fleet_status(hub)
+    assert (found.pool, found.via, found.problems, found.stale) == ("hz", "https://a:6443", 1, 0)
+
+
+async def test_copies_that_do_not_follow_are_stale(parts: HubParts, cloud: ScriptableCloud) -> None:
+    hub = running_hub(parts)
+    cloud.faults.add(Refuse(500), times=None)
+    source = parts.sources.get(HUB_IDENTITY, ListWatch(SERVICES))
+    await until(lambda: source.reflector.state is State.WAITING)
+    assert fleet_status(hub).stale == 1
+
+
+@pytest.mark.looptime
+async def test_a_change_is_told_at_once_and_bytes_now_and_then(parts: HubParts) -> None:
+    heard = Heard()
+    hub = replace(running_hub(parts), offline=heard)
+    task = asyncio.create_task(tell_fleet(hub))
+    await asyncio.sleep(60)
+    assert len(heard.told) == 1
+    metrics.UPSTREAM_BYTES.labels("down", "https://a:6443").inc(500)
+    await asyncio.sleep(60)
+    assert len(heard.told) == 1
+    hub.cloud.servers[0].failed("no route")
+    await asyncio.sleep(60)
+    assert [each.via for each in heard.told] == ["https://a:6443", ""]
+    await asyncio.sleep(BYTES_INTERVAL)
+    assert len(heard.told) == 3
+    assert heard.told[2].down >= 500
+    task.cancel()

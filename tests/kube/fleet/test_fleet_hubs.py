@@ -1,0 +1,117 @@
+"""The table of all hubs, from Leases as hubs write them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import aiohttp
+import pytest
+
+from kube.errors import StatusError
+from kube.fleet import fleet_hubs as module
+from kube.fleet.fleet_hubs import COLUMNS, FleetHub, fleet, leaders_of, read_fleet
+from kube.fleet.hub_status import ANNOTATION, HubStatus
+from kube.http.client import Client
+from kube.http.http1 import Http1Session
+from kube.json_type import Json
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import Refuse
+
+NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
+GOOD = HubStatus("0.2.0", "hz", "https://a:6443", since=int(NOW.timestamp()) - 600, up=2048, down=5)
+
+
+def lease(name: str, status: HubStatus | str | None = GOOD, silent: int = 5) -> Json:
+    text = status.dump() if isinstance(status, HubStatus) else status
+    annotations = {} if text is None else {ANNOTATION: text}
+    renewed = (NOW - timedelta(seconds=silent)).isoformat()
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": "kube-node-lease", "annotations": annotations},
+        "spec": {"leaseDurationSeconds": 40, "renewTime": renewed},
+    }
+
+
+def of(*leases: Json) -> list[FleetHub]:
+    return fleet(leases, {"hz": frozenset({"n1"})}, NOW)
+
+
+def test_a_hub_that_is_well() -> None:
+    [hub] = of(lease("n1"))
+    assert (hub.node, hub.role, hub.silent, hub.needs) == ("n1", "leader", None, ())
+    assert dict(zip(COLUMNS, hub.cells(NOW), strict=True)) == {
+        "node": "n1",
+        "pool": "hz",
+        "version": "0.2.0",
+        "role": "leader",
+        "link": "up for 10m",
+        "via": "https://a:6443",
+        "copies": "current",
+        "waiting": "0",
+        "up": "2.0 KiB",
+        "down": "5 B",
+        "needs": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "silent", "needs"),
+    [
+        (GOOD, 200, "silent for 3m20s"),
+        (HubStatus("0.2.0", problems=2), 5, "2 problems, see `edgehub status` there"),
+        (HubStatus("0.2.0", waiting=7), 5, "7 writes wait"),
+        (HubStatus("0.2.0", stale=1, oldest=int(NOW.timestamp()) - 60), 5, "1 copies are stale"),
+        (HubStatus("0.1.0"), 5, "most hubs have version 0.2.0"),
+        ("{", 5, "its status cannot be read"),
+    ],
+)
+def test_what_needs_a_person_comes_first_and_is_said(
+    status: HubStatus | str, silent: int, needs: str
+) -> None:
+    hubs = of(lease("n1"), lease("n2"), lease("n3", status, silent))
+    assert [each.node for each in hubs] == ["n3", "n1", "n2"]
+    assert hubs[0].cells(NOW)[-1].startswith(needs)
+    assert not hubs[1].needs
+
+
+def test_who_is_silent_comes_before_who_is_only_old() -> None:
+    hubs = of(lease("a", HubStatus("0.1.0")), lease("b"), lease("c"), lease("d", silent=100))
+    assert [each.node for each in hubs] == ["d", "a", "b", "c"]
+
+
+def test_a_node_without_a_hub_is_none() -> None:
+    assert of(lease("n1", None)) == []
+
+
+def test_roles_are_those_of_pools_with_leaders() -> None:
+    leaders = leaders_of(
+        [
+            {"metadata": {"name": "hz"}, "status": {"leaderEndpoints": [{"nodeName": "n1"}]}},
+            {"metadata": {"name": "sh"}, "status": {}},
+            {"metadata": {"name": "bj"}},
+        ]
+    )
+    hubs = fleet([lease("n1"), lease("n2"), lease("n3", HubStatus("0.2.0", "sh"))], leaders, NOW)
+    assert [each.role for each in hubs] == ["leader", "follower", ""]
+
+
+@pytest.fixture
+async def cloud() -> AsyncIterator[ScriptableCloud]:
+    async with ScriptableCloud() as cloud:
+        yield cloud
+
+
+async def test_all_pages_are_read_and_a_cluster_needs_no_node_pools(
+    cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAGE", 2)
+    for number in range(5):
+        cloud.store.create(lease(f"n{number}"))
+    async with Http1Session(aiohttp.ClientSession()) as session:
+        client = Client(session, cloud.url, {})
+        assert [each.node for each in await read_fleet(client, NOW)] == [f"n{n}" for n in range(5)]
+        cloud.faults.add(Refuse(403))
+        with pytest.raises(StatusError):
+            await read_fleet(client, NOW)
