@@ -86,7 +86,7 @@ class Offline:
             words.heard(waiting.path, waiting.after)
         replay = Replay(
             *(self._journal, own, lambda: cloud.is_up, changed),
-            status.refused,
+            status.take_back,
             lambda entry, version: words.ended(entry.path, version),
         )
         registration = Registration(objects, self._answers)

@@ -22,6 +22,8 @@ LATENCY = 0.002
 """Seconds from a request to the cloud."""
 RETRY_AFTER = 10
 """Seconds that an overloaded cloud asks for."""
+NEVER = 0.0, 0.0
+"""From when, and until when, a hub was told to wait."""
 
 
 class Link(Enum):
@@ -44,14 +46,14 @@ class Line:
         self.floods = ""
         """The resource that somebody writes whenever the node asks something."""
         self.impatient = 0
-        """Requests of the hub itself to a cloud that had told it to wait."""
-        self._wait_until = 0.0
+        """Requests that the hub itself sent after the cloud had told it to wait."""
+        self._pause = NEVER
         self._cuts = 0
         self._marks = 0
 
     def forget(self) -> None:
         """Another process asks from now on, which was told nothing."""
-        self._wait_until = 0.0
+        self._pause = NEVER
 
     def set(self, link: Link) -> None:
         self.link = link
@@ -133,13 +135,16 @@ class Line:
 
     async def _reach(self, info: RequestInfo, *, is_hubs: bool) -> Resource:
         """The resource that a request is for, once it has reached the cloud."""
+        clock = asyncio.get_running_loop().time
+        sent = clock()
         await asyncio.sleep(LATENCY)
-        now = asyncio.get_running_loop().time()
         if self.link is Link.DOWN:
             raise ConnectionResetError("the cloud does not answer")
-        self.impatient += is_hubs and now < self._wait_until
+        told, until = self._pause
+        self.impatient += is_hubs and told < sent < until
         if self.link is Link.BUSY:
-            self._wait_until = max(self._wait_until, now + RETRY_AFTER * is_hubs)
+            if is_hubs:
+                self._pause = (clock() if sent >= until else told), clock() + RETRY_AFTER
             raise StatusError(429, "TooManyRequests", "please try again later", retry_after=RETRY_AFTER)
         if self.floods:
             self.cloud.put(

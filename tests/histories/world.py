@@ -23,8 +23,8 @@ MAX_REFUSALS = 4
 """Times that a client may get 410 in a row from hubs that follow the cloud: more is for ever."""
 PATIENCE = 150
 """Seconds in which everything must catch up once nothing is wrong any more."""
-MAX_IMPATIENT = 5
-"""Requests of a hub to a cloud that had told it to wait: what was under way, and a probe."""
+MAX_IMPATIENT = 1
+"""Requests that a hub sends to a cloud that has told it to wait: a sign of life."""
 NODE = "n1"
 STRATEGIC = "application/strategic-merge-patch+json"
 RULES = "kube-system", "yurt-hub-cfg"

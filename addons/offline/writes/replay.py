@@ -56,10 +56,13 @@ class Replay:
         client: Client,
         is_up: Callable[[], bool],
         changed: Pulse,
-        refused: Callable[[StatusEntry], Awaitable[None]],
+        take_back: Callable[[StatusEntry], Awaitable[None]],
         ended: Callable[[StatusEntry, int], None],
     ) -> None:
-        """`changed` is notified when the cloud comes or goes; `refused` is called when the cloud refuses a status.
+        """`changed` is notified when the cloud comes or goes.
+
+        `take_back` is called when no event will bring the cloud's form of an object in place of the node's: the cloud
+        has refused its status, or has it already. It may raise Unreachable: then the status goes again.
 
         `ended` is called when a status waits no longer, and no newer one of its object does: with the version that the
         cloud's object has by it, 0 where the cloud did not take it.
@@ -68,7 +71,7 @@ class Replay:
         self._client = client
         self._is_up = is_up
         self._changed = changed
-        self._refused = refused
+        self._take_back = take_back
         self._ended = ended
         self._lock = asyncio.Lock()
         """Held while an entry is replayed: `run` and `flush` must not send the same one at once."""
@@ -158,8 +161,11 @@ class Replay:
         for _ in range(MAX_CONFLICTS):
             answer = await self._send("PATCH", f"{entry.path}/status", orjson.dumps(patch), STRATEGIC_MERGE)
             if not isinstance(answer, StatusError):
+                version = _version_in(answer)
+                if str(version) == entry.after.get("metadata", {}).get("resourceVersion"):
+                    await self._taken_back(entry)
                 metrics.JOURNAL_REPLAYED.labels(STATUS).inc()
-                self._remove(entry, _version_in(answer))
+                self._remove(entry, version)
                 return
             error = answer
             if error.code not in (409, 422):
@@ -171,9 +177,15 @@ class Replay:
                 break
         else:
             raise RetryLater(f"{entry.path}: {error}")
-        self._drop(entry, STATUS, error)
         if error.code != 404:
-            await self._refused(entry)
+            await self._taken_back(entry)
+        self._drop(entry, STATUS, error)
+
+    async def _taken_back(self, entry: StatusEntry) -> None:
+        try:
+            await self._take_back(entry)
+        except Unreachable as error:
+            raise RetryLater(f"{entry.path}: {error}") from error
 
     async def _replay_event(self, entry: EventEntry) -> None:
         answer = await self._send(entry.method, entry.target, entry.body, entry.content_type)

@@ -17,7 +17,7 @@ from addons.offline.writes.own_labels import labels_of_others
 from addons.requests.answers import Answer, object_answer
 from addons.requests.cloud_identity import HUB_IDENTITY
 from kube.errors import MAX_QUOTED, StatusError, not_acceptable, unavailable
-from kube.http.client import Client, Unreachable
+from kube.http.client import Client
 from kube.json_type import Json
 from kube.objects.object_patches import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from kube.objects.status_update import status_document, updated
@@ -60,7 +60,7 @@ class StatusWrites:
     def __init__(
         self, node: str, objects: OfflineReads, answers: CachedResponses, journal: Journal, client: Client
     ) -> None:
-        """`client` reads an object from the cloud once the cloud has refused its journaled status."""
+        """`client` reads an object from the cloud whose form the node takes back."""
         self._node = node
         self._objects = objects
         self._answers = answers
@@ -99,20 +99,20 @@ class StatusWrites:
         )
         return object_answer(answer)
 
-    async def refused(self, entry: StatusEntry) -> None:
-        """Replace the copies of an object by the cloud's, after the cloud has refused its journaled status."""
+    async def take_back(self, entry: StatusEntry) -> None:
+        """Replace the copies of an object by the cloud's, which no event brings; Unreachable as `Client.request`.
+
+        A newer status that waits is no reason to show the cloud's form.
+        """
         for item in await self._objects.find(HUB_IDENTITY, parse_request("GET", entry.path)):
             codec = item.store.codec
             try:
                 answer = await self._client.request("GET", entry.path, accept=codec.encoding)
-                if answer.content_type == codec.encoding:
+                is_newest = self._journal.statuses.get(entry.path) is entry
+                if is_newest and answer.content_type == codec.encoding:
                     item.store.amend(codec.decode_single(answer.body)[2])
-            except (StatusError, Unreachable, ValueError) as error:
-                logger.warning(
-                    "%s keeps the status that the cloud refused: %s",
-                    entry.path,
-                    error,
-                )
+            except (StatusError, ValueError) as error:
+                logger.warning("%s keeps the status that the node gave it: %s", entry.path, error)
 
     def _is_own(self, obj: ApiObject) -> bool:
         """Whether an object is this node, or a pod that runs on it."""

@@ -113,7 +113,7 @@ class Node:
         servers = Cloud([self.health], "priority")
         self.journal, self.replayed = journal, Told()
         waits = (lambda: servers.is_up, Pulse())
-        replay = Replay(journal, self.replayed, *waits, status.refused, lambda *_: None)
+        replay = Replay(journal, self.replayed, *waits, status.take_back, lambda *_: None)
         writes = OfflineWrites(status, Tokens(answers), Registration(objects, answers), journal, replay)
         self.cached_relay = CachedRelay(
             "n1",

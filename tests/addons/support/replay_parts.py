@@ -1,4 +1,4 @@
-"""A replay on a scripted cloud, and the refusals that it reports."""
+"""A replay on a scripted cloud, and the statuses that it has taken back."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ OVERLOADED = StatusError(503, "ServiceUnavailable", "later")
 
 
 class World:
-    """A replay, whether it has a cloud, and the refusals that it reports."""
+    """A replay, whether it has a cloud, and the statuses that it has taken back."""
 
     def __init__(self, journal: Journal, client: Client) -> None:
         self.journal = journal
         self.is_up = True
         self.changed = Pulse()
-        self.refused: list[StatusEntry] = []
+        self.taken_back: list[StatusEntry] = []
         self.ended: list[tuple[str, int]] = []
         """The paths whose statuses wait no longer, with the versions that the cloud has by them."""
         self.fails: Exception | None = None
-        self.replay = Replay(journal, client, lambda: self.is_up, self.changed, self._refuse, self._end)
+        self.replay = Replay(journal, client, lambda: self.is_up, self.changed, self._take_back, self._end)
 
     def _end(self, entry: StatusEntry, version: int) -> None:
         self.ended.append((entry.path, version))
 
-    async def _refuse(self, entry: StatusEntry) -> None:
-        self.refused.append(entry)
+    async def _take_back(self, entry: StatusEntry) -> None:
+        self.taken_back.append(entry)
         if self.fails is not None:
             raise self.fails
 
@@ -60,9 +60,9 @@ class World:
     async def until_empty(self) -> None:
         await until(lambda: not self.journal.statuses and not self.journal.events, 300)
 
-    def put(self, name: str = "n1", uid: str = "u", **changed: str) -> StatusEntry:
+    def put(self, name: str = "n1", uid: str = "u", version: str = "1", **changed: str) -> StatusEntry:
         """A status in which these conditions have become so."""
-        metadata = {"name": name, "uid": uid}
+        metadata = {"name": name, "uid": uid, "resourceVersion": version}
         before: Json = {"metadata": metadata, "status": {"conditions": conditions(Same="True", Ready="True")}}
         after: Json = {
             "metadata": metadata,

@@ -1,4 +1,4 @@
-"""A journaled status that the cloud does not take: the node shows what the cloud has."""
+"""A journaled status of which no event comes: the node shows what the cloud has."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ async def reported(world: World, *encodings: Encoding) -> tuple[StatusEntry, lis
     return world.journal.statuses[NODE], stores
 
 
-async def test_what_the_cloud_refused_is_shown_no_longer(world: World) -> None:
+async def test_what_the_node_gave_an_object_is_shown_no_longer(world: World) -> None:
     entry, stores = await reported(world, Encoding.JSON, Encoding.PROTOBUF)
     world.cloud.says = [
         ApiResponse(encoding, body_of(node_in(encoding))) for encoding in (Encoding.JSON, Encoding.PROTOBUF)
     ]
-    await world.writes.refused(entry)
+    await world.writes.take_back(entry)
     assert [conditions(shown(store)) for store in stores] == [{"Ready": "True"}] * 2
     assert [(each.method, each.path, each.accept) for each in world.cloud.heard] == [
         ("GET", NODE, JSON),
@@ -53,7 +53,6 @@ async def test_what_the_cloud_refused_is_shown_no_longer(world: World) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        Unreachable("no route"),
         not_found("nodes", "n1"),
         ApiResponse(JSON, b"{"),
         ApiResponse("text/html", b"<html>"),
@@ -63,7 +62,23 @@ async def test_what_the_cloud_refused_is_shown_no_longer(world: World) -> None:
 async def test_where_the_cloud_cannot_say_the_watch_will(world: World, said: ApiResponse | Exception) -> None:
     entry, (store,) = await reported(world, Encoding.JSON)
     world.cloud.says = [said]
-    await world.writes.refused(entry)
+    await world.writes.take_back(entry)
     assert conditions(shown(store)) == {"Ready": "False"}
     fill(store, [{**node("n1", 9), "status": {}}], 9)
     assert conditions(shown(store)) == {}
+
+
+async def test_where_the_cloud_is_gone_again_the_status_stays(world: World) -> None:
+    entry, (store,) = await reported(world, Encoding.JSON)
+    world.cloud.says = [Unreachable("no route")]
+    with pytest.raises(Unreachable):
+        await world.writes.take_back(entry)
+    assert conditions(shown(store)) == {"Ready": "False"}
+
+
+async def test_a_newer_status_is_not_taken_back(world: World) -> None:
+    entry, (store,) = await reported(world, Encoding.JSON)
+    await world.patch(reports(Ready="Unknown"))
+    world.cloud.says = [ApiResponse(JSON, body_of(node_in(Encoding.JSON)))]
+    await world.writes.take_back(entry)
+    assert conditions(shown(store)) == {"Ready": "Unknown"}
