@@ -25,12 +25,12 @@ from scripts.benchmark import (
     bindings,
     hostile,
     interface,
-    kills,
     links,
     manager,
     offline,
     topology,
 )
+from scripts.benchmark.kills import storms as kill_storms
 from scripts.benchmark.load import (
     REST,
     SLICES,
@@ -238,7 +238,7 @@ def options() -> argparse.ArgumentParser:
         nargs="?",
         const=1000,
         metavar="N",
-        help="Only a hub that is killed 1,000 times, or so often, in a storm of writes.",
+        help="Only hubs that are killed 1,000 times in all, or so often, in a storm of writes.",
     )
     parser.add_argument("--seed", type=int, default=1, help="With --kills: of what happens at random.")
     return parser
@@ -251,7 +251,7 @@ def main() -> None:
         hostile.report(*hostile.measure(asked.services, asked.endpoints, asked.hostile))
         return
     if asked.kills:
-        kills.report(kills.measure(asked.kills, asked.seed))
+        kill_storms.report(kill_storms.measure(asked.kills, asked.seed))
         return
     if asked.pool:
         if asked.pool != "nodes":

@@ -1,0 +1,209 @@
+"""The storm of one node: its writers, the lives of its hub, and the checks between."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from random import Random
+
+import aiohttp
+
+from kube.concurrency.pulse import Pulse
+from kube.json_type import Json
+from scripts.benchmark.kills.forked import ForkedHub
+from scripts.benchmark.kills.writes import Figures, Written, event, found_in, node_status, path_of, pod_status
+from tests.cloud.link import Link, Mode
+from tests.cloud.real import RealCloud
+
+PODS = 3
+KUBELET = {"User-Agent": "kubelet/v1", "Accept": "application/json"}
+STRATEGIC = "application/strategic-merge-patch+json"
+CHECK_EVERY = 10
+"""Kills between two checkpoints."""
+SETTLED = 60.0
+"""Seconds in which everything that waits must reach the cloud."""
+RULES = "/api/v1/namespaces/kube-system/configmaps"
+EVENTS = "/api/v1/namespaces/default/events"
+RULE_SETS = ("kube-proxy,coredns", "kube-proxy")
+
+
+class Storm:
+    """One node's storm."""
+
+    def __init__(
+        self,
+        hub: ForkedHub,
+        cloud: RealCloud,
+        link: Link,
+        moved: Pulse,
+        found: Figures,
+        fault: Callable[[str], None],
+        seed: str,
+    ) -> None:
+        """`moved` is notified of whatever the cloud's watch shows; `fault` is told what is wrong."""
+        self.written: dict[str, Written] = {}
+        """By the path of the object."""
+        self._hub, self._cloud, self._link = hub, cloud, link
+        self._moved, self._found, self._fault = moved, found, fault
+        self._random = Random(seed)
+        self._node = f"/api/v1/nodes/{hub.node}"
+        self._pods = [f"/api/v1/namespaces/default/pods/{name}" for name in pods_of(hub.node)]
+        self._events_written: dict[str, str] = {}
+        """The path of the event that each writer counts."""
+        self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30))
+        self._goes = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._busy = 0
+
+    async def run(self, next_kill: Callable[[], int | None]) -> None:
+        """Kill the hub for as long as `next_kill` has a number for another kill of all."""
+        work: list[Awaitable[None]] = [
+            self._report(self._node, node_status),
+            *(self._report(path, pod_status) for path in self._pods),
+            *(self._make_events(str(writer)) for writer in range(2)),
+        ]
+        tasks = [asyncio.ensure_future(each) for each in work]
+        try:
+            lives = 0
+            while (number := next_kill()) is not None:
+                await self._kill(number)
+                lives += 1
+                if lives % CHECK_EVERY == 0:
+                    await self._check()
+            await self._check()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._session.close()
+
+    async def begin(self) -> None:
+        """Read as kubelet: what the hub has never shown it cannot answer alone."""
+        await asyncio.to_thread(self._hub.start)
+        node = self._hub.node
+        for selected in (
+            f"nodes?fieldSelector=metadata.name%3D{node}",
+            f"pods?fieldSelector=spec.nodeName%3D{node}",
+        ):
+            target = f"{self._hub.url}/api/v1/{selected}&resourceVersion=0"
+            async with self._session.get(target, headers=KUBELET) as answer:
+                assert answer.status == 200, await answer.text()
+        await asyncio.to_thread(self._hub.wait_until_kept, node, 2)
+        await asyncio.to_thread(self._hub.kill)
+
+    async def _kill(self, number: int) -> None:
+        """One life of the hub, with or without an outage, to a moment at random."""
+        if self._random.random() < 0.7:
+            await asyncio.to_thread(self._link.refuse)
+        await asyncio.to_thread(lambda: self._hub.start(ready=False))
+        self._goes.set()
+        await asyncio.sleep(self._random.uniform(0.05, 0.8))
+        await asyncio.to_thread(self._link.carry)
+        if number % 5 == 0:
+            data = {"discardcloudservice": RULE_SETS[number % 2]}
+            await asyncio.to_thread(self._cloud.admin.patch, f"{RULES}/yurt-hub-cfg", {"data": data})
+        # Two probes, a second apart, bring the cloud back; the replay follows.
+        await asyncio.sleep(self._random.uniform(0, 2.6))
+        with suppress(Exception):
+            replayed = await asyncio.to_thread(self._hub.metric, "edgehub_journal_replayed_total")
+            self._found.replayed += int(replayed)
+        await asyncio.to_thread(self._hub.kill)
+        self._goes.clear()
+        self._found.kills += 1
+
+    async def _check(self) -> None:
+        """Let all that waits reach the cloud, and compare."""
+        await asyncio.to_thread(self._link.carry)
+        await asyncio.to_thread(self._hub.start)
+        async with asyncio.timeout(SETTLED):
+            while self._busy:
+                await self._idle.wait()
+        with suppress(TimeoutError):  # then the cloud's present state says what is lost
+            async with asyncio.timeout(SETTLED):
+                while any(each.seen < each.accepted for each in self.written.values()):
+                    await self._moved.wait()
+        await asyncio.to_thread(self._hub.wait_for_metric, "edgehub_journal_entries", 0, SETTLED)
+        objects = await asyncio.to_thread(self._in_cloud)
+        for path, written in self.written.items():
+            self._compare(path, written, objects.get(path))
+        lasting = {self._node, *self._pods, *self._events_written.values()}
+        self.written = {path: each for path, each in self.written.items() if path in lasting}
+        await asyncio.to_thread(self._hub.kill)
+        self._found.kills += 1
+
+    def _in_cloud(self) -> dict[str, Json]:
+        """The objects of this node, by path."""
+        admin = self._cloud.admin
+        found = [admin.get(path) for path in (self._node, *self._pods)]
+        listed = admin.get(EVENTS, fieldSelector=f"involvedObject.name={self._hub.node},reason=Storm")[
+            "items"
+        ]
+        return {path_of(each): each for each in (*found, *({"kind": "Event", **each} for each in listed))}
+
+    def _compare(self, path: str, written: Written, obj: Json | None) -> None:
+        if obj is None:
+            if written.accepted:
+                self._fault(f"{path}: {written.accepted} was accepted, the cloud has none")
+            return
+        number, fits = found_in(obj)
+        if not written.accepted <= number <= written.last:
+            self._fault(f"{path}: {written.accepted} was accepted, the cloud has {number}")
+        elif not fits:
+            self._fault(f"{path}: write {number} is not whole in the cloud: {obj}")
+
+    async def _report(self, path: str, status: Callable[[int], Json]) -> None:
+        written = self.written.setdefault(path, Written())
+        while True:
+            await self._write("PATCH", f"{path}/status", written, status(written.last + 1))
+
+    async def _make_events(self, writer: str) -> None:
+        number = 0
+        while True:
+            number += 1
+            path = self._events_written[writer] = f"{EVENTS}/{self._hub.node}.{writer}.{number}"
+            written = self.written[path] = Written()
+            while not written.accepted:
+                await self._write(
+                    "POST", EVENTS, written, event(self._hub.node, path.rpartition("/")[2], 1), number=1
+                )
+            for count in range(2, 2 + self._random.randrange(6)):
+                await self._write("PATCH", path, written, {"count": count})
+
+    async def _write(
+        self, method: str, target: str, written: Written, body: Json, *, number: int = 0
+    ) -> None:
+        """Send one write, when the storm goes; note what is known of it then."""
+        await self._goes.wait()
+        number = written.last = number or written.last + 1
+        is_offline, began = self._link.mode is not Mode.PASS, time.perf_counter()
+        headers = {**KUBELET, "Content-Type": STRATEGIC if method == "PATCH" else "application/json"}
+        self._busy += 1
+        try:
+            asked = self._session.request(method, self._hub.url + target, json=body, headers=headers)
+            async with asked as answer:
+                said = await answer.read()
+            # A creation whose first answer was lost.
+            if answer.status in (200, 201) or (method, answer.status) == ("POST", 409):
+                written.accepted = number
+                self._found.accepted += 1
+                self._found.offline += is_offline
+                self._found.waits.append(time.perf_counter() - began)
+            else:
+                self._found.refused += 1
+                if answer.status < 500 and answer.status not in (404, 429):
+                    self._fault(f"{method} {target}: {answer.status} {said[:200]!r}")
+        except (aiohttp.ClientError, TimeoutError):
+            self._found.unknown += 1
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._idle.set()
+                self._idle.clear()
+        await asyncio.sleep(self._random.uniform(0.005, 0.06))
+
+
+def pods_of(node: str) -> list[str]:
+    """The names of a node's pods."""
+    return [f"{node}-{number}" for number in range(PODS)]
