@@ -171,6 +171,10 @@ class WriteBehind:
             if self._writing is not None:
                 await asyncio.wait((self._writing,))
 
+    def is_outdated(self, name: str) -> bool:
+        """Whether a crash would bring back another value of a row that waits."""
+        return name in self.waiting and (name in self._on_disk or not self.is_read)
+
     def is_leaving(self, about: str) -> bool:
         """Whether a crash would bring back a deleted row that was about this."""
         return bool(about) and any(

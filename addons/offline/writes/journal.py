@@ -4,9 +4,9 @@ It holds the latest status of each object, and events in the order in which they
 waits up to DURABLE_WAIT for the disk. When the disk takes longer, the client gets its answer, and the journal writes
 the entry as soon as the disk can.
 
-An entry that is done must leave the disk before a newer write of its object reaches the cloud: a hub that is killed
-between would replay the older over the newer. `is_pending` and `wait_forgotten` see to that, and `kube.disk.marks`
-where the disk is full.
+An entry that is done, or that a newer one replaces, must leave the disk before a newer write of its object reaches the
+cloud: a hub that is killed between would replay the older over the newer. `is_pending` and `wait_forgotten` see to it,
+and `kube.disk.marks` where the disk is full.
 """
 
 from __future__ import annotations
@@ -150,13 +150,14 @@ class Journal:
         return path in self.statuses or bool(self.events_of(path)) or self._rows.is_leaving(path)
 
     async def wait_forgotten(self, path: str) -> None:
-        """Return when no done entry for an object is on disk any more, or after DURABLE_WAIT."""
+        """Return when the disk has nothing older of an object than what waits, or after DURABLE_WAIT."""
+        status = f"{STATUS} {path}"
         try:
             async with asyncio.timeout(DURABLE_WAIT):
-                while self._rows.is_leaving(path):
+                while self._rows.is_leaving(path) or self._rows.is_outdated(status):
                     await self._rows.written.wait()
         except TimeoutError:
-            logger.warning("the disk keeps what was replayed of %s: after a crash it is replayed again", path)
+            logger.warning("the disk keeps an older write of %s: after a crash it is replayed again", path)
             self._rows.give_up(path)
 
     def remove(self, entry: JournalEntry) -> None:

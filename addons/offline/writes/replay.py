@@ -95,12 +95,14 @@ class Replay:
 
     async def flush(self, path: str) -> None:
         """Replay what waits for one object now, and let it leave the disk. RetryLater when the cloud takes it not."""
+        await self._journal.wait_forgotten(path)
         async with self._lock:
             entry = self._journal.statuses.get(path)
             if entry is not None:
                 await self._replay_status(entry)
             for event in self._journal.events_of(path):
                 await self._replay_event(event)
+                await self._journal.wait_forgotten(path)
         await self._journal.wait_forgotten(path)
 
     async def _wait_for_change(self) -> None:
@@ -121,7 +123,9 @@ class Replay:
     async def _replay_each(self) -> bool:
         late: set[str] = set()
         """The paths of objects with an entry that stays: their later entries must not overtake it."""
-        for entry in list(self._journal.statuses.values()):
+        statuses = list(self._journal.statuses.values())
+        await asyncio.gather(*(self._journal.wait_forgotten(each.path) for each in statuses))
+        for entry in statuses:
             async with self._lock:
                 is_waiting = self._journal.statuses.get(entry.path) is entry
                 if is_waiting and not await self._try(self._replay_status(entry)):
@@ -129,6 +133,7 @@ class Replay:
         for event in list(self._journal.events.values()):
             if not self._is_up():
                 return False
+            await self._journal.wait_forgotten(event.path)
             async with self._lock:
                 if event.path in late or event.sequence not in self._journal.events:
                     continue

@@ -35,6 +35,23 @@ async def test_a_newer_write_waits_until_the_older_has_left_the_disk(tmp_path: P
 
 
 @pytest.mark.looptime
+async def test_a_replay_waits_until_a_newer_status_has_gone_over_the_older_one_on_disk(
+    tmp_path: Path,
+) -> None:
+    device = Device(tmp_path)
+    async with journal_in(tmp_path, device) as journal:
+        journal.put_status(status("one"))
+        await until(lambda: not journal.describe()["unwritten"])
+        device.goes_on.clear()
+        journal.put_status(status("two", before="one"))
+        waiting = asyncio.create_task(journal.wait_forgotten(NODE))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        device.goes_on.set()
+        await waiting
+
+
+@pytest.mark.looptime
 async def test_a_disk_that_stands_still_holds_a_newer_write_up_for_a_second_and_once(tmp_path: Path) -> None:
     device = Device(tmp_path)
     async with journal_in(tmp_path, device) as journal:

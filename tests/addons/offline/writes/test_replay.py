@@ -226,7 +226,7 @@ async def test_a_status_that_the_cloud_has_already_is_taken_back_before_it_is_fo
     replaying.put("n2", version="6", Ready="False")
     async with replaying.running():
         await until(lambda: bool(replaying.taken_back))
-        assert list(replaying.journal.statuses) == [entry.path]
+        assert replaying.journal.statuses[entry.path] == entry
         replaying.fails = None
         await replaying.until_empty()
     assert replaying.taken_back == [entry, entry]

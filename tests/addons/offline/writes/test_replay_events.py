@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from addons.offline.writes.journal_entries import EVENT
 from addons.offline.writes.replay import EVENT_PAUSE
 from kube.errors import StatusError
+from tests.addons.support.devices import Device
 from tests.addons.support.observed import until
-from tests.addons.support.offline_parts import Told
+from tests.addons.support.offline_parts import Told, journal_in
 from tests.addons.support.replay_parts import GONE, MAY, OVERLOADED, World, dropped, replayed
 
 
@@ -84,6 +88,32 @@ async def test_the_patches_of_one_event_never_overtake_each_other(
         assert replaying.journal.events_of(entries[0].path) == entries
         await replaying.until_empty()
     assert [method for method, _ in cloud_says.lines] == ["PATCH", "POST", "PATCH", "PATCH", "PATCH"]
+
+
+@pytest.mark.parametrize("settles", [False, True])
+async def test_a_patch_waits_until_the_one_before_it_has_left_the_disk(
+    tmp_path: Path, cloud_says: Told, settles: bool
+) -> None:
+    """A hub that was killed between replayed count 2 over count 3."""
+    device = Device(tmp_path)
+    async with journal_in(tmp_path, device) as journal:
+        replaying = World(journal, cloud_says)
+        first, second = (replaying.put_event("a", "PATCH") for _ in range(2))
+        await until(lambda: not journal.describe()["unwritten"])
+        device.goes_on.clear()
+        async with replaying.running() if not settles else settling(replaying, first.path):
+            await until(lambda: cloud_says.heard)
+            await asyncio.sleep(2 * EVENT_PAUSE)
+            assert (len(cloud_says.heard), journal.events_of(first.path)) == (1, [second])
+            device.goes_on.set()
+            await replaying.until_empty()
+
+
+@asynccontextmanager
+async def settling(replaying: World, path: str) -> AsyncIterator[None]:
+    task = asyncio.create_task(replaying.replay.flush(path))
+    yield
+    await task
 
 
 async def test_settling_brings_what_waits_for_one_event_in_order(replaying: World, cloud_says: Told) -> None:
