@@ -17,8 +17,9 @@ from kube.disk.rows import checked
 
 BUSY_TIMEOUT = 1.0
 """Seconds to wait for SQLite's lock, which no other process should hold."""
-PAGE_CACHE = 512
-"""Pages of 4 KB that SQLite keeps in memory: few, because the hub reads each copy once."""
+PAGE_CACHE = 64
+"""Pages of 4 KB that a connection of SQLite keeps in memory: few, because the hub reads and writes each copy once. The
+two connections filled 512 pages each, 4 MB, at the first list."""
 LAST = "\U0010ffff"
 """Sorts behind each character of a name, so it ends the range of keys with one prefix."""
 
