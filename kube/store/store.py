@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from kube.bounds import reached
 from kube.concurrency.pulse import Pulse
-from kube.packed_text import Kept
+from kube.packed_text import Kept, packed
 from kube.store.history import History
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
@@ -28,7 +28,8 @@ Key = tuple[str, str]
 class Item:
     """One object at one version: its raw form, and what selectors need of it. Immutable.
 
-    `kept` is the raw form as the item keeps it: a text is packed, and `raw` unpacks it at each call.
+    `kept` is the raw form as the item keeps it: a text is packed, and so is an object that filters have changed, which
+    only the filters read again. `raw` unpacks it at each call.
     Selectors match the unfiltered item, as they would at a kube-apiserver.
     """
 
@@ -84,6 +85,8 @@ class Item:
 
     def as_filtered(self, raw: bytes) -> Item:
         """This object as a chain of filters changed it."""
+        if isinstance(self.kept, bytes):
+            self.kept = packed(self.kept)
         kept = self.store.codec.kept(raw)
         return Item(self.store, self.key, self.version, self.labels, kept, self._unfiltered or self)
 

@@ -299,9 +299,21 @@ def test_a_store_keeps_a_large_object_packed_where_it_is_text(encoding: Encoding
     store = filled(10, Toy("x", version=4, app="x" * 20_000), encoding=encoding)
     item = store.get(("a", "x"))
     assert item is not None
-    for shown in (item, item.as_filtered(item.raw), item.with_version(7)):
-        assert len(shown.kept) == len(shown.raw)
-        assert (sys.getsizeof(shown.kept) < len(shown.raw) / 10) == (encoding is Encoding.JSON)
+    for kept in (item.kept, item.with_version(7).kept, item.as_filtered(item.raw).kept):
+        assert len(kept) == len(item.raw)
+        assert (sys.getsizeof(kept) < len(item.raw) / 10) == (encoding is Encoding.JSON)
+
+
+def test_an_object_that_filters_have_changed_is_kept_packed(encoding: Encoding) -> None:
+    """Clients get what the filters made of it."""
+    store = filled(10, Toy("x", version=4, app="x" * 20_000), encoding=encoding)
+    item = store.get(("a", "x"))
+    assert item is not None
+    before = item.raw
+    item.as_filtered(before)
+    assert item.raw == before
+    assert len(item.kept) == len(before)
+    assert sys.getsizeof(item.kept) < len(before) / 10
 
 
 def test_objects_stand_in_the_order_of_their_keys(encoding: Encoding) -> None:
