@@ -5,12 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 
 from mitmproxy import ctx, exceptions
-from mitmproxy.addonmanager import Loader
 
 from addons.settings import OPTIONS, Settings, parse_settings
 from kube.option import as_flags
+
+if TYPE_CHECKING:
+    # Imports mitmproxy's certificates, flows and modes, which a command that asks a running hub does not need.
+    from mitmproxy.addonmanager import Loader
 
 logger = logging.getLogger(__name__)
 

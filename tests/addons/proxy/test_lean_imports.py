@@ -23,6 +23,7 @@ UNUSED = {
     "mitmproxy.contentviews",
     "mitmproxy.master",
     "mitmproxy.tools",
+    "mitmproxy_rs.mitmproxy_rs",
     "passlib",
     "pyparsing",
     "ruamel.yaml.main",
