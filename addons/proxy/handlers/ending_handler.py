@@ -16,16 +16,26 @@ from traceback import clear_frames
 
 import mitmproxy_rs
 from mitmproxy.connection import Connection, ConnectionState
+from mitmproxy.flow import Error
 from mitmproxy.proxy import events
 from mitmproxy.proxy.commands import OpenConnection
 from mitmproxy.proxy.layer import CommandGenerator, Layer
 from mitmproxy.proxy.layers.http import HttpLayer
+from mitmproxy.proxy.layers.http._hooks import (
+    HttpErrorHook,
+    HttpRequestHeadersHook,
+    HttpRequestHook,
+    HttpResponseHeadersHook,
+)
 from mitmproxy.proxy.server import LiveConnectionHandler
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData, ServerDisconnectedHook
 
 from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.request_stream import RequestStream
 from addons.proxy.http.upstream_connections import take_apart
+
+BEFORE_END = (HttpRequestHeadersHook, HttpRequestHook, HttpResponseHeadersHook)
+"""The hooks of a flow after which `response` or `error` follows."""
 
 type Writer = asyncio.StreamWriter | mitmproxy_rs.Stream
 
@@ -102,10 +112,17 @@ class EndingHandler(LiveConnectionHandler):
 
 
 class EndedLayer(Layer):
-    """Takes what comes after the end of a connection."""
+    """Takes what comes after the end of a connection, and ends the requests on which addons still worked then.
+
+    The layers that are gone would have called the hook `error` when the addons were done. Without it the hub would keep
+    such a flow, and count it as under way, for as long as it runs.
+    """
 
     def _handle_event(self, event: events.Event) -> CommandGenerator[None]:
-        yield from ()
+        if isinstance(event, events.HookCompleted) and isinstance(event.command, BEFORE_END):
+            flow = event.command.flow
+            flow.error, flow.live = flow.error or Error("Client disconnected."), False
+            yield HttpErrorHook(flow)
 
 
 def layers_below(top: Layer) -> list[Layer]:
