@@ -7,34 +7,73 @@ import gc
 import os
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from weakref import finalize
 
 import pytest
 
-from addons.memory import TRIM_INTERVAL, Memory, collect_regularly
+from addons.memory import COLLECT_INTERVAL, TRIM_INTERVAL, Memory, collect_regularly
 from tests.addons.support.observed import ended
 
 
-def test_what_lives_for_good_is_not_gone_through_again() -> None:
+@pytest.fixture
+def collections() -> Iterator[Counter[int]]:
+    """Counts collections by generation."""
+    counted: Counter[int] = Counter()
+
+    def count(phase: str, info: dict[str, int]) -> None:
+        counted[info["generation"]] += phase == "start"
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(count)
+    yield counted
+    gc.callbacks.remove(count)
+    gc.set_threshold(*thresholds)
+    gc.enable()
+    gc.unfreeze()
+
+
+def test_what_lives_for_good_is_not_gone_through_again(collections: Counter[int]) -> None:
     there: list[object] = [[]]
     gc.disable()
     Memory().load(None)
-    try:
-        assert not any(each is there for each in gc.get_objects())
-        assert gc.isenabled()
-    finally:
-        gc.enable()
-        gc.unfreeze()
+    assert not any(each is there for each in gc.get_objects())
+    assert gc.isenabled()
+
+
+def test_python_begins_no_full_collection_by_itself(collections: Counter[int]) -> None:
+    """One of 100,000 objects holds up the loop for 0.1 s, and came in the middle of any request."""
+    Memory().load(None)
+    living = [[] for _ in range(300_000)]
+    assert collections[0] > 10
+    assert collections[1] > 10
+    assert not collections[2]
+    del living
+
+
+@pytest.mark.looptime
+async def test_full_collections_are_rare(collections: Counter[int]) -> None:
+    Memory().load(None)
+    before = asyncio.all_tasks()
+    collecting = asyncio.create_task(collect_regularly())
+    for _ in range(30):
+        living = [[] for _ in range(3_000)]
+        await asyncio.sleep(COLLECT_INTERVAL)
+        del living
+    collecting.cancel()
+    assert 1 <= collections[2] <= 3
+    assert collections[1] > 20
+    await ended(before)
 
 
 async def test_the_garbage_of_connections_goes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a cycle when it is over. Python's own thresholds leave ten times as many together."""
     monkeypatch.setattr("addons.memory.COLLECT_INTERVAL", 0.01)
-    monkeypatch.setattr(
-        "addons.memory.COLLECT_SHARE", 1000.0
-    )  # the objects of all other tests live here, too
+    monkeypatch.setattr("addons.memory.FULL_INTERVAL", 0.01)
+    monkeypatch.setattr("addons.memory.FULL_SHARE", 1000.0)  # the objects of all other tests live here, too
     gc.collect()
     collecting = asyncio.create_task(collect_regularly())
     try:
