@@ -21,11 +21,16 @@ from tests.cloud.real import RealCloud
 DIRECT = "direct"
 WATCHES_NODES = "node-lifecycle-controller"
 """It would find out that nothing runs on the one node."""
+COMPACTION = "--etcd-compaction-interval=1m"
+"""One spec waits until etcd is compacted, which kube-apiserver does each five minutes otherwise."""
 
 
 def outcomes(programs: Mapping[str, Path], names: Sequence[str], mode: str, folder: Path) -> dict[str, str]:
     """What becomes of the specs in a mode, on a control plane of its own, by `specs.run`."""
-    with RealCloud(folder / "cloud", programs, controllers=["*", f"-{WATCHES_NODES}"]) as cloud:
+    controllers = ["*", f"-{WATCHES_NODES}"]
+    with RealCloud(
+        folder / "cloud", programs, controllers=controllers, apiserver_flags=[COMPACTION]
+    ) as cloud:
         ways.add_node(cloud)
         straight = nullcontext(cloud.admin_kubeconfig())
         way = straight if mode == DIRECT else ways.through_hub(cloud, mode, folder / "hub")
