@@ -14,10 +14,15 @@ from tests.hub.support.process import Hub
 MODES = ("relay", "cached", "plain", "filtered")
 NODE = "node-1"
 NO_CERTIFICATES = "TLS ends at the hub: what a client proves by its certificate does not reach the cloud"
+NO_VERSIONS = "its objects have no resourceVersion, by which a view would hold them"
 FORBIDDEN: dict[str, tuple[tuple[str, ...], str]] = {
     "[sig-auth] Certificates API [Privileged:ClusterAdmin] should support building a client with a CSR": (
         MODES,
         NO_CERTIFICATES,
+    ),
+    "[sig-cli] Kubectl client Kubectl get componentstatuses should get componentstatuses": (
+        ("filtered",),
+        NO_VERSIONS,
     ),
 }
 """Spec: the modes that forbid it by what they are, and why. One that passes all the same is an error of this table."""

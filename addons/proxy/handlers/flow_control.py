@@ -148,7 +148,10 @@ class Pausing(Gathering):
         self.flush()
         if layer.holds_too_much:
             await self.server_event(UnreadGrew())
-        await transport.writer.drain()
+        try:
+            await transport.writer.drain()
+        except ConnectionError:
+            raise ClientLeft from None
 
     async def wait_for_room(self, stream: RequestStream) -> None:
         """Return when the client has read enough of what it was sent before."""

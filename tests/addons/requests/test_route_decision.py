@@ -240,10 +240,8 @@ def test_whose_reads_of_a_cached_component_come_from_a_view(
     ("caller", "upgrade", "code"),
     [
         (NOBODY, False, 401),
-        (IMPERSONATOR, False, 403),
         (HUB, True, 400),
         (POD, True, 400),
-        (Caller(Lending.OWN, "Bearer x", impersonates=True), False, 403),
     ],
 )
 @pytest.mark.parametrize(
@@ -255,6 +253,16 @@ def test_who_cannot_be_answered_filtered_is_refused(
     with pytest.raises(StatusError) as caught:
         route(target, component, caller=caller, upgrade=upgrade)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("caller", [IMPERSONATOR, Caller(Lending.OWN, "Bearer x", impersonates=True)])
+def test_who_impersonates_gets_filtered_the_single_objects_that_the_cloud_gives(caller: Caller) -> None:
+    found = route(ONE_SLICE, "getter", caller=caller)
+    assert (found.kind, found.reason) == (RouteKind.RELAY, GET_FILTERED)
+    for query in ("", "?watch=true"):
+        with pytest.raises(StatusError) as caught:
+            route(f"{SLICES}{query}", caller=caller)
+        assert caught.value.code == 403
 
 
 def test_a_filtered_view_is_not_for_a_caller_whose_credential_the_hub_cannot_check() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -145,6 +148,29 @@ async def test_an_answer_waits_for_a_client_of_http1_that_does_not_read_and_ends
             assert await writing.settled() < MUCH * len(PIECE)
             writer.transport.abort()
             await answering.over.wait()
+
+
+async def test_a_client_that_leaves_as_it_is_written_to_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    left = asyncio.Event()
+
+    async def late(stream: ClientStream) -> None:
+        await left.wait()
+        await stream.write(b"more")
+
+    answering = Answering(late)
+    with watching_proxy() as proxy:
+        answer_here(proxy, answering)
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(REQUEST)
+            await reader.readuntil(b"\r\n\r\n")
+            # The write comes in the turn of the loop that resets the connection, before the hub has seen it.
+            reset = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            writer.transport.abort()
+            left.set()
+            await answering.over.wait()
+    assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 @dataclass
