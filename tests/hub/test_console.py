@@ -165,18 +165,6 @@ async def test_a_list_is_shown_decoded_with_its_route(web: WebHub, encoding: Enc
     assert "clusterIP: 10.96.0.9" in shown["text"]
 
 
-async def test_a_flow_shows_the_request_as_its_component_sent_it(web: WebHub) -> None:
-    """The flow of a view, like that of a relay, shows one address for the whole API, and no header of the hub's own."""
-    for path in (f"{SERVICES}?resourceVersion=0", "/version"):
-        await web.get(path, Encoding.JSON)
-        request = (await web.flow(path))["request"]
-        shown = {name.lower(): value for name, value in request["headers"]}
-        assert shown["user-agent"] == "kubelet/v1.36"
-        assert shown["host"] == f"{LOOPBACK}:{web.hub.port}"
-        assert (request["method"], request["scheme"], request["port"]) == ("GET", "http", web.hub.port)
-        assert not [name for name in shown if name.startswith("x-edgehub")]
-
-
 @pytest.mark.parametrize("encoding", Encoding)
 async def test_an_open_watch_is_shown_event_by_event(web: WebHub, encoding: Encoding) -> None:
     """The flow shows what the component got, and what the cloud sent where a filter hid it."""
@@ -199,21 +187,6 @@ async def test_an_open_watch_is_shown_event_by_event(web: WebHub, encoding: Enco
         assert "the cloud sent" in hidden["text"]
         assert "its type is LoadBalancer" in hidden["text"]
         assert "object: default/late" in late["text"]
-
-
-async def test_a_person_sees_what_filters_did(web: WebHub) -> None:
-    web.cloud.store.create(named_service("hidden", type="LoadBalancer"))
-    path = f"{SERVICES}?resourceVersion=0"
-    async with asyncio.timeout(WAIT):
-        while True:
-            await web.get(path, Encoding.JSON, "kube-proxy/v1")
-            flow = await web.flow(path)
-            text = (await web.shown(flow, "Kubernetes table"))["text"]
-            if "1 kept, 0 changed, 1 dropped" in text:
-                break
-            await web.command("view.clear")  # the hub's copy is of before
-    text = (await web.shown(flow, "Kubernetes diff"))["text"]
-    assert "# default/hidden dropped: discardcloudservice" in text
 
 
 async def test_a_secret_is_shown_without_its_values(web: WebHub) -> None:
@@ -314,14 +287,6 @@ async def test_an_edit_that_would_make_the_hub_another_is_refused(
         async with asyncio.timeout(WAIT), await asking as answer:
             assert answer.status == 403
             assert words in (await answer.json())["message"]
-
-
-async def test_a_person_asks_why(web: WebHub) -> None:
-    await web.get(f"{SERVICES}?resourceVersion=0", Encoding.JSON)
-    said = await web.command("edgehub.explain", "kubelet", "services", "default", "web")
-    assert said == {"value": "see the event log: Options, Display Event Log"}, "the bar shows a text as JSON"
-    (shown,) = [each["message"] for each in await web.ask("/events") if "kubelet list " in each["message"]]
-    assert "\nroute: view" in shown
 
 
 async def test_the_web_interface_has_each_line_of_the_log_once(web: WebHub) -> None:

@@ -53,29 +53,6 @@ async def test_writes_that_fail_half_way_are_told_and_made_again_when_they_can_b
     assert {"a", "b"} <= await services(hub)
 
 
-async def test_a_copy_of_before_a_write_failed_half_way_is_whole(
-    linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
-) -> None:
-    hub, link = linked
-    path = f"/api/v1/namespaces/{namespace}/services"
-    await asyncio.to_thread(real_cloud.admin.post, path, service("before"))
-    await asyncio.to_thread(hub.start)
-    await services(hub)
-    await asyncio.to_thread(hub.stop)
-    await asyncio.to_thread(hub.start)
-    limit_files(hub, 4096)
-    async with watching(hub.url, path, component="kube-proxy") as events:
-        await asyncio.to_thread(real_cloud.admin.post, path, service("after"))
-        await events.first("ADDED", "after")
-    await logged(hub, "the disk cannot be used")
-    await asyncio.to_thread(hub.kill)
-    link.refuse()
-    await asyncio.to_thread(hub.start)
-    shown = await services(hub)
-    assert "before" in shown
-    assert "after" not in shown
-
-
 async def test_a_state_folder_that_cannot_be_made_stops_nobody(
     real_cloud: RealCloud, hub_rbac: None, node: str, tmp_path: Path, namespace: str
 ) -> None:

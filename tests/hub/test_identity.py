@@ -14,7 +14,6 @@ import pytest
 import urllib3
 
 from kube.json_type import Json
-from tests.cloud.pki import Authority
 from tests.cloud.real import RealCloud
 from tests.hub.support.http2 import Streams
 from tests.hub.support.process import Hub
@@ -62,10 +61,6 @@ def tls(hub: Hub, *certificate: Path) -> urllib3.PoolManager:
     return urllib3.PoolManager(retries=False, ssl_context=context)
 
 
-def test_a_component_of_the_node_is_lent_the_nodes_identity(hub: Hub, plain: urllib3.PoolManager) -> None:
-    assert ask(plain, hub.url) == f"system:node:{hub.node}"
-
-
 def test_a_token_is_never_mixed_with_the_nodes_certificate(
     hub: Hub, plain: urllib3.PoolManager, token: str
 ) -> None:
@@ -89,17 +84,6 @@ def test_the_tls_port_lends_only_to_this_node(
     )
     with tls(hub, *shown) as pool:
         assert (ask(pool, hub.tls_url) == f"system:node:{hub.node}") == lent
-
-
-def test_a_certificate_of_another_authority_is_nobody(hub: Hub, tmp_path: Path) -> None:
-    forged = Authority().issue_node(hub.node).write(tmp_path, "forged")
-    with tls(hub, *forged) as pool:
-        assert ask(pool, hub.tls_url) != f"system:node:{hub.node}"
-
-
-def test_a_pod_is_itself_on_the_tls_port(hub: Hub, token: str) -> None:
-    with tls(hub) as pool:
-        assert ask(pool, hub.tls_url, Authorization=f"Bearer {token}") == "system:serviceaccount:default:pod"
 
 
 @pytest.mark.parametrize("component", ["kubelet/v1.36.0", "kubectl/v1.36.0"])
@@ -126,12 +110,6 @@ def test_an_authorization_that_is_no_token_makes_nobody_the_node(
         assert answer.status in {400, 401}, answer.read()
         answer.read()
     connection.close()
-
-
-def test_plain_http_on_the_tls_port_is_refused(hub: Hub, plain: urllib3.PoolManager) -> None:
-    answer = plain.request("GET", hub.tls_url.replace("https", "http") + "/version")
-    assert answer.status == 400
-    assert answer.json()["kind"] == "Status"
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestError
-from tests.hub.support.outage import JSON, PROTOBUF, Outage
+from tests.hub.support.outage import Outage
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 DURATION = 4
@@ -108,20 +108,3 @@ async def keep_renewing(outage: Outage, name: str) -> None:
     while True:
         await outage.ask(f"{LEASES}/{name}", method="PUT", body=lease(name, 9))
         await asyncio.sleep(DURATION / 4)
-
-
-@pytest.mark.usefixtures("fresh")
-async def test_each_encoding_is_answered_as_it_asks(outage: Outage) -> None:
-    name = outage.hub.node
-    made = await outage.ask(LEASES, PROTOBUF, method="POST", body=lease(name, 0))
-    assert (made.status, made.headers["Content-Type"]) == (201, PROTOBUF)
-    put = await outage.ask(f"{LEASES}/{name}", PROTOBUF, method="PUT", body=made.body, content_type=PROTOBUF)
-    assert (put.status, put.body) == (200, made.body)
-    read = await outage.ask(f"{LEASES}/{name}", JSON)
-    assert read.document["metadata"]["name"] == name
-
-
-async def test_another_nodes_lease_is_no_business_of_this_one(outage: Outage) -> None:
-    assert (await outage.ask(LEASES, method="POST", body=lease("other", 0))).status == 403
-    wrong = await outage.ask(f"{LEASES}/{outage.hub.node}", method="PUT", body=lease("other", 0))
-    assert wrong.status == 400

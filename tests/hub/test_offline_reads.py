@@ -157,14 +157,6 @@ async def test_what_was_never_seen_is_503_at_once_and_not_retried(
         assert time.monotonic() - began < SLACK, "it waited for something"
 
 
-async def test_known_empty_is_empty(outage: Outage, offline: Callable[[], Awaitable[None]]) -> None:
-    path = "/apis/node.k8s.io/v1/runtimeclasses"
-    before = await listed(outage.hub.url, path, component="kubelet", resourceVersion="0")
-    await offline()
-    assert before == await listed(outage.hub.url, path, component="kubelet", resourceVersion="0") == {}
-    assert await listed(outage.hub.url, path, component="kubelet") == {}
-
-
 async def test_a_list_in_flight_when_a_black_hole_opens_gets_the_nodes_answer(
     outage: Outage,
     real_cloud: RealCloud,

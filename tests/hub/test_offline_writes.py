@@ -17,7 +17,7 @@ from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestError
 from tests.hub.support.outage import JSON, NOTICE, PROTOBUF, Answer, Outage
 from tests.hub.support.process import SLACK
-from tests.hub.support.streams import Events, Seen, watching
+from tests.hub.support.streams import Seen, watching
 
 GoOffline = Callable[[], Awaitable[None]]
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -90,10 +90,6 @@ def single(answer: Answer) -> ApiObject:
     return decode_object(codec.encoding, *codec.decode_single(answer.body))
 
 
-def event_uid(events: Events, name: str) -> str:
-    return next(each.object.uid for each in events.seen if each.name == name)
-
-
 def has(number: int, seen: list[Seen]) -> bool:
     return len(seen) == number
 
@@ -163,50 +159,6 @@ async def test_what_the_cloud_wrote_meanwhile_is_left_alone(
     assert [each["name"] for each in after["status"]["volumesAttached"]] == ["v"]
 
 
-async def test_a_later_write_comes_after_what_waits(outage: Outage, real_cloud: RealCloud, node: str) -> None:
-    """The first write after the outage does not overtake the journal."""
-    assert (await outage.ask(node)).status == 200
-    async with outage.away():
-        for number in range(3):
-            patch = {"status": {"conditions": [condition("Ready", "True", f"Offline{number}")]}}
-            await patched(outage, node, patch)
-    patch = {"status": {"conditions": [condition("Ready", "True", "Online")]}}
-    assert (await patched(outage, node, patch)).status == 200
-    await journal_has(outage, 0)
-    assert reasons(await asyncio.to_thread(real_cloud.admin.get, node))["Ready"] == "Online"
-
-
-async def test_a_status_of_a_pod_that_is_gone_is_dropped(
-    outage: Outage, real_cloud: RealCloud, node: str, namespace: str
-) -> None:
-    pods = f"/api/v1/namespaces/{namespace}/pods"
-    own: dict[str, Any] = {"component": "kubelet", "fieldSelector": f"spec.nodeName={outage.hub.node}"}
-    accounts = pods.replace("pods", "serviceaccounts")
-    await asyncio.to_thread(real_cloud.admin.post, accounts, {"metadata": {"name": "default"}})
-    for name in ("stays", "goes"):
-        await asyncio.to_thread(real_cloud.admin.post, pods, pod(name, outage.hub.node))
-    async with watching(outage.hub.url, "/api/v1/pods", resourceVersion="0", **own) as events:
-        await events.until(lambda seen: {"stays", "goes"} <= {each.name for each in seen})
-        async with outage.away():
-            for name in ("stays", "goes"):
-                patch = {
-                    "metadata": {"uid": event_uid(events, name)},
-                    "status": {"phase": "Running", "message": "offline"},
-                }
-                answer = await patched(outage, f"{pods}/{name}", patch)
-                assert answer.status == 200, answer.body
-            other = {"metadata": {"uid": "another"}, "status": {}}
-            answer = await patched(outage, f"{pods}/stays", other)
-            assert answer.status == 409
-            assert (await patched(outage, f"{pods}/none", patch)).status in (404, 503)
-            await asyncio.to_thread(real_cloud.admin.delete, f"{pods}/goes?gracePeriodSeconds=0")
-        await journal_has(outage, 0)
-        kept = await asyncio.to_thread(real_cloud.admin.get, f"{pods}/stays")
-        assert (kept["status"]["phase"], kept["status"]["message"]) == ("Running", "offline")
-        await events.first("DELETED", "goes")
-    assert outage.hub.metric("edgehub_journal_dropped_total", kind="status", reason="gone") == 1
-
-
 @pytest.mark.parametrize("group", ["/api/v1", "/apis/events.k8s.io/v1"])
 async def test_events_are_taken_and_brought_to_the_cloud(
     outage: Outage, real_cloud: RealCloud, namespace: str, group: str
@@ -254,17 +206,6 @@ async def test_what_waits_outlives_a_crash(
     await asyncio.to_thread(real_cloud.admin.get, f"{events}/e")
 
 
-async def test_mirror_pods_are_taken_and_other_pods_are_not(outage: Outage, namespace: str) -> None:
-    pods = f"/api/v1/namespaces/{namespace}/pods"
-    mirror = pod("mirror", outage.hub.node)
-    mirror["metadata"]["annotations"] = {"kubernetes.io/config.mirror": "x"}
-    async with outage.away():
-        made = await outage.ask(pods, method="POST", body=mirror)
-        assert (made.status, made.document["metadata"]["name"]) == (201, "mirror")
-        assert (await outage.ask(pods, method="POST", body=pod("own", outage.hub.node))).status == 503
-        assert outage.hub.metric("edgehub_journal_entries") == 0
-
-
 async def test_the_last_token_for_the_same_request_is_given_again(
     outage: Outage, real_cloud: RealCloud, node: str, namespace: str
 ) -> None:
@@ -289,27 +230,6 @@ async def test_the_last_token_for_the_same_request_is_given_again(
             assert (
                 await outage.ask(f"{accounts}/app/token", accept, method="POST", body=other)
             ).status == 503
-
-
-async def test_everything_else_that_writes_waits_for_the_cloud(
-    outage: Outage, node: str, offline: GoOffline, namespace: str
-) -> None:
-    await offline()
-    refused = [
-        ("DELETE", f"/api/v1/namespaces/{namespace}/pods/p", 403, "Forbidden"),
-        ("DELETE", f"/api/v1/namespaces/{namespace}/pods", 403, "Forbidden"),
-        ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", 503, "ServiceUnavailable"),
-        ("POST", "/apis/authentication.k8s.io/v1/tokenreviews", 503, "ServiceUnavailable"),
-        ("POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", 503, "ServiceUnavailable"),
-        ("PATCH", node, 503, "ServiceUnavailable"),
-        ("PUT", f"/api/v1/namespaces/{namespace}/configmaps/c", 503, "ServiceUnavailable"),
-        ("POST", f"/api/v1/namespaces/{namespace}/secrets", 503, "ServiceUnavailable"),
-        ("POST", f"/api/v1/namespaces/{namespace}/pods/p/eviction", 503, "ServiceUnavailable"),
-    ]
-    for method, path, code, reason in refused:
-        answer = await outage.ask(path, method=method, body={})
-        assert (answer.status, answer.document["reason"]) == (code, reason), path
-        assert "Retry-After" not in answer.headers
 
 
 async def test_a_status_in_flight_when_a_black_hole_opens_is_taken_and_replayed(

@@ -136,30 +136,6 @@ async def test_a_follower_reads_what_the_pool_shares_from_a_leader_and_the_rest_
         assert served.hub.metric("edgehub_peer_bytes_total", direction="sent", node=follower.name) > 0
 
 
-async def test_filters_stay_each_nodes_own(settled: Site) -> None:
-    """The leader serves what kube-proxy never sees, and the follower's own filter hides it."""
-    follower = settled.members[2]
-    spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
-    services = "/api/v1/namespaces/default/services"
-    made = {"metadata": {"name": "balanced"}, "spec": spec}
-    # What curl reads the cloud answers, which the follower may just have got back.
-    await asyncio.to_thread(eventually, lambda: not follower.pool()["ageSeconds"], "the follower has a cloud")
-    version = (await asyncio.to_thread(settled.cloud.admin.post, services, made))["metadata"][
-        "resourceVersion"
-    ]
-    for component, is_seen in (("kube-proxy", False), ("curl", True)):
-        found = await listed(
-            follower.hub.url,
-            SERVICES,
-            component=component,
-            resourceVersion=version,
-            resourceVersionMatch="NotOlderThan",
-        )
-        assert ("balanced" in found) is is_seen
-    await asyncio.to_thread(settled.cloud.admin.delete, f"{services}/balanced")
-    assert await asyncio.to_thread(follower.server, SERVICES) == leader_of(follower)
-
-
 async def test_a_live_edit_of_what_is_shared_moves_sources_that_run(settled: Site) -> None:
     follower = settled.members[2]
     async with followed(settled, settled.members[2]) as (events, make):
@@ -273,21 +249,6 @@ async def test_a_leader_that_fails_costs_a_follower_no_list_and_no_event(
                 os.kill(leader.hub.pid, signal.SIGCONT)
 
 
-async def test_without_any_leader_the_cloud_serves_and_then_leaders_again(settled: Site) -> None:
-    follower = settled.members[2]
-    async with followed(settled, settled.members[2]) as (events, make):
-        lists = await asyncio.to_thread(follower.lists, SLICES)
-        for each in settled.members[:2]:
-            each.hub.kill()
-        await goes_on(settled.members[2], events, make, lists)
-        assert await asyncio.to_thread(follower.server, SLICES) == "cloud"
-        await asyncio.to_thread(settle, settled)
-        await asyncio.to_thread(
-            eventually, lambda: follower.server(SLICES) != "cloud", "slices from a leader"
-        )
-        await goes_on(settled.members[2], events, make, lists)
-
-
 async def test_a_node_that_leaves_the_pool_loses_its_streams_and_goes_to_the_cloud(settled: Site) -> None:
     first, second, follower = settled.members
     async with followed(settled, settled.members[2]) as (events, make):
@@ -307,31 +268,4 @@ async def test_a_node_that_leaves_the_pool_loses_its_streams_and_goes_to_the_clo
         await asyncio.to_thread(
             eventually, lambda: follower.server(SLICES) != "cloud", "slices from a leader"
         )
-        await goes_on(settled.members[2], events, make, lists)
-
-
-async def test_a_leader_without_a_cloud_serves_what_it_has_and_says_how_old_it_is(settled: Site) -> None:
-    follower = settled.members[2]
-    async with followed(settled, settled.members[2]) as (events, make):
-        lists = await asyncio.to_thread(follower.lists, SLICES)
-        for each in settled.members:
-            each.link.refuse()
-        try:
-            await asyncio.to_thread(
-                eventually,
-                lambda: all(each["ageSeconds"] > 0 for each in follower.pool()["follows"]),
-                "the leaders say that they have no cloud",
-            )
-            found = await listed(
-                follower.hub.url,
-                SLICES,
-                component="kube-proxy",
-                encoding=Encoding.PROTOBUF,
-                resourceVersion="0",
-            )
-            assert any(name.startswith("pool-") for name in found)
-            assert not events.ended
-            assert await asyncio.to_thread(follower.server, SLICES) != "cloud"
-        finally:
-            await asyncio.to_thread(settle, settled)
         await goes_on(settled.members[2], events, make, lists)

@@ -149,22 +149,6 @@ async def test_one_follower_reads_from_the_cloud_for_the_pool_when_its_only_lead
     await scene.all_go_on()
 
 
-async def test_where_there_are_no_deputies_each_follower_reads_from_the_cloud(scene: Scene) -> None:
-    """Leaders are elected as in a pool whose leaders an administrator marks."""
-    await asyncio.to_thread(scene.site.configure, {"deputies": "false"})
-    try:
-        await scene.until(lambda: not any(each.pool()["isDeputy"] for each in scene.followers), "no deputies")
-        with changing(scene.site.cloud) as made:
-            await asyncio.to_thread(scene.leader.hub.kill)
-            await scene.until_served_by("cloud", "cloud")
-        for name, events in scene.clients.items():
-            longest = await has_each_once(events, made)
-            print(f"no deputies: of {len(made)} changes one took {longest:.2f} s to {name}")
-        assert {(each.name, "watch") for each in scene.followers} <= set(scene.reads())
-    finally:
-        await asyncio.to_thread(scene.site.configure, {"deputies": ""})
-
-
 async def test_without_leader_and_deputy_the_last_follower_reads_from_the_cloud(scene: Scene) -> None:
     await asyncio.to_thread(scene.leader.hub.kill)
     await scene.until_served_by("cloud", scene.deputy.name)

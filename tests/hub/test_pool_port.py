@@ -13,12 +13,11 @@ import pytest
 import urllib3
 
 from kube.json_type import Json
-from kube.peers import NODES_GROUP
-from kube.wire.codec import WatchFrame, codec_for
+from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from tests.cloud.pki import Authority, Credential
+from tests.cloud.pki import Credential
 from tests.cloud.real import RealCloud
-from tests.hub.support.pool_site import ENDPOINTS, SERVICES, SHARED, SLICES, Member, Site, eventually
+from tests.hub.support.pool_site import SHARED, SLICES, Member, Site, eventually
 from tests.hub.test_views import endpoint_slice, slices
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -109,28 +108,6 @@ def test_the_certificate_is_renewed_without_an_end_of_streams(site: Site) -> Non
         assert answer.status == 200
 
 
-@pytest.mark.parametrize("encoding", list(Encoding))
-@pytest.mark.parametrize("path", [SERVICES, SLICES])
-def test_a_node_of_the_pool_lists_and_watches_what_is_shared(
-    site: Site, path: str, encoding: Encoding
-) -> None:
-    member, accept = site.members[1], {"Accept": encoding.value}
-    with asking(site, member.credential, path, headers=accept) as answer:
-        assert (answer.status, answer.headers["Content-Type"]) == (200, encoding)
-        page = codec_for(encoding).decode_list(answer.data)
-        assert page.items
-        assert answer.headers["x-edgehub-age"] == "0"
-    query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-    with asking(site, member.credential, f"{path}?{query}", headers=accept) as answer:
-        reader = codec_for(encoding).frames()
-        frames: list[WatchFrame] = []
-        for piece in answer.stream():
-            frames += reader.feed(piece)
-            if frames and frames[-1].type == "BOOKMARK":
-                break
-        assert len(frames) > len(page.items)
-
-
 @pytest.mark.parametrize("query", ["", "limit=1", "resourceVersion=0&limit=1"])
 def test_the_pages_of_a_list_hold_together_what_the_list_holds(site: Site, query: str) -> None:
     made = site.cloud.admin.post(slices("default"), endpoint_slice(f"paged-{len(query)}", "web"))
@@ -150,92 +127,3 @@ def test_the_pages_of_a_list_hold_together_what_the_list_holds(site: Site, query
         path = f"{SLICES}?limit=50&continue={quote(more)}" if more else ""
     # In whatever order: the copy has them as they came.
     assert sorted(names) == sorted(each["metadata"]["name"] for each in everything["items"])
-
-
-ONE = "/api/v1/namespaces/default/services"
-NODE, ADMIN, STRANGER, FOREIGNER, NOBODY = "node", "admin", "stranger", "foreigner", "nobody"
-EXPIRED, MISNAMED, SERVER = "expired", "misnamed", "server"
-
-
-@pytest.fixture(scope="module")
-def callers(site: Site) -> dict[str, Credential | None]:
-    """A caller of the peer port, with its client certificate."""
-    authority, member = site.cloud.authority, site.members[1].name
-    return {
-        NODE: site.members[1].credential,
-        ADMIN: authority.issue_admin(),
-        STRANGER: authority.issue_node("another-node"),
-        FOREIGNER: Authority("foreign CA").issue_node(member),
-        EXPIRED: authority.issue_node(member, timedelta(minutes=-1)),
-        MISNAMED: authority.issue_client(member, [NODES_GROUP]),
-        SERVER: authority.issue_server(f"system:node:{member}", [member], [NODES_GROUP]),
-        NOBODY: None,
-    }
-
-
-@pytest.mark.parametrize(
-    ("who", "path", "method", "code", "reason"),
-    [
-        (NOBODY, SERVICES, "GET", 401, "no certificate"),
-        (FOREIGNER, SERVICES, "GET", 401, "foreign certificate"),
-        (EXPIRED, SERVICES, "GET", 401, "foreign certificate"),
-        (SERVER, SERVICES, "GET", 401, "foreign certificate"),
-        (MISNAMED, SERVICES, "GET", 403, "no node"),
-        (STRANGER, SERVICES, "GET", 403, "other pool"),
-        (ADMIN, SERVICES, "GET", 403, "no node"),
-        (NODE, ENDPOINTS, "GET", 403, "resource"),
-        (NODE, "/api/v1/secrets", "GET", 403, "resource"),
-        (NODE, "/api/v1/pods?watch=true", "GET", 403, "resource"),
-        (NODE, SERVICES, "DELETE", 403, "verb"),
-        (NODE, ONE, "POST", 403, "verb"),
-        (NODE, f"{ONE}/kubernetes", "GET", 403, "verb"),
-        (NODE, f"{ONE}/kubernetes/status", "GET", 403, "subresource"),
-        (NODE, f"{SERVICES}?fieldSelector=spec.type%3DClusterIP", "GET", 403, "selection"),
-        (NODE, "/version", "GET", 404, "path"),
-        (NODE, "/metrics", "GET", 404, "path"),
-        (NODE, "/debug/pool", "GET", 404, "path"),
-    ],
-)
-def test_nobody_else_is_served(
-    site: Site,
-    callers: dict[str, Credential | None],
-    who: str,
-    path: str,
-    method: str,
-    code: int,
-    reason: str,
-) -> None:
-    hub = site.members[0].hub
-    before = hub.metric("edgehub_peer_refused_total", reason=reason)
-    with asking(site, callers[who], path, method) as answer:
-        assert answer.status == code
-        assert answer.json()["kind"] == "Status"
-    assert hub.metric("edgehub_peer_refused_total", reason=reason) == before + 1
-
-
-@pytest.mark.parametrize("who", [NOBODY, NODE])
-@pytest.mark.parametrize("header", ["Authorization", "Impersonate-User"])
-def test_no_token_and_no_other_identity_is_taken(
-    site: Site, callers: dict[str, Credential | None], who: str, header: str
-) -> None:
-    """kube-apiserver itself accepts this token, and lets this user impersonate others."""
-    shown = {
-        "Authorization": f"Bearer {site.cloud.token('default', 'peer')}",
-        "Impersonate-User": "system:node:" + site.members[1].name,
-    }
-    with asking(site, callers[who], SERVICES, headers={header: shown[header]}) as answer:
-        assert answer.status == 401
-
-
-def test_nothing_of_a_refused_token_is_logged(site: Site, callers: dict[str, Credential | None]) -> None:
-    secret = "Bearer-that-nobody-may-see"
-    with asking(site, callers[NODE], SERVICES, headers={"Authorization": f"Bearer {secret}"}) as answer:
-        assert answer.status == 401
-    hub = site.members[0].hub
-    assert secret not in hub.process.log.read_text()
-
-
-def test_the_node_says_that_its_hub_can_lead(site: Site) -> None:
-    leader = site.members[0]
-    node = site.cloud.admin.get(f"/api/v1/nodes/{leader.name}")
-    assert node["metadata"]["annotations"]["edgehub.io/peer"] == str(site.port)

@@ -6,24 +6,20 @@ import asyncio
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import urllib3
 
-from addons.views.source_log import RBAC
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.link import Link
 from tests.cloud.pki import Authority
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.processes import Process
 from tests.cloud.scriptable import ScriptableCloud
-from tests.cloud.scriptable.access import ANONYMOUS, Access
 from tests.hub.support.process import ROOT, Hub
 
 PROGRAM = (sys.executable, "-P", "-m", "addons.command")
@@ -44,21 +40,6 @@ def refused(folder: Path, *flags: str) -> str:
 def ports() -> tuple[str, ...]:
     names = ("--port", "--tls-port", "--admin-port")
     return ("--peer-port", "0", *(part for name in names for part in (name, str(free_port()))))
-
-
-def test_a_taken_port_is_named(tmp_path: Path) -> None:
-    with socket.create_server((LOOPBACK, 0)) as taken:
-        port = taken.getsockname()[1]
-        line = refused(tmp_path, "--server", "http://127.0.0.1:1", *ports(), "--port", str(port))
-    assert f"the hub cannot start: --port: cannot listen on 127.0.0.1:{port}: Address already in use" in line
-
-
-def test_the_hub_as_its_own_cloud(tmp_path: Path) -> None:
-    kubeconfig = write_kubeconfig(tmp_path / "kubelet.conf", "http://127.0.0.1:10261")
-    line = refused(tmp_path, "--kubeconfig", str(kubeconfig))
-    assert (
-        f"the server of --kubeconfig {kubeconfig} is http://127.0.0.1:10261, which is this hub itself" in line
-    )
 
 
 @pytest.mark.parametrize(
@@ -137,33 +118,6 @@ def test_a_wrong_certificate_authority_is_told_once_with_the_problem(tmp_path: P
         server.stop()
     told = [line for line in process.lines if "Certificate verify failed: " in line]
     assert len(told) == 2, process.lines
-
-
-def know_nobody(access: Access) -> None:
-    access.anonymous = False
-
-
-def allow_nothing(access: Access) -> None:
-    access.allowed[ANONYMOUS.name] = lambda _: False
-
-
-@pytest.mark.parametrize(
-    ("refuse", "line"),
-    [
-        (know_nobody, "does not accept the node's identity"),
-        (allow_nothing, f"the hub lacks a right: apply {RBAC}"),
-    ],
-)
-async def test_a_hub_that_the_cloud_refuses_says_what_is_missing(
-    tmp_path: Path, cloud: ScriptableCloud, refuse: Callable[[Access], None], line: str
-) -> None:
-    refuse(cloud.access)
-    hub = Hub(tmp_path, cloud.url)
-    await asyncio.to_thread(hub.start, ready=False)
-    try:
-        await asyncio.to_thread(hub.process.wait_for_line, line, 20)
-    finally:
-        await asyncio.to_thread(hub.stop)
 
 
 async def test_json_lines_and_a_level(tmp_path: Path, cloud: ScriptableCloud) -> None:

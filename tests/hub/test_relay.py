@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from kube.differences.records import CODING
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.pki import Credential
 from tests.cloud.ports import ReservedPort
@@ -136,20 +135,3 @@ def test_the_relay_serves_every_node_and_nobody_else(scene: Scene, tmp_path: Pat
     )
     assert scene.ask(node, tmp_path, "/api/v1/pods") == 403
     assert scene.ask(node, tmp_path, "/version") == 404
-
-
-def test_what_crosses_is_differences(scene: Scene, tmp_path: Path) -> None:
-    certificate, key = scene.cloud.authority.issue_node("any-node").write(tmp_path, "node")
-    headers = {"Accept-Encoding": f"{CODING},gzip"}
-    with urllib3.PoolManager(
-        ca_certs=str(scene.cloud.authority_file), cert_file=str(certificate), key_file=str(key), retries=False
-    ) as http:
-        answer = http.request(
-            "GET",
-            f"{scene.url}{SLICES}?watch=true&resourceVersion=0",
-            headers=headers,
-            preload_content=False,
-            timeout=30.0,
-        )
-        assert (answer.status, answer.headers["Content-Encoding"]) == (200, CODING)
-        answer.close()

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 
 import pytest
 
 from kube.wire.encoding import Encoding
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.process import Hub
 from tests.hub.support.streams import listed, watching
 
 SERVICES = "/api/v1/services"
@@ -100,49 +99,5 @@ async def test_restarted_online_it_goes_on_from_its_version(
         lists = [event.uri for event in asked if event.verb == "list"]
         # Names tell that the cloud was not restored meanwhile, where a list was the last that the copy heard.
         assert len(lists) <= 2, lists
-    finally:
-        await asyncio.to_thread(hub.stop)
-
-
-async def test_a_lost_state_folder_costs_one_list_of_each_resource(
-    linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
-) -> None:
-    hub, _ = linked
-    path = f"/api/v1/namespaces/{namespace}/services"
-    await asyncio.to_thread(make_services, real_cloud, namespace, 3)
-    await asyncio.to_thread(hub.start)
-    try:
-        before = await listed(hub.url, path, component="kube-proxy", encoding=PROTOBUF, resourceVersion="0")
-        await asyncio.to_thread(hub.stop)
-        await asyncio.to_thread(shutil.rmtree, hub.state)
-        mark = real_cloud.audit_mark()
-        await asyncio.to_thread(hub.start)
-        for _ in range(3):
-            after = await listed(
-                hub.url, path, component="kube-proxy", encoding=PROTOBUF, resourceVersion="0"
-            )
-            assert after.keys() == before.keys()
-        asked = [
-            event.uri
-            for event in real_cloud.audit(mark)
-            if event.user == f"system:node:{hub.node}"
-            and event.stage == "RequestReceived"
-            and event.verb == "list"
-            and event.uri.startswith(SERVICES)
-            and "continue=" not in event.uri  # further pages, where other tests have left much
-        ]
-        assert len(asked) <= 1, asked
-    finally:
-        await asyncio.to_thread(hub.stop)
-
-
-async def test_what_was_never_asked_for_is_not_known(linked: tuple[Hub, Link]) -> None:
-    hub, link = linked
-    await asyncio.to_thread(hub.start)
-    try:
-        link.refuse()
-        await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 0, SLACK)
-        with pytest.raises(AssertionError, match="503"):
-            await listed(hub.url, "/api/v1/persistentvolumes", component="kubelet", resourceVersion="0")
     finally:
         await asyncio.to_thread(hub.stop)

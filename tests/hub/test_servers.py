@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import aiohttp
-import pytest
 
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
@@ -25,63 +21,10 @@ EVENTS = "/api/v1/namespaces/default/events"
 SERVICES = "/api/v1/services"
 
 
-@pytest.fixture
-async def pair() -> AsyncIterator[tuple[ScriptableCloud, ScriptableCloud]]:
-    async with AsyncExitStack() as stack:
-        yield (
-            await stack.enter_async_context(ScriptableCloud()),
-            await stack.enter_async_context(ScriptableCloud()),
-        )
-
-
 async def get(url: str) -> int:
     async with aiohttp.ClientSession() as session, session.get(url) as answer:
         await answer.read()
         return answer.status
-
-
-def asked(cloud: ScriptableCloud) -> int:
-    return sum(EVENTS in each.path for each in cloud.requests)
-
-
-@pytest.mark.parametrize(("order", "shares"), [("round-robin", (4, 4)), ("priority", (8, 0))])
-async def test_servers_are_chosen_in_order(
-    pair: tuple[ScriptableCloud, ScriptableCloud], tmp_path: Path, order: str, shares: tuple[int, int]
-) -> None:
-    server = ",".join(cloud.url for cloud in pair)
-    hub = Hub(tmp_path, server, flags=("--server-order", order))
-    await asyncio.to_thread(hub.start)
-    try:
-        assert Counter([await get(hub.url + EVENTS) for _ in range(8)]) == {200: 8}
-        # The hub's own requests take turns as well.
-        spread = sorted((asked(cloud) for cloud in pair), reverse=True)
-        assert sum(spread) == 8
-        assert (spread[1] > 0) == (shares[1] > 0)
-        if order == "priority":
-            assert asked(pair[0]) == 8
-    finally:
-        await asyncio.to_thread(hub.stop)
-
-
-async def test_a_server_that_is_gone_is_left_and_found_again(
-    pair: tuple[ScriptableCloud, ScriptableCloud], tmp_path: Path
-) -> None:
-    hub = Hub(tmp_path, ",".join(cloud.url for cloud in pair), flags=("--server-order", "priority"))
-    await asyncio.to_thread(hub.start)
-    try:
-        await pair[0].stop()
-        # The first failure is what tells; after it no request goes there.
-        async with asyncio.timeout(NOTICE + SLACK):
-            while await asyncio.to_thread(hub.metric, "edgehub_server_up", server=pair[0].url):
-                await get(hub.url + EVENTS)
-        assert Counter([await get(hub.url + EVENTS) for _ in range(5)]) == {200: 5}
-        await pair[0].start()
-        await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 1, 10, server=pair[0].url)
-        before = asked(pair[0])
-        assert await get(hub.url + EVENTS) == 200
-        assert asked(pair[0]) == before + 1
-    finally:
-        await asyncio.to_thread(hub.stop)
 
 
 async def test_a_black_hole_is_noticed_and_its_streams_are_cut(

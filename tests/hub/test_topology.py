@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,10 +22,10 @@ from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
 from tests.hub.support.health_service import HealthService
 from tests.hub.support.node_pools import POOL_CRD, POOLS
-from tests.hub.support.process import ROOT, Hub
+from tests.hub.support.process import Hub
 from tests.hub.support.settled import caught_up
 from tests.hub.support.streams import Events, Seen, listed, watching
-from tests.hub.test_views import endpoint_slice, nodes_of, services, set_rules, slices
+from tests.hub.test_views import endpoint_slice, nodes_of, services, slices
 
 NODES = "/api/v1/nodes"
 NEAR, FAR = "topology-near", "topology-far"
@@ -193,21 +190,6 @@ async def test_services_and_node_labels(real_cloud: RealCloud, hub: Hub, place: 
         await seen.see(lambda: real_cloud.admin.post(services(place), again), web_1=[hub.node])
 
 
-async def test_keys_in_order(real_cloud: RealCloud, hub: Hub, place: str) -> None:
-    keys = annotate(real_cloud, web(place), topologyKeys='["rack", "zone", "*"]')
-    async with watches(real_cloud, hub, place, web_1=[hub.node, NEAR, FAR]) as seen:
-        await seen.see(keys, web_1=[hub.node, NEAR])
-        await seen.see(label(real_cloud, FAR, rack="1"))
-        # This node's own endpoint is in its rack too, so that rack wins over zone.
-        await seen.see(label(real_cloud, hub.node, rack="1"), web_1=[hub.node, FAR])
-        moved = endpoint_slice("web-1", "web", NEAR, FAR)["endpoints"]
-        await seen.see(
-            lambda: real_cloud.admin.patch(slices(place, "web-1"), {"endpoints": moved}), web_1=[FAR]
-        )
-        await seen.see(label(real_cloud, FAR, rack=None), web_1=[NEAR])
-        await seen.see(label(real_cloud, NEAR, zone="c"), web_1=[NEAR, FAR])
-
-
 async def test_pools(real_cloud: RealCloud, hub: Hub, place: str) -> None:
     admin = real_cloud.admin
     patch = {"metadata": {"annotations": {"openyurt.io/topologyKeys": "openyurt.io/nodepool"}}}
@@ -230,15 +212,6 @@ async def test_pools(real_cloud: RealCloud, hub: Hub, place: str) -> None:
         await seen.see(status(hub.node, NEAR, "somebody"))
         await seen.see(status(hub.node, FAR), web_1=[hub.node, FAR])
         await seen.see(lambda: admin.delete(f"{POOLS}/p1"), web_1=everybody)
-
-
-async def test_rules(real_cloud: RealCloud, hub: Hub, place: str) -> None:
-    await asyncio.to_thread(annotate(real_cloud, web(place), topologyKeys='["zone"]'))
-    async with watches(real_cloud, hub, place, web_1=[hub.node, NEAR]) as seen:
-        rule = "-kube-proxy/endpointslices"
-        everybody = [hub.node, NEAR, FAR]
-        await seen.see(lambda: set_rules(real_cloud, filter_servicetopology=rule), web_1=everybody)
-        await seen.see(lambda: set_rules(real_cloud), web_1=[hub.node, NEAR])
 
 
 @pytest.mark.parametrize("trigger", ["openyurt.io/updateTrigger", "openyurt.io/update-trigger"])
@@ -331,28 +304,3 @@ def test_a_kube_proxy_of_the_wrapper_works_unchanged(
             client.post("/api/v1/namespaces/default/events", event)
     found = real_cloud.admin.get("/api/v1/namespaces/default/events/from-kube-proxy")
     assert found["reason"] == "Starting"
-
-
-async def test_explain_says_which_values_were_compared(
-    real_cloud: RealCloud, hub: Hub, place: str, tmp_path: Path
-) -> None:
-    await asyncio.to_thread(annotate(real_cloud, web(place), topologyKeys='["zone"]'))
-    async with watches(real_cloud, hub, place, web_1=[hub.node, NEAR]):
-        asked = {
-            "component": "kube-proxy",
-            "resource": "endpointslices",
-            "namespace": place,
-            "name": "web-1",
-            "admin": hub.admin_url,
-        }
-        flags = [word for name, value in asked.items() for word in (f"--{name}", value)]
-        command = [sys.executable, "-m", "addons.command", "explain", *flags]
-        said = await asyncio.to_thread(subprocess.check_output, command, text=True, cwd=ROOT)
-        assert f"node {FAR} has zone=b, this node zone=a" in said
-        assert "filter: servicetopology" in said
-        document = json.loads(
-            await asyncio.to_thread(subprocess.check_output, [*command, "--json"], cwd=ROOT)
-        )
-        assert document["outcome"] == "changed"
-        dropped = [note["reason"] for note in document["notes"] if note["outcome"] == "dropped"]
-        assert dropped == [f"node {FAR} has zone=b, this node zone=a"]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 
@@ -13,7 +11,7 @@ from kube.json_type import Json
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import RestClient, RestError
+from tests.cloud.rest import RestError
 from tests.hub.conftest import CONFIG
 from tests.hub.support.process import Hub
 from tests.hub.support.settled import caught_up
@@ -88,16 +86,6 @@ def set_rules(cloud: RealCloud, **data: str) -> None:
 
 
 @BOTH
-async def test_two_components_see_two_views_at_the_same_time(hub: Hub, web: str, encoding: Encoding) -> None:
-    filtered, whole = await asyncio.gather(
-        listed(hub.url, slices(web), component="kube-proxy", encoding=encoding, resourceVersion="0"),
-        listed(hub.url, slices(web), component="flanneld", encoding=encoding, resourceVersion="0"),
-    )
-    assert nodes_of(filtered["web-1"]) == [hub.node]
-    assert nodes_of(whole["web-1"]) == [hub.node, "elsewhere"]
-
-
-@BOTH
 async def test_a_watch_list_and_its_events_are_filtered(
     hub: Hub, real_cloud: RealCloud, web: str, encoding: Encoding
 ) -> None:
@@ -159,96 +147,6 @@ async def test_an_edit_of_the_rules_reaches_open_watches_at_once(
         await viewed.until(showing("web-1", hub.node, "elsewhere"))
         later = [each.type for each in viewed.seen if each.type != "BOOKMARK"][1:]
         assert set(later) == {"MODIFIED"}
-
-
-async def test_a_hidden_object_is_deleted_and_comes_back_as_added(
-    hub: Hub, real_cloud: RealCloud, namespace: str
-) -> None:
-    await asyncio.to_thread(set_rules, real_cloud)
-    cloud_only = service("lb")
-    cloud_only["spec"]["type"] = "LoadBalancer"
-    await asyncio.to_thread(real_cloud.admin.post, services(namespace), cloud_only)
-    async with watching(hub.url, services(namespace), component="kubelet", resourceVersion="0") as events:
-        await events.first("ADDED", "lb")
-        await asyncio.to_thread(set_rules, real_cloud, discardcloudservice="kubelet")
-        await events.first("DELETED", "lb")
-        await asyncio.to_thread(set_rules, real_cloud)
-        await events.until(lambda seen: [each.type for each in seen][-1] == "ADDED" and len(seen) >= 3)
-
-
-async def test_a_watch_of_a_view_that_an_edit_takes_away_does_not_resume_at_the_cloud(
-    hub: Hub, real_cloud: RealCloud, namespace: str
-) -> None:
-    """The cloud would take the client to have seen the object that the view hid, and never send it."""
-    cloud_only = service("lb")
-    cloud_only["spec"]["type"] = "LoadBalancer"
-    await asyncio.to_thread(real_cloud.admin.post, services(namespace), cloud_only)
-    await asyncio.to_thread(set_rules, real_cloud, discardcloudservice="kubelet,ingress")
-    async with watching(hub.url, services(namespace), component="kubelet", resourceVersion="0") as viewed:
-        reader = RestClient(hub.url, user_agent="ingress/v1")
-        # The hub may learn the rule only now.
-        hidden = await asyncio.to_thread(_until_empty, reader, services(namespace))
-        await asyncio.to_thread(set_rules, real_cloud)
-        await viewed.until(lambda seen: bool(seen) and (seen[-1].type, seen[-1].name) == ("ADDED", "lb"))
-    version = hidden["metadata"]["resourceVersion"]
-    async with watching(
-        hub.url, services(namespace), component="ingress", resourceVersion=version
-    ) as corrected:
-        await corrected.first("ADDED", "lb")
-    shown = await asyncio.to_thread(reader.get, services(namespace))
-    assert [item["metadata"]["name"] for item in shown["items"]] == ["lb"]
-    reader.close()
-
-
-@pytest.mark.parametrize("verbs", ["", "#watch"])
-async def test_a_version_of_a_relay_is_not_taken_for_one_of_a_filtered_view(
-    hub: Hub, real_cloud: RealCloud, namespace: str, verbs: str
-) -> None:
-    """The client kept the object that the view hides; a rule for watches alone was answered with 410 for ever."""
-    await asyncio.to_thread(set_rules, real_cloud)
-    cloud_only = service("lb")
-    cloud_only["spec"]["type"] = "LoadBalancer"
-    await asyncio.to_thread(real_cloud.admin.post, services(namespace), cloud_only)
-    reader = RestClient(hub.url, user_agent="ingress/v1")
-    async with watching(hub.url, services(namespace), component="kubelet", resourceVersion="0") as viewed:
-        await viewed.first("ADDED", "lb")
-        relayed = await asyncio.to_thread(reader.get, services(namespace))
-        assert [item["metadata"]["name"] for item in relayed["items"]] == ["lb"]
-        rule = f"kubelet/services,ingress/services{verbs}"
-        await asyncio.to_thread(set_rules, real_cloud, filter_discardcloudservice=rule)
-        await viewed.first("DELETED", "lb")
-    # Another client's list begins the history of the view.
-    other = await asyncio.to_thread(partial(reader.get, services(namespace), resourceVersion="0"))
-    assert len(other["items"]) == bool(verbs)
-    version = relayed["metadata"]["resourceVersion"]
-    async with watching(hub.url, services(namespace), component="ingress", resourceVersion=version) as events:
-        await events.first("DELETED", "lb")
-    await asyncio.to_thread(set_rules, real_cloud)
-    reader.close()
-
-
-def _until_empty(reader: RestClient, path: str) -> Json:
-    """The first list without items."""
-    while (found := reader.get(path))["items"]:
-        time.sleep(0.05)
-    return found
-
-
-async def test_a_single_object_is_filtered_where_a_rule_says_get(
-    hub: Hub, real_cloud: RealCloud, web: str
-) -> None:
-    reader = RestClient(hub.url, user_agent="reader/v1")
-    await asyncio.to_thread(set_rules, real_cloud)
-    assert len((await asyncio.to_thread(reader.get, slices(web, "web-1")))["endpoints"]) == 2
-    # A view of a component that the same edit binds shows when the hub has taken it.
-    async with watching(hub.url, slices(web), component="flanneld", resourceVersion="0") as events:
-        rule = "reader/endpointslices#get,flanneld/endpointslices"
-        await asyncio.to_thread(set_rules, real_cloud, filter_servicetopology=rule)
-        await events.until(showing("web-1", hub.node))
-    (endpoint,) = (await asyncio.to_thread(reader.get, slices(web, "web-1")))["endpoints"]
-    assert endpoint["nodeName"] == hub.node
-    await asyncio.to_thread(set_rules, real_cloud)
-    reader.close()
 
 
 async def test_many_watches_share_one_watch_of_the_cloud(hub: Hub, real_cloud: RealCloud, web: str) -> None:
