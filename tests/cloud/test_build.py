@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +16,6 @@ from tests.cloud.build import (
     MODULE,
     PROGRAMS,
     BuildError,
-    cache_folder,
     control_plane,
     ensure_binaries,
     find_go,
@@ -26,7 +23,6 @@ from tests.cloud.build import (
     required_version,
 )
 
-ROOT = Path(__file__).parents[2]
 GO_MOD = (MODULE / "go.mod").read_text()
 
 GO = """\
@@ -93,33 +89,12 @@ def test_a_version_that_is_not_there_is_refused_with_those_that_are() -> None:
         control_plane("v1.2.3")
 
 
-def test_the_version_is_that_of_the_module() -> None:
-    version = required_version(GO_MOD)
-    assert re.fullmatch(r"v1\.\d+\.\d+", version)
-    assert f"k8s.io/api => k8s.io/api {version.replace('v1.', 'v0.', 1)}" in GO_MOD
-
-
 def test_helm_stands_on_the_modules_of_the_control_plane() -> None:
     """So that Go compiles them once."""
     modules = [re.search(r"^replace .*", text, re.MULTILINE | re.DOTALL) for text in (GO_MOD, HELM.go_mod)]
     assert modules[0]
     assert modules[1]
     assert modules[0][0] == modules[1][0]
-
-
-@pytest.mark.parametrize(
-    ("environ", "root"),
-    [
-        ({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "/c"),
-        ({"XDG_CACHE_HOME": "c", "HOME": "/h"}, "/h/.cache"),
-        ({"XDG_CACHE_HOME": "", "HOME": "/h"}, "/h/.cache"),
-        ({"HOME": "/h"}, "/h/.cache"),
-    ],
-)
-def test_the_cache_is_the_users(environ: dict[str, str], root: str) -> None:
-    folder = cache_folder(environ, GO_MOD)
-    assert folder.parent == Path(root, "edgehub", "testcloud")
-    assert folder.name.startswith(f"{required_version(GO_MOD)}-")
 
 
 @pytest.mark.usefixtures("nothing_installed")
@@ -163,31 +138,6 @@ def test_a_failed_build_leaves_nothing_and_says_why(toolchain: Toolchain, tmp_pa
     with pytest.raises(BuildError, match=r"(?s)go build .*undefined: x"):
         ensure_binaries(["kubectl"])
     assert [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file()] == ["lock"]
-
-
-def test_two_runs_at_once_build_once(toolchain: Toolchain, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    os.mkfifo(gate)
-    toolchain(action=f"read word <{gate}")  # until somebody writes
-    command = [sys.executable, "-m", "tests.cloud.build", "kubectl"]
-    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as first:
-        assert first.stderr is not None
-        assert "building kubectl" in first.stderr.readline()
-        with subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as second:
-            assert second.stderr is not None
-            assert "another run is building" in second.stderr.readline()
-            gate.write_text("go\n")
-            answers = [first.communicate()[0], second.communicate()[0]]
-    assert (first.returncode, second.returncode) == (0, 0)
-    assert answers[0] == answers[1]
-    assert Path(answers[0].strip()).read_text() == "built\n"
-    assert builds(tmp_path) == [PROGRAMS["kubectl"]]
 
 
 def test_the_lowest_go_is_that_of_the_module() -> None:

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Mapping, Set
-from pathlib import Path
 
 import pytest
 
-from tests.cloud.kube_proxy import KubeProxy, parse_endpoints
-from tests.cloud.processes import ProcessFailedError
+from tests.cloud.kube_proxy import parse_endpoints
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import MERGE_PATCH
-
-TIMEOUT = 30.0
-"""Seconds; for what takes a fraction of one."""
 
 FIRST = """\
 *filter
@@ -77,39 +70,3 @@ def web(real_cloud: RealCloud, namespace: str) -> str:
         },
     )
     return f"{slices}/web-1"
-
-
-@pytest.fixture
-def registered(real_cloud: RealCloud, node: str) -> str:
-    """A node that exists and has an address, which kube-proxy waits for."""
-    real_cloud.admin.post("/api/v1/nodes", {"metadata": {"name": node}})
-    address = {"status": {"addresses": [{"type": "InternalIP", "address": "198.51.100.7"}]}}
-    real_cloud.admin.patch(f"/api/v1/nodes/{node}/status", address)
-    return node
-
-
-@pytest.mark.usefixtures("hub_rbac")
-def test_rules_follow_the_endpoints(
-    real_cloud: RealCloud,
-    cloud_programs: dict[str, Path],
-    tmp_path: Path,
-    registered: str,
-    namespace: str,
-    web: str,
-) -> None:
-    kubeconfig = real_cloud.node_kubeconfig(registered)
-    mark = real_cloud.audit_mark()
-    with KubeProxy(registered, kubeconfig, tmp_path, cloud_programs) as proxy:
-        proxy.wait_synced(TIMEOUT)
-        assert proxy.endpoints()[f"{namespace}/web"] == {"10.1.0.1:8080", "10.1.0.2:8080"}
-        with urllib.request.urlopen(proxy.health_url) as answer:  # noqa: S310 - our own http URL
-            assert answer.status == 200
-        real_cloud.admin.patch(web, {"endpoints": [{"addresses": ["10.1.0.2"]}]}, MERGE_PATCH)
-        proxy.wait_endpoints(f"{namespace}/web", {"10.1.0.2:8080"}, TIMEOUT)
-        real_cloud.admin.patch(web, {"endpoints": []}, MERGE_PATCH)
-        proxy.wait_endpoints(f"{namespace}/web", set(), TIMEOUT)
-        with pytest.raises(ProcessFailedError) as caught:
-            proxy.wait_endpoints(f"{namespace}/web", {"10.1.0.9:1"}, timeout=0.05)
-        assert "wanted is ['10.1.0.9:1']" in "".join(caught.value.__notes__)
-    agents = {each.user_agent.split("/")[0] for each in real_cloud.audit(mark) if registered in each.user}
-    assert agents == {"kube-proxy"}

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.cloud.audit import requests
-from tests.cloud.processes import ProcessFailedError
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient, RestError
 from tests.cloud.versions import chosen
@@ -79,11 +78,3 @@ def test_after_a_crash_the_port_refuses_until_the_next_start(own_cloud: RealClou
         own_cloud.admin.get(SERVICE)
     own_cloud.start_apiserver()
     assert own_cloud.admin.get(SERVICE) == before
-
-
-def test_a_wrong_flag_is_told_and_nothing_is_left(tmp_path: Path, cloud_programs: dict[str, Path]) -> None:
-    cloud = RealCloud(tmp_path, cloud_programs, apiserver_flags=["--no-such-flag"])
-    with pytest.raises(ProcessFailedError, match="unknown flag: --no-such-flag"):
-        cloud.start()
-    cloud.stop()
-    assert (tmp_path / "etcd.log").exists()

@@ -11,14 +11,10 @@ import pytest
 from tests.cloud.caller import Caller
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import (
-    Delay,
-    Disconnect,
     ExpiredWatch,
-    LostWatch,
     MalformedBody,
     MalformedFrame,
     Refuse,
-    ShortWatch,
     Silence,
     StalledWatch,
     TornFrame,
@@ -45,40 +41,6 @@ def three(cloud: ScriptableCloud) -> ScriptableCloud:
 # -- any request -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [
-        (Refuse(500), "InternalError"),
-        (Refuse(503), "ServiceUnavailable"),
-        (Refuse(418), ""),
-        (Refuse(403, "Forbidden", "not you"), "Forbidden"),
-    ],
-)
-async def test_refusal(three: ScriptableCloud, caller: Caller, fault: Refuse, reason: str) -> None:
-    three.faults.add(fault)
-    reply = await caller.send("GET", SERVICES)
-    status = reply.json()
-    assert (reply.status, status.get("reason", ""), status["message"]) == (fault.code, reason, fault.message)
-    assert "Retry-After" not in reply.headers
-    assert (await caller.send("GET", SERVICES)).status == 200
-
-
-async def test_refusal_with_a_time_to_come_back(three: ScriptableCloud, caller: Caller) -> None:
-    three.faults.add(Refuse(429, retry_after=7), times=2)
-    for _ in range(2):
-        reply = await caller.send("GET", SERVICES)
-        assert (reply.status, reply.headers["Retry-After"]) == (429, "7")
-        assert reply.json()["details"] == {"retryAfterSeconds": 7}
-    assert (await caller.send("GET", SERVICES)).status == 200
-
-
-async def test_delay(three: ScriptableCloud, caller: Caller) -> None:
-    three.faults.add(Delay(0.05))
-    began = asyncio.get_running_loop().time()
-    assert (await caller.send("GET", SERVICES)).status == 200
-    assert asyncio.get_running_loop().time() - began >= 0.05
-
-
 async def test_silence_lasts_until_it_is_lifted(three: ScriptableCloud, caller: Caller) -> None:
     rule = three.faults.add(Silence())
     # By PATCH: aiohttp asks again by itself when an idempotent request loses its connection.
@@ -89,12 +51,6 @@ async def test_silence_lasts_until_it_is_lifted(three: ScriptableCloud, caller: 
     rule.lift()
     with pytest.raises(aiohttp.ServerDisconnectedError):
         await asking
-
-
-async def test_disconnect(three: ScriptableCloud, caller: Caller) -> None:
-    three.faults.add(Disconnect())
-    with pytest.raises(aiohttp.ServerDisconnectedError):
-        await caller.send("PATCH", f"{SERVICES}/s0")
 
 
 # -- bodies ----------------------------------------------------------------------------------------------------
@@ -119,26 +75,12 @@ async def test_malformed_body_in_json(three: ScriptableCloud, caller: Caller) ->
 # -- watches ---------------------------------------------------------------------------------------------------
 
 
-async def told(caller: Caller) -> list[str]:
-    """The types of all events of a watch list until it ends."""
-    async with caller.watch(SERVICES, **WATCH_LIST) as stream:
-        return [event["type"] for event in await stream.rest()]
-
-
 @pytest.mark.parametrize("after", [0, 2])
 async def test_torn_frame(three: ScriptableCloud, caller: Caller, after: int) -> None:
     three.faults.add(TornFrame(after))
     async with caller.watch(SERVICES, **WATCH_LIST) as stream:
         await stream.take(after)
         with pytest.raises((aiohttp.ClientPayloadError, EOFError)):
-            await stream.next()
-
-
-async def test_lost_watch(three: ScriptableCloud, caller: Caller) -> None:
-    three.faults.add(LostWatch(2))
-    async with caller.watch(SERVICES, **WATCH_LIST) as stream:
-        await stream.take(2)
-        with pytest.raises(aiohttp.ClientPayloadError):
             await stream.next()
 
 
@@ -162,12 +104,6 @@ async def test_stalled_watch_goes_on_when_lifted(three: ScriptableCloud, caller:
         rule.lift()
         assert (await following)["type"] == "ADDED"
         assert [event["type"] for event in await stream.take(2)] == ["BOOKMARK", "DELETED"]
-
-
-@pytest.mark.parametrize("after", [0, 3])
-async def test_short_watch(three: ScriptableCloud, caller: Caller, after: int) -> None:
-    three.faults.add(ShortWatch(after))
-    assert await told(caller) == ["ADDED"] * after
 
 
 async def test_storm_of_expired_watches(three: ScriptableCloud, caller: Caller) -> None:
@@ -220,13 +156,3 @@ async def test_a_rule_befalls_whom_it_is_for(three: ScriptableCloud, caller: Cal
     assert (await caller.send("GET", SERVICES)).status == 200
     assert (await caller.send("GET", "/api/v1/nodes", headers=agent)).status == 200
     assert (await caller.send("GET", SERVICES, headers=agent)).status == 500
-
-
-async def test_lifted_and_cleared_rules_are_over(three: ScriptableCloud, caller: Caller) -> None:
-    rule = three.faults.add(Refuse(500), times=None)
-    assert (await caller.send("GET", SERVICES)).status == 500
-    rule.lift()
-    assert (await caller.send("GET", SERVICES)).status == 200
-    three.faults.add(Refuse(500), times=None)
-    three.faults.clear()
-    assert (await caller.send("GET", SERVICES)).status == 200
