@@ -245,51 +245,6 @@ async def test_slices_are_followed_from_service_to_service(cluster: Cluster) -> 
 # -- who is told ---------------------------------------------------------------------------------------------------
 
 
-async def test_only_who_asked_for_a_service_is_told_of_it(cluster: Cluster) -> None:
-    cluster.fill("services", service("web", 1), service("db", 2))
-    cluster.inputs.ask().service(*WEB)
-    changed = service("web", 11, {"a": "b"})
-    assert cluster.apply("services", "MODIFIED", changed) == {(InputKind.SERVICE, WEB)}
-    assert service_facts(cluster.inputs.ask()) == {"a": "b"}
-    assert cluster.apply("services", "DELETED", service("web", 12)) == {(InputKind.SERVICE, WEB)}
-    assert cluster.inputs.ask().service(*WEB) is None
-    assert cluster.apply("services", "ADDED", service("web", 13)) == {(InputKind.SERVICE, WEB)}
-
-
-async def test_the_heartbeat_of_a_node_touches_nobody(cluster: Cluster) -> None:
-    cluster.fill("own node", in_pool(NODE, "p1"))
-    cluster.fill("nodes", in_pool("n2", "p1"))
-    cluster.inputs.ask().node_labels(NODE)
-    cluster.inputs.ask().node_labels("n2")
-    assert cluster.apply("own node", "MODIFIED", in_pool(NODE, "p1", 11)) == set()
-    assert cluster.apply("nodes", "MODIFIED", in_pool("n2", "p1", 12)) == set()
-
-
-async def test_a_nodes_labels_touch_who_asked_for_them(cluster: Cluster) -> None:
-    cluster.fill("own node", node(NODE, 1))
-    cluster.inputs.ask().node_labels(NODE)
-    assert cluster.apply("own node", "MODIFIED", node(NODE, 11, zone="a")) == {
-        (InputKind.NODE, NODE, "zone"),
-        (InputKind.NODE, NODE, None),
-    }
-    moved = cluster.apply("own node", "MODIFIED", in_pool(NODE, "p1", 12))
-    labels = {(InputKind.NODE, NODE, key) for key in ("zone", POOL_LABEL, None)}
-    assert moved == {*labels, (InputKind.OWN_NODE,)}
-
-
-async def test_a_pools_status_touches_who_asked_for_its_nodes(cluster: Cluster) -> None:
-    cluster.fill("nodepools", node_pool("p1", ["n1"], 1))
-    cluster.inputs.ask().pool_nodes("p1")
-    assert cluster.apply("nodepools", "MODIFIED", node_pool("p1", ["n1"], 11)) == set()
-    assert cluster.apply("nodepools", "MODIFIED", node_pool("p1", ["n1", "n2"], 12)) == {
-        (InputKind.POOL, "p1", "n2"),
-        (InputKind.POOL, "p1", None),
-    }
-    assert cluster.inputs.ask().pool_nodes("p1") == frozenset({"n1", "n2"})
-    assert cluster.apply("nodepools", "DELETED", node_pool("p1", [], 13)) == {(InputKind.POOL, "p1")}
-    assert cluster.inputs.ask().pool_nodes("p1") is None
-
-
 async def test_of_pools_only_that_of_the_node_crosses_the_link() -> None:
     """A Ready flip in any pool was 3 KB for every hub of the cluster."""
     cluster = Cluster()

@@ -54,7 +54,6 @@ from tests.addons.support.samples import node as node_object
 
 OBJECT = "/api/v1/namespaces/a/secrets/s"
 NODE = "/api/v1/nodes/n1"
-EVENTS = "/api/v1/namespaces/a/events"
 TOKEN = "/api/v1/namespaces/a/serviceaccounts/s/token"
 ASKS = {"Accept": "application/json", "Accept-Encoding": "gzip", "Content-Type": STRATEGIC}
 TYPED = {"Content-Type": "application/json"}
@@ -199,20 +198,6 @@ async def test_without_a_cloud_nobody_is_asked(node: Node) -> None:
     assert node.cloud.asked == 1
 
 
-async def test_only_a_200_is_kept(node: Node) -> None:
-    node.cloud.says = [(404, b"not there")]
-    await node.get()
-    node.health.failed("gone")
-    assert (await node.get())[0] == 503
-
-
-async def test_a_page_is_not_kept(node: Node) -> None:
-    node.cloud.says = [(200, b"a page")]
-    assert (await node.get("/api/v1/secrets?limit=5"))[0] == 200
-    node.health.failed("gone")
-    assert (await node.get("/api/v1/secrets"))[0] == 503
-
-
 async def test_an_answer_that_may_have_been_cut_is_not_kept(node: Node) -> None:
     node.cloud.is_unframed, node.cloud.says = True, [(200, b"half of it")]
     assert await node.get() == (200, b"half of it", "")
@@ -221,12 +206,6 @@ async def test_an_answer_that_may_have_been_cut_is_not_kept(node: Node) -> None:
 
 
 # -- what passed ---------------------------------------------------------------------------------------------------
-
-
-async def test_what_passed_is_what_the_node_says_without_a_cloud(node: Node) -> None:
-    node.passed("GET", OBJECT, 200, b"seen", headers={"Content-Type": "text/plain", "X-Own": "1"})
-    node.health.failed("gone")
-    assert (await node.get())[:2] == (200, b"seen")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter
 from pathlib import Path
 
@@ -29,7 +28,7 @@ from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from tests.addons.support.copying import copies_in
 from tests.addons.support.devices import Device
-from tests.addons.support.observed import until, value_of
+from tests.addons.support.observed import value_of
 
 
 async def test_an_answer_comes_back_after_a_restart_of_the_index(copies: DiskCopies) -> None:
@@ -77,25 +76,6 @@ async def test_bytes_are_bounded(copies: DiskCopies, monkeypatch: pytest.MonkeyP
     assert [name for name in ("too large", "a", "b") if await answers.get(ResponseKey(name)) is not None] == [
         "b"
     ]
-
-
-async def test_what_a_full_disk_does_not_take_is_answered_from_memory_and_written_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("addons.offline.write_behind.RETRY", 0.01)
-    device = Device(tmp_path)
-    async with copies_in(tmp_path, device) as copies:
-        device.is_broken = True
-        answers = CachedResponses(copies.access)
-        answers.keep(ResponseKey("name"), {}, b"body")
-        for is_broken in (True, False):
-            device.is_broken = is_broken
-            await asyncio.sleep(0.05)
-            kept = await answers.get(ResponseKey("name"))
-            assert kept is not None
-            assert kept.body == b"body"
-        await answers.written()
-        assert (await copies.access.rows(TABLE)).keys() == {"name"}
 
 
 async def test_the_last_question_is_known_within_an_hour_after_a_restart(tmp_path: Path) -> None:
@@ -150,29 +130,6 @@ async def test_what_was_in_a_store_that_was_set_aside_is_written_again(
     again = CachedResponses(copies.access)
     await again.open()
     assert await again.get(ResponseKey("name")) is not None
-
-
-async def test_a_slow_disk_is_learnt_of_later(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = CachedResponses(copies.access)
-    for name in ("old", "both"):
-        answers.keep(ResponseKey(name), {}, b"of before")
-    await answers.written()
-    monkeypatch.setattr("addons.offline.disk_access.PATIENCE", 0.01)
-    released = threading.Event()
-    blocked = asyncio.create_task(copies.access.guard(released.wait))
-    await asyncio.sleep(0)
-    again = CachedResponses(copies.access)
-    await again.open()
-    assert not again.index
-    again.keep(ResponseKey("both"), {}, b"of now")
-    released.set()
-    await blocked
-    await until(lambda: ResponseKey("old").name in again.index)
-    await again.written()
-    for name, body in (("old", b"of before"), ("both", b"of now")):
-        kept = await again.get(ResponseKey(name))
-        assert kept is not None
-        assert kept.body == body
 
 
 # -- shares --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from addons.offline.copies import DiskCopies, DiskCopy, described, list_watch_of, source_name, witness_of
 from addons.offline.disk_access import DiskAccess
-from addons.offline.write_behind import LINGER, OF_A_ROW
+from addons.offline.write_behind import LINGER
 from kube.disk.copy_rows import objects_of, read_copy
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
@@ -50,19 +50,6 @@ async def test_a_list_and_its_events_come_back(copies: DiskCopies) -> None:
     assert (back.version, back.complete, back.kind) == (9, True, "Pod")
 
 
-async def test_what_changes_while_a_batch_is_written_is_in_the_next(copies: DiskCopies) -> None:
-    store = Store()
-    copy = copies.copy("", PODS, store)
-    store.replace(CODEC, "v1", "Pod", 1, [])
-    await asyncio.sleep(0)
-    for version in range(2, 200):
-        store.apply("ADDED", pod(f"p{version}", version))
-        if version % 10 == 0:
-            await asyncio.sleep(0)
-    await settled(copy)
-    assert shown(await restored(copies)) == shown(store)
-
-
 async def test_known_empty_is_not_unknown(copies: DiskCopies) -> None:
     store = Store()
     copy = copies.copy("", PODS, store)
@@ -71,15 +58,6 @@ async def test_known_empty_is_not_unknown(copies: DiskCopies) -> None:
     await settled(copy)
     back = await restored(copies)
     assert (back.complete, len(back), back.version) == (True, 0, 5)
-
-
-async def test_nobody_gets_another_identitys_copy(copies: DiskCopies) -> None:
-    store = Store()
-    copy = copies.copy("alice", PODS, store)
-    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
-    await settled(copy)
-    assert not (await restored(copies, "bob")).complete
-    assert (await restored(copies, "alice")).complete
 
 
 async def test_a_refusal_takes_the_copy_away_and_a_missing_kind_is_remembered(copies: DiskCopies) -> None:
@@ -233,25 +211,6 @@ async def test_what_is_urgent_does_not_linger(tmp_path: Path, event: str, writte
         assert sorted(device.batches[1][objects_of(copy.name)].rows) == [
             f"default\0{name}" for name in written
         ]
-
-
-async def test_no_batch_is_taken_in_the_middle_of_a_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Under mitmproxy a task runs as far as it can where it is made."""
-    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
-    monkeypatch.setattr("addons.offline.write_behind.MAX_UNWRITTEN", OF_A_ROW)
-    device = Device(tmp_path)
-    async with copies_in(tmp_path, device) as copies:
-        copy, store = await kept(copies)
-        store.replace(CODEC, "v1", "Pod", 9, [pod("b", 6), pod("c", 7), pod("d", 8)])
-        await settled(copy)
-        assert [list(batch[objects_of(copy.name)].rows) for batch in device.batches[1:]] == [
-            ["default\0b", "default\0c", "default\0d"]
-        ]
-        store.apply("ADDED", pod("e", 10))
-        await settled(copy)
-        assert (copies.metas[copy.name]["version"], shown(await restored(copies))) == (10, shown(store))
 
 
 async def kept(copies: DiskCopies) -> tuple[DiskCopy, Store]:

@@ -246,20 +246,6 @@ async def test_without_leaders_the_node_goes_to_the_cloud_after_its_delay(scene:
     assert await scene.server() == "cloud"
 
 
-async def test_followers_go_to_a_cloud_that_is_back_one_after_the_other(scene: Scene) -> None:
-    """All followers have waited for the cloud, however long ago the last leader failed."""
-    await _lose_the_leaders(scene)
-    scene.cloud_is_up = False
-    assert await scene.server() == "cloud"
-    scene.now += 60.0
-    scene.following.balance()
-    scene.cloud_is_up = True
-    assert scene.following._choose(scene.reader, resumes=True).wait == 3.0
-    scene.now += 3.0
-    scene.following.balance()
-    assert await scene.server() == "cloud"
-
-
 async def test_an_unshared_resource_moves_to_the_cloud_after_the_delay(scene: Scene) -> None:
     scene.update()
     await scene.server()
@@ -297,34 +283,6 @@ async def test_each_move_of_a_source_says_why(scene: Scene, caplog: pytest.LogCa
     scene.update(Role.NONE, NOTHING_SHARED)
     scene.now += SPREAD
     assert await moved("cloud") == f"{second} is no longer named"
-
-
-async def test_a_leader_that_answers_again_is_used_again(scene: Scene) -> None:
-    scene.update()
-    first = await scene.server()
-    scene.fail(first)
-    other = await scene.server()
-    assert other != first
-    scene.probes.ages[first] = 0.0
-    await scene.until(lambda: bool(scene.state(first)["usable"]))
-    await scene.until(scene.source.reflector.switched.is_set)
-    assert await scene.server() == first
-
-
-async def test_followers_go_back_to_a_leader_one_after_the_other(scene: Scene) -> None:
-    """Each follower draws its own moment; in twenty recoveries no two moments are equal."""
-    scene.update()
-    first = await scene.server()
-    state = next(each for each in scene.following._order if each.leader.node == first)
-    waits = []
-    for _ in range(20):
-        scene.fail(first)
-        within = state.return_within
-        scene.following._lives(state, 0.0)
-        waits.append(state.usable_from - scene.now)
-        assert 0 <= waits[-1] <= within <= SPREAD
-        assert not state.is_usable(state.usable_from - 0.001)
-    assert len(set(waits)) == len(waits)
 
 
 async def test_a_leader_that_stays_away_is_asked_ever_more_rarely(scene: Scene) -> None:

@@ -120,24 +120,6 @@ def test_a_deletion_of_many_is_no_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "fresh"),
-    [
-        (SLICES, True),
-        (f"{SLICES}?resourceVersion=", True),
-        (f"{SLICES}?resourceVersion=0", False),
-        (f"{SLICES}?resourceVersion=7", False),
-        (f"{SLICES}?watch=true&resourceVersion=0", False),
-        (f"{SLICES}?watch=true", True),
-        (f"{SLICES}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", True),
-    ],
-)
-def test_only_what_is_read_without_a_version_must_be_fresh(target: str, fresh: bool) -> None:
-    read = route(target).read
-    assert read is not None
-    assert read.is_consistent is fresh
-
-
-@pytest.mark.parametrize(
     ("accept", "encoding", "kind"),
     [
         (None, Encoding.JSON, ""),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from addons.ui.admin import Admin
 from addons.ui.reports.running_hub import RunningHub
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.offline_process import Process
-from tests.addons.support.samples import POD, SERVICES, config_map, service
+from tests.addons.support.samples import POD, SERVICES, service
 from tests.cloud.ports import free_port
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
@@ -119,12 +117,6 @@ async def test_the_index_names_every_page_and_each_is_there(pages: Pages) -> Non
     assert {path: (await pages.get(path))[0] for path in paths} == dict.fromkeys(paths, 200)
 
 
-async def test_servers(pages: Pages) -> None:
-    pages.servers.servers[0].failed("no route")
-    found = await pages.json("/debug/servers")
-    assert found == [{"server": "https://a:6443", "condition": "down", "reason": "no route"}]
-
-
 async def test_what_the_node_does_without_the_cloud(pages: Pages, tmp_path: Path) -> None:
     assert await pages.json("/debug/offline") == {}, "nothing is kept in cloud mode"
     async with Process(tmp_path).running() as offline:
@@ -144,28 +136,6 @@ async def test_sources_and_whose_they_are(pages: Pages, parts: HubParts, cloud: 
     assert "Bearer" not in str(found)
 
 
-async def test_views(pages: Pages, parts: HubParts) -> None:
-    async with parts.watch(
-        f"{SERVICES}?watch=true&resourceVersion=0&{'labelSelector=a%3Db'}&timeoutSeconds=9"
-    ):
-        (found,) = await pages.json("/debug/views")
-        assert found["watchers"] == 1
-        assert found.items() >= {"component": "cached", "path": SERVICES, "filters": []}.items()
-        assert found["labelSelector"] == "a=b"
-
-
-async def test_rules_and_what_is_wrong_with_them(pages: Pages, cloud: ScriptableCloud) -> None:
-    assert (await pages.json("/debug/rules"))["known"] is False
-    cloud.store.create(config_map({"filter_endpoints": "kubelet/nodes"}))
-    await known(pages)
-    async with asyncio.timeout(10):
-        while not (found := await pages.json("/debug/rules"))["problems"]:
-            pass
-    assert found["known"] is True
-    assert len(found["digest"]) == 64
-    assert found["problems"][0].items() >= {"key": "filter_endpoints", "text": "kubelet/nodes"}.items()
-
-
 async def test_explain_for_people_and_for_tools(
     pages: Pages, parts: HubParts, cloud: ScriptableCloud
 ) -> None:
@@ -179,22 +149,9 @@ async def test_explain_for_people_and_for_tools(
     assert (found["component"], found["route"], found["outcome"]) == ("kubelet", "view", "kept")
 
 
-@pytest.mark.parametrize(
-    "query", ["", "?resource=%00", "?component=%ff&resource=..", "?verb=delete", "?name=x"]
-)
-async def test_explain_takes_anything(pages: Pages, query: str) -> None:
-    assert (await pages.get(f"/debug/explain{query}"))[0] == 200
-
-
 async def test_it_listens_where_the_settings_say(parts: HubParts, address: str) -> None:
     async with aiohttp.ClientSession() as session:
         made = Pages(parts, session, settings(listen=address))
         await made.admin.start()
         assert (await made.get("/healthz"))[0] == 200
     made.admin.close()
-
-
-async def test_a_taken_port_stops_the_start(parts: HubParts) -> None:
-    async with aiohttp.ClientSession() as session:
-        with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(OSError, match="in use"):
-            Pages(parts, session, settings(admin_port=taken.getsockname()[1]))

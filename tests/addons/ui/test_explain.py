@@ -105,11 +105,6 @@ async def test_from_where_an_object_came(
     assert not told(sliced).origin
 
 
-async def test_a_component_that_no_rule_names_sees_it_as_it_is(sliced: HubParts) -> None:
-    found = told(sliced, "cached", namespace="default", name="web-1")
-    assert (found.route, found.outcome, found.filters, found.notes) == ("view", "kept", [], [])
-
-
 async def test_an_object_that_is_dropped(parts: HubParts, cloud: ScriptableCloud) -> None:
     parts.set_rules({"filter_discardcloudservice": "chosen/services"})
     cloud.store.create(cloud_service("lb"))
@@ -117,11 +112,6 @@ async def test_an_object_that_is_dropped(parts: HubParts, cloud: ScriptableCloud
     found = told(parts, "chosen", "services", namespace="default", name="lb")
     assert (found.outcome, {note.filter for note in found.notes}) == ("dropped", {"discardcloudservice"})
     assert (found.notes[-1].subject, found.notes[-1].outcome) == ("object", "dropped")
-
-
-async def test_a_user_agent_is_read_as_from_a_request(sliced: HubParts) -> None:
-    assert told(sliced, "Reader/v1.2 (linux)").component == "reader"
-    assert told(sliced, "../x").text.startswith("(unnamed component) ")
 
 
 async def test_an_object_that_the_hub_has_no_copy_of(sliced: HubParts) -> None:

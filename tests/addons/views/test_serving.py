@@ -21,7 +21,6 @@ from tests.cloud.scriptable.request_log import matching
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
-WATCH_LIST = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 ZERO = f"{SERVICES}?resourceVersion=0"
 SECRETS = "/api/v1/namespaces/default/secrets"
 
@@ -255,17 +254,6 @@ async def test_what_is_not_shared_is_read_with_the_callers_own_token(
     assert await parts.names(target, caller=POD) == []
     found = [each.user for each in cloud.requests.where(matching(verb="list", resource="secrets"))]
     assert found == ["system:node:n1", "system:serviceaccount:shop:web"]
-
-
-async def test_one_pods_copy_is_not_another_ones(parts: HubParts, cloud: ScriptableCloud) -> None:
-    user(cloud, "pod", WEB)
-    user(cloud, "other", "system:serviceaccount:other:sa")
-    cloud.access.allowed["system:serviceaccount:other:sa"] = lambda info: (
-        info.type is None or info.type.resource != "secrets"
-    )
-    target = f"{SECRETS}?resourceVersion=0"
-    assert await parts.names(target, caller=POD) == []
-    assert (await parts.ask(target, caller=Caller(Lending.OWN, "Bearer other")))[0] == 403
 
 
 @pytest.mark.parametrize("target", [ZERO, f"{SECRETS}?resourceVersion=0"])

@@ -74,10 +74,6 @@ async def test_a_page_is_not_older_than_asked(parts: HubParts, cloud: Scriptable
     assert (code, found["reason"]) == (410, "Expired"), "nobody can say what that version was"
 
 
-async def test_version_0_ignores_the_limit(parts: HubParts) -> None:
-    assert names(await page(parts, limit=1, resourceVersion=0)) == ["a", "b", "c", "d"]
-
-
 async def test_a_list_that_is_gone_can_be_continued_in_the_newest(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:

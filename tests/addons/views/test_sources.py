@@ -28,7 +28,6 @@ from tests.addons.support.source_parts import (
 )
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
-from tests.cloud.scriptable.request_log import matching
 
 NODES = ListWatch(ResourceType("", "v1", "nodes"), encoding=Encoding.JSON)
 
@@ -50,38 +49,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-async def test_a_source_has_what_the_cloud_has(parts: HubParts, cloud: ScriptableCloud) -> None:
-    cloud.store.create(service("web"))
-    source = await ready(parts)
-    assert names(source) == ["web"]
-    cloud.store.create(service("db"))
-    await source.ready(2, cloud.store.version)
-    assert names(source) == ["db", "web"]
-
-
-async def test_a_known_empty_list_is_ready(parts: HubParts) -> None:
-    assert names(await ready(parts)) == []
-
-
 async def test_who_asks_the_same_shares_a_source(parts: HubParts, cloud: ScriptableCloud) -> None:
     one, other = await ready(parts), await ready(parts)
     assert one is other
     assert cloud.requests.count(verb="list", resource="services") == 1
-
-
-async def test_identities_share_nothing(parts: HubParts, cloud: ScriptableCloud) -> None:
-    cloud.access.tokens["pod"] = User("pod")
-    own, pods = (
-        parts.sources.get(HUB_IDENTITY, SERVICES),
-        parts.sources.get(CloudIdentity("pod", "Bearer pod"), SERVICES),
-    )
-    assert own is not pods
-    await own.ready(2)
-    await pods.ready(2)
-    assert {each.user for each in cloud.requests.where(matching(resource="services"))} == {
-        "pod",
-        "system:node:n1",
-    }
 
 
 async def test_a_new_token_of_the_same_identity_is_used_when_the_old_one_ends(

@@ -10,7 +10,7 @@ from addons.telemetry import metrics
 from addons.views import reviews, watch_answer
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until, value_of
-from tests.addons.support.samples import POD, SERVICES, SLICES, endpoint_slice, service
+from tests.addons.support.samples import POD, SERVICES, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Refuse, Silence
@@ -20,23 +20,6 @@ WATCH_LIST = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderTha
 ZERO = f"{SERVICES}?resourceVersion=0"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-
-
-@pytest.mark.usefixtures("web")
-async def test_a_watch_from_zero_begins_with_the_state(parts: HubParts, cloud: ScriptableCloud) -> None:
-    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
-        assert sorted([await watch.event(), await watch.event()]) == [("ADDED", "lb"), ("ADDED", "web")]
-        cloud.store.create(service("new"))
-        assert await watch.event() == ("ADDED", "new")
-
-
-@pytest.mark.usefixtures("web")
-async def test_a_watch_from_a_version_has_what_came_after_it(parts: HubParts, cloud: ScriptableCloud) -> None:
-    _, found = await parts.ask(ZERO)
-    version = found["metadata"]["resourceVersion"]
-    cloud.store.create(service("new"))
-    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion={version}") as watch:
-        assert await watch.event() == ("ADDED", "new")
 
 
 @pytest.mark.usefixtures("web")
@@ -128,28 +111,6 @@ async def test_an_error_is_the_last_event_of_a_watch(parts: HubParts, cloud: Scr
         found = await watch.until_end()
     assert found[0].status is not None
     assert [(frame.type, frame.status and frame.status.code) for frame in found] == [("ERROR", 403)]
-
-
-@pytest.mark.usefixtures("web")
-async def test_a_rules_edit_reaches_an_open_watch(parts: HubParts) -> None:
-    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
-        await watch.event()
-        await watch.event()
-        parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "cached/services"})
-        assert await watch.event() == ("DELETED", "lb")
-        parts.set_rules({"cache_agents": "cached"})
-        assert await watch.event() == ("ADDED", "lb")
-
-
-async def test_filters_use_the_newest_input(parts: HubParts, cloud: ScriptableCloud) -> None:
-    cloud.store.create(service("web", annotations={"openyurt.io/topologyKeys": "kubernetes.io/hostname"}))
-    cloud.store.create(endpoint_slice("web-1", ["n1", "n2"]))
-    async with parts.watch(f"{SLICES}?watch=true&resourceVersion=0", "reader") as watch:
-        first = json.loads((await watch.next()).raw)
-        assert [each["nodeName"] for each in first["endpoints"]] == ["n1"]
-        cloud.store.create(endpoint_slice("web-2", ["n2", "n3"]))
-        second = json.loads((await watch.next()).raw)
-        assert not second.get("endpoints"), "an emptied slice is sent all the same"
 
 
 @pytest.mark.usefixtures("web")

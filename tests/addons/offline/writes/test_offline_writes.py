@@ -32,7 +32,6 @@ from tests.addons.support.samples import HUB, POD, node, raw
 NODE = "/api/v1/nodes/n1"
 EVENTS = "/api/v1/namespaces/a/events"
 PODS = "/api/v1/namespaces/a/pods"
-TOKEN = "/api/v1/namespaces/a/serviceaccounts/s/token"
 
 
 class NoSources:
@@ -145,14 +144,6 @@ async def test_what_was_registered_is_known_to_be_there(world: World) -> None:
     world.writes.keep("", asked("POST", nodes, node), {"content-type": JSON}, raw(node))
     assert await world.refusal("POST", nodes, node) == 409
     assert await world.refusal("POST", nodes, b"{") == 503
-
-
-async def test_a_token_is_given_to_whom_it_was_given_before(world: World) -> None:
-    given = {"kind": "TokenRequest", "status": {"token": "t", "expirationTimestamp": "2027-01-15T08:00:00Z"}}
-    given["apiVersion"] = "authentication.k8s.io/v1"
-    world.writes.keep("", asked("POST", TOKEN, b"{}"), {"content-type": JSON}, raw(given))
-    assert (await world.write("POST", TOKEN, caller=POD)).status == 201
-    assert await world.refusal("POST", TOKEN, b"{ }") == 503
 
 
 async def test_a_body_larger_than_a_server_takes_is_a_413(world: World) -> None:

@@ -13,13 +13,13 @@ from mitmproxy.flow import Error
 from mitmproxy.test import taddons
 
 from addons.link.drills import Drills
-from addons.ui.flows.annotations import MARKS, REFUSED
+from addons.ui.flows.annotations import MARKS
 from addons.ui.flows.bodies import MAX_SHOWN_BODY, Copy
 from addons.ui.flows.flows import Flows
 from addons.ui.flows.interventions import CALLER
 from addons.ui.flows.live_watches import LiveWatch
 from addons.ui.masking import Visible
-from tests.addons.support.routed import Routed, flow_of
+from tests.addons.support.routed import Routed
 from tests.addons.support.samples import SERVICES, raw, service
 
 LIST = f"{SERVICES}?resourceVersion=0"
@@ -93,13 +93,6 @@ async def test_a_flow_shows_the_components_own_request(seen: Seen) -> None:
     await seen.answer(flow, b"{}")
     host, port = flow.client_conn.sockname[:2]
     assert flow.request.url == f"http://{host}:{port}{LIST}"
-
-
-async def test_a_refused_request_says_why(seen: Seen) -> None:
-    flow = flow_of(LIST)
-    flow.response = http.Response.make(406, b'{"message": "no such form"}')
-    seen.begin(flow)
-    assert (flow.marked, flow.comment) == (REFUSED, f"reader ▸ refused ▸ 406 no such form ▸ GET {LIST}")
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -66,11 +66,6 @@ async def test_what_only_protobuf_is_kept_of_is_not_known(parts: HubParts, cloud
     assert shown(item, (foreign(Hiding(), ""),), parts.inputs) == Filtered(None)
 
 
-async def test_only_what_was_decided_against_is_a_reason(parts: HubParts, items: dict[str, Any]) -> None:
-    assert why(items["web"], (DISCARD,), parts.inputs) == []
-    assert {each.filter for each in why(items["lb"], (DISCARD,), parts.inputs)} == {"discardcloudservice"}
-
-
 async def test_others_run_in_between(items: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "BREATH", -1.0)
     ran: list[object] = []
