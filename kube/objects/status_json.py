@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from kube.json_type import Json
-from kube.objects.status_schema import MAPS, STATUS_TABLE, TIME, Shown, StatusField
+from kube.objects.status_schema import MAPS, TIME, Shown, StatusField, status_table
 from kube.wire.schema import ENTRY
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -26,7 +26,7 @@ def canonical(message: str, document: object, path: str = "") -> Json:
         document = {}
     if not isinstance(document, dict):
         raise ValueError(f"{path or message}: expected an object, got {_text_of(document)}")
-    fields = STATUS_TABLE[message]
+    fields = status_table()[message]
     result: Json = {}
     for name, field in fields.items():
         value = _canonical_field(field, document.get(name), f"{path}.{name}" if path else name)

@@ -12,7 +12,7 @@ import orjson
 from kube.json_type import Json
 from kube.objects.merge_keys import MergeKeys, below
 from kube.objects.status_json import read_time, write_time
-from kube.objects.status_schema import MAPS, STATUS_TABLE, TIME, Shown, StatusField, new_message
+from kube.objects.status_schema import MAPS, TIME, Shown, StatusField, new_message, status_table
 from kube.wire.schema import ENTRY
 
 _SCALARS = frozenset({"string", "int32", "int64", "bool"})
@@ -21,7 +21,7 @@ _SCALARS = frozenset({"string", "int32", "int64", "bool"})
 def read_message(name: str, message: Any) -> Json:
     """The JSON of a message; ValueError for a time that JSON cannot have."""
     document: Json = {}
-    for field, spec in STATUS_TABLE[name].items():
+    for field, spec in status_table()[name].items():
         value = _read_field(spec, message, field)
         if spec.shown is Shown.ALWAYS or (value is not None if spec.shown is Shown.PRESENT else value):
             document[field] = value
@@ -31,7 +31,7 @@ def read_message(name: str, message: Any) -> Json:
 def write_message(name: str, message: Any, document: Json, keys: MergeKeys, path: str) -> None:
     """Write canonical JSON into a message; fields that are equal stay untouched."""
     before = read_message(name, message)
-    for field, spec in STATUS_TABLE[name].items():
+    for field, spec in status_table()[name].items():
         value = document.get(field)
         if value != before.get(field):
             _write_field(spec, message, field, value, keys, below(path, field))

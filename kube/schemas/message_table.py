@@ -17,7 +17,7 @@ META = "apimachinery.pkg.apis.meta.v1"
 META_GROUP_VERSION = "meta.k8s.io/v1"
 
 _VARINT, _FIXED_64, _DELIMITED = 0, 1, 2
-_WIRE_TYPES = {"b": _VARINT, "i": _VARINT, "d": _FIXED_64}
+_WIRE_TYPES = {"b": _VARINT, "i": _VARINT, "l": _VARINT, "d": _FIXED_64}
 
 
 class Many(Enum):
@@ -35,7 +35,7 @@ class MessageField(NamedTuple):
     name: str
     many: Many
     kind: str
-    """b, d, i, s, y: bool, double, int32 or int64, string, bytes; else the full name of a message."""
+    """b, d, i, l, s, y: bool, double, int32, int64, string, bytes; else the full name of a message."""
     is_pointer: bool
     """What is on the wire is shown, and may be zero. Servers write every other field, whether it is set or not."""
     omit: str

@@ -44,7 +44,7 @@ def _base64(data: bytes, at: int, end: int, deep: int) -> str:
     return base64.b64encode(data[at:end]).decode()
 
 
-SCALARS: Mapping[str, Read] = {"s": _text, "i": _number, "b": _flag, "d": _double, "y": _base64}
+SCALARS: Mapping[str, Read] = {"s": _text, "i": _number, "l": _number, "b": _flag, "d": _double, "y": _base64}
 """Each kind of field that is no message; `kube.schemas.message_table.MessageField.kind` says which is which."""
 
 

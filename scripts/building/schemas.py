@@ -28,7 +28,7 @@ SOURCES = (
 META = "apimachinery.pkg.apis.meta.v1"
 LEFT_OUT = frozenset({"apimachinery.pkg.apis.testapigroup.v1", "api.imagepolicy.v1alpha1"})
 """Packages that no kube-apiserver serves."""
-SCALARS = {"string": "s", "bool": "b", "int32": "i", "int64": "i", "double": "d", "bytes": "y"}
+SCALARS = {"string": "s", "bool": "b", "int32": "i", "int64": "l", "double": "d", "bytes": "y"}
 
 _PACKAGE = re.compile(r"^package k8s\.io\.([\w.]+);", re.MULTILINE)
 _MESSAGE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)

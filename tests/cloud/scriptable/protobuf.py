@@ -73,7 +73,7 @@ def _encode(value: Any, name: str) -> bytes:
 def _field(number: int, value: Any, kind: str) -> bytes:
     try:
         match kind:
-            case "b" | "i":
+            case "b" | "i" | "l":
                 return integer(number, int(value) % _NEGATIVE)
             case "s":
                 return block(number, str(value))
