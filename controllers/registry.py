@@ -15,8 +15,7 @@ from controllers.leaders.hub_leader_rbac_controller import HubLeaderRbacControll
 from controllers.pools.node_attributes_controller import NodeAttributesController
 from controllers.pools.node_pool_controller import NodePoolController
 from controllers.runtime.controller import Context, Controller
-from controllers.triggers.endpoint_slices_controller import EndpointSlicesTriggerController
-from controllers.triggers.endpoints_controller import EndpointsTriggerController
+from controllers.triggers.update_trigger import EndpointSlicesTriggerController, EndpointsTriggerController
 
 type Make = Callable[[Context], Controller]
 

@@ -1,4 +1,4 @@
-"""The base of both trigger controllers: they write an annotation, so that hubs of other makes filter an object again.
+"""The trigger controllers: they write an annotation, so that hubs of other makes filter an object again (OpenYurt).
 
 A change creates a demand for each object that it concerns: "annotated no earlier than now". The controller drops a
 demand when the object's annotation shows that it is met. A standby manager keeps the same demands, so that a change
@@ -26,7 +26,7 @@ from controllers.runtime import metrics
 from controllers.runtime.controller import Context, Controller
 from controllers.runtime.informer import WatchedResource
 from controllers.runtime.write_client import NotLeading
-from controllers.triggers.backends import Backends
+from controllers.triggers.backends import Backends, endpoint_slices_resource, endpoints_resource
 from controllers.triggers.trigger_record import (
     MAX_RECORD,
     Seen,
@@ -37,7 +37,6 @@ from controllers.triggers.trigger_record import (
     record,
     record_name,
 )
-from controllers.triggers.trigger_rules import affected_nodes, topology_changed
 from kube.concurrency.workqueue import Bucket
 from kube.errors import StatusError
 from kube.http.client import Unreachable
@@ -197,6 +196,22 @@ def _record_of(namespace: str, controller: str) -> WatchedResource[Seen | None]:
     )
 
 
+def topology_changed(old: Service | None, new: Service | None) -> bool:
+    """Whether the topology annotation of an existing Service was added, removed or changed."""
+    return old is not None and new is not None and old.topology != new.topology
+
+
+def affected_nodes(old: NodePool | None, new: NodePool | None) -> frozenset[str]:
+    """The nodes whose endpoints a change of a pool concerns; none when the pool's nodes are the same.
+
+    All old and all new nodes of the pool: a node that joins begins to see the endpoints of the others, and a node that
+    leaves ceases to. The first count of a new pool is such a change too, because hubs have seen the pool without nodes.
+    """
+    before = frozenset(old.nodes) if old is not None else frozenset()
+    after = frozenset(new.nodes) if new is not None else frozenset()
+    return frozenset() if before == after else before | after
+
+
 def is_met(demand: float, triggered: float) -> bool:
     """Whether the object was annotated since the demand. A time in the future is a mistake and meets no demand."""
     return demand <= triggered <= time.time() + SKEW
@@ -205,3 +220,17 @@ def is_met(demand: float, triggered: float) -> bool:
 def trigger_value(moment: datetime) -> str:
     """The annotation's value, with microseconds: two triggers within a second must differ."""
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class EndpointsTriggerController(UpdateTrigger):
+    name = "servicetopology-endpoints"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context, endpoints_resource(context.settings.trigger_annotation))
+
+
+class EndpointSlicesTriggerController(UpdateTrigger):
+    name = "servicetopology-endpointslices"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context, endpoint_slices_resource(context.settings.trigger_annotation))

@@ -136,15 +136,6 @@ def test_pools_are_chosen_and_given_up(bindings: BindingScene) -> None:
         assert obj["metadata"]["generation"] == 1
 
 
-def test_a_changed_item_is_followed_and_a_dropped_one_given_back(bindings: BindingScene) -> None:
-    name = bindings.deployment()
-    binding = bindings.bind(name, items=[image("app:2"), env(A="x")])
-    bindings.sees(name, lambda obj: image_of(obj) == "app:2")
-    bindings.change(binding, items=[image("app:3")])
-    changed = bindings.sees(name, lambda obj: image_of(obj) == "app:3")
-    assert changed["spec"]["template"]["spec"]["containers"][0]["env"][0] == {"name": "A", "value": "a"}
-
-
 def test_a_workload_that_loses_its_label_is_given_back(bindings: BindingScene) -> None:
     name = bindings.deployment()
     before = bindings.spec(name)
@@ -164,31 +155,6 @@ def test_a_workload_that_changes_its_owner_is_given_back(bindings: BindingScene)
     other = [{**owner, "name": "other"}]
     bindings.scene.admin.patch(path, {"metadata": {"ownerReferences": other}})
     bindings.sees(name, lambda obj: obj["spec"] == before)
-
-
-@pytest.mark.parametrize(
-    ("item", "words"),
-    [
-        (image("x", "none"), "image/none: ContainerNotFound"),
-        (config_map("x", container="side"), "configmap/config: VolumeNotMounted"),
-        ({"upgradeStrategy": "OnDelete"}, "strategy: StrategyNotForKind"),
-        (
-            patch("replace", "/containers/7/image", "x"),
-            "patch replace /spec/template/spec/containers/7/image: PathNotFound",
-        ),
-        (
-            patch("add", "/containers/-", {"name": "side"}),
-            "patch add /spec/template/spec/containers/-: AlreadyThere",
-        ),
-    ],
-)
-def test_what_has_no_place_is_told(bindings: BindingScene, item: Json, words: str) -> None:
-    name = bindings.deployment()
-    is_patch = "patch" in item
-    binding = bindings.bind(name, items=[] if is_patch else [item], patches=[item] if is_patch else [])
-    message = bindings.sees_condition(binding, "Injected", "False", "Skipped")
-    assert message == f"Deployment {name}: {words}"
-    assert bindings.get(binding)["status"]["injectedWorkloads"] == 0
 
 
 @pytest.mark.parametrize(

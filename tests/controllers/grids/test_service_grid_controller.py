@@ -44,68 +44,6 @@ def test_a_grid_gets_its_service(scene: Scene, manager: object) -> None:
     assert scene.events(name, scene.namespace) == ["Created"]
 
 
-def test_the_service_follows_and_keeps_what_the_cluster_set(scene: Scene, manager: object) -> None:
-    name = scene.grid(sessionAffinity="ClientIP")
-    service = f"{name}-svc"
-    before = scene.sees(scene.services, service, lambda obj: obj["spec"]["sessionAffinity"] == "ClientIP")
-    scene.admin.patch(
-        f"{scene.services}/{service}",
-        {"metadata": {"labels": {"foreign": "x"}, "annotations": {"note": "y"}}},
-    )
-    template = {
-        "selector": {"appGrid": None, "app": "other"},
-        "ports": [{"port": 81, "name": "http"}, {"port": 82, "name": "more"}],
-        "sessionAffinity": None,
-    }
-    scene.admin.patch(
-        f"{scene.grids}/{name}",
-        {
-            "metadata": {"labels": {"team": None, "unit": "b"}},
-            "spec": {"gridUniqKey": "zone2", "template": template},
-        },
-    )
-    after = scene.sees(
-        scene.services,
-        service,
-        lambda obj: (
-            [each["port"] for each in obj["spec"]["ports"]] == [81, 82]
-            and obj["metadata"]["labels"].get("unit") == "b"
-        ),
-    )
-    assert after["spec"]["selector"] == {"app": "other"}
-    assert after["spec"]["sessionAffinity"] == "None"
-    assert after["spec"]["clusterIP"] == before["spec"]["clusterIP"]
-    assert after["metadata"]["annotations"]["topologyKeys"] == '["zone2"]'
-    assert after["metadata"]["annotations"]["note"] == "y"
-    assert after["metadata"]["labels"] == {
-        "foreign": "x",
-        "unit": "b",
-        "superedge.io/grid-selector": name,
-        "superedge.io/grid-uniq-key": "zone2",
-    }
-    ready(scene, name)
-
-
-def test_what_somebody_else_changed_is_put_right(scene: Scene, manager: object) -> None:
-    name = scene.grid(type="NodePort")
-    service = f"{name}-svc"
-    first = scene.sees(scene.services, service, lambda obj: obj["spec"]["ports"][0]["nodePort"])
-    node_port = first["spec"]["ports"][0]["nodePort"]
-    change = {"metadata": {"annotations": {"topologyKeys": None}}, "spec": {"selector": {"stray": "x"}}}
-    scene.admin.patch(f"{scene.services}/{service}", change)
-    right = scene.sees(
-        scene.services,
-        service,
-        lambda obj: (
-            obj["metadata"]["annotations"]["topologyKeys"] == '["zone1"]'
-            and obj["spec"]["selector"] == TEMPLATE["selector"]
-        ),
-    )
-    assert right["spec"]["ports"][0]["nodePort"] == node_port
-    scene.admin.delete(f"{scene.services}/{service}")
-    scene.sees(scene.services, service, lambda obj: obj["metadata"]["uid"] != first["metadata"]["uid"])
-
-
 def test_an_orphan_is_adopted_and_a_stranger_is_not(scene: Scene, manager: object) -> None:
     orphan, stranger = scene.name("grid"), scene.name("grid")
     spec = {"ports": [{"port": 1}]}

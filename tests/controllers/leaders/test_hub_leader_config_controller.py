@@ -10,28 +10,6 @@ from tests.controllers.support.scene import CONFIG_MAPS, NODES, POOLS, Scene
 pytestmark = [pytest.mark.real]
 
 
-def test_it_follows_leaders_and_shared_resources(scene: Scene, manager: object) -> None:
-    pool = scene.pool(interConnectivity=True)
-    node = scene.node(pool, address="10.0.3.1")
-    name = f"leader-hub-{pool}"
-    published = scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["leaders"] == f"{node}/10.0.3.1")
-    assert published["data"] == {
-        "leaders": f"{node}/10.0.3.1",
-        "pool-scoped-metadata": "/v1/services,discovery.k8s.io/v1/endpointslices",
-        "interconnectivity": "true",
-        "enable-leader-election": "true",
-    }
-    assert published["metadata"]["labels"] == {
-        "app.kubernetes.io/managed-by": "edgehub-manager",
-        "openyurt.io/configmap-name": name,
-    }
-    assert published["metadata"]["ownerReferences"][0]["name"] == pool
-
-    shared = [{"group": "", "version": "v1", "resource": "endpoints"}]
-    scene.admin.patch(f"{POOLS}/{pool}", {"spec": {"poolScopeMetadata": shared}})
-    scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["pool-scoped-metadata"] == "/v1/endpoints")
-
-
 @pytest.mark.parametrize("length", [0, 63])
 def test_it_is_put_right_and_written_only_when_it_changes(scene: Scene, manager: object, length: int) -> None:
     pool = scene.pool(scene.name("pool").ljust(length, "x"), interConnectivity=True)

@@ -6,7 +6,7 @@ import pytest
 
 from controllers.cluster.nodes import Node
 from controllers.leaders.hub_leader_controller import pools_of
-from tests.controllers.support.scene import NODES, POOLS, Scene, condition, leaders
+from tests.controllers.support.scene import POOLS, Scene, condition, leaders
 
 pytestmark = [pytest.mark.real]
 
@@ -32,37 +32,6 @@ def test_random_elects_one_that_stays_until_it_fails(scene: Scene, manager: obje
     scene.set_node(leader, ready=False)
     replaced = scene.sees(POOLS, pool, lambda obj: leaders(obj) not in ([], [leader]))
     assert leaders(replaced)[0] in others
-
-
-def test_a_leader_with_a_new_address_is_elected_anew_or_replaced(scene: Scene, manager: object) -> None:
-    pool = scene.pool(interConnectivity=True)
-    node = scene.node(pool, address="10.0.1.1")
-    scene.sees(POOLS, pool, lambda obj: leaders(obj) == [node])
-    scene.set_node(node, address="10.0.1.2")
-    scene.sees(POOLS, pool, lambda obj: obj["status"]["leaderEndpoints"][0]["address"] == "10.0.1.2")
-
-
-def test_mark_elects_among_the_marked(scene: Scene, manager: object) -> None:
-    pool = scene.pool(
-        enableLeaderElection=True,
-        leaderElectionStrategy="mark",
-        leaderNodeLabelSelector={"big": "yes"},
-        leaderReplicas=2,
-    )
-    scene.node(pool)
-    none = scene.sees(
-        POOLS, pool, lambda obj: len(obj["status"]["nodes"]) == 1 and bool(condition(obj, "LeaderReady"))
-    )
-    assert condition(none, "LeaderReady")["status"] == "False"
-    assert condition(none, "LeaderReady")["reason"] == "NoCandidate"
-
-    marked = [scene.node(pool, address=f"10.0.2.{n}", big="yes") for n in range(2)]
-    both = scene.sees(POOLS, pool, lambda obj: sorted(leaders(obj)) == marked)
-    assert condition(both, "LeaderReady")["status"] == "True"
-    scene.admin.patch(f"{NODES}/{marked[0]}", {"metadata": {"labels": {"big": None}}})
-    scene.sees(POOLS, pool, lambda obj: leaders(obj) == [marked[1]])
-    scene.admin.delete(f"{NODES}/{marked[1]}")
-    scene.sees(POOLS, pool, lambda obj: leaders(obj) == [])
 
 
 def test_switched_off_there_are_no_leaders(scene: Scene, manager: object) -> None:

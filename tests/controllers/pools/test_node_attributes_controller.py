@@ -40,22 +40,6 @@ def test_a_node_gets_and_loses_them_with_its_pool(scene: Scene, manager: object)
     assert not tainted(left)
 
 
-def test_they_follow_the_pool(scene: Scene, manager: object) -> None:
-    pool = scene.pool(**ATTRIBUTES)
-    node = scene.node(pool)
-    scene.sees(NODES, node, lambda obj: obj["metadata"]["labels"]["region"] == "east")
-    scene.admin.patch(f"{POOLS}/{pool}", {"spec": {"labels": {"region": None, "zone": "a"}, "taints": None}})
-    scene.sees(
-        NODES,
-        node,
-        lambda obj: (
-            obj["metadata"]["labels"]["zone"] == "a"
-            and "region" not in obj["metadata"]["labels"]
-            and not tainted(obj)
-        ),
-    )
-
-
 def test_a_pool_that_nodes_refuse_says_so_and_harms_nobody(scene: Scene, manager: object) -> None:
     bad = scene.pool(labels={"not a label key": "x"})
     scene.node(bad)

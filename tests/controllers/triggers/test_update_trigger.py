@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import pytest
 
 from controllers.cluster.node_buckets import NODEBUCKETS
-from controllers.cluster.services import SERVICES
+from controllers.cluster.services import SERVICES, Service
 from controllers.runtime import metrics
 from controllers.runtime.controller import Context
 from controllers.runtime.events import EventRecorder
@@ -23,8 +23,15 @@ from controllers.runtime.write_client import WriteClient
 from controllers.settings import Settings
 from controllers.triggers import update_trigger
 from controllers.triggers.backends import triggered_at
-from controllers.triggers.endpoint_slices_controller import EndpointSlicesTriggerController
-from controllers.triggers.update_trigger import BURST, RATE, RECORD_INTERVAL, is_met, trigger_value
+from controllers.triggers.update_trigger import (
+    BURST,
+    RATE,
+    RECORD_INTERVAL,
+    EndpointSlicesTriggerController,
+    is_met,
+    topology_changed,
+    trigger_value,
+)
 from kube.json_type import Json
 from kube.requests.node_pools import NODEPOOL_TYPE
 from kube.requests.request_info import ResourceType
@@ -36,7 +43,10 @@ TOPOLOGIES = [*POOL_TOPOLOGIES, "kubernetes.io/hostname", "garbage", None]
 
 
 class World:
-    """Some pools, nodes and services as the test made them: what the oracle knows."""
+    """Some pools, nodes and services as the test made them: what the oracle knows.
+
+    The first slice of each service has the endpoints of its Endpoints.
+    """
 
     def __init__(self, scene: Scene, chance: random.Random) -> None:
         self._scene, self._chance = scene, chance
@@ -48,9 +58,9 @@ class World:
             topology = chance.choice(TOPOLOGIES)
             service = scene.service(topology)
             self.topology[service] = topology
-            for _ in range(2):
+            for make in (scene.backends, scene.slice):
                 nodes = chance.sample(sorted(self.pool_of), chance.randint(0, 2))
-                self.slices[scene.slice(service, *nodes)] = (service, nodes)
+                self.slices[make(service, *nodes)] = (service, nodes)
 
     def change(self) -> set[str]:
         """One change; the slices that it concerns by OpenYurt's rules."""
@@ -104,6 +114,12 @@ def endpoint_slice(name: str, service: str, *nodes: str) -> Json:
 def pool(name: str, *nodes: str) -> Json:
     """Counted; `uncounted` has no status."""
     return {"metadata": {"name": name}, "status": {"nodes": list(nodes)}}
+
+
+def fallen(name: str, *nodes: str) -> Json:
+    """The same, of which no node is ready and so none leads."""
+    status = {"nodes": list(nodes), "readyNodeNum": 0, "unreadyNodeNum": len(nodes), "leaderEndpoints": []}
+    return {"metadata": {"name": name}, "status": status}
 
 
 def uncounted(name: str) -> Json:
@@ -183,9 +199,19 @@ async def test_a_second_event_while_queued_costs_no_second_write() -> None:
         (pool("p", "a"), pool("p", "a", "b"), {"on-a", "on-b"}),
         (pool("p", "a", "b"), pool("p", "b"), {"on-a", "on-b"}),
         (pool("p", "a"), pool("p", "a"), set()),
+        (pool("p", "a"), fallen("p", "a"), set()),
         (pool("p", "a"), None, {"on-a"}),
     ],
-    ids=["first count", "first count of none", "first node", "joins", "leaves", "same", "deleted"],
+    ids=[
+        "first count",
+        "first count of none",
+        "first node",
+        "joins",
+        "leaves",
+        "same",
+        "not ready",
+        "deleted",
+    ],
 )
 async def test_what_a_pool_s_change_touches(before: Json, after: Json | None, touched: set[str]) -> None:
     cluster = PretendedCluster()
@@ -298,25 +324,49 @@ def newer_than(scene: Scene, stamp: str) -> Callable[[Json], bool]:
 def test_exactly_the_right_slices_are_touched(scene: Scene, seed: int) -> None:
     world = World(scene, random.Random(seed))
     scene.barrier()
-    stamps = dict.fromkeys(world.slices, "")
+    of_service = {service: name for name, (service, _) in reversed(world.slices.items())}
+
+    def stamps_now() -> tuple[dict[str, str], dict[str, str]]:
+        """Of the slices, and of the Endpoints by the slice that has their endpoints."""
+        slices = {name: scene.trigger(scene.slices, name) for name in world.slices}
+        return slices, {name: scene.trigger(scene.endpoints, each) for each, name in of_service.items()}
+
+    stamps = stamps_now()
     touched = 0
     for _ in range(10):
         expected = world.change()
         for name in sorted(expected):
-            before = stamps[name]
-            scene.sees(scene.slices, name, newer_than(scene, before))
+            scene.sees(scene.slices, name, newer_than(scene, stamps[0][name]))
         scene.barrier()
-        now = {name: scene.trigger(scene.slices, name) for name in world.slices}
-        assert {name for name in now if now[name] != stamps[name]} == expected
+        now = stamps_now()
+        assert {name for name in now[0] if now[0][name] != stamps[0][name]} == expected
+        assert {name for name in now[1] if now[1][name] != stamps[1][name]} == expected & set(now[1])
         stamps = now
         touched += len(expected)
     assert touched > 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        (Service("n", "s"), Service("n", "s", topology="x"), True),
+        (Service("n", "s", topology="x"), Service("n", "s", topology="y"), True),
+        (Service("n", "s", topology="x"), Service("n", "s"), True),
+        (Service("n", "s", topology=""), Service("n", "s"), True),
+        (Service("n", "s", topology="x", version="1"), Service("n", "s", topology="x", version="2"), False),
+        (None, Service("n", "s", topology="x"), False),
+        (Service("n", "s", topology="x"), None, False),
+    ],
+)
+def test_a_topology_changed(old: Service | None, new: Service | None, changed: bool) -> None:
+    assert topology_changed(old, new) is changed
 
 
 def test_a_value_is_a_time_to_the_microsecond() -> None:
     moment = datetime(2026, 11, 21, 10, 0, 0, 42, tzinfo=UTC)
     assert trigger_value(moment) == "2026-11-21T10:00:00.000042Z"
     assert triggered_at(trigger_value(moment)) == moment.timestamp()
+    assert triggered_at("not a time \0") == 0, "what somebody else wrote is written over"
 
 
 @pytest.mark.parametrize(("age", "met"), [(20.0, False), (5.0, True), (-5.0, True), (-1e9, False)])
