@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +29,6 @@ from controllers.bindings.workloads import (
     Workload,
     subject_key,
 )
-from controllers.bindings.write_limit import WriteLimit
 from controllers.cluster.node_pools import NODEPOOLS, NodePool
 from controllers.runtime import metrics
 from controllers.runtime.controller import REFUSED, Context, Controller
@@ -49,6 +49,25 @@ RETRY = 2.0
 """Seconds from a write whose answer does not hold the rendering to the next, and twice as many to the one after it."""
 TRUCE = 600.0
 """Seconds in which the workload is then left to that client. So long a rendering waits too that was refused."""
+
+
+class WriteLimit:
+    """A sliding window: in no period begin more than `count` writes. So many may begin at once."""
+
+    def __init__(self, count: int, period: float = 1.0) -> None:
+        """`period` is in seconds."""
+        self._period = period
+        self._begun: deque[float] = deque(maxlen=count)
+        """The loop's times of the last writes, or those to come that are reserved."""
+
+    def reserve(self) -> float:
+        """The seconds to wait before the next write may begin; its place is taken."""
+        now = asyncio.get_running_loop().time()
+        at = now
+        if len(self._begun) == self._begun.maxlen:
+            at = max(now, self._begun[0] + self._period)
+        self._begun.append(at)
+        return at - now
 
 
 @dataclass(slots=True)

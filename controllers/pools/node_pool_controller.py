@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controllers.cluster.node_pools import NODEPOOLS
+from controllers.cluster.node_pools import NODEPOOLS, NodePool
 from controllers.cluster.nodes import NODES, Node
-from controllers.pools.membership import membership_status
 from controllers.runtime.controller import Context, Controller, own_key
+from kube.json_type import Json
 from kube.store.store import Key
 
 
@@ -40,3 +40,19 @@ def pools_of(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
     if seen[0] == seen[1]:
         return set()
     return {("", node.pool) for node in (old, new) if node is not None and node.pool}
+
+
+def membership_status(pool: NodePool, nodes: Iterable[Node]) -> Json:
+    """The status fields that must change so that they fit the pool's nodes; {} when none must."""
+    ready_by_name = {node.name: node.ready for node in nodes}
+    names = sorted(ready_by_name)
+    ready = sum(ready_by_name.values())
+    changed: Json = {}
+    # A new pool has no list. An empty list says that a manager has counted the nodes.
+    if pool.nodes != tuple(names) or pool.ready < 0:
+        changed["nodes"] = names
+    if pool.ready != ready:
+        changed["readyNodeNum"] = ready
+    if pool.unready != len(names) - ready:
+        changed["unreadyNodeNum"] = len(names) - ready
+    return changed

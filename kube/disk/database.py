@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shutil
 import sqlite3
+import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +19,8 @@ from typing import NoReturn, SupportsBytes
 
 import diskcache
 
-from kube.disk.files import check, make_private, try_to_write
-from kube.disk.reading import BUSY_TIMEOUT, PAGE_CACHE, Reading
+from kube.disk.reading import BUSY_TIMEOUT, PAGE_CACHE, Reading, salvaged
 from kube.disk.rows import END, checksum, join
-from kube.disk.salvage import salvaged
 
 FORMAT = b"2"
 """The version of the keys and values below. A store of another format is set aside."""
@@ -37,6 +37,9 @@ UNREADABLE = frozenset(
 """SQLite's errors for a file that it cannot read. Every other error (full, locked, read-only) may pass by itself."""
 NORMAL, FULL = 1, 2
 """SQLite's `synchronous`: a power cut may take the last transactions, or none."""
+
+PAGE = 4096
+"""Bytes that a file system allocates at once."""
 
 _FORMAT_KEY = "format"
 
@@ -278,3 +281,25 @@ def _check_format(reading: Reading) -> None:
 
 def _set(cache: Cache, key: str, value: bytes) -> None:
     cache.set(key, checksum(key, value) + value)
+
+
+def make_private(folder: Path, database: Path) -> None:
+    """Let only the owner read. This makes the database, because SQLite gives its other files the same mode."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    os.close(os.open(database, os.O_CREAT | os.O_RDWR, 0o600))
+    database.chmod(0o600)
+
+
+def check(database: Path, timeout: float) -> None:
+    """Fail when the file is no database, or is locked: diskcache would wait a minute for the lock."""
+    with contextlib.closing(sqlite3.connect(database, timeout=timeout, isolation_level=None)) as connection:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("ROLLBACK")
+
+
+def try_to_write(folder: Path) -> None:
+    """Fail when no file can be written in the folder. Leaves no file."""
+    with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+        file.write(bytes(PAGE))

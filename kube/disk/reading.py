@@ -1,4 +1,4 @@
-"""Reads rows of the store, also on a full or read-only disk, where the store cannot be written.
+"""Reads rows of the store, also on a full or read-only disk, and what can be read of a damaged one.
 
 SQLite opens a store in WAL mode only where it can write, or finds the log and its index. A process that ends cleanly
 leaves neither. `Reading` then opens the database as an immutable file. It does not where the log has content, because
@@ -8,7 +8,9 @@ connection only writes.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
+from collections.abc import Collection
 from pathlib import Path
 
 import diskcache
@@ -20,6 +22,7 @@ BUSY_TIMEOUT = 1.0
 PAGE_CACHE = 64
 """Pages of 4 KB that a connection of SQLite keeps in memory: few, because the hub reads and writes each copy once. The
 two connections filled 512 pages each, 4 MB, at the first list."""
+SALVAGE = "SELECT key, value FROM Cache NOT INDEXED ORDER BY rowid"
 LAST = "\U0010ffff"
 """Sorts behind each character of a name, so it ends the range of keys with one prefix."""
 
@@ -82,3 +85,17 @@ def _connection(database: Path, how: str) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def salvaged(database: Path, prefixes: Collection[str]) -> dict[str, bytes]:
+    """The whole values whose keys begin so. A damaged page hides neither what is before it nor what is behind it."""
+    found: dict[str, bytes] = {}
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(connected(database)) as connection:
+        connection.text_factory = lambda raw: raw.decode(errors="replace")
+        for statement in (SALVAGE, f"{SALVAGE} DESC"):
+            with contextlib.suppress(sqlite3.Error):
+                for key, value in connection.execute(statement):
+                    if isinstance(key, str) and key.startswith(tuple(prefixes)):
+                        whole = checked(key, value)
+                        found |= {} if whole is None else {key: whole}
+    return found

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import orjson
 
-from controllers.bindings.rendering.quantities import same_quantity
 from controllers.runtime.unstructured import copied
 from kube.json_type import Json
 
@@ -42,6 +43,18 @@ MERGE_KEYS: Mapping[str, str] = {
 """The field that names an element of a list, by the list's name (patchMergeKey, listMapKey of k8s.io/api/core/v1)."""
 
 NAMING_KEYS = frozenset(MERGE_KEYS.values())
+
+_QUANTITY = re.compile(
+    r"([+-]?[0-9]{0,30}(?:\.[0-9]{0,30})?)(?:([eE][+-]?[0-9]{1,2})|([numkMGTPE]|[KMGTPE]i)?)"
+)
+_FACTORS = {
+    "": Decimal(1),
+    **{unit: Decimal(10) ** (3 * power) for power, unit in enumerate("num", -3)},
+    **{unit: Decimal(10) ** (3 * power) for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
+}
+_PARENTS = frozenset({"limits", "requests"})
+_NAMES = frozenset({"sizeLimit", "divisor"})
 
 type Path = tuple[str, ...]
 """From the pod spec down: names of members, and of elements."""
@@ -278,3 +291,22 @@ def _by_value(element: Any) -> str:
 
 def _unique(elements: list[Any], name_of: Callable[[Any], str]) -> bool:
     return len({name_of(each) for each in elements}) == len(elements)
+
+
+def same_quantity(left: Any, right: Any, path: Sequence[str]) -> bool:
+    """Whether two values of a pod spec's field are one quantity. False for a field that holds no quantity.
+
+    The API server stores `0.5` as `500m`; the rules are those of apimachinery's pkg/api/resource/quantity.go.
+    """
+    if not (_NAMES.intersection(path[-1:]) or _PARENTS.intersection(path[-2:-1])):
+        return False
+    parsed = parse_quantity(left)
+    return parsed is not None and parsed == parse_quantity(right)
+
+
+def parse_quantity(value: Any) -> Decimal | None:
+    """A quantity as a number, None for what is none."""
+    match = _QUANTITY.fullmatch(str(value)) if isinstance(value, str | int | float) else None
+    if match is None or not any(map(str.isdigit, match[1])):
+        return None
+    return Decimal(f"{match[1]}{match[2] or ''}") * _FACTORS[match[3] or ""]

@@ -17,6 +17,7 @@ from controllers.bindings.config_binding_controller import (
     TRUCE,
     WRITES_A_SECOND,
     ConfigBindingController,
+    WriteLimit,
 )
 from controllers.bindings.workloads import WORKLOAD_TYPES
 from controllers.runtime.controller import Context
@@ -140,3 +141,11 @@ async def test_what_another_webhook_sets_is_tried_with_a_pause_and_then_left_for
     first, *later = written(cluster, "deployments")
     expected = [RETRY, 3 * RETRY, 3 * RETRY + TRUCE, 4 * RETRY + TRUCE, 6 * RETRY + TRUCE]
     assert [at - first for at in later] == pytest.approx(expected, abs=1)
+
+
+@pytest.mark.looptime
+async def test_a_burst_takes_a_seconds_writes() -> None:
+    limit = WriteLimit(3)
+    assert [round(limit.reserve(), 6) for _ in range(7)] == [0, 0, 0, 1, 1, 1, 2]
+    await asyncio.sleep(2.5)
+    assert [round(limit.reserve(), 6) for _ in range(3)] == [0, 0, 0.5]

@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -19,7 +20,17 @@ from typing import cast
 import pytest
 
 from kube.disk.copy_rows import read_copy, whole_copy
-from kube.disk.database import Cache, Disk, DiskError, SetAside, TableChanges, open_cache
+from kube.disk.database import (
+    Cache,
+    Disk,
+    DiskError,
+    SetAside,
+    TableChanges,
+    check,
+    open_cache,
+    try_to_write,
+)
+from tests.cloud.small_disk import SmallDisk
 from tests.kube.support.copied import change, raws
 
 ROOT = Path(__file__).parents[3]
@@ -312,3 +323,19 @@ def test_a_lock_that_somebody_holds_is_waited_for_a_moment_and_nothing_is_lost(d
     other.close()
     disk.write(change(2, {("a", "1"): b"y"}, 1))
     assert raws(disk) == [b"y"]
+
+
+def test_a_locked_database_fails(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            check(tmp_path / "db", 0)
+
+
+@pytest.mark.parametrize("breaks", [SmallDisk.fill, SmallDisk.make_read_only])
+def test_a_disk_that_takes_nothing_fails(small_disk: SmallDisk, breaks: Callable[[SmallDisk], None]) -> None:
+    try_to_write(small_disk.seen)
+    assert not list(small_disk.seen.iterdir())
+    breaks(small_disk)
+    with pytest.raises(OSError, match=r"No space|Read-only"):
+        try_to_write(small_disk.seen)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kube.disk.database import Disk, TableChanges
+from kube.disk.reading import salvaged
 from kube.disk.rows import END, table_of
-from kube.disk.salvage import salvaged
 
 PAGE = 4096
 PREFIX = table_of("t") + END

@@ -17,7 +17,9 @@ from controllers.bindings.rendering.template_fields import (
     differences,
     format_path,
     parse_path,
+    parse_quantity,
     restore,
+    same_quantity,
 )
 from kube.json_type import Json
 
@@ -182,3 +184,27 @@ def test_a_list_is_read_a_few_times_however_many_of_its_elements_a_record_names(
     restore({"args": args}, changes)
     assert args.reads <= 3
     assert len(args) == (200 if wanted == "a{}" else 500)
+
+
+@pytest.mark.parametrize("value", ["", ".", "m", "1 Gi", "1mi", "1Ki ", "one", True, None, [], {}, "9" * 100])
+def test_others_are_none(value: Any) -> None:
+    assert parse_quantity(value) is None
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "path", "same"),
+    [
+        ("1", "1000m", ("containers", "resources", "limits", "cpu"), True),
+        ("1Gi", 1073741824, ("requests", "memory"), True),
+        ("1Gi", "1024Mi", ("emptyDir", "sizeLimit"), True),
+        ("1", "2", ("limits", "cpu"), False),
+        ("x", "x", ("limits", "cpu"), False),
+        # A text that looks like a quantity, elsewhere.
+        ("1", "1000m", ("env", "name=A", "value"), False),
+        ("1", "1000m", (), False),
+    ],
+)
+def test_quantities_are_compared_where_they_stand(
+    left: Any, right: Any, path: tuple[str, ...], same: bool
+) -> None:
+    assert same_quantity(left, right, path) is same
