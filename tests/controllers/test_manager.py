@@ -88,17 +88,6 @@ def test_failover_under_load(scene: Scene, start_manager: StartManager) -> None:
     assert turns(scene, mark) == 2
 
 
-def test_after_a_crash_another_takes_over(scene: Scene, start_manager: StartManager) -> None:
-    first = start_manager()
-    first.wait_until_leading()
-    second = start_manager()
-    first.process.kill()
-    second.wait_until_leading()
-    pool = scene.pool()
-    node = scene.node(pool)
-    assert scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
-
-
 def test_one_that_slept_through_its_lease_begins_no_write(scene: Scene, start_manager: StartManager) -> None:
     first = start_manager()
     first.wait_until_leading()
@@ -197,18 +186,6 @@ def test_a_pool_that_changed_while_no_manager_ran_triggers_hubs_at_the_next_star
 def knows(record: Json, scene: Scene, service: str) -> bool:
     seen = read_record(record)
     return seen is not None and (scene.namespace, service) in seen.topologies
-
-
-def test_an_uncounted_pool_is_counted_and_triggers_hubs(scene: Scene, start_manager: StartManager) -> None:
-    name = scene.name("pool")
-    node, other = scene.node(name), scene.node()
-    service = scene.service(POOL_TOPOLOGY)
-    touched, left = scene.slice(service, node), scene.slice(service, other)
-    scene.pool(name)
-    start_manager().wait_until_leading()
-    scene.sees(scene.slices, touched, scene.triggered)
-    scene.barrier()
-    assert scene.trigger(scene.slices, left) == ""
 
 
 @pytest.mark.timeout(240)

@@ -50,6 +50,7 @@ def _line(method: str, target: str) -> None:
         return
     assert info.type is None or info.type.resource is not None
     assert info.timeout is None or info.timeout > 0
+    assert not {".", ".."} & set(info.path.split("/"))
 
 
 def _labels(text: str) -> None:

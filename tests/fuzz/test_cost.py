@@ -31,6 +31,7 @@ BEGINNINGS = {
         b"\0/api/v1/",
         b"\0/api/v1/pods?labelSelector=",
         b"\0/api/v1/pods?",
+        b"\0/version?timeout=",
         b"\0",
         b"\0a in (",
         b"\0a=",
@@ -84,6 +85,7 @@ PIECES = {
         b"&watch=1",
         b" ",
         b">1",
+        b"1h",
     ),
     "rules": (b"a", b"/", b"#", b";", b",", b"-", b"a/endpoints#list,", b"\0", b"*", b" ", b"\xff"),
     "http2_input": (

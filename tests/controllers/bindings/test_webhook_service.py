@@ -225,19 +225,7 @@ def test_a_manager_that_ends_answers_what_it_was_asked(
     assert set(answers) == {200}
 
 
-def test_a_certificate_that_is_lost_is_made_anew(bindings: BindingScene, webhook: ManagerProcess) -> None:
-    before = bindings.scene.admin.get(SECRET)
-    assert before["type"] == "kubernetes.io/tls"
-    bindings.scene.admin.delete(SECRET)
-    bindings.scene.sees(
-        SECRETS, "edgehub-manager-webhook", lambda obj: obj["data"]["ca.crt"] != before["data"]["ca.crt"]
-    )
-    name = bindings.scene.name("web")
-    bindings.bind(name, items=[image("app:2")])
-    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
-
-
-def test_a_new_certificate_leaves_open_connections_as_they_are(
+def test_a_lost_certificate_is_made_anew_and_leaves_open_connections_as_they_are(
     bindings: BindingScene, webhook: ManagerProcess, service: WebhookService
 ) -> None:
     url = f"https://{LOOPBACK}:{service.pods[0]}/mutate-workload"
@@ -255,3 +243,6 @@ def test_a_new_certificate_leaves_open_connections_as_they_are(
     bindings.scene.until(lambda: answers(client(bindings.scene)))
     assert answers(before)
     assert before.connection_from_url(url).num_connections == 1, "it is the connection of before"
+    name = bindings.scene.name("web")
+    bindings.bind(name, items=[image("app:2")])
+    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import pytest
-
 from tests.cloud.sessions import new_session
 
 LATER = 10.0
@@ -42,29 +40,3 @@ async def test_only_what_it_is_given_is_sent() -> None:
             assert (response.status, await response.read(LIMIT)) == (200, b"")
     host = url[len("http://") :].encode()
     assert asked == [b"GET /a%2Fb?x=%20 HTTP/1.1\r\nHost: " + host + b"\r\nX-Own: 1\r\n\r\n"]
-
-
-@pytest.mark.parametrize(
-    "answer", [b"", b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"]
-)
-async def test_what_is_no_whole_answer_is_an_oserror(answer: bytes) -> None:
-    async with saying(answer, []) as url, new_session() as session:
-        with pytest.raises(ConnectionError):
-            async with session.open("GET", url, headers=(), body=None, timeout=LATER) as response:
-                await response.read(LIMIT)
-
-
-async def test_chunks_that_break_off() -> None:
-    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nevent\r\n5\r\nha"
-    async with (
-        saying(answer, []) as url,
-        new_session() as session,
-        session.open("GET", url, headers=(), body=None, timeout=LATER) as response,
-    ):
-        chunks = response.chunks()
-        got = await anext(chunks)
-        with pytest.raises(ConnectionError):
-            # What came with the break may be given first.
-            got += await anext(chunks) + await anext(chunks)
-    assert b"eventha".startswith(got)
-    assert got

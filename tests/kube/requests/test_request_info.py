@@ -307,22 +307,6 @@ def test_a_spelling_does_not_change_a_request(path: str) -> None:
     assert outcome("GET", f"/api/v1/{escaped}") == outcome("GET", f"/api/v1/{plain}")
 
 
-PIECES = st.sampled_from([*"/%?&=.;# a", "%2e", "%00", "%ff", "/api/v1/", "watch", "limit", "timeout"])
-
-
-@given(
-    st.sampled_from(["GET", "POST", "DELETE", "HEAD"]) | st.text(), st.text() | st.lists(PIECES).map("".join)
-)
-def test_any_target_is_understood_or_refused(method: str, target: str) -> None:
-    found = outcome(method, f"/{target}")
-    if isinstance(found, tuple):
-        assert found[0] in (400, 405)
-    else:
-        assert not {".", ".."} & set(found.path.split("/"))
-        assert found.path.encode().decode() == found.path
-        assert found.is_resource or found.verb == method.lower()
-
-
 @pytest.mark.parametrize(
     ("query", "is_exact"),
     [

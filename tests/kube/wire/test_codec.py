@@ -173,14 +173,6 @@ def test_metadata_only_is_what_the_server_makes_of_it(codec: Codec) -> None:
 # Watches
 
 
-@pytest.mark.parametrize("name", STREAMS)
-def test_a_stream_byte_by_byte_is_the_stream(name: str, codec: Codec) -> None:
-    stream = body(name, codec.encoding)
-    whole = read(codec, stream)
-    assert whole
-    assert told(read(codec, *(bytes((byte,)) for byte in stream))) == told(whole)
-
-
 @given(name=st.sampled_from(STREAMS), encoding=encodings, cuts=st.lists(st.integers(0, 2**20), max_size=8))
 def test_any_cut_of_a_stream_is_the_stream(name: str, encoding: Encoding, cuts: list[int]) -> None:
     codec, stream = codec_for(encoding), body(name, encoding)
@@ -289,52 +281,6 @@ def event_ends(stream: bytes, encoding: Encoding) -> list[int]:
         position += 4 + int.from_bytes(stream[position : position + 4])
         ends.append(position)
     return ends
-
-
-@given(garbage=st.binary(max_size=200), encoding=encodings)
-def test_garbage_is_a_value_error_or_waits_for_more(garbage: bytes, encoding: Encoding) -> None:
-    codec = codec_for(encoding)
-    for decode in (codec.decode_list, codec.decode_single, codec.peek, codec.metadata_only):
-        assert _survives(decode, garbage)
-    reader = codec.frames()
-    assert _survives(reader.feed, garbage)
-    assert _survives(lambda _: reader.close(), b"")
-
-
-@given(
-    name=st.sampled_from(["services.watch", "endpointslices.list", "pods.single"]),
-    encoding=encodings,
-    changes=st.lists(
-        st.tuples(st.integers(0, 2**16), st.binary(min_size=1, max_size=3)), min_size=1, max_size=4
-    ),
-)
-def test_what_is_almost_right_is_right_or_a_value_error(
-    name: str, encoding: Encoding, changes: list[tuple[int, bytes]]
-) -> None:
-    codec, almost = codec_for(encoding), bytearray(body(name, encoding))
-    for position, change in changes:
-        start = position % len(almost)
-        almost[start : start + len(change)] = change
-    for decode in (
-        lambda raw: [codec.peek(item) for item in codec.decode_list(raw).items],
-        lambda raw: (
-            decode_object(encoding, *codec.decode_single(raw)).fields.child("metadata").mapping("labels")
-        ),
-        lambda raw: [codec.peek(frame.raw) for frame in read(codec, raw)],
-        lambda raw: codec.metadata_only(codec.decode_single(raw)[2]),
-        lambda raw: codec.with_version(codec.decode_single(raw)[2], 7),
-    ):
-        assert _survives(decode, bytes(almost))
-
-
-def _survives(decode: object, raw: bytes) -> bool:
-    """Whether decoding raises nothing but ValueError."""
-    assert callable(decode)
-    try:
-        decode(raw)
-    except ValueError:
-        return True
-    return True
 
 
 def test_the_largest_event_and_one_byte_more(codec: Codec) -> None:

@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kube.wire.codec_base import WatchFrame
 from kube.wire.encoding import Encoding
@@ -58,16 +56,6 @@ def test_any_form_of_a_stream(form: str) -> None:
     for chunks in ([stream], [bytes((byte,)) for byte in stream]):
         found = [{"type": frame.type, "object": json.loads(frame.raw)} for frame in events(*chunks)]
         assert found == expected
-
-
-@given(form=st.sampled_from(sorted(FORMS)), size=st.integers(1, 5000))
-def test_any_form_in_any_chunks(form: str, size: int) -> None:
-    lines = stream_lines()
-    stream = FORMS[form](lines)
-    chunks = [stream[start : start + size] for start in range(0, len(stream), size)]
-    assert [json.loads(frame.raw) for frame in events(*chunks)] == [
-        json.loads(line)["object"] for line in lines
-    ]
 
 
 def test_a_chunk_that_ends_with_a_brace_is_not_always_an_event() -> None:
