@@ -14,13 +14,14 @@ from controllers.autonomy.node_autonomy import Autonomy, read_autonomy, tolerati
 from controllers.cluster.nodes import NODES, Node
 from controllers.cluster.pods import PODS, Pod
 from controllers.runtime.controller import Context, Controller, own_key
-from controllers.runtime.informer import WatchedResource
-from controllers.runtime.unstructured import texts
+from controllers.runtime.informer import one_object
+from controllers.runtime.unstructured import texts, timestamp
 from kube.errors import StatusError
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
 
+CONFIG_MAPS = ResourceType("", "v1", "configmaps")
 CONFIG_MAP = "edgehub-manager-autonomy"
 """The parameter of the admission policy, of autonomy.yaml: the names of nodes whose pods stay ready."""
 CONDITION = "Autonomy"
@@ -41,7 +42,12 @@ class AutonomyController(Controller):
         super().__init__(context)
         self._nodes = self.watch(NODES, own_key)
         self._pods = self.watch(PODS, self._node_of)
-        self._configs = self.watch(_config_map(context.settings.namespace), _nodes_named)
+        self._configs = self.watch(
+            one_object(
+                CONFIG_MAPS, context.settings.namespace, CONFIG_MAP, lambda obj: texts(obj.get("data"))
+            ),
+            _nodes_named,
+        )
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -95,7 +101,7 @@ class AutonomyController(Controller):
         await self._configs.wait_until_observed(written)
 
     async def _make_unready(self, pod: Pod) -> None:
-        condition = {"type": "Ready", "status": "False", "lastTransitionTime": _now()}
+        condition = {"type": "Ready", "status": "False", "lastTransitionTime": timestamp(datetime.now(UTC))}
         status: Json = {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -115,11 +121,10 @@ class AutonomyController(Controller):
         ):
             return
         named = ("status", "reason", "message")
-        conditions = (
-            []
-            if wanted is None
-            else [{"type": CONDITION, "lastTransitionTime": _now(), **dict(zip(named, wanted, strict=True))}]
-        )
+        conditions = []
+        if wanted is not None:
+            given = dict(zip(named, wanted, strict=True))
+            conditions = [{"type": CONDITION, "lastTransitionTime": timestamp(datetime.now(UTC)), **given}]
         status: Json = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -150,15 +155,6 @@ class AutonomyController(Controller):
         return (("", new.node),) if is_autonomous or new.records else ()
 
 
-def _config_map(namespace: str) -> WatchedResource[dict[str, str]]:
-    return WatchedResource(
-        ResourceType("", "v1", "configmaps"),
-        lambda obj: texts(obj.get("data")),
-        namespace=namespace,
-        field_selector=f"metadata.name={CONFIG_MAP}",
-    )
-
-
 def _nodes_named(_key: Key, old: dict[str, str] | None, new: dict[str, str] | None) -> Iterable[Key]:
     """The nodes whose entry changed."""
     before, after = old or {}, new or {}
@@ -174,7 +170,3 @@ def _condition(autonomy: Autonomy | None, is_over: bool) -> tuple[str, str, str]
     if is_over:
         return "False", OVER, f"nobody has heard the node for longer than {autonomy}: its pods are evicted"
     return "True", AUTONOMOUS, f"pods stay {autonomy} while nobody hears the node"
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

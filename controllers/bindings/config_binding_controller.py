@@ -52,11 +52,9 @@ TRUCE = 600.0
 
 
 class WriteLimit:
-    """A sliding window: in no period begin more than `count` writes. So many may begin at once."""
+    """A sliding window: in no second begin more than `count` writes. So many may begin at once."""
 
-    def __init__(self, count: int, period: float = 1.0) -> None:
-        """`period` is in seconds."""
-        self._period = period
+    def __init__(self, count: int) -> None:
         self._begun: deque[float] = deque(maxlen=count)
         """The loop's times of the last writes, or those to come that are reserved."""
 
@@ -65,7 +63,7 @@ class WriteLimit:
         now = asyncio.get_running_loop().time()
         at = now
         if len(self._begun) == self._begun.maxlen:
-            at = max(now, self._begun[0] + self._period)
+            at = max(now, self._begun[0] + 1.0)
         self._begun.append(at)
         return at - now
 

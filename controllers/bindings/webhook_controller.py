@@ -26,7 +26,7 @@ from controllers.bindings.workloads import AUTOSCALERS
 from controllers.cluster.node_pools import NODEPOOLS
 from controllers.runtime.admin import MAX_HEADERS, count_refused
 from controllers.runtime.controller import Context, Controller
-from controllers.runtime.informer import WatchedResource, without_managed_fields
+from controllers.runtime.informer import one_object, without_managed_fields
 from controllers.runtime.unstructured import mapping, metadata, objects, text
 from controllers.settings import WEBHOOK_CONTROLLER
 from kube.bounds import reached
@@ -82,8 +82,12 @@ class WebhookController(Controller):
         self._tls = _tls(context.settings.webhook_client_ca)
         self._secret_key = (context.settings.namespace, SECRET)
         self._key = ("", CONFIGURATION)
-        self._configurations = self.watch(_one(CONFIGURATIONS, "", CONFIGURATION), self._of_any)
-        self._secrets = self.watch(_one(SECRETS, *self._secret_key), self._of_any)
+        self._configurations = self.watch(
+            one_object(CONFIGURATIONS, "", CONFIGURATION, without_managed_fields), self._of_any
+        )
+        self._secrets = self.watch(
+            one_object(SECRETS, *self._secret_key, without_managed_fields), self._of_any
+        )
         pools = self.follow(NODEPOOLS, optional=True)
         self._renderer = Renderer(self.follow(BINDINGS), self.follow(AUTOSCALERS), pools)
         self._changed = asyncio.Event()
@@ -281,10 +285,3 @@ def secret_data(obj: Json | None) -> dict[str, bytes]:
         except ValueError:
             continue
     return data
-
-
-def _one(resource: ResourceType, namespace: str, name: str) -> WatchedResource[Json]:
-    """One object, selected by its name: RBAC can then limit the manager's list and watch to this object."""
-    return WatchedResource(
-        resource, without_managed_fields, namespace=namespace, field_selector=f"metadata.name={name}"
-    )

@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 from controllers.certificates.approval import LEFT, decide, node_of
 from controllers.certificates.serving_request import REQUEST_TYPE, SERVING_REQUESTS, ServingRequest
 from controllers.cluster.api_server import API_SERVICE, API_SLICES, addresses_of
-from controllers.cluster.node_pools import timestamp
 from controllers.cluster.nodes import NODES, Node
 from controllers.runtime.controller import Context, Controller
+from controllers.runtime.unstructured import timestamp
 from kube.store.store import Key
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ import socket
 from urllib.parse import urlsplit
 
 from controllers.cluster.nodes import parse_address
-from controllers.runtime.informer import WatchedResource
+from controllers.runtime.informer import WatchedResource, one_object
 from controllers.runtime.unstructured import mapping, objects, strings
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
@@ -38,12 +38,7 @@ async def addresses_of(server: str) -> frozenset[str]:
     return frozenset(filter(None, (parse_address(str(each[4][0])) for each in found)))
 
 
-API_SERVICE = WatchedResource(
-    ResourceType("", "v1", "services"),
-    read_service,
-    namespace=NAMESPACE,
-    field_selector=f"metadata.name={SERVICE}",
-)
+API_SERVICE = one_object(ResourceType("", "v1", "services"), NAMESPACE, SERVICE, read_service)
 API_SLICES = WatchedResource(
     ResourceType("discovery.k8s.io", "v1", "endpointslices"),
     read_slice,

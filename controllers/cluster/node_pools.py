@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 
 from controllers.cluster.nodes import parse_address
 from controllers.runtime.events import ObjectReference
 from controllers.runtime.informer import WatchedResource
-from controllers.runtime.unstructured import mapping, metadata, number, objects, strings, text, texts
+from controllers.runtime.unstructured import (
+    mapping,
+    metadata,
+    number,
+    objects,
+    strings,
+    text,
+    texts,
+    timestamp,
+)
 from kube.json_type import Json
 from kube.peers import is_node_name
 from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS
@@ -90,18 +99,6 @@ class NodePool:
     def reference(self) -> ObjectReference:
         return ObjectReference(self.api_version, "NodePool", "", self.name, self.uid)
 
-    @property
-    def owner(self) -> Json:
-        """An ownerReference, by which garbage collection deletes dependents with their pool."""
-        return {
-            "apiVersion": self.api_version,
-            "kind": "NodePool",
-            "name": self.name,
-            "uid": self.uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-
 
 def read_pool(obj: Json) -> NodePool:
     meta, spec, status = metadata(obj), mapping(obj.get("spec")), mapping(obj.get("status"))
@@ -171,8 +168,3 @@ def with_condition(
     since = old["lastTransitionTime"] if same else timestamp(now)
     new = {"type": kind, **condition, "lastTransitionTime": since}
     return [new if each.get("type") == kind else each for each in conditions] if old else [*kept, new]
-
-
-def timestamp(moment: datetime) -> str:
-    """A moment in the format of metav1.Time."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -10,11 +10,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 
-import orjson
-
-from controllers.cluster.service_grids import GRID_KIND, GRID_TYPE, Grid
+from controllers.cluster.service_grids import Grid
 from controllers.cluster.services import GRID_SELECTOR
-from controllers.runtime.unstructured import mapping, metadata, objects, texts
+from controllers.runtime.unstructured import mapping, metadata, objects, parsed_note, texts
 from kube.json_type import Json
 
 GRID_KEY = "superedge.io/grid-uniq-key"
@@ -66,7 +64,7 @@ def new_service(grid: Grid) -> Json:
             "name": grid.service_name,
             "labels": _labels(grid),
             "annotations": _annotations(grid),
-            "ownerReferences": [_owner(grid)],
+            "ownerReferences": [grid.reference.owner],
         },
         "spec": _spec(grid),
     }
@@ -87,7 +85,7 @@ def service_patch(grid: Grid, live: Json) -> Json:
         patch["metadata"]["annotations"] = changes
     owners = objects(meta.get("ownerReferences"))
     if all(each.get("uid") != grid.uid for each in owners):
-        patch["metadata"]["ownerReferences"] = [*owners, _owner(grid)]
+        patch["metadata"]["ownerReferences"] = [*owners, grid.reference.owner]
     if spec := _spec_changes(mapping(live.get("spec")), _spec(grid), applied["spec"]):
         patch["spec"] = spec
     if patch == {"metadata": {}}:
@@ -112,17 +110,6 @@ def _annotations(grid: Grid) -> dict[str, str]:
     return {
         TOPOLOGY_KEYS: json.dumps([grid.key]),
         APPLIED: json.dumps(applied, separators=(",", ":")),
-    }
-
-
-def _owner(grid: Grid) -> Json:
-    return {
-        "apiVersion": GRID_TYPE.api_version,
-        "kind": GRID_KIND,
-        "name": grid.name,
-        "uid": grid.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
     }
 
 
@@ -155,10 +142,7 @@ def _is_set(value: object) -> bool:
 
 
 def _parse_applied(note: str) -> dict[str, list[str]]:
-    try:
-        parsed = mapping(orjson.loads(note)) if note else {}
-    except orjson.JSONDecodeError:
-        parsed = {}
+    parsed = parsed_note(note)
     lists = {name: parsed.get(name) for name in ("labels", "spec")}
     return {
         name: [each for each in found if isinstance(each, str)] if isinstance(found, list) else []

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from controllers.cluster.node_pools import NODEPOOLS, NodePool
 from controllers.leaders.pool_scope import LEADER_HUBS_ROLE, differs, leader_hubs_role
 from controllers.runtime.controller import Context, Controller
-from controllers.runtime.informer import WatchedResource, without_managed_fields
+from controllers.runtime.informer import one_object, without_managed_fields
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
@@ -28,7 +28,9 @@ class HubLeaderRbacController(Controller):
         self._namespace = context.settings.namespace
         self._key = (self._namespace, LEADER_HUBS_ROLE)
         self._pools = self.watch(NODEPOOLS, self._when_pools_come_or_go)
-        self._roles = self.watch(_one_role(self._namespace, LEADER_HUBS_ROLE), self._when_the_role_changes)
+        self._roles = self.watch(
+            one_object(ROLES, *self._key, without_managed_fields), self._when_the_role_changes
+        )
 
     async def reconcile(self, key: Key) -> None:
         live = self._roles.get(key)
@@ -43,10 +45,3 @@ class HubLeaderRbacController(Controller):
 
     def _when_the_role_changes(self, _key: Key, old: Json | None, new: Json | None) -> Iterable[Key]:
         return [self._key] if old != new else []
-
-
-def _one_role(namespace: str, name: str) -> WatchedResource[Json]:
-    """One Role, selected by its name: RBAC can then limit the manager's list and watch to this object."""
-    return WatchedResource(
-        ROLES, without_managed_fields, namespace=namespace, field_selector=f"metadata.name={name}"
-    )

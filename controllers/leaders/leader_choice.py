@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
-from controllers.cluster.node_pools import MARK, Leader, NodePool, timestamp, with_condition
+from controllers.cluster.node_pools import MARK, Leader, NodePool, with_condition
 from controllers.cluster.nodes import Node
+from controllers.runtime.unstructured import timestamp
 from kube.json_type import Json
 from kube.peers import CLOSED, PEER_ANNOTATION
 

@@ -33,7 +33,7 @@ def leader_config(pool: NodePool, namespace: str) -> Json:
             "name": name,
             # A pool name of more than 52 characters makes the value too long: hubs find that ConfigMap by its name.
             "labels": {MANAGED_BY: MANAGER, **({CONFIG_LABEL: name} if len(name) <= LONGEST_LABEL else {})},
-            "ownerReferences": [pool.owner],
+            "ownerReferences": [pool.reference.owner],
         },
         "data": {
             "leaders": ",".join(f"{each.node}/{each.address}" for each in sorted(pool.leaders)),

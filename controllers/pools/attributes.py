@@ -10,11 +10,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import orjson
-
 from controllers.cluster.node_pools import NodePool
 from controllers.cluster.nodes import Node
-from controllers.runtime.unstructured import mapping, objects, text, texts
+from controllers.runtime.unstructured import objects, parsed_note, text, texts
 from kube.json_type import Json
 from kube.requests.node_pools import POOL_LABEL
 
@@ -80,10 +78,7 @@ def node_patch(node: Node, wanted: Attributes) -> Json:
 
 def parse_previous(note: str) -> Attributes:
     """Parse the record. An unreadable record counts as empty, so that nothing is removed by mistake."""
-    try:
-        parsed = mapping(orjson.loads(note)) if note else {}
-    except orjson.JSONDecodeError:
-        parsed = {}
+    parsed = parsed_note(note)
     return Attributes(
         texts(parsed.get("labels")), texts(parsed.get("annotations")), _taints(objects(parsed.get("taints")))
     )

@@ -8,10 +8,12 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from controllers.runtime.unstructured import timestamp
 from controllers.runtime.write_client import NotLeading, WriteClient
 from kube.bounds import Recent
 from kube.errors import StatusError
 from kube.http.client import Unreachable
+from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 
 EVENTS = ResourceType("", "v1", "events")
@@ -34,6 +36,18 @@ class ObjectReference:
     namespace: str
     name: str
     uid: str
+
+    @property
+    def owner(self) -> Json:
+        """An ownerReference, by which garbage collection deletes dependents with this object."""
+        return {
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
 
 
 class EventRecorder:
@@ -68,7 +82,7 @@ class EventRecorder:
     def _event(
         self, reference: ObjectReference, severity: str, reason: str, message: str
     ) -> dict[str, object]:
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = timestamp(datetime.now(UTC))
         return {
             "apiVersion": "v1",
             "kind": "Event",

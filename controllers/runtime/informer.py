@@ -76,6 +76,13 @@ class WatchedResource[F]:
         )
 
 
+def one_object[F](
+    resource: ResourceType, namespace: str, name: str, read: Callable[[Json], F]
+) -> WatchedResource[F]:
+    """One object, selected by its name: RBAC can then limit the manager's list and watch to this object."""
+    return WatchedResource(resource, read, namespace=namespace, field_selector=f"metadata.name={name}")
+
+
 type EventHandler[F] = Callable[[Key, F | None, F | None, bool], None]
 """Called with a key, the facts before (None: new) and after (None: deleted), and whether the object comes from the
 initial list."""

@@ -11,12 +11,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import orjson
 
 from controllers.runtime.unstructured import mapping, metadata, number, text
+from controllers.runtime.write_client import parsed_answer
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
@@ -24,33 +24,23 @@ from kube.requests.request_info import ResourceType
 
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
 
+# Seconds, named as in client-go. A successor leads at most 12 s after a crash: the lease duration and two retry periods
+# after the last renewal.
+LEASE_DURATION = 10.0
+"""The other managers take the Lease after this time without a renewal, by their own clocks."""
+RENEW_DEADLINE = 7.0
+"""The leader stops writing after this time without a renewal, counted from before it sent the last one. The time is
+shorter than the lease duration, so that the leader never writes beside its successor."""
+RENEW_PERIOD = 2.0
+RETRY_PERIOD = 1.0
+"""How often the other managers read the Lease: one of them leads within this time after a release."""
+REQUEST_TIMEOUT = 3.0
+"""For one request: two more fit before the renew deadline."""
 RELEASE_ATTEMPTS = 2
 INTERNAL_ERROR = 500
 """From this status code on the server may have accepted the write all the same."""
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """Seconds, named as in client-go.
-
-    A successor leads at most 12 s after a crash: the lease duration and two retry periods after the last renewal.
-    """
-
-    lease_duration: float = 10.0
-    """The other managers take the Lease after this time without a renewal, by their own clocks."""
-    renew_deadline: float = 7.0
-    """The leader stops writing after this time without a renewal, counted from before it sent the last one. The time is
-    shorter than the lease duration, so that the leader never writes beside its successor."""
-    renew_period: float = 2.0
-    retry_period: float = 1.0
-    """How often the other managers read the Lease: one of them leads within this time after a release."""
-    request_timeout: float = 3.0
-    """For one request: two more fit before the renew deadline."""
-
-
-DEFAULT_TIMING = Timing()
 
 
 class LeaderElector:
@@ -62,14 +52,12 @@ class LeaderElector:
         namespace: str,
         name: str,
         identity: str,
-        timing: Timing = DEFAULT_TIMING,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._namespace = namespace
         self._name = name
         self._identity = identity
-        self._timing = timing
         self._clock = clock
         self._until = float("-inf")
         self._writing: asyncio.Task[None] | None = None
@@ -100,18 +88,18 @@ class LeaderElector:
             began = self._clock()
             try:
                 if await self._try_to_take():
-                    self._until = began + self._timing.renew_deadline
+                    self._until = began + RENEW_DEADLINE
                     return
             except (StatusError, Unreachable) as error:
                 logger.info("lease %s/%s: %s", self._namespace, self._name, error)
-            await asyncio.sleep(self._timing.retry_period)
+            await asyncio.sleep(RETRY_PERIOD)
 
     async def _hold(self, lead: Callable[[], Awaitable[None]]) -> None:
         work = asyncio.ensure_future(lead())
         try:
             held = True
             while held:
-                await asyncio.wait({work}, timeout=self._timing.renew_period)
+                await asyncio.wait({work}, timeout=RENEW_PERIOD)
                 if work.done():
                     work.result()
                     raise RuntimeError("the leader's work ended although it was not cancelled")
@@ -127,10 +115,8 @@ class LeaderElector:
         while self.remaining() > 0:
             began = self._clock()
             try:
-                await self._put(
-                    {**self._spec(), "renewTime": _now()}, min(self._timing.request_timeout, self.remaining())
-                )
-                self._until = began + self._timing.renew_deadline
+                await self._put({**self._spec(), "renewTime": _now()}, min(REQUEST_TIMEOUT, self.remaining()))
+                self._until = began + RENEW_DEADLINE
                 return True
             except StatusError as error:
                 logger.warning("lease %s/%s: %s", self._namespace, self._name, error)
@@ -159,11 +145,11 @@ class LeaderElector:
         version = text(metadata(self._lease).get("resourceVersion"))
         if version != self._seen_version:
             self._seen_version, self._seen_at = version, self._clock()
-        duration = number(self._spec().get("leaseDurationSeconds"), int(self._timing.lease_duration))
+        duration = number(self._spec().get("leaseDurationSeconds"), int(LEASE_DURATION))
         if holder and holder != self._identity and self._clock() < self._seen_at + duration:
             return False
         transitions = number(self._spec().get("leaseTransitions")) + 1
-        return await self._unless_taken(self._put(self._taken(transitions), self._timing.request_timeout))
+        return await self._unless_taken(self._put(self._taken(transitions), REQUEST_TIMEOUT))
 
     async def _create(self) -> bool:
         lease = {
@@ -173,7 +159,7 @@ class LeaderElector:
             "spec": self._taken(0),
         }
         path = LEASES.path(self._namespace)
-        return await self._unless_taken(self._send("POST", path, lease, self._timing.request_timeout))
+        return await self._unless_taken(self._send("POST", path, lease, REQUEST_TIMEOUT))
 
     async def _unless_taken(self, write: Awaitable[None]) -> bool:
         try:
@@ -195,7 +181,7 @@ class LeaderElector:
                     await self._get()
                 if text(self._spec().get("holderIdentity")) == self._identity:
                     released = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": _now()}
-                    await self._put({**self._spec(), **released}, self._timing.request_timeout)
+                    await self._put({**self._spec(), **released}, REQUEST_TIMEOUT)
                 return
             except (StatusError, Unreachable) as error:
                 logger.warning("the lease was not released: %s", error)
@@ -206,7 +192,7 @@ class LeaderElector:
     def _taken(self, transitions: int) -> Json:
         return {
             "holderIdentity": self._identity,
-            "leaseDurationSeconds": int(self._timing.lease_duration),
+            "leaseDurationSeconds": int(LEASE_DURATION),
             "acquireTime": _now(),
             "renewTime": _now(),
             "leaseTransitions": transitions,
@@ -217,8 +203,8 @@ class LeaderElector:
 
     async def _get(self) -> None:
         path = LEASES.path(self._namespace, self._name)
-        answer = await self._client.request("GET", path, timeout=self._timing.request_timeout)
-        self._lease = _parse(answer.body)
+        answer = await self._client.request("GET", path, timeout=REQUEST_TIMEOUT)
+        self._lease = parsed_answer(answer.body)
 
     async def _put(self, spec: Json, timeout: float) -> None:
         path = LEASES.path(self._namespace, self._name)
@@ -237,17 +223,10 @@ class LeaderElector:
         except StatusError as error:
             self._in_doubt = error.code >= INTERNAL_ERROR
             raise
-        self._lease = _parse(answer.body)
+        self._lease = parsed_answer(answer.body)
         self._in_doubt = False
 
 
 def _now() -> str:
     """As metav1.MicroTime. It informs people; no elector compares it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _parse(body: bytes) -> Json:
-    try:
-        return mapping(orjson.loads(body))
-    except orjson.JSONDecodeError:
-        raise Unreachable("the lease is not JSON") from None

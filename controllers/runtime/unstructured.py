@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -16,6 +17,14 @@ def mapping(value: object) -> Json:
 def copied(value: Any) -> Any:
     """A deep copy of a JSON value: ten times as fast as `copy.deepcopy`."""
     return orjson.loads(orjson.dumps(value))
+
+
+def parsed_note(note: str | bytes) -> Json:
+    """The object that an annotation holds as JSON; an empty one where it holds none."""
+    try:
+        return mapping(orjson.loads(note))
+    except orjson.JSONDecodeError:
+        return {}
 
 
 def texts(value: object) -> dict[str, str]:
@@ -41,3 +50,8 @@ def number(value: object, default: int = 0) -> int:
 
 def metadata(obj: Json) -> Json:
     return mapping(obj.get("metadata"))
+
+
+def timestamp(moment: datetime) -> str:
+    """A moment in the format of metav1.Time."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

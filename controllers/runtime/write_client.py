@@ -9,7 +9,6 @@ about, or changes a field that the new leader watches and corrects.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import orjson
 
@@ -107,7 +106,7 @@ class WriteClient:
                 timeout=min(WRITE_TIMEOUT, remaining),
             )
             code = "200"
-            return _json(answer.body)
+            return parsed_answer(answer.body)
         except StatusError as error:
             code = str(error.code)
             raise
@@ -115,8 +114,9 @@ class WriteClient:
             metrics.WRITES.labels(resource.group_resource, verb, code).inc()
 
 
-def _json(body: bytes) -> dict[str, Any]:
+def parsed_answer(body: bytes) -> Json:
+    """The object in an answer of the API server; Unreachable where there is none."""
     try:
         return mapping(orjson.loads(body))
     except orjson.JSONDecodeError:
-        raise Unreachable("the answer to a write is not JSON") from None
+        raise Unreachable("the answer is not JSON") from None

@@ -24,7 +24,7 @@ from controllers.cluster.node_pools import NODEPOOLS, NodePool
 from controllers.cluster.services import SERVICES, Service
 from controllers.runtime import metrics
 from controllers.runtime.controller import Context, Controller
-from controllers.runtime.informer import WatchedResource
+from controllers.runtime.informer import WatchedResource, one_object
 from controllers.runtime.write_client import NotLeading
 from controllers.triggers.backends import Backends, endpoint_slices_resource, endpoints_resource
 from controllers.triggers.trigger_record import (
@@ -78,7 +78,9 @@ class UpdateTrigger(Controller):
         self._pools = self.follow(NODEPOOLS, self._pool_changed, optional=True)
         self._buckets = self.follow(NODEBUCKETS, self._bucket_changed, optional=True)
         self._namespace = context.settings.namespace
-        self._record = self.follow(_record_of(self._namespace, self.name))
+        self._record = self.follow(
+            one_object(CONFIG_MAPS, self._namespace, record_name(self.name), read_record)
+        )
 
     async def run(self) -> None:
         await self.wait_for_sync()
@@ -185,15 +187,6 @@ class UpdateTrigger(Controller):
     def _demand(self, key: Key) -> None:
         self._demands[key] = time.time()
         self.queue.add(key)
-
-
-def _record_of(namespace: str, controller: str) -> WatchedResource[Seen | None]:
-    return WatchedResource(
-        CONFIG_MAPS,
-        read_record,
-        namespace=namespace,
-        field_selector=f"metadata.name={record_name(controller)}",
-    )
 
 
 def topology_changed(old: Service | None, new: Service | None) -> bool:

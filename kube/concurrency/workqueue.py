@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 from kube.concurrency.pulse import Pulse
 
@@ -21,16 +21,15 @@ LAST_RETRY = 300.0
 class Bucket:
     """A token bucket: `rate` a second in the long run, `burst` at once."""
 
-    def __init__(self, rate: float, burst: int, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, rate: float, burst: int) -> None:
         self._rate = rate
         self._burst = burst
-        self._clock = clock or (lambda: asyncio.get_running_loop().time())
         self._tokens = float(burst)
         self._at: float | None = None
 
     def reserve(self) -> float:
         """Take a token, in advance if need be. Returns the seconds to wait until it may be used."""
-        now = self._clock()
+        now = asyncio.get_running_loop().time()
         if self._at is not None:
             self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
         self._at = now

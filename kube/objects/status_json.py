@@ -30,15 +30,12 @@ def canonical(message: str, document: object, path: str = "") -> Json:
     result: Json = {}
     for name, field in fields.items():
         value = _canonical_field(field, document.get(name), f"{path}.{name}" if path else name)
-        if field.shown is Shown.ALWAYS or value not in (None, "", 0, [], {}) or _is_present(field, value):
+        is_zero = value is None if field.shown is Shown.PRESENT else value in (None, "", 0, [], {})
+        if field.shown is Shown.ALWAYS or not is_zero:
             result[name] = value
     return result | {
         name: value for name, value in document.items() if name not in fields and value is not None
     }
-
-
-def _is_present(field: StatusField, value: Any) -> bool:
-    return field.shown is Shown.PRESENT and value is not None
 
 
 def _canonical_field(field: StatusField, value: Any, path: str) -> Any:

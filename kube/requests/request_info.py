@@ -136,11 +136,6 @@ class RequestInfo:
     options: ListOptions
     timeout: float | None
 
-    @property
-    def is_resource(self) -> bool:
-        """Whether the request is for API objects, and not for discovery, health and the like."""
-        return self.type is not None
-
 
 class _Location(NamedTuple):
     """The parts of a path; the query may still make `verb` list, watch or deletecollection."""

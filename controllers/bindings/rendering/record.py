@@ -13,7 +13,7 @@ import orjson
 
 from controllers.bindings.rendering.slots import Slot, Value, fits, parse_slot
 from controllers.bindings.rendering.template_patches import MAX_DEPTH, depth
-from controllers.runtime.unstructured import mapping, metadata, number, texts
+from controllers.runtime.unstructured import mapping, metadata, number, parsed_note, texts
 from kube.bounds import reached
 from kube.json_type import Json
 
@@ -41,12 +41,8 @@ def read_record(workload: Json) -> Record:
     if len(note) > LARGEST_RECORD:
         reached("record of a binding")
         return {}
-    try:
-        parsed = mapping(orjson.loads(note or b"{}"))
-    except orjson.JSONDecodeError:
-        return {}
     record: dict[Slot, RecordEntry] = {}
-    for name, value in parsed.items():
+    for name, value in parsed_note(note).items():
         entry = mapping(value)
         try:
             slot = parse_slot(name)

@@ -57,7 +57,7 @@ def test_a_pool() -> None:
     assert pool.pool_scope == (PoolScopedResource("", "v1", "endpoints"),)
     assert (pool.nodes, pool.ready, pool.unready) == (("a", "b"), 1, 1)
     assert pool.leaders == (Leader("a", "10.0.0.1"),)
-    assert pool.owner["uid"] == pool.reference.uid == "u"
+    assert pool.reference.owner["uid"] == pool.reference.uid == "u"
 
 
 def test_only_the_allow_list_is_shared() -> None:
@@ -82,7 +82,7 @@ def test_only_the_allow_list_is_shared() -> None:
 
 def test_a_pool_is_referred_to_in_the_version_in_which_it_was_read() -> None:
     pool = read_pool({"apiVersion": "apps.openyurt.io/v1beta1", "metadata": {"name": "p"}})
-    assert pool.reference.api_version == pool.owner["apiVersion"] == "apps.openyurt.io/v1beta1"
+    assert pool.reference.api_version == pool.reference.owner["apiVersion"] == "apps.openyurt.io/v1beta1"
     assert read_pool({}).reference.api_version == "apps.openyurt.io/v1beta2"
 
 

@@ -131,7 +131,6 @@ def test_requests_for_objects(
     method: str, target: str, verb: str, resource: ResourceType, namespace: str, name: str, subresource: str
 ) -> None:
     info = parse_request(method, target)
-    assert info.is_resource
     assert (info.method, info.verb, info.type) == (method, verb, resource)
     assert (info.namespace, info.name, info.subresource) == (namespace, name, subresource)
     assert info.options.watch is (verb == "watch")
@@ -147,7 +146,6 @@ def test_requests_for_objects(
 )
 def test_requests_for_other_things(path: str) -> None:
     info = parse_request("POST", f"{path}?timeout=10s")
-    assert not info.is_resource
     assert info == RequestInfo("POST", path, "post", None, "", "", "", ListOptions(), 10)
 
 
