@@ -147,8 +147,9 @@ class Link:
             raise ConnectionError(f"the credentials cannot be used: {error}") from error
 
         try:
-            drills = self.drills if server.is_in_cloud else None
-            wire = await connect(tls, drills, health, self.proxy(server))
+            drills, proxy = self.drills if server.is_in_cloud else None, self.proxy(server)
+            proxy_tls = self.proxy_tls(proxy) if proxy is not None and proxy.scheme == "https" else None
+            wire = await connect(tls, drills, health, proxy, proxy_tls)
         except OSError as error:
             self.connect_failed(server, str(error))
             raise

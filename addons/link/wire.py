@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 from collections import deque
 
 from OpenSSL import SSL
@@ -61,6 +60,10 @@ class Wire(asyncio.Transport, asyncio.Protocol):
             self._decrypt(self._tls)
 
     # -- towards the protocol: the transport
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self._protocol = protocol
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not data or self._socket is None:
@@ -264,32 +267,36 @@ class Tunnel(asyncio.Protocol):
 
 
 async def connect(
-    tls: SSL.Connection | None, drills: Drills | None, health: ServerHealth, proxy: Proxy | None = None
+    tls: SSL.Connection | None,
+    drills: Drills | None,
+    health: ServerHealth,
+    proxy: Proxy | None = None,
+    proxy_tls: SSL.Connection | None = None,
 ) -> Wire:
-    """An open wire to a server, over which nobody speaks yet. OSError where there is none in the server's budget."""
-    loop, server = asyncio.get_running_loop(), health.server
-    if proxy is not None:
-        wire = Wire(tls, drills, health)
-        await _open_tunnel(proxy, server, wire, health.budget.opening)
+    """An open wire to a server, over which nobody speaks yet. OSError where there is none in the server's budget.
+
+    `proxy_tls` is TLS with the proxy.
+    """
+    loop, server, seconds = asyncio.get_running_loop(), health.server, health.budget.opening
+    wire = Wire(tls, drills, health)
+    if proxy is None:
+        async with asyncio.timeout(seconds):
+            await loop.create_connection(lambda: wire, server.host, server.port)
         return wire
-    async with asyncio.timeout(health.budget.opening):
-        _, wire = await loop.create_connection(lambda: Wire(tls, drills, health), server.host, server.port)
-    return wire
-
-
-async def _open_tunnel(proxy: Proxy, server: Server, beyond: asyncio.Protocol, seconds: float) -> None:
-    """Give a protocol a connection to a server through a proxy, each step in so many seconds; OSError else."""
-    context = ssl.create_default_context() if proxy.scheme == "https" else None
+    # What the way to the proxy shows is nothing about the server.
+    outer = Wire(proxy_tls, None, ServerHealth(Server(proxy.scheme, proxy.host, proxy.port)))
     async with asyncio.timeout(seconds):
-        transport, tunnel = await asyncio.get_running_loop().create_connection(
-            lambda: Tunnel(proxy, server, beyond), proxy.host, proxy.port, ssl=context
-        )
+        await loop.create_connection(lambda: outer, proxy.host, proxy.port)
     try:
+        await outer.secured()
+        tunnel = Tunnel(proxy, server, wire)
+        outer.speak(tunnel)
         async with asyncio.timeout(seconds):
             await tunnel.opened
     except BaseException:
-        transport.abort()
+        outer.abort()
         raise
+    return wire
 
 
 def _reason(tls: SSL.Connection, error: SSL.Error) -> str:
