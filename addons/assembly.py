@@ -31,10 +31,10 @@ from addons.link.servers import Server, parse_server
 from addons.offline.offline_mode import Offline
 from addons.options import Options
 from addons.parts import Parts, filter_modules, hub_address, make_parts
-from addons.pool.peer_tls import PeerTls
 from addons.pool.pool import Pool
 from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.proxy import handed_sockets
+from addons.proxy.handlers.flow_control import close_client
 from addons.proxy.listener_mode import listener_specs, peer_spec
 from addons.proxy.listeners import closed, open_listeners, stop_accepting
 from addons.requests.caller import Lending
@@ -307,7 +307,7 @@ class Assembly:
         self._ask_for_certificates(settings, credentials, clients)
         self._link.drills.are_allowed |= settings.allow_drills
         if peer_spec(settings):
-            self._join_pool(settings, credentials, cloud, clients, parts)
+            self._join_pool(settings, credentials, clients, parts)
         elif settings.mode == "edge":
             self._run("announcement of no peer port", announce_no_port(settings, clients.hub))
         if settings.leaders:
@@ -341,23 +341,22 @@ class Assembly:
             self._run("admin server", self._admin.start())
 
     def _join_pool(
-        self, settings: Settings, credentials: Credentials, cloud: Cloud, clients: Clients, parts: Parts
+        self, settings: Settings, credentials: Credentials, clients: Clients, parts: Parts
     ) -> None:
         pool = self._pool = join_pool(
             settings,
             credentials,
             clients.hub,
             (parts.inputs, parts.sources, parts.serving),
-            (lambda: cloud.is_up, self._link.changed),
-            self._link.cut,
+            self._link,
             self._open_peer_port,
+            close_client,
         )
         assert pool.serving is not None
+        assert pool.lent is not None
         self._identity.serve_peers(pool.admission)
         self._router.serve_peers(pool.serving, pool.headers)
-        self._link.start_peers(
-            PeerTls(credentials, pool.authorities).connection, lambda: pool.following.peers
-        )
+        self._egress.lend(pool.lent)
 
     async def _open_peer_port(self, wanted: bool) -> None:
         """Open or close the peer port beside the other listeners. OSError, in the operator's words, where it cannot."""

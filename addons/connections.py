@@ -55,9 +55,9 @@ class Connections:
         """Drop what passes through an upgraded connection: mitmproxy would keep all of an exec or a copy."""
         flow.messages.clear()
 
-    def pace(self, data: ServerConnectionHookData, pacing: Pacing) -> None:
-        """Read from an upstream connection that has just been opened at a pace."""
-        pace(data.client, data.server, pacing)
+    def pace(self, client: connection.Client, conn: connection.Connection, pacing: Pacing) -> None:
+        """Read from a client, or from an upstream connection that has just been opened for it, at a pace."""
+        pace(client, conn, pacing)
 
     def cut_server(self, server: Server) -> int:
         """Close the upstream connections to a server; how many there were."""

@@ -7,6 +7,7 @@ No other addon names a server. Mitmproxy opens no connection to a server that th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from mitmproxy import connection, http, tls
 from mitmproxy.net.http.http1 import expected_http_body_size
@@ -17,11 +18,13 @@ from addons.link.health import RETRY_REFUSED
 from addons.link.link import Link
 from addons.link.servers import ProxyHost, Server, ServerHost
 from addons.offline.cached_response import is_too_large
+from addons.pool.shared_links.lending import LentWays
+from addons.proxy.lent_way import AskedWay
 from addons.requests.caller import Lending
 from addons.requests.hidden_credentials import lend
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
-from kube.errors import internal, unavailable
+from kube.errors import forbidden, internal, unavailable
 
 SENT = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY})
 """The kinds of requests that may go to the cloud."""
@@ -35,6 +38,23 @@ class Egress:
     def __init__(self, connections: Connections, link: Link) -> None:
         self._connections = connections
         self.link = link
+        self._lent: LentWays | None = None
+
+    def lend(self, lent: LentWays) -> None:
+        """Take who lends this node's way to the cloud."""
+        self._lent = lent
+
+    def lend_way(self, asked: AskedWay) -> None:
+        """Lead a connection of the peer port to a server, or refuse it."""
+        if self._lent is None:
+            raise forbidden("this hub lends no way to the cloud")
+        client, address = asked.client, asked.client.peername[0].partition("%")[0]
+        server = self._lent.lend(client.id, asked.headers, address, asked.host, asked.port)
+        asked.address = ServerHost(server, Lending.NONE, via=self.link.proxy(server)), server.port
+
+    def client_disconnected(self, client: connection.Client) -> None:
+        if self._lent is not None:
+            self._lent.ended(client.id)
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
@@ -123,7 +143,10 @@ class Egress:
         if (server := _server_of(data)) is None:
             return
         if self.link.drills.are_allowed:
-            self._connections.pace(data, self.link.drills.pace)
+            self._connections.pace(data.client, data.server, self.link.drills.pace)
+        if self._lent is not None and self._lent.has(data.client.id):
+            for conn, direction in ((data.client, "up"), (data.server, "down")):
+                self._connections.pace(data.client, conn, partial(self._lent.pace, data.client.id, direction))
         if not isinstance(data.server.address[0] if data.server.address else "", ProxyHost):
             self.link.heard(server)
         if (health := self.link.health(server)) is not None:

@@ -24,6 +24,7 @@ from kube.option import (
     HttpUrl,
     IpAddress,
     IpAddresses,
+    Kilobytes,
     Names,
     Option,
     Port,
@@ -216,6 +217,19 @@ class Settings:
         "pool",
         "Whom the peer port serves: `pool`, the nodes of this pool; `nodes`, all nodes of the cluster, as a "
         "[relay](pool.md#relays) in the cloud.",
+    )
+    lend: Literal["on", "off"] = option(
+        "on",
+        "Nodes of the pool that have lost their own way to the cloud may [borrow](links.md#borrowed-links) this "
+        "node's. `off`: they may not.",
+    )
+    lend_rate: Kilobytes = option(
+        1000,
+        "Kilobytes a second that lent ways and this node's own traffic share. The node's own goes first; one borrower "
+        "has half of what is lent at most.",
+    )
+    borrow: Literal["on", "off"] = option(
+        "on", "Go through the hub of another node of the pool while every own way to the cloud is gone."
     )
     leader_names: str = option(
         "",

@@ -245,6 +245,7 @@ def one_of(choices: tuple[str, ...], name: str, text: str) -> str:
 Port = Annotated[int, _port]
 Seconds = Annotated[int, partial(_above_zero, "seconds")]
 Days = Annotated[int, partial(_above_zero, "days")]
+Kilobytes = Annotated[int, partial(_above_zero, "kilobytes")]
 IpAddress = Annotated[str, _address]
 IpAddresses = Annotated[tuple[str, ...], addresses]
 HttpUrl = Annotated[str, _http_url]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -62,6 +63,13 @@ class ServerHealth:
     _successes: int = 0
     _errors: int = 0
 
+    @classmethod
+    def untried(cls, server: Server, budget: Budget) -> ServerHealth:
+        """A server that is not used before it has answered once."""
+        made = cls(server, budget, Condition.RECOVERING)
+        made._successes = RECOVERY_SUCCESSES - 1
+        return made
+
     @property
     def usable(self) -> bool:
         return self.condition in (Condition.UNKNOWN, Condition.UP)
@@ -108,18 +116,37 @@ class Cloud:
     """The servers of the cloud, and the choice among those that are up."""
 
     servers: list[ServerHealth]
+    """Each by the node's own way."""
     order: ServerOrder
+    borrowed: tuple[ServerHealth, ...] = ()
+    """The servers by ways of other hubs of the pool, which `addons.pool.shared_links` borrows or tries."""
     _turn: int = field(default=0, init=False)
+
+    @property
+    def owns_way(self) -> bool:
+        """Whether this node's own way leads to a server."""
+        return any(each.usable for each in self.servers)
+
+    @property
+    def ways(self) -> Sequence[ServerHealth]:
+        """The servers as they are reached now: a borrowed way counts until it is given back, or fails."""
+        return self.borrowed if any(each.usable for each in self.borrowed) else self.servers
+
+    @property
+    def lender(self) -> str:
+        """The node whose way is used; "" for this node's own."""
+        server = self.ways[0].server if self.ways else None
+        return server.lender.node if server is not None and server.lender is not None else ""
 
     @property
     def is_up(self) -> bool:
         """Whether there is a cloud for the node: a server that can be reached, and takes the node's identity."""
-        return any(each.usable and not each.refuses_node for each in self.servers)
+        return any(each.usable and not each.refuses_node for each in self.ways)
 
     @property
     def is_reachable(self) -> bool:
         """Whether there is a cloud for callers with credentials of their own."""
-        return any(each.usable for each in self.servers)
+        return any(each.usable for each in self.ways)
 
     @property
     def seconds_away(self) -> float | None:
@@ -140,8 +167,8 @@ class Cloud:
 
         One that refuses the node is as good as none, but callers with credentials of their own may use it.
         """
-        usable = [each.server for each in self.servers if each.usable and not each.refuses_node]
-        usable = usable or [each.server for each in self.servers if each.usable]
+        usable = [each.server for each in self.ways if each.usable and not each.refuses_node]
+        usable = usable or [each.server for each in self.ways if each.usable]
         if not usable:
             return None
         if self.order == "priority":
@@ -150,4 +177,4 @@ class Cloud:
         return usable[self._turn % len(usable)]
 
     def named(self, name: str) -> ServerHealth | None:
-        return next((each for each in self.servers if str(each.server) == name), None)
+        return next((each for each in (*self.servers, *self.borrowed) if str(each.server) == name), None)

@@ -16,7 +16,7 @@ from OpenSSL import SSL
 from addons.link.drills import Drills
 from addons.link.health import Cloud, ServerHealth
 from addons.link.probes import Probes
-from addons.link.servers import Server, Way
+from addons.link.servers import Lender, Server, Way
 from addons.link.tls import UpstreamTls, plain_connection
 from addons.link.token_lanes import NO_LANE, TokenLanes
 from addons.link.wire import connect
@@ -54,6 +54,8 @@ class Link:
         """Those of the hub's own requests."""
         self.drills = Drills(self._drill_changed, clock)
         self.clock = clock
+        self.carried: Callable[[int], None] = lambda _size: None
+        """Called with the bytes of bodies that this node exchanges with the cloud."""
         self._cut_relayed = cut_relayed
         self._probes = Probes(self.cut, self.changed, self._ping, clock)
         self._lanes = TokenLanes()
@@ -75,6 +77,25 @@ class Link:
     def start_probes(self, client: Client) -> None:
         """Probe the servers by this client."""
         self._probes.start(self.cloud, client)
+
+    @property
+    def probed(self) -> Pulse:
+        """Notified after each probe."""
+        return self._probes.probed
+
+    def borrow(self, ways: tuple[ServerHealth, ...]) -> None:
+        """Try, and where they answer use, these ways of other hubs, and no longer those before."""
+        former, self.cloud.borrowed = self.cloud.borrowed, ways
+        for each in former:
+            if not any(each is way for way in ways):
+                self._probes.end(each)
+                self.cut(each.server)
+                for own in self.cloud.servers:
+                    own.down_since = max(own.down_since, each.down_since)  # the cloud was there until then
+        for each in ways:
+            if not any(each is way for way in former):
+                self._probes.begin(each)
+        self.changed.notify()
 
     def start_peers(self, peer_tls: PeerTlsTo, peers: Callable[[], Mapping[str, ServerHealth]]) -> None:
         """Let the hub's own requests go to the hubs of other nodes: those that `peers` names now, by their URLs."""
@@ -123,7 +144,12 @@ class Link:
         return self._tls.connection(name, lend_certificate=lending is Lending.HUB, alpn=offers)
 
     def proxy(self, server: Server) -> Proxy | None:
-        """The proxy that leads to a server; None where none does. Hubs of other nodes are on this node's network."""
+        """The proxy that leads to a server; None where none does. Hubs of other nodes are on this node's network.
+
+        A borrowed way leads through the lender as through a proxy.
+        """
+        if server.lender is not None:
+            return server.lender
         if not server.is_in_cloud or self._credentials is None:
             return None
         if server not in self._proxies:
@@ -132,7 +158,12 @@ class Link:
         return self._proxies[server]
 
     def proxy_tls(self, proxy: Proxy) -> SSL.Connection:
-        """TLS towards a proxy of https, which is shown no certificate, and verified as the system does."""
+        """TLS towards a proxy of https: a lender is the hub that the certificate names, and is shown this node's.
+
+        Another proxy is shown no certificate, and verified as the system does.
+        """
+        if isinstance(proxy, Lender):
+            return self.tls(Server("https", proxy.host, proxy.port, proxy.node), Lending.HUB, [b"http/1.1"])
         return plain_connection(proxy.host)
 
     async def connect(self, way: Way) -> Connection:
@@ -214,7 +245,13 @@ class Link:
 
     def sent(self, server: Server) -> Callable[[int], None]:
         """Counts the bytes of bodies that a server is sent."""
-        return _counter("sent" if server.node else "up", server)
+        count = _counter("sent" if server.node else "up", server)
+
+        def send(size: int) -> None:
+            self.carried(size)
+            count(size)
+
+        return count if server.node else send
 
     def received(self, server: Server) -> Callable[[int], None]:
         """Counts the bytes of bodies that a server sends, and notes that it is alive."""
@@ -223,6 +260,8 @@ class Link:
 
         def hear(size: int) -> None:
             health.heard = self.clock()
+            if not server.node:
+                self.carried(size)
             count(size)
 
         return hear
@@ -230,7 +269,7 @@ class Link:
     def _drill_changed(self) -> None:
         """Let the hub learn of a drill as of any outage: connections break, and new ones are refused."""
         if self.drills.is_offline:
-            for health in (*self.cloud.servers, *self._peers().values()):
+            for health in (*self.cloud.servers, *self.cloud.borrowed, *self._peers().values()):
                 if health.server.is_in_cloud:
                     self.cut(health.server)
                     self._probes.suspect(health)
@@ -240,4 +279,4 @@ def _counter(direction: str, server: Server) -> Callable[[int], None]:
     """`direction` is up or down to and from the cloud, sent or received for a hub."""
     if server.node:
         return metrics.PEER_BYTES.labels(direction, metrics.peer_label(server.node)).inc
-    return metrics.UPSTREAM_BYTES.labels(direction, str(server)).inc
+    return metrics.UPSTREAM_BYTES.labels(direction, server.url).inc

@@ -57,27 +57,44 @@ class Probes:
         """The pings that are under way, by the server's name."""
         self._changed = changed
         self._clock = clock
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """By the server's name."""
+        self._client: Client | None = None
         self._cloud = Cloud([], "priority")
         self._wanted: dict[str, asyncio.Event] = {}
         """Set when a server is to be probed at once, by the server's name."""
         self._last_began: dict[str, float] = {}
         """When the last probe that has ended began, by the server's name."""
-        self._probed = Pulse()
+        self.probed = Pulse()
         """Notified after each probe."""
         self._logged = float("-inf")
 
     def start(self, cloud: Cloud, client: Client) -> None:
         """Begin to probe the servers. `client` sends with the hub's identity."""
-        self._cloud = cloud
+        self._cloud, self._client = cloud, client
         for health in cloud.servers:
-            self._wanted[str(health.server)] = asyncio.Event()
-            metrics.SERVER_UP.labels(str(health.server)).set(1)
-            name = f"probe of {health.server}"
-            self._tasks.append(asyncio.create_task(self._run(health, client), name=name))
+            self.begin(health)
+
+    def begin(self, health: ServerHealth) -> None:
+        """Probe one more server, after `start`."""
+        assert self._client is not None
+        name = str(health.server)
+        self._wanted[name] = asyncio.Event()
+        metrics.SERVER_UP.labels(name).set(health.usable)
+        self._tasks[name] = asyncio.create_task(self._run(health, self._client), name=f"probe of {name}")
+
+    def end(self, health: ServerHealth) -> None:
+        """Probe a server no longer."""
+        name = str(health.server)
+        self._tasks.pop(name).cancel()
+        del self._wanted[name]
+        self._last_began.pop(name, None)
+        for each in (metrics.SERVER_UP, metrics.ROUND_TRIP):
+            with contextlib.suppress(KeyError):
+                each.remove(name)
 
     def close(self) -> None:
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
         self._tasks.clear()
 
@@ -110,7 +127,7 @@ class Probes:
     async def confirm(self) -> bool:
         """Whether a server is up, by a probe that is sent now to each that counts as up."""
         asked = self._clock()
-        suspects = [health for health in self._cloud.servers if health.usable]
+        suspects = [health for health in self._cloud.ways if health.usable]
         for health in suspects:
             self.suspect(health)
         with contextlib.suppress(TimeoutError):
@@ -118,7 +135,7 @@ class Probes:
                 2 * max((each.silence for each in suspects), default=0.0)
             ):  # a probe that is under way may have begun too early
                 while any(each.usable and not self._was_probed_since(each, asked) for each in suspects):
-                    await self._probed.wait()
+                    await self.probed.wait()
         return self._cloud.is_up
 
     def _was_probed_since(self, health: ServerHealth, asked: float) -> bool:
@@ -150,7 +167,7 @@ class Probes:
             if health.budget.round_trip is not None:
                 metrics.ROUND_TRIP.labels(str(health.server)).set(health.budget.round_trip)
             self._last_began[str(health.server)] = began
-            self._probed.notify()
+            self.probed.notify()
             await asyncio.sleep(pause)
             await self._until_due(health, wanted, began)
 
@@ -239,7 +256,7 @@ class Probes:
         cut = self._cut(health.server)
         logger.warning("%s is down (%s); %d connections cut", health.server, health.reason, cut)
         metrics.SERVER_UP.labels(str(health.server)).set(0)
-        metrics.UPSTREAM_CUT.labels(str(health.server)).inc(cut)
+        metrics.UPSTREAM_CUT.labels(health.server.url).inc(cut)
         self._changed.notify()
 
 

@@ -18,6 +18,13 @@ RELAY = "relay "
 ServerOrder = Literal["round-robin", "priority"]
 
 
+@dataclass(frozen=True)
+class Lender(Proxy):
+    """The hub of another node of the pool, whose own way to the cloud this node may go."""
+
+    node: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """One kube-apiserver, or a load balancer before several; or the hub of another node, by its peer port."""
@@ -27,6 +34,8 @@ class Server:
     port: int
     node: str = ""
     """The node whose hub this is, or a name for a relay; "" for a server of the cloud."""
+    lender: Lender | None = None
+    """Whose way leads there; None for this node's own."""
 
     @property
     def is_in_cloud(self) -> bool:
@@ -39,8 +48,13 @@ class Server:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
-    def __str__(self) -> str:
+    @property
+    def url(self) -> str:
+        """The server's own, whatever way leads there."""
         return f"{self.scheme}://{self.authority}"
+
+    def __str__(self) -> str:
+        return self.url if self.lender is None else f"{self.url} via {self.lender.node}"
 
 
 def parse_server(text: str) -> Server:

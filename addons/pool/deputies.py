@@ -17,6 +17,8 @@ from addons.pool.spread import place
 
 MAX_DEPUTIES = 2
 """Deputies of one leader. Each reads all that the pool shares, as a leader does."""
+MAX_LENDERS = 8
+"""Followers that one leader names as having a way to the cloud to lend."""
 ANY_ADDRESS = "::"
 """What a follower says whose peer port is open on every address: the leader takes the one from which it calls."""
 LIFE = 12.0
@@ -24,12 +26,14 @@ LIFE = 12.0
 
 
 class Deputies:
-    """The deputies of this leader, as followers announce themselves."""
+    """The first of those followers of this leader that announce themselves: its deputies, or hubs that lend their way
+    to the cloud."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MAX_DEPUTIES) -> None:
         self._clock = clock
+        self._most = most
         self._said: dict[LeaderHub, float] = {}
-        """When each of the first followers last said so. There are never more than MAX_DEPUTIES."""
+        """When each of the first followers last said so. There are never more than `most`."""
 
     def announce(self, node: str, said: str, address: str) -> None:
         """Take what a follower says of its peer port; `address` is where it calls from. Nonsense counts for nothing."""
@@ -41,17 +45,18 @@ class Deputies:
         now = self._clock()
         live = {each: at for each, at in self._said.items() if now - at < LIFE and each.node != node}
         live[found] = now
-        first = sorted(live, key=lambda each: place(each.node))[:MAX_DEPUTIES]
+        first = sorted(live, key=lambda each: place(each.node))[: self._most]
         self._said = {each: live[each] for each in first}
 
     def named(self, members: Collection[str]) -> str:
-        """The deputies as the leader's answers name them, of the nodes that are in the pool now."""
+        """Them as the leader's answers name them, of the nodes that are in the pool now."""
+        return ",".join(f"{each.node}/{each.address}" for each in self.live if each.node in members)
+
+    @property
+    def live(self) -> list[LeaderHub]:
+        """Those that said so a short while ago."""
         now = self._clock()
-        return ",".join(
-            f"{each.node}/{each.address}"
-            for each, at in self._said.items()
-            if now - at < LIFE and each.node in members
-        )
+        return [each for each, at in self._said.items() if now - at < LIFE]
 
 
 def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
@@ -60,9 +65,9 @@ def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     return found.ipv4_mapped or found if isinstance(found, ipaddress.IPv6Address) else found
 
 
-def parse_deputies(text: str) -> tuple[LeaderHub, ...]:
-    """The deputies that a leader names, and no more than it may."""
-    return tuple(sorted(set(parse_leader_hubs(text)), key=lambda each: place(each.node))[:MAX_DEPUTIES])
+def parse_deputies(text: str, most: int = MAX_DEPUTIES) -> tuple[LeaderHub, ...]:
+    """The deputies, or lenders, that a leader names, and no more than it may."""
+    return tuple(sorted(set(parse_leader_hubs(text)), key=lambda each: place(each.node))[:most])
 
 
 def deputies_for(

@@ -19,7 +19,7 @@ from addons.pool.leaders import CLOUD, Choice, LeaderState, choose, read_probe
 from addons.pool.peer_reader import CLOUD_NAME, PeerReader
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role, hub_of
 from addons.pool.spread import SHORTEST_WAIT, CloudTurns, cloud_turn, leader_order
-from addons.requests.headers import PEER_HEADER
+from addons.requests.headers import LENDS_HEADER, PEER_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
@@ -57,10 +57,11 @@ class Following:
         wall_clock: Callable[[], float] = time.time,
         relays: Sequence[Server] = (),
         address: str = ANY_ADDRESS,
+        lends: Callable[[], bool] = lambda: False,
     ) -> None:
         """`port` is the peer port of all hubs of a pool. `client` sends with the hub's identity. `cut` closes the
         connections to a server. `clock` is monotonic, `wall_clock` shows Unix seconds. `relays` are those of the
-        operator; without any, the pool's. `address` is that of this hub's own peer port."""
+        operator; without any, the pool's. `address` is that of this hub's peer port; `lends`: it has a way to lend."""
         self.peers: dict[str, ServerHealth] = {}
         """The servers that egress may send to besides the cloud's, by their URLs."""
         self._node = node
@@ -71,7 +72,7 @@ class Following:
         self._cut = cut
         self._clock = clock
         self._given_relays = tuple(relays)
-        self._address = address
+        self._address, self._lends = address, lends
         self.renamed = Pulse()
         """Beats when a leader names other deputies: this node may be one, or one no longer."""
         self._role = Role.NONE
@@ -93,6 +94,11 @@ class Following:
     def has_leader(self) -> bool:
         now = self._clock()
         return any(each.is_usable(now) for each in self._order)
+
+    @property
+    def lenders(self) -> list[LeaderHub]:
+        """Hubs that may lend their way to the cloud, as leaders name them."""
+        return [each for state in self._order for each in (*state.deputies, *state.lenders)]
 
     @property
     def is_deputy(self) -> bool:
@@ -334,12 +340,15 @@ class Following:
             await asyncio.sleep(TICK)
             interval = state.return_within if state.failure else PROBE_INTERVAL
             is_used = any(reader.leader is state for _, reader in self._readers())
+            # Leaders are told who lends a way, and say it.
+            is_used |= self._lends() or not self._cloud_is_up()
             if (is_used or state.failure or state.age) and self._clock() - probed >= interval:
                 probed = self._clock()
                 await self._probe(state, client)
 
     async def _probe(self, state: LeaderState, client: Client) -> None:
         own = [(PEER_HEADER, self._address)] if self._can_serve else []
+        own += [(LENDS_HEADER, "yes")] if self._lends() else []
         try:
             answer = await ask(client, state.health, PEER_PROBE_PATH, own, self._clock)
         except Unreachable as error:
@@ -351,6 +360,7 @@ class Following:
             self.failed(state, found.why_unfit)
         else:
             self._lives(state, found.age)
+            state.lenders = found.lenders
             self._take_deputies(state, found.deputies)
 
     def _lives(self, state: LeaderState, age: float) -> None:

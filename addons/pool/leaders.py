@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from addons.link.health import ServerHealth
 from addons.link.servers import Server
-from addons.pool.deputies import parse_deputies
+from addons.pool.deputies import MAX_LENDERS, parse_deputies
 from addons.pool.pool_config import LeaderHub
 from addons.pool.spread import SPREAD
-from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER
+from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER
 from kube.errors import parse_status
 from kube.http.client import RawResponse
 
@@ -41,6 +41,8 @@ class LeaderState:
     """The hub is a follower that serves in place of a leader."""
     deputies: tuple[LeaderHub, ...] = ()
     """Those that the leader names."""
+    lenders: tuple[LeaderHub, ...] = ()
+    """Followers of the leader with a way to the cloud that they lend, as it names them."""
     age: float = 0.0
     """Seconds since the leader lost the cloud, by its own word; 0 while it has the cloud."""
     _failures: int = 0
@@ -93,6 +95,7 @@ class Probed(NamedTuple):
     age: float
     """Seconds since the server lost the cloud; 0 while it has the cloud, and where it does not say."""
     deputies: tuple[LeaderHub, ...]
+    lenders: tuple[LeaderHub, ...] = ()
 
 
 class Choice(NamedTuple):
@@ -129,8 +132,10 @@ def choose(order: Sequence[LeaderState], now: float, *, cloud_is_up: bool, cloud
 
 def read_probe(answer: RawResponse) -> Probed:
     """What an answer to a probe says."""
-    named = answer.headers.get(DEPUTIES_HEADER, "")
-    return Probed(_why_unfit(answer), _age_in(answer), parse_deputies(named))
+    deputies, lenders = (answer.headers.get(each, "") for each in (DEPUTIES_HEADER, LENDERS_HEADER))
+    return Probed(
+        _why_unfit(answer), _age_in(answer), parse_deputies(deputies), parse_deputies(lenders, MAX_LENDERS)
+    )
 
 
 def _why_unfit(answer: RawResponse) -> str:

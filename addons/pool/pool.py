@@ -7,21 +7,24 @@ import contextlib
 import datetime
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any, Protocol
 
 from cryptography import x509
 
 from addons.certificates.own_certificate import Certificate
+from addons.link.servers import Lender
 from addons.pool.announcement import Announcement, NoAnnouncement
-from addons.pool.deputies import Deputies
+from addons.pool.deputies import MAX_LENDERS, Deputies
 from addons.pool.following import Following
 from addons.pool.peer_admission import Admission
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool_config import Role, role_of
 from addons.pool.pool_facts import PoolFacts
+from addons.pool.shared_links.lending import LentWays
+from addons.pool.spread import leader_order
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER
+from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB
 from addons.views.source import Source, ViewKey
@@ -74,15 +77,21 @@ class Pool:
         announcement: Announcement | NoAnnouncement,
         open_port: Callable[[bool], Awaitable[None]],
         cloud: tuple[Callable[[], bool], Pulse],
+        port: int,
     ) -> None:
         """`open_port` opens or closes the peer port, with OSError. `cloud` says whether the cloud is up, and when that
-        changes."""
+        changes. `port` is the peer port of all hubs of a pool."""
         self.role = Role.NONE
         self.since = time.time()
         self.following = following
-        self._deputies = Deputies()
-        self.admission = Admission(lambda: certificate.current, self.authorities, facts.has, self._deputies)
+        self._deputies, self._lenders = Deputies(), Deputies(most=MAX_LENDERS)
+        self.admission = Admission(
+            lambda: certificate.current, self.authorities, facts.has, self._deputies, self._lenders
+        )
         self.serving: PeerServing | None = None
+        self.lent: LentWays | None = None
+        self.borrowing: Callable[[], Coroutine[None, None, None]] | None = None
+        """Borrows ways to the cloud, where the operator wants that."""
         self._node = node
         self._credentials = credentials
         self._facts = facts
@@ -91,6 +100,7 @@ class Pool:
         self._announcement = announcement
         self._open_port = open_port
         self._cloud_is_up, self._cloud_changed = cloud
+        self._port = port
         self._cloud_lost: float | None = None
         self._is_open = False
         self._port_error = ""
@@ -114,6 +124,8 @@ class Pool:
             group.create_task(self._follow_cloud(), name="age of the leader")
             group.create_task(self._follow_naming(), name="naming of deputies")
             group.create_task(self._hold(), name="views for the pool")
+            if self.borrowing is not None:
+                group.create_task(self.borrowing(), name="borrowed ways")
 
     def close(self) -> None:
         self._facts.close()
@@ -140,9 +152,26 @@ class Pool:
     def headers(self) -> Mapping[str, str]:
         """What each answer of the peer port carries."""
         headers = {AGE_HEADER: f"{self.age():.0f}"}
+        members = self._facts.members or ()
         if self.leads() and self._facts.config.has_deputies:
-            headers[DEPUTIES_HEADER] = self._deputies.named(self._facts.members or ())
+            headers[DEPUTIES_HEADER] = self._deputies.named(members)
+        if self.leads() and (lenders := self._lenders.named(members)):
+            headers[LENDERS_HEADER] = lenders
         return headers
+
+    def lends(self) -> bool:
+        """Whether this hub has a way to the cloud that nodes of the pool may borrow."""
+        return self._is_open and self.lent is not None and self.lent.has_way
+
+    def lenders(self) -> list[Lender]:
+        """Hubs whose way to the cloud this node may borrow: the pool's leaders and those that leaders know, the hubs
+        that this one knows as a leader, and none without a certificate to show them."""
+        config = self._facts.config
+        if not config.is_shared or not self._credentials.certificate.read():
+            return []
+        known = {*config.leaders, *self.following.lenders, *self._deputies.live, *self._lenders.live}
+        others = leader_order((each for each in known if each.node != self._node), self._node)
+        return [Lender("https", each.address, self._port, node=each.node) for each in others]
 
     def describe(self) -> dict[str, Any]:
         """Who leads, whom this hub follows and who follows it, for the debug page."""
@@ -162,6 +191,7 @@ class Pool:
             "follows": self.following.describe(),
             "sources": self.following.describe_sources(),
             "followers": serving.watchers() if serving is not None else {},
+            "lends": self.lent.tunnels() if self.lent is not None else {},
         }
 
     def closed(self) -> list[str]:
@@ -201,6 +231,8 @@ class Pool:
     def _end_streams(self) -> None:
         """End the streams of followers that this hub serves no longer."""
         has = self._facts.has
+        if self.lent is not None:
+            self.lent.keep_only(lambda node: self._is_open and has(node) is not False)
         if self.serving is not None:
             self.serving.keep_only(
                 lambda node, type_: self.serves() and self.shares(type_) and has(node) is True

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from addons.certificates.asked_certificate import serving_certificate_of
 from addons.certificates.serving_certificate import GivenCertificate, ServingCertificate
 from addons.inputs.filter_inputs import FilterInputs
-from addons.link.servers import Server
+from addons.link.link import Link
 from addons.pool.announcement import Announcement, NoAnnouncement
 from addons.pool.deputies import ANY_ADDRESS
 from addons.pool.following import Following
 from addons.pool.peer_serving import PeerServing
+from addons.pool.peer_tls import PeerTls
 from addons.pool.pool import PeerCertificate, Pool
 from addons.pool.pool_config import first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
+from addons.pool.shared_links.borrowing import Borrowing
+from addons.pool.shared_links.lending import LentWays
 from addons.settings import Settings
 from addons.telemetry import metrics
 from addons.views.serving import Serving
@@ -31,12 +35,14 @@ def join_pool(
     credentials: Credentials,
     client: Client,
     hub: tuple[FilterInputs, Sources, Serving],
-    cloud: tuple[Callable[[], bool], Pulse],
-    cut: Callable[[Server], int],
+    link: Link,
     open_port: Callable[[bool], Awaitable[None]],
+    close: Callable[[str, str], object],
 ) -> Pool:
-    """The pool, which begins with `run`. `client` sends as the hub; `cloud`, `cut` and `open_port` as in `Pool`."""
+    """The pool, which begins with `run`. `client` sends as the hub; `open_port` as in `Pool`. `close` ends a connection
+    of the peer port, by its id, for a reason."""
     inputs, sources, serving = hub
+    cloud = link.cloud
     open_source = sources.get_own
     facts: PoolFacts
     announcement: Announcement | NoAnnouncement
@@ -47,12 +53,13 @@ def join_pool(
         facts = PoolFacts(inputs, open_source, settings.namespace, first_config(settings.leaders))
         announcement = Announcement(settings.node, settings.peer_port, client)
     following = Following(
-        *(settings.node, settings.peer_port, client, sources, cloud[0], cut),
+        *(settings.node, settings.peer_port, client, sources, lambda: cloud.is_up, link.cut),
         relays=settings.relays,
         address=settings.peer_address or ANY_ADDRESS,
+        lends=lambda: pool.lends(),  # noqa: PLW0108 - it is made later
     )
     sources.upstream_of = following.reader_of
-    certificate = _certificate(settings, client, cloud[1])
+    certificate = _certificate(settings, client, link.changed)
     metrics.watch_expiry("peer", certificate.expiry)
     pool = Pool(
         settings.node,
@@ -63,10 +70,32 @@ def join_pool(
         certificate,
         announcement,
         open_port,
-        cloud,
+        (lambda: cloud.is_up, link.changed),
+        settings.peer_port,
     )
     pool.serving = PeerServing(sources, serving, pool.serves, pool.shares)
+    link.start_peers(PeerTls(credentials, pool.authorities).connection, lambda: following.peers)
+    _share_links(settings, credentials, link, pool, close)
     return pool
+
+
+def _share_links(
+    settings: Settings, credentials: Credentials, link: Link, pool: Pool, close: Callable[[str, str], object]
+) -> None:
+    """Have the pool lend this node's way to the cloud, and borrow another's.
+
+    A relay does neither. Who does not verify servers borrows nothing: the lender could take their place.
+    """
+    is_pool = settings.peer_clients == "pool"
+    pool.lent = LentWays(
+        *(link.cloud, pool.admission, settings.lend_rate),
+        lambda connection: close(connection, "the node may borrow no longer"),
+        is_on=is_pool and settings.lend == "on",
+    )
+    link.carried = pool.lent.own
+    if is_pool and settings.borrow == "on" and not credentials.insecure:
+        borrowing = Borrowing(link.cloud, link.borrow, pool.lenders)
+        pool.borrowing = partial(borrowing.run, link.changed, link.probed)
 
 
 async def announce_no_port(settings: Settings, client: Client) -> None:

@@ -20,6 +20,7 @@ from addons.proxy.http.client_addresses import MAX_CONNECTIONS, ClientAddress, a
 from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.http.request_stream import RequestStream
+from addons.proxy.lent_way import is_open
 from addons.telemetry import metrics
 
 MOST_DESCRIPTORS = 65_536
@@ -91,6 +92,8 @@ class ConnectionLimits:
         now, closed = self._clock(), 0
         for client_id, (since, _) in list(self._clients.items()):
             layer = layer_of(client_id)
+            if layer is None and is_open(client_id):
+                continue
             waits_since = since if layer is None else layer.waits_since(since)
             if waits_since is not None and now - waits_since > FIRST_REQUEST:
                 closed += close_client(client_id, "no request came in time")

@@ -17,6 +17,7 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from OpenSSL import SSL
 
 from addons.proxy.http.messages import refuse
+from addons.proxy.lent_way import AskedWay
 from addons.telemetry import metrics
 from kube.errors import StatusError, internal
 
@@ -30,9 +31,9 @@ CONNECTION_HOOKS = (
     *("client_connected", "client_disconnected"),
     *("server_connect", "server_connected", "server_disconnected", "server_connect_error"),
     *("tls_start_client", "tls_established_client", "tls_start_server"),
-    "tcp_message",
+    *("lend_way", "tcp_message"),
 )
-"""Those that parts of the hub have; `tcp_message` is of a connection that no longer speaks HTTP."""
+"""Those that parts of the hub have; the last two are of connections that do not speak HTTP, or no longer do."""
 BEFORE_ANSWER = ("requestheaders", "request")
 """Hooks that have nothing to do once a flow has its answer."""
 MALFORMED = frozenset({400, 413, 414, 431})
@@ -52,7 +53,7 @@ def guarded(part: Any, hook: str) -> Callable[[Any], Awaitable[None] | None]:
             try:
                 body(data)
             except Exception as error:
-                _end(data, str(_status(part.name, hook, error)))
+                _end(data, _status(part.name, hook, error))
 
         return of_connection
 
@@ -104,10 +105,12 @@ def _answer(flow: http.HTTPFlow, hook: str, error: StatusError) -> None:
         _refused.add(flow.response)
 
 
-def _end(data: object, why: str) -> None:
+def _end(data: object, why: StatusError) -> None:
     match data:
+        case AskedWay():
+            data.address, data.refusal = None, why
         case ServerConnectionHookData():
-            data.server.error = why
+            data.server.error = str(why)
         case tls.TlsData():
             # Without a connection object mitmproxy would make one by its own rules of trust. This one trusts nobody
             # and has no certificate, so no handshake can succeed.
@@ -119,4 +122,4 @@ def _end(data: object, why: str) -> None:
             else:
                 data.ssl_conn.set_connect_state()
         case connection.Client():
-            data.error = why
+            data.error = str(why)

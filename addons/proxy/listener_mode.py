@@ -16,6 +16,7 @@ from mitmproxy.proxy.layers.tls import ClientTLSLayer
 from addons.proxy.handed_sockets import ACCEPTED_AT_ONCE, BACKLOG, handed
 from addons.proxy.handlers.flow_control import PausingHandler
 from addons.proxy.http.http_layer import HubHttpLayer
+from addons.proxy.lent_way import PeerLayer
 from addons.requests.caller import Listener
 from addons.settings import Settings
 
@@ -118,7 +119,10 @@ class FirstLayer(layer.Layer):
             stack = tunnel.LayerStack()
             if starts_like_tls_record(event.data):
                 stack /= ClientTLSLayer(self.context)
-            stack /= HubHttpLayer(self.context, HTTPMode.transparent)
+            if listener_of(self.context.client) is Listener.PEER:
+                stack /= PeerLayer(self.context)
+            else:
+                stack /= HubHttpLayer(self.context, HTTPMode.transparent)
             self._handle_event = stack[0].handle_event  # type: ignore[method-assign]  # as mitmproxy's own first layers
             yield from stack[0].handle_event(events.Start())
             yield from stack[0].handle_event(event)

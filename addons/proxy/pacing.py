@@ -7,7 +7,7 @@ from typing import Protocol
 
 from mitmproxy import connection
 
-from addons.proxy.handlers.flow_control import handler_of
+from addons.proxy.handlers.flow_control import PausingReader, handler_of
 
 AT_ONCE = 0.001
 """Seconds in which asyncio hands out bytes that it already has; what takes longer came over the link just now."""
@@ -20,12 +20,15 @@ class Pacing(Protocol):
         """Return when so many bytes may go on; OSError where the connection is to break."""
 
 
-def pace(client: connection.Client, server: connection.Server, pacing: Pacing) -> None:
-    """Read from this upstream connection at a pace. To be called before mitmproxy reads from the connection."""
+def pace(client: connection.Client, conn: connection.Connection, pacing: Pacing) -> None:
+    """Read from the client or a server of its at a pace. To be called before mitmproxy reads from that server."""
     handler = handler_of(client.id)
-    transport = handler.transports.get(server) if handler is not None else None
-    if transport is not None and isinstance(transport.reader, asyncio.StreamReader):
-        read_at(transport.reader, pacing)
+    transport = handler.transports.get(conn) if handler is not None else None
+    reader = transport.reader if transport is not None else None
+    if isinstance(reader, PausingReader):
+        reader = reader.inner
+    if isinstance(reader, asyncio.StreamReader):
+        read_at(reader, pacing)
 
 
 def read_at(reader: asyncio.StreamReader, pacing: Pacing) -> None:

@@ -1,4 +1,4 @@
-"""Names of the headers that the hub's own parts send each other. The last three go to other hubs of the pool."""
+"""Names of the headers that hubs of a pool send each other."""
 
 from __future__ import annotations
 
@@ -8,3 +8,7 @@ PEER_HEADER = "x-edgehub-peer"
 """On a follower's probe of a leader: the address at which the follower's own peer port is open."""
 DEPUTIES_HEADER = "x-edgehub-deputies"
 """On answers of the peer port: the deputies of the leader that answers, as `node/address,…`."""
+LENDS_HEADER = "x-edgehub-lends"
+"""On a follower's probe of a leader: the follower has a way to the cloud to lend. Its value is of no matter."""
+LENDERS_HEADER = "x-edgehub-lenders"
+"""On answers of the peer port: the followers that have such a way, as `node/address,…`."""

@@ -156,6 +156,15 @@ POOL_ROLE = gauge(
 PEER_WATCHERS = gauge(
     "edgehub_peer_watchers{resource}", "Open watches of other nodes' hubs at the peer port."
 )
+LINK = gauge(
+    "edgehub_link{via}",
+    "1 for the way by which the node has the cloud: its `own`, that of the node whose hub lends it, or `none`.",
+)
+LENT_TUNNELS = gauge("edgehub_lent_tunnels{node}", "Tunnels to the cloud that other nodes borrow.")
+LENT_BYTES = counter(
+    "edgehub_lent_bytes{direction,node}",
+    "Bytes that other nodes sent (up) and received (down) through this node, encrypted.",
+)
 PEER_BYTES = counter(
     "edgehub_peer_bytes{direction,node}",
     "Bytes of bodies `sent` to and `received` from the hubs of other nodes, by their nodes.",
@@ -163,7 +172,8 @@ PEER_BYTES = counter(
 PEER_REFUSED = counter(
     "edgehub_peer_refused{reason}",
     "Requests that the peer port refused: `no certificate`, `foreign certificate`, `no node`, `other pool`, `token`, "
-    "`resource`, `verb`, `subresource`, `selection`, `path`, `no leader`, `unknown pool`, `too many`.",
+    "`resource`, `verb`, `subresource`, `selection`, `path`, `no leader`, `unknown pool`, `too many`; of a way to the "
+    "cloud: `lends nothing`, `target`, `no way`, `tunnels`.",
 )
 SOURCE_SERVER = gauge(
     "edgehub_source_server{resource,server}",

@@ -78,7 +78,8 @@ class Admin:
     async def _readyz(self, _request: web.Request) -> web.Response:
         if missing := self._why_unready():
             return web.Response(status=503, text=f"{missing}\n")
-        return web.Response(text="ok\n")
+        lender = self._hub.cloud.lender
+        return web.Response(text=f"ok, with the link of node {lender}\n" if lender else "ok\n")
 
     def _why_unready(self) -> str:
         """What keeps the hub from serving; "" for nothing."""

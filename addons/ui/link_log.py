@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 REPLAY_WAIT = 60.0
 """Seconds that the line about the link's return waits for the journal's replay, whose count it tells."""
+OWN, NO_WAY = "own", "none"
+"""The ways to the cloud besides those of other nodes."""
 STEP = 0.2
 """Seconds between looks at the journal while it is replayed."""
 
@@ -57,11 +59,13 @@ class LinkLog:
         self._waiting = waiting
         self._kept_in = kept_in
         self._clock = clock
+        self._via = ""
         self.state = LinkState()
 
     async def run(self) -> None:
         while True:
             moved = self._changed.wait()
+            self._tell_way()
             if self._cloud.is_up:
                 await moved
             else:
@@ -69,6 +73,7 @@ class LinkLog:
                 await self._outage()
 
     async def _outage(self) -> None:
+        self._tell_way()
         began, replayed = self._clock(), replayed_writes()
         self.state.changed()
         at = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
@@ -91,6 +96,20 @@ class LinkLog:
             count,
             f", {left} still wait" if left else "",
         )
+
+    def _tell_way(self) -> None:
+        """Tell by which way the cloud is reached, where that has changed."""
+        lender = self._cloud.lender
+        via = (f"node {lender}" if lender else OWN) if self._cloud.is_up else NO_WAY
+        if via == self._via:
+            return
+        if lender and via != NO_WAY:
+            logger.warning("no own way leads to the cloud: this node borrows that of node %s", lender)
+        elif via == OWN and self._via not in ("", NO_WAY):
+            logger.info("an own way leads to the cloud again, and nothing is borrowed any more")
+        self._via = via
+        metrics.LINK.clear()
+        metrics.LINK.labels(metrics.peer_label(lender) if lender and via != NO_WAY else via).set(1)
 
     async def _replay(self) -> None:
         """Return when no write waits, when the link is gone once more, or after a minute."""

@@ -55,22 +55,22 @@ class PausingReader:
     ) -> None:
         """`room` gives the bytes that there is room for, `moved` is set when there may be more; `most` bound a read."""
         self._most = most
-        self._reader = reader
+        self.inner = reader
         self._room = room
         self._moved = moved
 
     async def read(self, n: int) -> bytes:
         while (room := self._room()) <= 0:
-            if isinstance(self._reader, asyncio.StreamReader):
-                pause(self._reader)
+            if isinstance(self.inner, asyncio.StreamReader):
+                pause(self.inner)
             self._moved.clear()
             await self._moved.wait()
-        return await self._reader.read(min(n, self._most, max(room, LEAST_READ)))
+        return await self.inner.read(min(n, self._most, max(room, LEAST_READ)))
 
     def let_go(self) -> None:
         """Drop what was read ahead: the connection has ended. A cycle of references keeps the reader for a while."""
-        if isinstance(self._reader, asyncio.StreamReader):
-            self._reader._buffer.clear()  # type: ignore[attr-defined]  # of asyncio's stream readers
+        if isinstance(self.inner, asyncio.StreamReader):
+            self.inner._buffer.clear()  # type: ignore[attr-defined]  # of asyncio's stream readers
 
 
 def pause(reader: asyncio.StreamReader) -> None:

@@ -61,14 +61,8 @@ class UpstreamConnections(HttpLayer):
         context = self.context.fork()
         context.server = connection.Server(address=event.address, transport_protocol=event.transport_protocol)
         stack = tunnel.LayerStack()
-        host = event.address[0]
-        if isinstance(host, ServerHost) and host.via is not None:
-            outer = connection.Server(address=(ProxyHost(*host.way, via=host.via), host.via.port))
+        if (outer := lay_way(stack, context)) is not None:
             self.beyond[outer] = context.server
-            if host.via.scheme == "https":
-                outer.sni = host.via.host
-                stack /= ServerTLSLayer(context, outer)
-            stack /= ProxyTunnel(context, outer, host.via)
         if event.tls:
             context.server.sni = event.address[0]
             stack /= ServerTLSLayer(context)
@@ -121,6 +115,20 @@ class UpstreamConnections(HttpLayer):
         if client.limit is not None:
             self._limit = client.limit
         return not client.is_leaving and client.open_streams < self._limit
+
+
+def lay_way(stack: tunnel.LayerStack, context: Context) -> connection.Server | None:
+    """Put what speaks to the proxy of the context's server on a stack; the connection to it, None where none leads."""
+    assert context.server.address is not None
+    host = context.server.address[0]
+    if not isinstance(host, ServerHost) or host.via is None:
+        return None
+    outer = connection.Server(address=(ProxyHost(*host.way, via=host.via), host.via.port))
+    if host.via.scheme == "https":
+        outer.sni = host.via.host
+        stack /= ServerTLSLayer(context, outer)
+    stack /= ProxyTunnel(context, outer, host.via)
+    return outer
 
 
 class UpstreamStart(HttpClient):

@@ -16,7 +16,7 @@ from kube.requests.node_pools import POOL_LABEL
 def status(hub: RunningHub) -> dict[str, Any]:
     """`fromCopies` are bytes that components got from copies since the start: neither errors nor relayed ones.
 
-    `reached` says whether a server has answered since then.
+    `reached` says whether a server has answered since then; `via` is the node whose way to the cloud is borrowed.
     """
     rules = hub.rules.rules
     up_today, down_today = hub.traffic.link_today()
@@ -30,9 +30,10 @@ def status(hub: RunningHub) -> dict[str, Any]:
         "url": _plain_url(hub.settings),
         "cloud": {
             "up": hub.cloud.is_up,
-            "reached": any(math.isfinite(each.heard) for each in hub.cloud.servers),
+            "reached": any(math.isfinite(each.heard) for each in (*hub.cloud.servers, *hub.cloud.borrowed)),
             "since": hub.link.since.isoformat(timespec="seconds"),
             "seconds": hub.link.seconds(),
+            "via": hub.cloud.lender,
             "servers": servers(hub),
         },
         "drill": link(hub),
@@ -77,7 +78,7 @@ def servers(hub: RunningHub) -> list[dict[str, Any]]:
     """Each server of the cloud and its condition."""
     return [
         {"server": str(each.server), "condition": each.condition, "reason": each.reason}
-        for each in hub.cloud.servers
+        for each in (*hub.cloud.servers, *hub.cloud.borrowed)
     ]
 
 

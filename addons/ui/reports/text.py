@@ -26,7 +26,8 @@ def link(status: Row) -> str:
     drill = "DRILL, " if status["drill"]["link"] != "online" else ""
     if not cloud["up"] and not cloud["reached"]:
         return f"{drill}Never reached the cloud for {duration(cloud['seconds'])}, since the start of the hub"
-    words = f"{drill}{'Online' if cloud['up'] else 'Offline'} for {duration(cloud['seconds'])}"
+    borrowed = f" through node {cloud['via']}" if cloud["up"] and cloud["via"] else ""
+    words = f"{drill}{'Online' if cloud['up'] else 'Offline'}{borrowed} for {duration(cloud['seconds'])}"
     writes = "write waits" if waits == 1 else "writes wait"
     return f"{words}, {waits} {writes} for the cloud" if waits or not cloud["up"] else words
 

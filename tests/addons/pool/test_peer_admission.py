@@ -27,12 +27,13 @@ class Door:
     def __init__(self, folder: Path) -> None:
         self.certificate: Certificate | None = own_certificate(folder, ["127.0.0.1"])
         self.members: frozenset[str] | None = frozenset({"a", "b"})
-        self.deputies = Deputies()
+        self.deputies, self.lenders = Deputies(), Deputies()
         self.admission = Admission(
             lambda: self.certificate,
             lambda: [x509.load_pem_x509_certificate(AUTHORITY.certificate)],
             lambda node: node in self.members if self.members is not None else None,
             self.deputies,
+            self.lenders,
         )
         self._trusted = (folder / "ca.crt").read_bytes()
 

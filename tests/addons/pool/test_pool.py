@@ -114,6 +114,7 @@ class Hub:
             Announcement("a", 10269, client),
             self._open_port,
             (lambda: self.cloud_is_up, self.cloud_changed),
+            10269,
         )
         self.pool.serving = PeerServing(parts.sources, parts.serving, self.pool.serves, self.pool.shares)
 

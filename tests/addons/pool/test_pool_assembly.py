@@ -11,9 +11,9 @@ import pytest
 
 from addons.certificates.asked_certificate import AskedCertificate
 from addons.certificates.serving_certificate import GivenCertificate
+from addons.link.link import Link
 from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.settings import parse_settings
-from kube.concurrency.pulse import Pulse
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.scripted_client import Asked, ScriptedClient
@@ -39,9 +39,9 @@ async def test_the_certificate_is_the_operators_or_asked_for(
             NO_CREDENTIALS,
             client,
             (parts.inputs, parts.sources, parts.serving),
-            (lambda: True, Pulse()),
-            lambda _: 0,
+            Link(lambda _: 0),
             closed,
+            lambda _connection, _why: None,
         )
         assert isinstance(pool._certificate, kind)
         assert pool.serving is not None

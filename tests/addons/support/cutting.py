@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mitmproxy import connection
-from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.connections import Connections, _leads_to
 from addons.link.servers import Server
@@ -18,10 +17,10 @@ class Cut(Connections):
     def __init__(self) -> None:
         self.open: list[connection.Server] = []
         self.ended: list[connection.Server] = []
-        self.paced: list[ServerConnectionHookData] = []
+        self.paced: list[connection.Connection] = []
 
-    def pace(self, data: ServerConnectionHookData, pacing: Pacing) -> None:
-        self.paced.append(data)
+    def pace(self, client: connection.Client, conn: connection.Connection, pacing: Pacing) -> None:
+        self.paced.append(conn)
 
     def cut_server(self, server: Server) -> int:
         return self.cut(lambda conn: _leads_to(conn, server))

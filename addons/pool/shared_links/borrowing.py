@@ -1,0 +1,169 @@
+"""Borrows another hub's way to the cloud while every own way is gone, and gives it back when an own one has lasted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from addons.link.budget import Budget
+from addons.link.health import Cloud, Condition, ServerHealth
+from addons.link.servers import Lender
+from kube.concurrency.backoff import Backoff
+from kube.concurrency.pulse import Pulse, first_of
+
+AT_ONCE = 3
+"""Lenders that are asked at the same time: the first one that leads to the cloud is used, and the others are left."""
+TRY = 10.0
+"""Seconds in which a lender must lead to the cloud."""
+RETRY, LAST_RETRY = 1.0, 10.0
+"""Seconds between two rounds of asking, at first and at most."""
+HOLD = 10.0
+"""Seconds that an own way must have been up before the node leaves a borrowed one."""
+LONGEST_HOLD = 160.0
+"""The same for an own way that was lost again and again, each time in less than LASTING seconds."""
+LASTING = 300.0
+
+logger = logging.getLogger(__name__)
+
+
+class OwnWay:
+    """When an own way that is back is used again. Pure; all moments are monotonic seconds."""
+
+    def __init__(self) -> None:
+        self._hold = HOLD
+        self._up_since: float | None = None
+        self._used_since = float("-inf")
+
+    def lost(self, now: float) -> None:
+        """Every own way is gone. One that did not last must be up for twice as long the next time."""
+        lasted = now - self._used_since
+        self._hold = min(2 * self._hold, LONGEST_HOLD) if lasted < LASTING else HOLD
+        self._up_since = None
+
+    def seconds_left(self, now: float, *, is_up: bool) -> float | None:
+        """Until the own way is used again; None while there is none."""
+        if not is_up:
+            self._up_since = None
+            return None
+        if self._up_since is None:
+            self._up_since = now
+        return max(0.0, self._up_since + self._hold - now)
+
+    def used(self, now: float) -> None:
+        """The node goes its own way again."""
+        self._used_since = now
+
+
+def lenders_to_ask(known: Iterable[Lender], failed: Mapping[Lender, float]) -> list[Lender]:
+    """Of the known lenders, in the order of preference, those that have not failed, then who failed first."""
+    return sorted(known, key=lambda each: failed.get(each, float("-inf")))[:AT_ONCE]
+
+
+class Borrowing:
+    """Moves the cloud's ways with what the probes find."""
+
+    def __init__(
+        self,
+        cloud: Cloud,
+        borrow: Callable[[tuple[ServerHealth, ...]], None],
+        lenders: Callable[[], Sequence[Lender]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`borrow` has ways tried, and used where they answer: `addons.link.link.Link.borrow`. `lenders` are hubs that
+        may lend theirs, in the order of preference. `clock` is monotonic."""
+        self._cloud = cloud
+        self._borrow = borrow
+        self._lenders = lenders
+        self._clock = clock
+        self._own = OwnWay()
+        self._lender: Lender | None = None
+        """Whose way is used."""
+        self._is_lost = False
+        """Every own way is gone, and none has been used since."""
+        self._failed: dict[Lender, float] = {}
+        """When each lender last did not lead to the cloud."""
+        self._backoff = Backoff(RETRY, LAST_RETRY, clock)
+        self._asked = self._ask_again = float("-inf")
+
+    async def run(self, changed: Pulse, probed: Pulse) -> None:
+        """Go on until cancelled. `changed` beats when a server comes up or goes down, `probed` after each probe."""
+        while True:
+            moved = (changed.wait(), probed.wait())
+            seconds = self.step(self._clock())
+            try:
+                async with asyncio.timeout(seconds):
+                    await first_of(*moved)
+            except TimeoutError:
+                continue
+
+    def step(self, now: float) -> float | None:
+        """Do what is due; seconds until there is more to do, None where only a server's coming or going can make it."""
+        ways, owns_way = self._cloud.borrowed, self._cloud.owns_way
+        if not owns_way and not self._is_lost:
+            self._is_lost = True
+            self._own.lost(now)
+        left = self._own.seconds_left(now, is_up=owns_way)
+        used = next((each for each in ways if each.usable), None)
+        if left is not None and (used is None or left == 0.0):
+            self._go_own_way(now)
+            return None
+        if used is not None:
+            self._use(used.server.lender, ways)
+            return left
+        if ways and not self._has_failed(ways, now):
+            return max(0.0, self._asked + TRY - now)
+        if ways:
+            self._leave(ways, now)
+        return self._ask(now)
+
+    def _go_own_way(self, now: float) -> None:
+        if self._cloud.borrowed:
+            self._borrow(())
+        if self._is_lost:
+            self._is_lost, self._lender = False, None
+            self._own.used(now)
+            self._backoff.forget()
+            self._ask_again = now
+
+    def _use(self, lender: Lender | None, ways: tuple[ServerHealth, ...]) -> None:
+        if lender != self._lender:
+            self._lender = lender
+            self._backoff.forget()
+            self._borrow(tuple(each for each in ways if each.server.lender == lender))
+
+    def _has_failed(self, ways: tuple[ServerHealth, ...], now: float) -> bool:
+        return now - self._asked >= TRY or all(each.condition is Condition.DOWN for each in ways)
+
+    def _leave(self, ways: tuple[ServerHealth, ...], now: float) -> None:
+        """Leave lenders that do not lead to the cloud. After one that did the next are asked at once."""
+        for each in ways:
+            if each.server.lender is not None:
+                logger.info(
+                    "no way leads over node %s: %s", each.server.lender.node, each.reason or "no answer"
+                )
+                self._failed[each.server.lender] = now
+        self._ask_again = now if self._lender is not None else now + self._backoff.next()
+        self._lender = None
+        self._borrow(())
+
+    def _ask(self, now: float) -> float:
+        if now < self._ask_again:
+            return self._ask_again - now
+        known = self._lenders()
+        self._failed = {each: at for each, at in self._failed.items() if each in known}
+        ways = tuple(
+            ServerHealth.untried(
+                replace(own.server, lender=lender), Budget(own.budget.interval, own.budget.timeout)
+            )
+            for lender in lenders_to_ask(known, self._failed)
+            for own in self._cloud.servers
+            if own.server.scheme == "https"
+        )
+        if not ways:
+            return RETRY
+        self._asked = now
+        self._borrow(ways)
+        return TRY

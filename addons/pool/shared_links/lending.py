@@ -1,0 +1,133 @@
+"""Lends this hub's way to the cloud to nodes of the pool that have none: who may, where to, and how much.
+
+The borrower speaks TLS with the server through it, so this hub learns how much passes, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from addons.link.health import Cloud
+from addons.link.servers import Server
+from addons.pool.peer_admission import Admission, refused
+from addons.pool.shared_links.shares import Shares
+from addons.telemetry import metrics
+from kube.errors import forbidden, too_many_requests, unavailable
+
+MAX_TUNNELS_OF_NODE = 128
+"""Tunnels of one borrower: one for all that its hub asks itself, and one for each connection that it relays."""
+MAX_TUNNELS = 512
+"""Tunnels of all borrowers."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """One tunnel."""
+
+    node: str
+    """The borrower."""
+    server: Server
+
+
+class LentWays:
+    """Remembers the tunnels by their connections of the peer port."""
+
+    def __init__(
+        self,
+        cloud: Cloud,
+        admission: Admission,
+        rate: int,
+        close: Callable[[str], object],
+        *,
+        is_on: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`rate` is in kilobytes a second. `close` ends a connection by its id. `clock` is monotonic."""
+        self._cloud = cloud
+        self._admission = admission
+        self._close = close
+        self._is_on = is_on
+        self._shares = Shares(rate, clock)
+        self._loans: dict[str, Loan] = {}
+        self._of_node: Counter[str] = Counter()
+
+    @property
+    def has_way(self) -> bool:
+        """Whether this hub lends a way now: its own, and never one that it borrows."""
+        return self._is_on and self._cloud.owns_way
+
+    def tunnels(self) -> dict[str, int]:
+        """The open tunnels of each borrower."""
+        return dict(self._of_node)
+
+    def lend(
+        self, connection: str, headers: Iterable[tuple[str, str]], address: str, host: str, port: int
+    ) -> Server:
+        """The server to which a connection of the peer port is led from now on. StatusError where it is not.
+
+        `headers` and `address` as `Admission.admit` takes them.
+        """
+        node = self._admission.admit(connection, headers, address)
+        if not self._is_on:
+            raise refused("lends nothing", forbidden("this hub lends no way to the cloud"))
+        health = next(
+            (each for each in self._cloud.servers if (each.server.host, each.server.port) == (host, port)),
+            None,
+        )
+        if health is None or health.server.scheme != "https":
+            raise refused("target", forbidden(f"this hub lends no way to {host}:{port}"))
+        if not health.usable:
+            raise refused("no way", unavailable("this hub has no way of its own there", retry_after=1))
+        if self._of_node[node] >= MAX_TUNNELS_OF_NODE or len(self._loans) >= MAX_TUNNELS:
+            raise refused("tunnels", too_many_requests("this hub lends as many ways as it can", 1))
+        self._loans[connection] = Loan(node, health.server)
+        self._of_node[node] += 1
+        self._show(node)
+        if self._of_node[node] == 1:
+            logger.info("node %s borrows the way to the cloud", node)
+        return health.server
+
+    def ended(self, connection: str) -> None:
+        """Forget a connection that has ended."""
+        loan = self._loans.pop(connection, None)
+        if loan is None:
+            return
+        self._of_node[loan.node] -= 1
+        self._show(loan.node)
+        if not self._of_node[loan.node]:
+            del self._of_node[loan.node]
+            self._shares.forget(loan.node)
+            logger.info("node %s borrows no way to the cloud any more", loan.node)
+
+    def keep_only(self, may_borrow: Callable[[str], bool]) -> None:
+        """End the tunnels of nodes that may borrow no longer."""
+        for connection, loan in list(self._loans.items()):
+            if not may_borrow(loan.node):
+                self._close(connection)
+
+    def own(self, size: int) -> None:
+        """Count what this node itself exchanges with the cloud: it goes first."""
+        if self._loans:
+            self._shares.own(size)
+
+    def has(self, connection: str) -> bool:
+        """Whether a connection of the peer port is a tunnel."""
+        return connection in self._loans
+
+    async def pace(self, connection: str, direction: str, size: int, **_: object) -> None:
+        """Return when so many bytes of a tunnel may go on. `direction` is up, to the cloud, or down."""
+        loan = self._loans.get(connection)
+        if loan is None:
+            return
+        metrics.LENT_BYTES.labels(direction, metrics.peer_label(loan.node)).inc(size)
+        await asyncio.sleep(self._shares.wait(loan.node, size))
+
+    def _show(self, node: str) -> None:
+        metrics.LENT_TUNNELS.labels(metrics.peer_label(node)).set(self._of_node[node])
