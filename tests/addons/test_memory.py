@@ -47,7 +47,7 @@ def test_what_lives_for_good_is_not_gone_through_again(collections: Counter[int]
 def test_python_begins_no_full_collection_by_itself(collections: Counter[int]) -> None:
     """One of 100,000 objects holds up the loop for 0.1 s, and came in the middle of any request."""
     Memory().load(None)
-    living = [[] for _ in range(300_000)]
+    living: list[list[int]] = [[] for _ in range(300_000)]
     assert collections[0] > 10
     assert collections[1] > 10
     assert not collections[2]
@@ -60,7 +60,7 @@ async def test_full_collections_are_rare(collections: Counter[int]) -> None:
     before = asyncio.all_tasks()
     collecting = asyncio.create_task(collect_regularly())
     for _ in range(30):
-        living = [[] for _ in range(3_000)]
+        living: list[list[int]] = [[] for _ in range(3_000)]
         await asyncio.sleep(COLLECT_INTERVAL)
         del living
     collecting.cancel()
