@@ -120,11 +120,11 @@ def _needs(status: HubStatus, silent: int | None, usual: str, now: datetime) -> 
     if silent is not None:
         yield f"silent for {human_duration(silent)}"
     if status.problems:
-        yield f"{status.problems} problems, see `edgehub status` there"
+        yield f"problems: {status.problems}, see `edgehub status` there"
     if status.waiting:
-        yield f"{status.waiting} writes wait"
+        yield f"waiting writes: {status.waiting}"
     if status.stale:
-        yield f"{status.stale} copies are stale"
+        yield f"stale copies: {status.stale}"
     if status.version != usual:
         yield f"most hubs have version {usual}"
 

@@ -60,7 +60,7 @@ async def test_many_who_ask_are_one_reading_for_the_cluster(cloud: ScriptableClo
             assert {(status, kind) for status, kind, _ in answers} == {(200, "application/json")}
             assert all('"node":"n1"' in text for *_, text in answers)
             status, kind, text = await get("text/html,*/*")
-            assert (status, kind, "3 writes wait" in text) == (200, "text/html", True)
+            assert (status, kind, "waiting writes: 3" in text) == (200, "text/html", True)
     assert sum("/leases" in each.path for each in cloud.requests) == 2
 
 

@@ -60,9 +60,9 @@ def test_a_hub_that_is_well() -> None:
     ("status", "silent", "needs"),
     [
         (GOOD, 200, "silent for 3m20s"),
-        (HubStatus("0.2.0", problems=2), 5, "2 problems, see `edgehub status` there"),
-        (HubStatus("0.2.0", waiting=7), 5, "7 writes wait"),
-        (HubStatus("0.2.0", stale=1, oldest=int(NOW.timestamp()) - 60), 5, "1 copies are stale"),
+        (HubStatus("0.2.0", problems=2), 5, "problems: 2, see `edgehub status` there"),
+        (HubStatus("0.2.0", waiting=7), 5, "waiting writes: 7"),
+        (HubStatus("0.2.0", stale=1, oldest=int(NOW.timestamp()) - 60), 5, "stale copies: 1"),
         (HubStatus("0.1.0"), 5, "most hubs have version 0.2.0"),
         ("{", 5, "its status cannot be read"),
     ],
