@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from addons.install.kubeconfigs import bootstrap_kubeconfig
+from kube.json_type import Json
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.hollow import is_ready
 from tests.cloud.real import RealCloud
@@ -61,6 +64,25 @@ conn.request("GET", "/version", headers={"User-Agent": "kubelet/v1"})
 answer = conn.getresponse()
 print(answer.status, answer.headers["Retry-After"])
 """
+COMPONENT = """\
+import http.client, ssl, sys
+name, token, path = sys.argv[1:]
+if token:
+    conn = http.client.HTTPSConnection("127.0.0.1", 10268, timeout=60, context=ssl._create_unverified_context())
+else:
+    conn = http.client.HTTPConnection("127.0.0.1", 10261, timeout=60)
+conn.request("GET", path, headers={"User-Agent": name, **({"Authorization": f"Bearer {token}"} if token else {})})
+answer = conn.getresponse()
+print(answer.status, answer.read().decode())
+"""
+PAGE = "import urllib.request as it; print(it.urlopen('http://127.0.0.1:10267/debug/rules').read().decode())"
+READ = """\
+from mitmproxy.io import FlowReader
+for flow in FlowReader(open("/root/flows", "rb")).stream():
+    print(flow.request.path, flow.response.status_code)
+"""
+ENDED = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJodHRwczovL2s4cyIsImV4cCI6MX0.c2lnbmVk"
+"""A token whose end was in 1970."""
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
@@ -181,6 +203,86 @@ def test_kubelet_starts_while_the_hub_waits_for_its_identity(
     installed.systemctl("restart", HUB)
     installed.until(lambda: installed.run(PYTHON, "-c", ASK).split()[0] == "200")
     assert installed.shown(HUB, "StatusText") == {"StatusText": ""}
+
+
+class Person:
+    """Finds out on a node what is wrong, by the commands of the hub that runs there."""
+
+    def __init__(self, node: BootedNode) -> None:
+        self.node = node
+
+    def ask(self, component: str, path: str, token: str = "") -> str:
+        """What a component gets: the status and the body."""
+        return self.node.run(PYTHON, "-c", COMPONENT, component, token, path)
+
+    def observed(self, component: str) -> Json:
+        """The last request of a component, as `edgehub observe` tells of it."""
+        told = self.node.run(PROGRAM, "observe", "--component", component, "--since", "5m", "-o", "json")
+        found: Json = json.loads(told.splitlines()[-1])
+        return found
+
+    @contextlib.contextmanager
+    def attached(self) -> Iterator[None]:
+        """The flows of the hub go to a file."""
+        with subprocess.Popen([*self.node.enter, PROGRAM, "attach", "-w", "/root/flows"]) as writing:
+            self.node.until(
+                lambda: (
+                    self.ask("kubelet/v1", "/version") and self.node.run("cat", "/root/flows", check=False)
+                )
+            )
+            yield
+            writing.send_signal(signal.SIGINT)
+
+
+def test_five_minutes_find_what_is_wrong_without_a_restart(
+    installed: BootedNode, empty_cloud: RealCloud
+) -> None:
+    person, hub = Person(installed), pid_of_hub(installed)
+    spec = {"type": "LoadBalancer", "ports": [{"port": 80}]}
+    shop = {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "shop", "namespace": "default"},
+        "spec": spec,
+    }
+    rules = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "yurt-hub-cfg", "namespace": "kube-system"},
+        "data": {"filter_discardcloudservice": "dashboard/services#list"},
+    }
+    services = "/api/v1/namespaces/default/services"
+
+    # A rule hides too much: from the line of the request to the entry, and what its removal would give.
+    empty_cloud.apply([shop, rules])
+    installed.until(lambda: "shop" not in person.ask("dashboard/v1", services))
+    told = person.observed("dashboard")
+    assert (told["verdict"], told["status"]) == ("filtered", 200)
+    assert told["filters"][0]["filter"] == "discardcloudservice"
+    asked = ("--component", "dashboard", "--resource", "services", "--namespace", "default", "--name", "shop")
+    assert "discardcloudservice" in installed.run(PROGRAM, "explain", *asked)
+    assert "dashboard" in installed.run(PYTHON, "-c", PAGE)
+    installed.write("/root/rules.yaml", b"data: {}\n")
+    assert "+ default/shop" in installed.run(PROGRAM, "rules", "try", "/root/rules.yaml", check=False)
+    empty_cloud.apply([{**rules, "data": {}}])
+    installed.until(lambda: "shop" in person.ask("dashboard/v1", services))
+
+    # The link is slow: the request's own line says how long the cloud took, and nothing is called offline.
+    installed.delay = 0.5
+    assert person.ask("slowpoke/v1", services).startswith("200 ")
+    installed.delay = 0.0
+    told = person.observed("slowpoke")
+    assert (told["verdict"], told["source"]) == ("relayed", "cloud")
+    assert told["seconds"] >= 1, "to the cloud and back"
+    assert installed.run(PROGRAM, "status").startswith("Online")
+
+    # A token has ended: its flow says what the cloud answered, and whom.
+    with person.attached():
+        assert person.ask("shop/v1", services, ENDED).startswith("401 ")
+    assert (person.observed("shop")["status"], person.observed("shop")["source"]) == (401, "cloud")
+    assert f"{services} 401" in installed.run(PYTHON, "-c", READ)
+    assert ENDED not in installed.run("cat", "/root/flows")
+    assert pid_of_hub(installed) == hub
 
 
 def test_the_node_goes_back(installed: BootedNode, empty_cloud: RealCloud, kubelet_conf: str) -> None:

@@ -92,11 +92,17 @@ class BootedNode:
         self._cgroup = place / f"edgehub-test-{os.getpid()}"
         self._boot: Process | None = None
         self._listener: socket.socket | None = None
+        self.delay = 0.0
+        """Seconds that each piece waits on the link to the cloud."""
 
     def __enter__(self) -> Self:
         build_packages(self.folder)
         self._listener = file_listener(self.folder / "cloud.socket")
-        relay(self._listener, lambda: socket.create_connection((self._cloud.host, self._cloud.port)))
+        relay(
+            self._listener,
+            lambda: socket.create_connection((self._cloud.host, self._cloud.port)),
+            lambda: self.delay,
+        )
         self._cgroup.mkdir()
         places = {self.folder: HERE, sysconfig.get_path("purelib"): PACKAGES, self._programs: PROGRAMS}
         shared = [f"{outside}={inside}" for outside, inside in places.items()]

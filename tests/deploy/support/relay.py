@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,9 +31,14 @@ def connect_file(path: Path) -> socket.socket:
     return connection
 
 
-def relay(listener: socket.socket, connect: Callable[[], socket.socket]) -> None:
-    """Pass on each connection that the listener takes, in threads of their own, until `end`."""
-    threading.Thread(target=_accept, args=(listener, connect), daemon=True).start()
+def relay(
+    listener: socket.socket, connect: Callable[[], socket.socket], pause: Callable[[], float] = float
+) -> None:
+    """Pass on each connection that the listener takes, in threads of their own, until `end`.
+
+    `pause` says for how many seconds each piece waits on its way.
+    """
+    threading.Thread(target=_accept, args=(listener, connect, pause), daemon=True).start()
 
 
 def end(listener: socket.socket) -> None:
@@ -42,26 +48,29 @@ def end(listener: socket.socket) -> None:
     listener.close()
 
 
-def _accept(listener: socket.socket, connect: Callable[[], socket.socket]) -> None:
+def _accept(
+    listener: socket.socket, connect: Callable[[], socket.socket], pause: Callable[[], float]
+) -> None:
     while True:
         try:
             taken, _ = listener.accept()
         except OSError:
             return
-        threading.Thread(target=_pass_on, args=(taken, connect), daemon=True).start()
+        threading.Thread(target=_pass_on, args=(taken, connect, pause), daemon=True).start()
 
 
-def _pass_on(taken: socket.socket, connect: Callable[[], socket.socket]) -> None:
+def _pass_on(taken: socket.socket, connect: Callable[[], socket.socket], pause: Callable[[], float]) -> None:
     with taken, contextlib.suppress(OSError), connect() as made:
-        back = threading.Thread(target=_copy, args=(made, taken), daemon=True)
+        back = threading.Thread(target=_copy, args=(made, taken, pause), daemon=True)
         back.start()
-        _copy(taken, made)
+        _copy(taken, made, pause)
         back.join()
 
 
-def _copy(source: socket.socket, target: socket.socket) -> None:
+def _copy(source: socket.socket, target: socket.socket, pause: Callable[[], float]) -> None:
     with contextlib.suppress(OSError):
         while chunk := source.recv(CHUNK):
+            time.sleep(pause())
             target.sendall(chunk)
     for each in (source, target):
         with contextlib.suppress(OSError):
