@@ -63,7 +63,11 @@ def list_watches_of(kind: InputKind, node: str, pool: str = "") -> list[ListWatc
 
 def unknown(kind: InputKind) -> InputKey:
     """The key that goes with every input of a kind: it changes when the source gets or loses its first list."""
-    return ("state of", kind)
+    return _UNKNOWN[kind]
+
+
+_UNKNOWN = {kind: ("state of", kind) for kind in InputKind}
+"""Made once: each of thousands of objects has read some."""
 
 
 def labels_of(item: Item | None) -> Mapping[str, str]:
