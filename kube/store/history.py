@@ -31,7 +31,7 @@ class Recorded(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes of the object."""
+        """Bytes of the object, with its labels."""
 
 
 class History[C: Recorded]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 
 from kube import bounds
@@ -70,6 +71,16 @@ def test_a_history_is_bounded_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     store = filled(10)
     tell(store, "ADDED", Toy("y", version=11))
     assert told_after(store, 10) == []
+
+
+def test_labels_count_among_the_bytes_of_a_history() -> None:
+    """An object of 20,000 labels took four times its bytes, and a history kept several of its states."""
+    store = filled(10)
+    for version, count in ((11, 10), (12, 12_000)):
+        labels = {f"k{number}": "" for number in range(count)}
+        metadata = {"name": "y", "resourceVersion": str(version), "labels": labels}
+        store.apply("MODIFIED", orjson.dumps({"metadata": metadata}))
+        assert bool(told_after(store, version - 1)) is (count == 10)
 
 
 def test_gaps_that_are_too_many_are_one() -> None:
