@@ -71,6 +71,7 @@ async def test_kubectl_prints_what_it_prints_at_the_cloud_without_what_is_hidden
     assert len(hub) >= 2
 
 
+@pytest.mark.since(34, "a watch that begins with the present state, to compare with")
 @pytest.mark.parametrize("include", ["None", "Metadata", "Object"])
 def test_a_watch_of_a_table_is_the_clouds_event_for_event(
     real_cloud: RealCloud, hub: Hub, filtered: str, include: str

@@ -203,6 +203,7 @@ def other_webhook(bindings: BindingScene) -> Iterator[str]:
         yield name
 
 
+@pytest.mark.since(36, "mutating admission policies, which stand for a webhook")
 def test_a_webhook_that_sets_the_same_field_is_told_and_not_fought(
     bindings: BindingScene, other_webhook: str
 ) -> None:
