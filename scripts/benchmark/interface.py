@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
-from scripts.benchmark.load import Spent, fill, gets, lists, tree_megabytes
-from tests.cloud.build import ensure_binaries
-from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
+from scripts.benchmark.load import Spent, fill, gets, hubs_cloud, lists, tree_megabytes
 from tests.cloud.ports import free_port
-from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
 
 REQUESTS = 10_000
@@ -33,14 +28,12 @@ class Figures:
 def measure(services: int, endpoints: int) -> tuple[Figures, Figures]:
     """The figures with an interface, and without."""
     settings = ("--set", f"web_port={free_port()}", "--set", "web_open_browser=false")
-    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
-        for manifest in (HUB_RBAC, HUB_NODES):
-            cloud.apply(manifest)
+    with hubs_cloud() as (cloud, folder):
         fill(cloud, services, endpoints)
         kubeconfig = cloud.node_kubeconfig("node-1")
 
         def figures(name: str, *flags: str) -> Figures:
-            with Hub(Path(place) / name, cloud.url, kubeconfig=kubeconfig, flags=flags) as hub:
+            with Hub(folder / name, cloud.url, kubeconfig=kubeconfig, flags=flags) as hub:
                 asyncio.run(lists(hub.url, hub.pid, LISTS))
                 # Half of the requests warm the hub up, and count for its memory.
                 got, rate = asyncio.run(gets(hub.url, hub.pid, CLIENTS, REQUESTS // CLIENTS // 2))

@@ -7,7 +7,6 @@ handshake costs no round trip.
 from __future__ import annotations
 
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +17,7 @@ from pathlib import Path
 import urllib3
 
 from kube.json_type import Json
-from tests.cloud.build import ensure_binaries
-from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
+from scripts.benchmark.load import hubs_cloud
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
@@ -177,11 +175,9 @@ def renew(hub: Hub, cloud: RealCloud, ends: threading.Event) -> None:
 
 
 def measure() -> None:
-    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
-        for manifest in (HUB_RBAC, HUB_NODES):
-            cloud.apply(manifest)
+    with hubs_cloud() as (cloud, folder):
         cloud.admin.post("/api/v1/nodes", {"metadata": {"name": NODE}})
-        site = Site(cloud, Path(place) / "hubs")
+        site = Site(cloud, folder / "hubs")
         cold_starts(site)
         steps(site)
         black_holes(site)

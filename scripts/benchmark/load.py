@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import os
 import statistics
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ import aiohttp
 from kube.json_type import Json
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
+from tests.cloud.build import ensure_binaries
+from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.real import RealCloud
 
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
@@ -75,6 +78,15 @@ def endpoint_slice(number: int, endpoints: int) -> Json:
             for each in range(endpoints)
         ],
     }
+
+
+@contextmanager
+def hubs_cloud() -> Iterator[tuple[RealCloud, Path]]:
+    """A control plane that lets hubs read what they need, and a folder for hubs."""
+    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+        for manifest in (HUB_RBAC, HUB_NODES):
+            cloud.apply(manifest)
+        yield cloud, Path(place)
 
 
 def fill(cloud: RealCloud, services: int, endpoints: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -25,9 +24,7 @@ from kube.requests.request_info import ResourceType
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from scripts.benchmark.load import HEADERS, SLICES, fill, session, watches
-from tests.cloud.build import ensure_binaries
-from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
+from scripts.benchmark.load import HEADERS, SLICES, fill, hubs_cloud, session, watches
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
@@ -240,10 +237,7 @@ def measure_watches(
 def measure(services: int, endpoints: int, watchers: int, updates: int) -> None:
     """Measure all, and print it."""
     found = Offline()
-    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
-        folder = Path(place)
-        for manifest in (HUB_RBAC, HUB_NODES):
-            cloud.apply(manifest)
+    with hubs_cloud() as (cloud, folder):
         fill(cloud, services, endpoints)
         kubeconfig = cloud.node_kubeconfig("node-1")
         body = measure_watches(cloud, folder, found, services, watchers, updates)

@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import socket
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,6 +38,7 @@ from scripts.benchmark.load import (
     events_alone,
     fill,
     gets,
+    hubs_cloud,
     lists,
     tree_megabytes,
     waiting,
@@ -46,8 +46,6 @@ from scripts.benchmark.load import (
 )
 from scripts.benchmark.pools import links as pool_links
 from scripts.benchmark.pools import nodes as pool_nodes
-from tests.cloud.build import ensure_binaries
-from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.processes import Process
@@ -176,11 +174,9 @@ def first_copy(cloud: RealCloud, folder: Path) -> float:
 
 
 def measure_topology(slices: int) -> None:
-    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
-        for manifest in (HUB_RBAC, HUB_NODES):
-            cloud.apply(manifest)
+    with hubs_cloud() as (cloud, folder):
         topology.fill(cloud, slices)
-        with Hub(Path(place) / "hub", cloud.url, kubeconfig=cloud.node_kubeconfig("node-1")) as made:
+        with Hub(folder / "hub", cloud.url, kubeconfig=cloud.node_kubeconfig("node-1")) as made:
             costs = asyncio.run(topology.topology(made, cloud, slices))
     topology.report(costs, slices)
 
@@ -198,23 +194,16 @@ def options() -> argparse.ArgumentParser:
         ("rounds", 3),
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--topology", action="store_true", help="Only what changes of filters' inputs cost.")
+    for name, what in (
+        ("topology", "what changes of filters' inputs cost."),
+        ("manager", "the manager, in a cluster of 1,000 nodes."),
+        ("bindings", "the manager, with bindings of 1,000 workloads."),
+        ("interface", "what an interface of mitmproxy costs a hub."),
+        ("offline", "the disk, and the node without its cloud."),
+        ("links", "slow links: starts, outages, and bytes of a quiet node."),
+    ):
+        parser.add_argument(f"--{name}", action="store_true", help=f"Only {what}")
     parser.add_argument("--slices", type=int, default=5000, help="With --topology, --manager and --pool.")
-    parser.add_argument(
-        "--manager", action="store_true", help="Only the manager, in a cluster of 1,000 nodes."
-    )
-    parser.add_argument(
-        "--bindings", action="store_true", help="Only the manager, with bindings of 1,000 workloads."
-    )
-    parser.add_argument(
-        "--interface", action="store_true", help="Only what an interface of mitmproxy costs a hub."
-    )
-    parser.add_argument(
-        "--offline", action="store_true", help="Only the disk, and the node without its cloud."
-    )
-    parser.add_argument(
-        "--links", action="store_true", help="Only slow links: starts, outages, and bytes of a quiet node."
-    )
     parser.add_argument(
         "--pool",
         nargs="?",
@@ -279,10 +268,7 @@ def main() -> None:
     if asked.topology:
         measure_topology(asked.slices)
         return
-    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
-        folder = Path(place)
-        for manifest in (HUB_RBAC, HUB_NODES):
-            cloud.apply(manifest)
+    with hubs_cloud() as (cloud, folder):
         fill(cloud, asked.services, asked.endpoints)
         figures, without = measure(cloud, folder, asked)
         copied = first_copy(cloud, folder / "link")

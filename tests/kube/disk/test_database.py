@@ -12,7 +12,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import cast
@@ -26,11 +25,8 @@ from kube.disk.database import (
     DiskError,
     SetAside,
     TableChanges,
-    check,
     open_cache,
-    try_to_write,
 )
-from tests.cloud.small_disk import SmallDisk
 from tests.kube.support.copied import change, raws
 
 ROOT = Path(__file__).parents[3]
@@ -66,19 +62,6 @@ class Wrapped:
     @classmethod
     def of(cls, folder: Path) -> Cache:
         return cast(Cache, cls(folder))
-
-
-class FullDisk(Wrapped):
-    """A diskcache whose disk is full as long as `full`."""
-
-    full = False
-
-    def set(self, key: str, value: bytes) -> None:
-        if self.full:
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise error
-        self.cache.set(key, value)
 
 
 def test_tables_of_similar_names_are_apart(disk: Disk) -> None:
@@ -184,26 +167,6 @@ def test_a_crash_while_the_store_is_set_aside_loses_nothing(tmp_path: Path) -> N
     (tmp_path / "cache").rename(tmp_path / "cache.new")
     assert saved.rows("journal") == {"n": b"1"}
     saved.close()
-
-
-def test_a_full_disk_leaves_the_last_good_copy_and_is_used_again_when_there_is_space(tmp_path: Path) -> None:
-    made: list[FullDisk] = []
-
-    def opener(folder: Path) -> Cache:
-        made.append(FullDisk(folder))
-        return cast(Cache, made[-1])
-
-    disk = Disk(tmp_path / "cache", opener)
-    disk.open()
-    disk.write(whole_copy("s", {"version": 1}, {("a", "1"): b"old", ("a", "2"): b"old"}))
-    made[0].full = True
-    with pytest.raises(DiskError, match="full"):
-        disk.write(change(2, {("a", "1"): b"new", ("a", "2"): None}, 1))
-    assert raws(disk) == [b"old", b"old"]
-    made[0].full = False
-    disk.write(whole_copy("s", {"version": 3}, {("a", "1"): b"new"}))
-    assert raws(disk) == [b"new"]
-    disk.close()
 
 
 def test_a_disk_that_cannot_be_opened_is_an_error_and_is_tried_again(tmp_path: Path) -> None:
@@ -323,19 +286,3 @@ def test_a_lock_that_somebody_holds_is_waited_for_a_moment_and_nothing_is_lost(d
     other.close()
     disk.write(change(2, {("a", "1"): b"y"}, 1))
     assert raws(disk) == [b"y"]
-
-
-def test_a_locked_database_fails(tmp_path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(tmp_path / "db", isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(sqlite3.OperationalError, match="locked"):
-            check(tmp_path / "db", 0)
-
-
-@pytest.mark.parametrize("breaks", [SmallDisk.fill, SmallDisk.make_read_only])
-def test_a_disk_that_takes_nothing_fails(small_disk: SmallDisk, breaks: Callable[[SmallDisk], None]) -> None:
-    try_to_write(small_disk.seen)
-    assert not list(small_disk.seen.iterdir())
-    breaks(small_disk)
-    with pytest.raises(OSError, match=r"No space|Read-only"):
-        try_to_write(small_disk.seen)

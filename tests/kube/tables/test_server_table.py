@@ -1,4 +1,4 @@
-"""What a Table has beside its cells. `test_server_table_real.py` holds Tables against a kube-apiserver's."""
+"""What a Table says. `test_server_table_real.py` holds all of them against a kube-apiserver's."""
 
 from __future__ import annotations
 
@@ -23,3 +23,51 @@ def test_of_a_kind_whose_columns_are_unknown_there_are_name_and_age(obj: Json) -
     found = cells({"apiVersion": "example.com/v1", "kind": "Odd", **obj})
     assert list(found) == ["Name", "Age"]
     assert found["Age"] == "<unknown>"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "column", "cell"),
+    [
+        ("Service", "balanced", "External-IP", "203.0.113.1,203.0.113.2,a.example.com,203.0.113.9"),
+        ("Service", "pending", "External-IP", "<pending>"),
+        ("Service", "headless", "Selector", "a=b,b=c"),
+        ("Endpoints", "many", "Endpoints", "10.0.0.1:80,[2001:db8::1]:80,10.0.0.3:80 + 3 more..."),
+        ("Endpoints", "empty", "Endpoints", "<none>"),
+        ("EndpointSlice", "many", "Endpoints", "10.0.0.1,10.0.0.2,10.0.0.3 + 1 more..."),
+        ("Node", "ready", "Roles", "a,edge,old"),
+        ("Node", "not-ready", "Status", "NotReady,SchedulingDisabled"),
+        ("Event", "old", "Object", "pod/running"),
+        ("PersistentVolumeClaim", "bound", "Access Modes", "RWO,RWX"),
+        ("Deployment", "busy", "Ready", "2/3"),
+        ("Deployment", "busy", "Containers", "c,d"),
+        ("DaemonSet", "busy", "Node Selector", "x=y"),
+        ("DaemonSet", "busy", "Available", 1),
+        ("Job", "several", "Completions", "0/1 of 3"),
+        ("Job", "suspended", "Status", "Suspended"),
+    ],
+)
+def test_a_cell_says_what_kubectl_prints(kind: str, name: str, column: str, cell: object) -> None:
+    assert cells(objects()[kind, name])[column] == cell
+
+
+@pytest.mark.parametrize(
+    ("name", "ready", "status"),
+    [
+        ("running", "1/2", "CrashLoopBackOff"),
+        ("succeeded", "0/1", "Completed"),
+        ("evicted", "0/1", "Evicted"),
+        ("init", "0/2", "Init:1/3"),
+        ("init-failed", "0/1", "Init:ExitCode:2"),
+        ("init-waiting", "0/1", "Init:ImagePullBackOff"),
+        ("not-ready", "1/2", "NotReady"),
+    ],
+)
+def test_a_pods_status_is_that_of_its_containers(name: str, ready: str, status: str) -> None:
+    found = cells(objects()["Pod", name])
+    assert (found["Ready"], found["Status"]) == (ready, status)
+
+
+def test_a_deleted_pod_is_terminating() -> None:
+    pod = objects()["Pod", "deleted"]
+    pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+    assert cells(pod)["Status"] == "Terminating"
