@@ -4,7 +4,7 @@ Reasons and wording are those of k8s.io/apimachinery/pkg/api/errors, because cli
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -92,19 +92,27 @@ class StatusError(Exception):
         return json.dumps(self.to_dict(), separators=(",", ":")).encode() + b"\n"
 
 
-def bad_request(message: str) -> StatusError:
-    """400: the request itself makes no sense; the client must not repeat it."""
-    return StatusError(400, "BadRequest", message)
+def _of_code(code: int) -> Callable[[str], StatusError]:
+    """A constructor, whose argument is the message."""
+    return lambda message: StatusError(code, _REASONS[code], message)
 
 
-def unauthorized(message: str) -> StatusError:
-    """401: the server does not know the caller."""
-    return StatusError(401, "Unauthorized", message)
-
-
-def forbidden(message: str) -> StatusError:
-    """403: the server knows the caller, who may not do this."""
-    return StatusError(403, "Forbidden", message)
+bad_request = _of_code(400)
+"""400: the request itself makes no sense; the client must not repeat it."""
+unauthorized = _of_code(401)
+"""401: the server does not know the caller."""
+forbidden = _of_code(403)
+"""403: the server knows the caller, who may not do this."""
+method_not_supported = _of_code(405)
+"""405: the resource exists, and does not have this verb."""
+not_acceptable = _of_code(406)
+"""406: the server has no representation that the client accepts."""
+conflict = _of_code(409)
+"""409: another client has written the object meanwhile."""
+expired = _of_code(410)
+"""410: a version or continue token that is too old; the client lists again."""
+unsupported_media_type = _of_code(415)
+"""415: the Content-Type of the request's body is unknown."""
 
 
 def not_found(resource: str, name: str) -> StatusError:
@@ -119,29 +127,9 @@ def not_found(resource: str, name: str) -> StatusError:
     )
 
 
-def method_not_supported(message: str) -> StatusError:
-    """405: the resource exists, and does not have this verb."""
-    return StatusError(405, "MethodNotAllowed", message)
-
-
-def not_acceptable(message: str) -> StatusError:
-    """406: the server has no representation that the client accepts."""
-    return StatusError(406, "NotAcceptable", message)
-
-
 def request_timeout(message: str) -> StatusError:
     """408: the client has not sent its whole request in time."""
     return StatusError(408, "Timeout", message)
-
-
-def conflict(message: str) -> StatusError:
-    """409: another client has written the object meanwhile."""
-    return StatusError(409, "Conflict", message)
-
-
-def expired(message: str) -> StatusError:
-    """410: a version or continue token that is too old; the client lists again."""
-    return StatusError(410, "Expired", message)
 
 
 def continue_expired(anew: str) -> StatusError:
@@ -158,11 +146,6 @@ def continue_expired(anew: str) -> StatusError:
 def entity_too_large(message: str) -> StatusError:
     """413: a body above the limit."""
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
-
-
-def unsupported_media_type(message: str) -> StatusError:
-    """415: the Content-Type of the request's body is unknown."""
-    return StatusError(415, "UnsupportedMediaType", message)
 
 
 def invalid(message: str, field: str = "") -> StatusError:

@@ -199,32 +199,18 @@ async def test_a_refusal_that_is_no_status_is_known_by_its_code(
 @pytest.mark.parametrize("watch", [False, True], ids=["request", "watch"])
 async def test_a_redirect_is_not_followed(serve: Serve, watch: bool) -> None:
     """It would leave the node past the hub's own listener, and take the headers of this client along."""
-    elsewhere: list[str | None] = []
-
-    async def other(request: web.BaseRequest) -> web.StreamResponse:
-        elsewhere.append(request.headers.get("X-Own"))
-        return web.Response(body=b"{}")
-
-    target: list[str] = []
+    asked: list[str] = []
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        asked.append(request.path)
         if request.path == "/there":
-            elsewhere.append(request.headers.get("X-Own"))
             return web.Response(body=b"{}")
-        return web.Response(status=307, headers={"Location": target[0] + "/there"})
+        return web.Response(status=307, headers={"Location": "/there"})
 
     client = await serve(handler)
-    runner = web.ServerRunner(web.Server(other, access_log=None), shutdown_timeout=0.01)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    target.append(f"http://127.0.0.1:{runner.addresses[0][1]}")
-    try:
-        asked = watched(client) if watch else client.request("GET", "/")
-        with pytest.raises((StatusError, Unreachable)):
-            await asked
-        assert elsewhere == []
-    finally:
-        await runner.cleanup()
+    with pytest.raises((StatusError, Unreachable)):
+        await (watched(client) if watch else client.request("GET", "/"))
+    assert "/there" not in asked
 
 
 # -- watches -------------------------------------------------------------------------------------------------------
