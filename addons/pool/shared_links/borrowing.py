@@ -124,6 +124,7 @@ class Borrowing:
             self._borrow(())
         if self._is_lost:
             self._is_lost, self._lender = False, None
+            self._failed.clear()
             self._own.used(now)
             self._backoff.forget()
             self._ask_again = now
@@ -140,11 +141,12 @@ class Borrowing:
     def _leave(self, ways: tuple[ServerHealth, ...], now: float) -> None:
         """Leave lenders that do not lead to the cloud. After one that did the next are asked at once."""
         for each in ways:
-            if each.server.lender is not None:
-                logger.info(
-                    "no way leads over node %s: %s", each.server.lender.node, each.reason or "no answer"
-                )
-                self._failed[each.server.lender] = now
+            lender = each.server.lender
+            assert lender is not None
+            # A lender without a cloud is asked again and again: its first refusal says it.
+            if lender == self._lender or lender not in self._failed:
+                logger.info("no way leads over node %s: %s", lender.node, each.reason or "no answer")
+            self._failed[lender] = now
         self._ask_again = now if self._lender is not None else now + self._backoff.next()
         self._lender = None
         self._borrow(())

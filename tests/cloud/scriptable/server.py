@@ -92,6 +92,8 @@ class Server:
         if await _befall(request, rules):
             return web.Response(status=HUNG_UP)
         self._access.authorize(user, info)
+        if info.subresource == "exec":
+            return await _echo(request)
         if info.type is None or (info.type.group, info.type.version) not in self._table.group_versions:
             return self._other(request, info)
         resource = self._resource(info)
@@ -285,6 +287,15 @@ async def _whole(
     await response.write(body[: len(body) // 2])
     _hang_up(request)
     return response
+
+
+async def _echo(request: web.BaseRequest) -> web.StreamResponse:
+    """An exec over WebSocket whose process says in capitals what it is told."""
+    socket = web.WebSocketResponse(protocols=("v5.channel.k8s.io",))
+    await socket.prepare(request)
+    async for message in socket:
+        await socket.send_bytes(bytes(message.data).upper())
+    return socket
 
 
 def _refusal(error: StatusError, request: web.BaseRequest) -> web.Response:

@@ -1,0 +1,222 @@
+"""When a node borrows another's way to the cloud, whose, and when it goes its own way again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from addons.link.health import Cloud, Condition, ServerHealth
+from addons.link.servers import Lender, parse_server
+from addons.pool.shared_links.borrowing import (
+    AT_ONCE,
+    HOLD,
+    LASTING,
+    LONGEST_HOLD,
+    RETRY,
+    TRY,
+    Borrowing,
+    OwnWay,
+    lenders_to_ask,
+)
+
+
+def lender(node: str) -> Lender:
+    return Lender("https", f"10.0.0.{ord(node)}", 10269, node=node)
+
+
+A, B, C, D = map(lender, "abcd")
+
+
+class Node:
+    """A node with two servers, and a clock that tests move."""
+
+    def __init__(self, *lenders: Lender, scheme: str = "https") -> None:
+        self.now = 1000.0
+        self.lenders: Sequence[Lender] = lenders
+        self.own = [ServerHealth(parse_server(f"{scheme}://10.1.0.{each}:6443")) for each in (1, 2)]
+        self.cloud = Cloud(self.own, "priority")
+        self.borrowing = Borrowing(self.cloud, self._borrow, lambda: self.lenders, lambda: self.now)
+
+    def _borrow(self, ways: tuple[ServerHealth, ...]) -> None:
+        self.cloud.borrowed = ways
+
+    def lose(self) -> None:
+        for each in self.own:
+            each.failed("refused")
+
+    def come_back(self) -> None:
+        self.own[1].succeeded()
+        self.own[1].succeeded()
+
+    def step(self, after: float = 0.0) -> float | None:
+        self.now += after
+        return self.borrowing.step(self.now)
+
+    def asked(self) -> list[str]:
+        found = (each.server.lender for each in self.cloud.borrowed)
+        return sorted({each.node for each in found if each is not None})
+
+    def answers(self, node: Lender, *, up: bool = True) -> None:
+        for each in self.cloud.borrowed:
+            if each.server.lender == node:
+                _ = each.succeeded() if up else each.failed("refused")
+
+    def borrows(self) -> str:
+        return self.cloud.lender
+
+
+def test_nothing_is_borrowed_while_an_own_way_is_up() -> None:
+    node = Node(A)
+    assert node.step() is None
+    node.own[0].failed("refused")
+    assert node.step() is None
+    assert node.asked() == []
+
+
+def test_the_first_lender_that_leads_to_the_cloud_is_used_and_the_others_are_left() -> None:
+    node = Node(A, B)
+    node.lose()
+    assert node.step() == TRY
+    assert node.asked() == ["a", "b"]
+    assert not node.cloud.is_up, "no way is used before it has answered"
+    node.answers(B)
+    assert node.step(0.1) is None
+    assert (node.borrows(), node.asked(), node.cloud.is_up) == ("b", ["b"], True)
+    chosen = node.cloud.choose()
+    assert chosen is not None
+    assert (chosen.url, str(chosen)) == ("https://10.1.0.1:6443", "https://10.1.0.1:6443 via b")
+
+
+def test_lenders_that_fail_are_asked_again_later_and_others_come_first() -> None:
+    node = Node(A, B, C, D)
+    node.lose()
+    node.step()
+    assert node.asked() == ["a", "b", "c"]
+    for each in (A, B, C):
+        node.answers(each, up=False)
+    wait = node.step(0.1)
+    assert node.asked() == []
+    assert wait is not None
+    assert RETRY <= wait <= 2 * RETRY
+    node.step(wait)
+    assert node.asked() == ["a", "b", "d"]
+
+
+def test_a_lender_that_says_nothing_is_left() -> None:
+    node = Node(A)
+    node.lose()
+    node.step()
+    assert node.step(TRY - 1) == 1.0
+    node.step(1.0)
+    assert node.asked() == []
+
+
+def test_after_a_lender_that_fails_the_next_one_is_asked_at_once() -> None:
+    node = Node(A, B)
+    node.lose()
+    node.step()
+    node.answers(A)
+    node.step()
+    node.answers(A, up=False)
+    assert node.step(60.0) == TRY
+    assert node.asked() == ["a", "b"]
+
+
+def test_the_own_way_is_used_again_when_it_has_been_up_for_a_while() -> None:
+    node = Node(A)
+    node.lose()
+    node.step()
+    node.answers(A)
+    node.step()
+    node.come_back()
+    assert node.step(60.0) == HOLD
+    assert node.borrows() == "a"
+    node.own[1].failed("refused")
+    assert node.step(HOLD - 1) is None, "it counts from the beginning when it is lost meanwhile"
+    node.come_back()
+    assert node.step(2.0) == HOLD
+    assert node.step(HOLD) is None
+    assert (node.borrows(), node.asked()) == ("", [])
+
+
+def test_the_own_way_is_used_at_once_when_the_borrowed_one_fails_or_there_is_none_yet() -> None:
+    node = Node(A)
+    node.lose()
+    node.step()
+    node.come_back()
+    assert node.step() is None
+    assert node.asked() == []
+    node.lose()
+    node.step()
+    node.answers(A)
+    node.step()
+    node.come_back()
+    node.step()
+    node.answers(A, up=False)
+    assert node.step() is None
+    assert node.asked() == []
+
+
+@pytest.mark.parametrize("scheme", ["https", "http"])
+def test_what_is_not_encrypted_goes_through_nobody(scheme: str) -> None:
+    node = Node(A, scheme=scheme)
+    node.lose()
+    node.step()
+    assert node.asked() == (["a"] if scheme == "https" else [])
+
+
+def test_a_node_that_knows_no_lender_looks_again() -> None:
+    node = Node()
+    node.lose()
+    assert node.step() == RETRY
+    node.lenders = [A]
+    node.step(RETRY)
+    assert node.asked() == ["a"]
+
+
+def test_a_way_is_tried_once_before_it_is_used_and_is_no_sudden_recovery() -> None:
+    node = Node(A)
+    node.lose()
+    node.step()
+    assert {each.condition for each in node.cloud.borrowed} == {Condition.RECOVERING}
+    assert not node.cloud.is_reachable
+
+
+@pytest.mark.parametrize(
+    ("known", "failed", "asked"),
+    [
+        ([A, B], {}, [A, B]),
+        ([A, B, C, D], {}, [A, B, C]),
+        ([A, B, C, D], {A: 5.0}, [B, C, D]),
+        ([A, B, C, D], {A: 5.0, B: 3.0, C: 9.0}, [D, B, A]),
+    ],
+)
+def test_whom_a_node_asks(known: list[Lender], failed: dict[Lender, float], asked: list[Lender]) -> None:
+    assert lenders_to_ask(known, failed) == asked
+    assert len(asked) <= AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("lasted", "holds"),
+    [
+        ([LASTING], [HOLD, HOLD]),
+        ([LASTING - 1, 1, 0], [HOLD, 2 * HOLD, 4 * HOLD, 8 * HOLD]),
+        ([0] * 6, [HOLD, 2 * HOLD, 4 * HOLD, 8 * HOLD, LONGEST_HOLD, LONGEST_HOLD, LONGEST_HOLD]),
+        ([0, 0, LASTING, 0], [HOLD, 2 * HOLD, 4 * HOLD, HOLD, 2 * HOLD]),
+    ],
+)
+def test_an_own_way_that_does_not_last_is_trusted_later_each_time(
+    lasted: list[float], holds: list[float]
+) -> None:
+    own, now, found = OwnWay(), 0.0, []
+    for each in [*lasted, 0.0]:
+        own.lost(now)
+        left = own.seconds_left(now, is_up=True)
+        assert left is not None
+        found.append(left)
+        now += left
+        assert own.seconds_left(now, is_up=True) == 0.0
+        own.used(now)
+        now += each
+    assert found == holds

@@ -1,0 +1,132 @@
+"""Whom a hub lends its way to the cloud, where to, and how many tunnels."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from addons.link.health import Cloud, ServerHealth
+from addons.link.servers import Lender, parse_server
+from addons.pool.peer_admission import Admission
+from addons.pool.shared_links import lending
+from addons.pool.shared_links.lending import MAX_TUNNELS, MAX_TUNNELS_OF_NODE, LentWays
+from addons.telemetry import metrics
+from kube.errors import StatusError, forbidden
+from tests.addons.support.observed import value_of
+
+
+class Door:
+    """An `Admission`: a connection is named by its node and a number."""
+
+    def admit(self, connection: str, _headers: object, _address: str) -> str:
+        node = connection.partition(" ")[0]
+        if node == "stranger":
+            raise forbidden("not in this pool")
+        return node
+
+
+class Harbour:
+    """A hub with two servers, one of which it reaches without TLS."""
+
+    def __init__(self, *, is_on: bool = True) -> None:
+        self.own = [ServerHealth(parse_server(each)) for each in ("https://cloud:6443", "http://plain:80")]
+        self.cloud = Cloud(self.own, "priority")
+        self.closed: list[str] = []
+        self.now = 0.0
+        self.lent = LentWays(
+            self.cloud, cast(Admission, Door()), 1000, self.closed.append, is_on=is_on, clock=lambda: self.now
+        )
+
+    def ask(self, connection: str = "n2 1", host: str = "cloud", port: int = 6443) -> str:
+        return str(self.lent.lend(connection, (), "10.0.0.2", host, port))
+
+    def refusal(self, connection: str = "n2 1", host: str = "cloud", port: int = 6443) -> tuple[int, str]:
+        with pytest.raises(StatusError) as refused:
+            self.ask(connection, host, port)
+        return refused.value.code, refused.value.message
+
+
+def test_a_node_of_the_pool_is_led_to_a_server_that_the_hub_uses() -> None:
+    harbour = Harbour()
+    assert harbour.ask() == "https://cloud:6443"
+    assert harbour.lent.tunnels() == {"n2": 1}
+    assert harbour.lent.has("n2 1")
+    harbour.lent.ended("n2 1")
+    harbour.lent.ended("n2 1")
+    assert harbour.lent.tunnels() == {}
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [("cloud", 22), ("169.254.169.254", 80), ("cloud.evil", 6443), ("127.0.0.1", 10261), ("plain", 80)],
+)
+def test_nobody_is_led_anywhere_else(host: str, port: int) -> None:
+    harbour = Harbour()
+    before = value_of(metrics.PEER_REFUSED.labels("target"))
+    assert harbour.refusal(host=host, port=port)[0] == 403
+    assert value_of(metrics.PEER_REFUSED.labels("target")) == before + 1
+    assert harbour.lent.tunnels() == {}
+
+
+def test_who_is_no_node_of_the_pool_gets_nothing() -> None:
+    assert Harbour().refusal("stranger 1") == (403, "not in this pool")
+
+
+def test_a_hub_that_is_told_to_lends_nothing() -> None:
+    harbour = Harbour(is_on=False)
+    assert not harbour.lent.has_way
+    assert harbour.refusal()[0] == 403
+
+
+def test_a_hub_lends_no_way_that_it_borrows() -> None:
+    harbour = Harbour()
+    for each in harbour.own:
+        each.failed("refused")
+    lender = Lender("https", "10.0.0.3", 10269, node="n3")
+    borrowed = ServerHealth(parse_server("https://cloud:6443"))
+    borrowed.server = type(borrowed.server)("https", "cloud", 6443, lender=lender)
+    harbour.cloud.borrowed = (borrowed,)
+    assert harbour.cloud.is_up
+    assert not harbour.lent.has_way
+    assert harbour.refusal()[0] == 503
+
+
+def test_one_borrower_and_all_together_have_so_many_tunnels() -> None:
+    harbour = Harbour()
+    for number in range(MAX_TUNNELS_OF_NODE):
+        harbour.ask(f"greedy {number}")
+    assert harbour.refusal("greedy more")[0] == 429
+    assert harbour.ask("n2 1")
+    for number in range(MAX_TUNNELS - MAX_TUNNELS_OF_NODE - 1):
+        harbour.ask(f"n{number + 10} 1")
+    assert harbour.refusal("n3 1")[0] == 429
+    harbour.lent.ended("greedy 0")
+    assert harbour.ask("n3 1")
+
+
+def test_tunnels_of_a_node_that_leaves_the_pool_end() -> None:
+    harbour = Harbour()
+    harbour.ask("n2 1")
+    harbour.ask("n3 1")
+    harbour.lent.keep_only(lambda node: node == "n3")
+    assert harbour.closed == ["n2 1"]
+
+
+async def test_what_passes_is_counted_and_waits_for_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited.append(round(seconds, 3))
+
+    monkeypatch.setattr(lending.asyncio, "sleep", sleep)
+    harbour = Harbour()
+    harbour.lent.own(1_000_000)  # nobody borrows yet
+    harbour.ask("n2 1")
+    before = value_of(metrics.LENT_BYTES.labels("up", "n2"))
+    await harbour.lent.pace("n2 1", "up", 100_000, is_first=True)
+    harbour.lent.own(500_000)
+    await harbour.lent.pace("n2 1", "down", 100_000, is_first=False)
+    await harbour.lent.pace("gone", "down", 100_000)
+    assert waited == [0.2, 0.7]
+    assert value_of(metrics.LENT_BYTES.labels("up", "n2")) == before + 100_000

@@ -1,0 +1,169 @@
+"""A pool of hubs before a scriptable cloud, each with a link of its own that a test may cut, and one peer port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.cloud.connect_proxy import ConnectProxy
+from tests.cloud.link import Link
+from tests.cloud.pki import Authority
+from tests.cloud.ports import LOOPBACK, ReservedPort
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+from tests.hub.support.process import SLACK, Hub
+
+SERVER = "https://cloud.example:6443"
+"""A name that the proxy at the end of each link alone can resolve, so that all hubs have the same server."""
+POOL = "islands"
+
+
+class Member:
+    """A node, its hub, and its link to the cloud."""
+
+    def __init__(self, pool: LoneLinks, number: int, flags: tuple[str, ...] = ()) -> None:
+        self.name = f"island-{number}"
+        self.address = f"127.0.47.{number}"
+        self.link = Link(LOOPBACK, pool.proxy.port)
+        self.credential = pool.authority.issue_node(self.name)
+        folder = pool.folder / self.name
+        folder.mkdir()
+        node_files = self.credential.write(folder, "node")
+        peer_files = pool.authority.issue_server(f"system:node:{self.name}", [self.address]).write(
+            folder, "peer"
+        )
+        kubeconfig = folder / "node.conf"
+        cluster = {
+            "server": SERVER,
+            "certificate-authority": str(pool.folder / "ca.pem"),
+            "tls-server-name": LOOPBACK,
+            "proxy-url": f"http://{LOOPBACK}:{self.link.port}",
+        }
+        user = dict(zip(("client-certificate", "client-key"), map(str, node_files), strict=True))
+        document = {
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        kubeconfig.write_text(json.dumps(document))
+        self.hub = Hub(
+            folder,
+            SERVER,
+            node=self.name,
+            kubeconfig=kubeconfig,
+            flags=(
+                *("--pool", POOL, "--peer-port", str(pool.port), "--peer-address", self.address),
+                *("--peer-cert", str(peer_files[0]), "--peer-key", str(peer_files[1])),
+                *flags,
+            ),
+        )
+
+    def pool_report(self) -> dict[str, Any]:
+        found = self.hub.debug("pool")
+        assert isinstance(found, dict)
+        return found
+
+    def via(self, node: str) -> bool:
+        """Whether the hub has the cloud by this way: `own`, `none`, or that of a node."""
+        return self.hub.metric("edgehub_link", via=node) == 1
+
+    def close(self) -> None:
+        self.hub.stop()
+        self.link.close()
+
+
+class LoneLinks:
+    """The cloud, the proxy at the end of all links, and the members. The first member leads the pool."""
+
+    def __init__(
+        self, cloud: ScriptableCloud, proxy: ConnectProxy, authority: Authority, folder: Path
+    ) -> None:
+        self.cloud, self.proxy, self.authority, self.folder = cloud, proxy, authority, folder
+        self._reserved = ReservedPort()
+        self.port = self._reserved.number
+        self.members: list[Member] = []
+
+    def enrol(self, *names: str) -> None:
+        """Have the pool consist of these nodes."""
+        pool = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": POOL}}
+        self.cloud.store.put({**pool, "spec": {"type": "Edge"}})
+        self.cloud.store.update({**pool, "status": {"nodes": list(names)}}, subresource="status")
+
+    def prepare(self, flags: tuple[tuple[str, ...], ...]) -> None:
+        self.members = [Member(self, number, each) for number, each in enumerate(flags, 1)]
+        for each in self.members:
+            user = f"system:node:{each.name}"
+            self.cloud.access.certificates[user] = User(user, ("system:nodes",))
+            self.cloud.store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": each.name}})
+        self.enrol(*(each.name for each in self.members))
+        first = self.members[0]
+        data = {
+            "leaders": f"{first.name}/{first.address}",
+            "pool-scoped-metadata": "/v1/services",
+            "interconnectivity": "true",
+            "enable-leader-election": "true",
+        }
+        named = {"name": f"leader-hub-{POOL}", "namespace": "kube-system"}
+        self.cloud.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": named, "data": data})
+
+    def start(self) -> None:
+        """Start the hubs side by side."""
+        for each in self.members:
+            each.hub.launch()
+        for each in self.members:
+            each.hub.wait_until_ready()
+
+    def close(self) -> None:
+        for each in self.members:
+            each.close()
+        self._reserved.release()
+
+
+@asynccontextmanager
+async def lone_links(folder: Path, *flags: tuple[str, ...]) -> AsyncIterator[LoneLinks]:
+    """A pool with one member for each entry of `flags`, all of which run and know each other."""
+    authority = Authority()
+    (folder / "ca.pem").write_bytes(authority.certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue_server("cloud", [LOOPBACK]).write(folder, "server"))
+    context.load_verify_locations(cadata=authority.certificate.decode())
+    context.verify_mode = ssl.CERT_OPTIONAL
+    async with AsyncExitStack() as stack:
+        cloud = await stack.enter_async_context(ScriptableCloud(tls=context))
+        proxy = await stack.enter_async_context(ConnectProxy(int(cloud.url.rpartition(":")[2])))
+        pool = LoneLinks(cloud, proxy, authority, folder)
+        stack.push_async_callback(asyncio.to_thread, pool.close)
+        await asyncio.to_thread(pool.prepare, flags)
+        await asyncio.to_thread(pool.start)
+        roles = ["leader", *("follower" for _ in pool.members[1:])]
+        await until(
+            lambda: [each.pool_report()["role"] for each in pool.members] == roles, "the pool has its roles"
+        )
+        for each in pool.members:
+            await until(partial(_can_serve, each), f"{each.name} can serve")
+        yield pool
+
+
+def _can_serve(member: Member) -> bool:
+    return bool(member.pool_report()["canLead"])
+
+
+async def until(check: Callable[[], object], what: str, patience: float = 3 * SLACK) -> None:
+    """Return when `check`, which asks a process, gives something true."""
+    async with asyncio.timeout(patience):
+        while not await asyncio.to_thread(_holds, check):  # noqa: ASYNC110 - another process cannot tell
+            await asyncio.sleep(0.05)
+
+
+def _holds(check: Callable[[], object]) -> bool:
+    with contextlib.suppress(KeyError):
+        return bool(check())
+    return False

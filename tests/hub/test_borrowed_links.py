@@ -1,0 +1,186 @@
+"""A pool with one live link keeps all its nodes: hubs that borrow another's way to the cloud, and that lend theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from kube.errors import StatusError
+from tests.cloud.link import Mode
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+from tests.cloud.scriptable.request_log import matching
+from tests.hub.support.lone_links import Member, lone_links, until
+from tests.hub.support.process import SLACK
+from tests.hub.support.process_memory import holds
+from tests.hub.support.streams import watching
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+EXEC = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=true&stdout=true"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+SERVICES = "/api/v1/services"
+NOTICED = 6.0
+"""Seconds in which a hub notices that its link is gone, as docs/links.md says."""
+EACH = 0.25
+"""Seconds between two renewals of a lease."""
+
+
+class Renewals:
+    """When the cloud got each renewal of a node's lease."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+
+    @property
+    def longest_gap(self) -> float:
+        return max(later - earlier for earlier, later in zip(self.at, self.at[1:], strict=False))
+
+
+@asynccontextmanager
+async def renewing(cloud: ScriptableCloud, member: Member) -> AsyncIterator[Renewals]:
+    """A kubelet's lease, renewed through the member's hub, and what the cloud sees of it."""
+    seen, number = Renewals(), 0
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {}}
+    lease["metadata"] = {"name": member.name, "namespace": "kube-node-lease"}
+    cloud.store.create(lease)
+
+    async def renew() -> None:
+        nonlocal number
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(10)) as session:
+            while True:
+                number += 1
+                spec = {"spec": {"holderIdentity": f"{member.name}-{number}"}}
+                headers = {"User-Agent": "kubelet/v1.34.0", "Content-Type": "application/merge-patch+json"}
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                    await session.patch(f"{member.hub.url}{LEASES}/{member.name}", json=spec, headers=headers)
+                await asyncio.sleep(EACH)
+
+    async def look() -> None:
+        last = None
+        while True:
+            with contextlib.suppress(StatusError):
+                spec = cloud.store.get("leases", member.name, "kube-node-lease")["spec"]
+                if spec != last:
+                    last = spec
+                    seen.at.append(time.monotonic())
+            await asyncio.sleep(0.02)
+
+    tasks = [asyncio.create_task(renew(), name="kubelet"), asyncio.create_task(look(), name="lease")]
+    try:
+        yield seen
+        seen.at.append(time.monotonic())
+    finally:
+        for each in tasks:
+            each.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def cut(member: Member, mode: Mode) -> None:
+    (member.link.refuse if mode is Mode.REFUSE else member.link.black_hole)()
+
+
+@pytest.mark.parametrize("mode", [Mode.REFUSE, Mode.BLACK_HOLE])
+async def test_a_node_whose_link_is_cut_goes_through_another_hub_of_its_pool(
+    tmp_path: Path, mode: Mode
+) -> None:
+    """The black hole accepts connections, as a firewall does that lets the handshake through."""
+    async with lone_links(tmp_path, (), ()) as pool:
+        lender, borrower = pool.members
+        assert await asyncio.to_thread(borrower.via, "own")
+        async with (
+            watching(borrower.hub.url, SERVICES, component="kube-proxy"),
+            renewing(pool.cloud, borrower) as renewals,
+        ):
+            await until(lambda: len(renewals.at) > 2, "the lease is renewed")
+            mark = len(list(pool.cloud.requests))
+            await asyncio.to_thread(cut, borrower, mode)
+            await until(lambda: borrower.via(lender.name), "the link is borrowed")
+            assert await executed(borrower) == b"\x00LS"
+            told = await asyncio.to_thread(borrower.hub.admin, "/readyz")
+            assert told == f"ok, with the link of node {lender.name}\n"
+            assert await asyncio.to_thread(lender.pool_report) | {"lends": {}} != await asyncio.to_thread(
+                lender.pool_report
+            )
+            assert lender.hub.metric("edgehub_lent_bytes_total", direction="up", node=borrower.name) > 0
+            await asyncio.to_thread(borrower.link.carry)
+            await until(lambda: borrower.via("own"), "the node goes its own way again")
+            await until(lambda: not lender.pool_report()["lends"], "nothing is lent any more")
+        print(f"longest gap of the lease: {renewals.longest_gap:.1f} s")
+        assert renewals.longest_gap < NOTICED + SLACK
+        user = f"system:node:{borrower.name}"
+        reads = [
+            each
+            for each in list(pool.cloud.requests)[mark:]
+            if matching(resource="services", user=user)(each)
+        ]
+        assert not reads, "what the pool shares comes from the leader"
+
+
+async def executed(member: Member) -> bytes:
+    """What an exec through a member's hub answers."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(member.hub.url + EXEC, protocols=("v5.channel.k8s.io",)) as socket,
+    ):
+        await socket.send_bytes(b"\x00ls")
+        return await asyncio.wait_for(socket.receive_bytes(), SLACK)
+
+
+async def test_the_next_lender_takes_over_from_one_that_is_killed_and_nobody_lends_what_he_borrows(
+    tmp_path: Path,
+) -> None:
+    async with lone_links(tmp_path, (), (), ("--lend", "off")) as pool:
+        leader, deputy, last = pool.members
+        await asyncio.to_thread(last.link.refuse)
+        await until(lambda: last.via(leader.name) or last.via(deputy.name), "a link is borrowed")
+        await asyncio.to_thread(leader.link.refuse)
+        await until(lambda: leader.via(deputy.name), "the leader borrows of the one that it knows")
+        await until(lambda: last.via(deputy.name), "the leader lends nothing that it borrows")
+        await asyncio.to_thread(leader.link.carry)
+        await until(lambda: leader.via("own"), "the leader has its own link again")
+        await asyncio.to_thread(deputy.hub.kill)
+        await until(lambda: last.via(leader.name), "the other one takes over")
+        # `--lend off`: the last one has a link, and nobody gets it.
+        await asyncio.to_thread(last.link.carry)
+        await until(lambda: last.via("own"), "the last one has its own link again")
+        await asyncio.to_thread(leader.link.refuse)
+        await until(lambda: leader.via("none"), "the leader is offline")
+        assert await asyncio.to_thread(last.hub.metric, "edgehub_lent_tunnels") == 0
+
+
+async def test_the_lender_learns_neither_token_nor_object(tmp_path: Path) -> None:
+    token, text = "tok3n-of-a-pod-on-the-borrower", "an-0bject-that-the-borrower-reads"
+    async with lone_links(tmp_path, (), ()) as pool:
+        lender, borrower = pool.members
+        pool.cloud.access.tokens[token] = User("system:serviceaccount:default:pod")
+        made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x", "namespace": "default"}}
+        pool.cloud.store.create({**made, "data": {"x": text}})
+        await asyncio.to_thread(borrower.link.refuse)
+        await until(lambda: borrower.via(lender.name), "the link is borrowed")
+        async with aiohttp.ClientSession() as session:
+            for headers in ({"Authorization": f"Bearer {token}"}, {}):
+                async with session.get(borrower.hub.url + CONFIG_MAPS, headers=headers) as answer:
+                    assert text in await answer.text()
+        try:
+            assert await asyncio.to_thread(holds, borrower.hub.pid, text.encode())
+        except OSError:
+            pytest.skip("this kernel shows no process another one's memory")
+        for secret in (token, text):
+            assert not await asyncio.to_thread(holds, lender.hub.pid, secret.encode())
+
+
+async def test_a_node_without_leave_to_borrow_goes_offline(tmp_path: Path) -> None:
+    async with lone_links(tmp_path, (), ("--borrow", "off")) as pool:
+        lender, other = pool.members
+        await asyncio.to_thread(other.link.refuse)
+        await until(lambda: other.via("none"), "the node is offline")
+        async with aiohttp.ClientSession() as session, session.get(other.hub.url + CONFIG_MAPS) as answer:
+            assert answer.status == 503
+        assert await asyncio.to_thread(lender.hub.metric, "edgehub_lent_tunnels") == 0
