@@ -107,30 +107,6 @@ async def test_the_flows_of_a_running_hub_are_written_to_a_file(
         await asyncio.to_thread(hub.stop)
 
 
-async def test_a_file_has_what_the_hub_lets_people_see(cloud: ScriptableCloud, tmp_path: Path) -> None:
-    """The process that writes decodes protobuf, by what the hub says of `--show-managed-fields`."""
-    made = service("web")
-    made["metadata"]["managedFields"] = [{"manager": "somebody", "operation": "Update"}]
-    cloud.store.create(made)
-    hub, file = Hub(tmp_path, cloud.url, flags=("--show-managed-fields",)), tmp_path / "flows"
-    await asyncio.to_thread(hub.start)
-    try:
-        writing = await attach(hub, "-w", str(file))
-        while not file.exists() or not file.stat().st_size:
-            await ask(hub, "/version")
-        path = "/api/v1/namespaces/default/services/web"
-        await ask(hub, path, Accept="application/vnd.kubernetes.protobuf")
-        await ask(hub, "/healthz?the-last")
-        await asyncio.to_thread(wait_until_written, file, b"/healthz?the-last")
-        writing.send_signal(signal.SIGINT)
-        await writing.communicate()
-        (shown,) = [each for each in flows_in(file) if each.request.path == path]
-        assert shown.response is not None
-        assert b"manager: somebody" in (shown.response.content or b"")
-    finally:
-        await asyncio.to_thread(hub.stop)
-
-
 def stat_of(file: Path) -> int:
     return file.stat().st_mode & 0o777
 

@@ -16,14 +16,11 @@ from typing import Any
 
 import pytest
 
-from addons.offline.copies import list_watch_of
-from kube.disk.copy_rows import METAS, copy_batch, read_metas
-from kube.disk.database import Disk, TableChanges
 from kube.wire.encoding import Encoding
 from tests.cloud.fixtures import OpenLink
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.support.disk_parts import SERVICES, services
+from tests.hub.support.disk_parts import services
 from tests.hub.support.outage import Outage
 from tests.hub.support.process import ROOT, SLACK, Hub
 from tests.hub.support.streams import watching
@@ -228,50 +225,3 @@ async def test_a_clock_that_is_set_between_two_runs(scene: Scene, hours: int) ->
     await scene.has_come("Before", "After")
     scene.check_log()
     assert hub.metric(GARBAGE) == 0
-
-
-async def test_a_hub_that_starts_with_a_clock_set_back_renews_no_earlier(scene: Scene) -> None:
-    """The node lifecycle controller counts only a renewTime that moves on."""
-    hub = scene.hub
-    await asyncio.to_thread(hub.start)
-    async with kubelet(scene):
-        pass
-    last = await renewed(scene.cloud, hub.node)
-    await asyncio.to_thread(hub.kill)
-    scene.set_clock(-HOUR)
-    await asyncio.to_thread(hub.start)
-    renewing = asyncio.create_task(keep_renewing(scene.outage, hub.node))
-    try:
-        await until_renewed(scene.cloud, hub.node, last)
-    finally:
-        renewing.cancel()
-        await asyncio.gather(renewing, return_exceptions=True)
-    scene.check_log()
-
-
-async def test_a_clock_that_was_wrong_loses_nothing(linked: tuple[Hub, Link]) -> None:
-    hub, link = linked
-    await asyncio.to_thread(hub.start)
-    before = await services(hub)
-    await asyncio.to_thread(hub.stop)
-
-    def set_asked(seconds: float) -> dict[str, float]:
-        """Say of each copy that it was last asked for so many seconds from now; what was said before."""
-        disk = Disk(hub.state / "cache")
-        disk.open()
-        said = {}
-        for name, meta in read_metas(disk.rows(METAS)).items():
-            said[list_watch_of(meta).path] = meta["asked"]
-            disk.write(copy_batch(name, {**meta, "asked": int(time.time() + seconds)}, TableChanges({})))
-        disk.close()
-        return said
-
-    set_asked(+3600)
-    link.refuse()
-    await asyncio.to_thread(hub.start)
-    assert await services(hub) == before
-    await asyncio.to_thread(hub.stop)
-    # What was asked for again is known to be of now, and what was asked for years ago is there as well.
-    assert set_asked(-10 * 365 * 86_400)[SERVICES] <= time.time()
-    await asyncio.to_thread(hub.start)
-    assert await services(hub) == before

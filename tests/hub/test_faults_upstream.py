@@ -135,26 +135,6 @@ async def test_the_copy_stays_and_catches_up(
     assert set(objects) == expected
 
 
-async def test_a_crash_in_the_middle_leaves_the_last_good_copy(
-    cloud: ScriptableCloud, linked_to_script: tuple[Hub, Link]
-) -> None:
-    hub, link = linked_to_script
-    for number in range(3):
-        make(cloud, f"s{number}")
-    await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
-    before = cloud.store.version
-    link.cut()
-    make(cloud, "new")
-    cloud.store.compact()
-    rule = befall(cloud, MalformedBody(), times=None)
-    await asyncio.wait_for(rule.met.wait(), 20)
-    assert "new" not in await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
-    await asyncio.to_thread(hub.kill)
-    version, objects = copied(hub, Encoding.JSON)
-    assert version <= before
-    assert set(objects) == {"s0", "s1", "s2"}
-
-
 async def _errors(hub: Hub, reason: str) -> float:
     return await asyncio.to_thread(hub.metric, ERRORS, resource="services", reason=reason)
 

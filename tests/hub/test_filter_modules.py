@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from kube.wire.encoding import Encoding
 from tests.addons.rules.test_filter_trial import blocks
 from tests.addons.support.foreign_filters import text_of, write
 from tests.addons.support.samples import service
@@ -55,30 +54,6 @@ async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud,
         await cloud.stop()
         await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 0, 2 * SLACK)
         assert await names(hub) == ["api"], "without a cloud as with one"
-    finally:
-        await asyncio.to_thread(hub.stop)
-
-
-async def test_a_watch_of_protobuf_ends_where_a_filter_needs_json(
-    cloud: ScriptableCloud, tmp_path: Path
-) -> None:
-    file = tmp_path / "acme.py"
-    await asyncio.to_thread(write, file, text_of("hidden"))
-    cloud.store.create(service("web"))
-    hub = Hub(tmp_path / "hub", cloud.url, flags=("--filter-module", str(file)))
-    await asyncio.to_thread(hub.start)
-    try:
-        async with watching(
-            hub.url, SERVICES, component="kube-proxy", encoding=Encoding.PROTOBUF, resourceVersion="0"
-        ) as events:
-            await events.until(lambda seen: [each.name for each in seen] == ["web"])
-            assert events.seen[0].object.encoding is Encoding.PROTOBUF
-            await asyncio.to_thread(write, file, text_of("hidden", protobuf=False))
-            await events.until(lambda _: events.ended)
-        found = await listed(
-            hub.url, SERVICES, component="kube-proxy", encoding=Encoding.PROTOBUF, resourceVersion="0"
-        )
-        assert {name: each.encoding for name, each in found.items()} == {"web": Encoding.JSON}
     finally:
         await asyncio.to_thread(hub.stop)
 

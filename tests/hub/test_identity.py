@@ -15,7 +15,6 @@ import urllib3
 
 from kube.json_type import Json
 from tests.cloud.real import RealCloud
-from tests.hub.support.http2 import Streams
 from tests.hub.support.process import Hub
 from tests.hub.support.streams import listed, watching
 
@@ -149,24 +148,6 @@ async def test_a_token_reads_the_shared_copy_only_with_its_own_right(
     await listed(hub.url, ALL_SLICES, component="coredns", resourceVersion="0")
     assert await read(reader) == 200
     assert await read("stranger") == 403
-
-
-async def test_many_watches_of_one_http2_connection_all_open(
-    hub: Hub, real_cloud: RealCloud, reader: str
-) -> None:
-    token = await asyncio.to_thread(real_cloud.token, "default", reader)
-    headers = {"authorization": f"Bearer {token}", "user-agent": "coredns/1.12"}
-    # Other tests may have left thousands of slices in this cloud, and every stream begins with the state.
-    path = f"{ALL_SLICES}?watch=true&resourceVersion=0&labelSelector=kubernetes.io/service-name%3Dkubernetes"
-    streams = await Streams.open(hub.tls_port, str(hub.authority))
-    try:
-        async with asyncio.timeout(30):
-            assert await streams.limit() >= 250
-            opened = [streams.get(path, headers) for _ in range(250)]
-            await streams.until(lambda: all(streams.received[each] for each in opened))
-        assert {streams.status[each] for each in opened} == {200}
-    finally:
-        await streams.close()
 
 
 async def test_the_hub_opens_no_port_that_nobody_asked_for(hub: Hub) -> None:

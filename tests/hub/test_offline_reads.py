@@ -17,7 +17,7 @@ from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestError
 from tests.hub.support.outage import JSON, NOTICE, PROTOBUF, Outage
 from tests.hub.support.process import SLACK
-from tests.hub.support.streams import listed, watching
+from tests.hub.support.streams import listed
 
 
 def service(name: str, **labels: str) -> dict[str, object]:
@@ -140,23 +140,6 @@ async def test_an_object_is_found_in_a_list_and_absence_is_known(
     ) == {"one"}
 
 
-async def test_what_was_never_seen_is_503_at_once_and_not_retried(
-    outage: Outage, offline: Callable[[], Awaitable[None]]
-) -> None:
-    await offline()
-    for path in (
-        "/api/v1/namespaces/default/secrets/unknown",
-        "/api/v1/persistentvolumes",
-        "/api/v1/persistentvolumes?resourceVersion=0",
-        "/apis/storage.k8s.io/v1/csinodes/unknown",
-    ):
-        began = time.monotonic()
-        answer = await outage.ask(path)
-        assert (answer.status, b'"ServiceUnavailable"' in answer.body) == (503, True), path
-        assert "Retry-After" not in answer.headers
-        assert time.monotonic() - began < SLACK, "it waited for something"
-
-
 async def test_a_list_in_flight_when_a_black_hole_opens_gets_the_nodes_answer(
     outage: Outage,
     real_cloud: RealCloud,
@@ -170,21 +153,4 @@ async def test_a_list_in_flight_when_a_black_hole_opens_gets_the_nodes_answer(
     began = time.monotonic()
     answer = await outage.ask(f"{path}?timeout=10s")
     assert answer.status == 200
-    assert time.monotonic() - began < NOTICE + SLACK
-
-
-async def test_single_objects_in_flight_when_a_black_hole_opens_get_the_nodes_answer(
-    outage: Outage, real_cloud: RealCloud, namespace: str, offline: Callable[[], Awaitable[None]]
-) -> None:
-    path = f"/api/v1/namespaces/{namespace}/services/one"
-    collection = path.rpartition("/")[0]
-    await asyncio.to_thread(real_cloud.admin.post, collection, service("one"))
-    async with watching(outage.hub.url, collection, component="kubelet") as events:
-        await events.first("ADDED", "one")
-    known = await outage.ask(path)
-    assert known.status == 200
-    await asyncio.to_thread(outage.link.black_hole)
-    began = time.monotonic()
-    answers = await asyncio.gather(*(outage.ask(path) for _ in range(20)))
-    assert [(each.status, each.body) for each in answers] == [(200, known.body)] * 20
     assert time.monotonic() - began < NOTICE + SLACK

@@ -52,11 +52,6 @@ async def patched(outage: Outage, path: str, patch: Any, accept: str = JSON, kin
     return await outage.ask(f"{path}/status", accept, method="PATCH", body=patch, content_type=kind)
 
 
-def pod(name: str, node: str) -> dict[str, Any]:
-    spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
-
-
 def event(name: str, namespace: str, group: str) -> dict[str, Any]:
     about = {"kind": "Pod", "namespace": namespace, "name": "p"}
     metadata = {"name": name, "namespace": namespace}
@@ -205,32 +200,6 @@ async def test_what_waits_outlives_a_crash(
     await journal_has(outage, 0)
     assert reasons(await asyncio.to_thread(real_cloud.admin.get, node))["Ready"] == "Crashed"
     await asyncio.to_thread(real_cloud.admin.get, f"{events}/e")
-
-
-async def test_the_last_token_for_the_same_request_is_given_again(
-    outage: Outage, real_cloud: RealCloud, node: str, namespace: str
-) -> None:
-    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    await asyncio.to_thread(real_cloud.admin.post, accounts, {"metadata": {"name": "app"}})
-    owner = pod("with-token", outage.hub.node)
-    owner["spec"]["serviceAccountName"] = "app"
-    made = await asyncio.to_thread(real_cloud.admin.post, f"/api/v1/namespaces/{namespace}/pods", owner)
-    bound = {"kind": "Pod", "apiVersion": "v1", "name": "with-token", "uid": made["metadata"]["uid"]}
-    request: dict[str, Any] = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"audiences": [], "expirationSeconds": 3600, "boundObjectRef": bound},
-    }
-    for accept in (JSON, PROTOBUF):
-        given = await outage.ask(f"{accounts}/app/token", accept, method="POST", body=request)
-        assert given.status == 201, given.body
-        async with outage.away():
-            again = await outage.ask(f"{accounts}/app/token", accept, method="POST", body=request)
-            assert (again.status, again.body) == (201, given.body)
-            other = {**request, "spec": {**request["spec"], "expirationSeconds": 4000}}
-            assert (
-                await outage.ask(f"{accounts}/app/token", accept, method="POST", body=other)
-            ).status == 503
 
 
 async def test_a_status_in_flight_when_a_black_hole_opens_is_taken_and_replayed(

@@ -51,10 +51,6 @@ async def settled(pool: Site) -> Site:
     return pool
 
 
-def _has_no_follower(leader: Member) -> bool:
-    return not leader.pool()["followers"]
-
-
 def settle(pool: Site) -> None:
     for each in pool.members:
         each.link.carry()
@@ -247,25 +243,3 @@ async def test_a_leader_that_fails_costs_a_follower_no_list_and_no_event(
         finally:
             if fault is freeze:
                 os.kill(leader.hub.pid, signal.SIGCONT)
-
-
-async def test_a_node_that_leaves_the_pool_loses_its_streams_and_goes_to_the_cloud(settled: Site) -> None:
-    first, second, follower = settled.members
-    async with followed(settled, settled.members[2]) as (events, make):
-        lists = await asyncio.to_thread(follower.lists, SLICES)
-        await asyncio.to_thread(settled.enrol, first, second)
-        for each in (first, second):
-            await asyncio.to_thread(eventually, partial(_has_no_follower, each), "the streams end")
-        await asyncio.to_thread(
-            eventually, lambda: follower.server(SLICES) == "cloud", "slices from the cloud"
-        )
-        await goes_on(settled.members[2], events, make, lists)
-        refused = sum(
-            each.hub.metric("edgehub_peer_refused_total", reason="other pool") for each in (first, second)
-        )
-        assert refused > 0
-        await asyncio.to_thread(settled.enrol, *settled.members)
-        await asyncio.to_thread(
-            eventually, lambda: follower.server(SLICES) != "cloud", "slices from a leader"
-        )
-        await goes_on(settled.members[2], events, make, lists)

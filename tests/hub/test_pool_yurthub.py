@@ -91,14 +91,6 @@ def right(authority: Authority) -> Credential:
     )
 
 
-def of_another_node(authority: Authority) -> Credential:
-    return authority.issue_server("system:node:lock-1", ["127.0.37.1", "kubernetes"], [NODES_GROUP])
-
-
-def of_a_foreign_authority(_authority: Authority) -> Credential:
-    return right(Authority("foreign CA"))
-
-
 async def test_a_follower_reads_from_a_yurthub_that_leads_and_without_it_from_the_cloud(site: Site) -> None:
     """The follower asks for differences, of which the YurtHub knows nothing."""
     async with led(site, right) as scene:
@@ -107,14 +99,6 @@ async def test_a_follower_reads_from_a_yurthub_that_leads_and_without_it_from_th
         assert all(CODING in each for each in scene.leader.codings)
         await scene.leader.stop()
         await scene.goes_on_at("cloud")
-
-
-@pytest.mark.parametrize("serving", [of_another_node, of_a_foreign_authority])
-async def test_who_is_not_the_named_node_is_not_read_from(site: Site, serving: Serving) -> None:
-    async with led(site, serving) as scene:
-        await scene.leaves("certificate")
-        await scene.goes_on_at("cloud")
-        assert not scene.leader.codings
 
 
 async def test_a_yurthub_without_a_copy_is_left_until_it_has_one(site: Site) -> None:

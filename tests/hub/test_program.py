@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.link import Link
-from tests.cloud.pki import Authority
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.processes import Process
 from tests.cloud.scriptable import ScriptableCloud
@@ -55,16 +53,6 @@ def test_mistakes(tmp_path: Path, flags: tuple[str, ...], words: str) -> None:
     assert words in refused(tmp_path, "--server", "http://127.0.0.1:1", *flags)
 
 
-async def test_two_hubs_on_one_state_folder(tmp_path: Path, cloud: ScriptableCloud) -> None:
-    hub = Hub(tmp_path, cloud.url)
-    await asyncio.to_thread(hub.start)
-    try:
-        line = await asyncio.to_thread(refused, tmp_path, "--server", cloud.url, *ports())
-        assert f"--state-dir {hub.state} is in use by another hub (process {hub.process.pid})" in line
-    finally:
-        assert await asyncio.to_thread(hub.stop) == 0
-
-
 async def test_the_log_tells_an_outage_from_end_to_end(tmp_path: Path, cloud: ScriptableCloud) -> None:
     host, _, port = cloud.url.removeprefix("http://").partition(":")
     with Link(host, int(port)) as link:
@@ -94,30 +82,6 @@ async def test_the_log_tells_an_outage_from_end_to_end(tmp_path: Path, cloud: Sc
     assert len(lines) == len(expected), lines
     for line, pattern in zip(lines, expected, strict=True):
         assert re.fullmatch(pattern, line), (pattern, line)
-
-
-def test_a_wrong_certificate_authority_is_told_once_with_the_problem(tmp_path: Path) -> None:
-    """The server's line and the outage's line name the problem. Probes and retries add none."""
-    certificate, key = Authority().issue_server("x", [LOOPBACK]).write(tmp_path, "theirs")
-    port = free_port()
-    server = Process(
-        "server",
-        ["openssl", "s_server", "-accept", str(port), "-cert", str(certificate), "-key", str(key), "-www"],
-        tmp_path,
-    )
-    try:
-        url = f"https://{LOOPBACK}:{port}"
-        kubeconfig = write_kubeconfig(tmp_path / "hub.conf", url, authority=Authority("another").certificate)
-        hub = Hub(tmp_path, url, kubeconfig=kubeconfig)
-        hub.start(ready=False)
-        process = hub.process
-        process.wait_for_line("offline since", 20)
-        time.sleep(4)  # some more probes and retries
-        hub.stop()
-    finally:
-        server.stop()
-    told = [line for line in process.lines if "Certificate verify failed: " in line]
-    assert len(told) == 2, process.lines
 
 
 async def test_json_lines_and_a_level(tmp_path: Path, cloud: ScriptableCloud) -> None:
