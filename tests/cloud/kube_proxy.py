@@ -75,11 +75,6 @@ class KubeProxy:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    @property
-    def health_url(self) -> str:
-        """Its /healthz: 200 while its rules are up to date."""
-        return f"http://{LOOPBACK}:{self._health_port}/healthz"
-
     def wait_synced(self, timeout: float = READY_TIMEOUT) -> None:
         """Returns when it has read everything and has written rules once; raises ProcessFailedError."""
         wait_caches_synced(self.process, timeout)

@@ -19,13 +19,6 @@ from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import fill, node_pool
 
 
-@pytest.mark.parametrize("kind", [InputKind.OWN_NODE, InputKind.NODE])
-def test_of_nodes_only_labels_cross_the_link(kind: InputKind) -> None:
-    [asked] = list_watches_of(kind, "n1")
-    assert asked.metadata_only
-    assert asked.query == ({"fieldSelector": "metadata.name=n1"} if kind is InputKind.OWN_NODE else {})
-
-
 def test_local_health_is_no_question_to_the_cloud() -> None:
     with pytest.raises(ValueError, match="not asked of the cloud"):
         list_watches_of(InputKind.HEALTH, "n1")

@@ -166,16 +166,6 @@ async def test_a_version_of_the_future_is_waited_for(parts: HubParts, cloud: Scr
 
 
 @pytest.mark.usefixtures("web")
-async def test_a_version_that_never_comes_is_a_504_that_reflectors_know(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("addons.views.serving.FUTURE_WAIT", 0.05)
-    code, found = await parts.ask(f"{SERVICES}?resourceVersion={cloud.store.version + 1000}")
-    assert code == 504
-    assert found["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
-
-
-@pytest.mark.usefixtures("web")
 async def test_an_exact_version_is_that_one_or_gone(parts: HubParts, cloud: ScriptableCloud) -> None:
     parts.set_rules({"filter_discardcloudservice": "chosen/services"})
     exact = f"{SERVICES}?resourceVersionMatch=Exact&resourceVersion="
@@ -270,14 +260,3 @@ async def test_a_caller_with_a_credential_that_the_hub_cannot_show_is_never_answ
 
 
 # -- views ---------------------------------------------------------------------------------------------------------
-
-
-async def test_a_rule_for_watches_alone_leaves_lists_as_they_are(
-    parts: HubParts, cloud: ScriptableCloud
-) -> None:
-    cloud.store.create(cloud_service("lb"))
-    parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "cached/services#watch"})
-    assert await parts.names(ZERO) == ["lb"]
-    cloud.store.create(service("web"))
-    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
-        assert await watch.event() == ("ADDED", "web")

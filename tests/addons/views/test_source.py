@@ -29,7 +29,6 @@ from tests.addons.support.source_parts import (
     EVERYTHING,
     KEY,
     SERVICES,
-    cut_watches,
     names,
     ready,
 )
@@ -142,19 +141,6 @@ async def test_a_source_that_ends_refuses_who_waits_for_a_view_and_leaves_nothin
     ]
 
 
-async def test_watches_end_with_the_clouds_words_when_it_refuses(
-    parts: HubParts, cloud: ScriptableCloud
-) -> None:
-    source = await ready(parts)
-    watcher = (await source.view(KEY, 1)).watch(None, bookmarks=False)
-    cloud.faults.add(Refuse(403, message="no longer"), times=None, when=matching(resource="services"))
-    await cut_watches(cloud)
-    with pytest.raises(StatusError) as caught:
-        async with asyncio.timeout(5):
-            await watcher.frames()
-    assert caught.value.code == 403
-
-
 async def test_one_watch_of_the_cloud_for_any_number_of_views(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
@@ -167,26 +153,6 @@ async def test_one_watch_of_the_cloud_for_any_number_of_views(
 
 
 # -- long lists ------------------------------------------------------------------------------------------------------
-
-
-async def test_a_long_list_is_judged_in_turns_with_others_and_served_when_all_of_it_is(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kube.store.projection.EVALUATED_AT_ONCE", 2)
-    for number in range(20):
-        cloud.store.create(cloud_service(f"s{number}"))
-    source = await ready(parts)
-    parts.set_rules(DISCARDING)
-    viewing = asyncio.create_task(source.view(KEY, 5))
-    seen: list[int] = []
-    while not viewing.done():
-        await asyncio.sleep(0)
-        seen += [projection.evaluations for projection in source.projections.values()]
-    view = await viewing
-    assert view.projection.is_evaluated
-    assert max(after - before for before, after in pairwise([0, *seen])) == 2
-    assert seen[-1] == 20
-    assert list(view) == []
 
 
 async def test_a_rule_of_which_not_all_is_judged_yet_reaches_open_watches_without_anybody_who_asks(

@@ -49,19 +49,6 @@ async def test_a_watch_of_a_table_shows_what_the_filters_show(
     assert {each.accept.partition(",")[0] for each in asked} == {PROTOBUF}, "kube-proxy's copy serves it"
 
 
-@pytest.mark.parametrize("version", ["", "&resourceVersion=0"])
-@pytest.mark.usefixtures("web")
-async def test_a_watch_that_wants_no_initial_events_gets_none(
-    parts: HubParts, cloud: ScriptableCloud, version: str
-) -> None:
-    """`sendInitialEvents=false` begins at the current state, whatever the version says (KEP-3157)."""
-    await parts.names(ZERO)
-    query = f"watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan{version}"
-    async with parts.watch(f"{SERVICES}?{query}") as watch:
-        cloud.store.create(service("new"))
-        assert await watch.event() == ("ADDED", "new")
-
-
 @pytest.mark.usefixtures("web")
 async def test_headers_come_before_the_first_event(parts: HubParts, cloud: ScriptableCloud) -> None:
     await parts.names(ZERO)
@@ -182,18 +169,3 @@ async def test_a_list_is_refused_as_soon_as_its_right_is_taken_away(
     assert (await parts.ask(secrets, caller=POD))[0] == 200
     cloud.access.allowed["pod"] = lambda info: info.verb == "watch"
     assert (await parts.ask(secrets, caller=POD))[0] == 403
-
-
-async def test_a_watch_that_resumes_has_no_initial_events_nor_their_end(
-    parts: HubParts, cloud: ScriptableCloud
-) -> None:
-    """The bookmark of initial events has the present version: who resumes from it would miss earlier events."""
-    cloud.store.create(service("web"))
-    async with parts.watch(f"{SERVICES}?{WATCH_LIST}") as watch:
-        await watch.event()
-        since = json.loads((await watch.next()).raw)["metadata"]["resourceVersion"]
-    cloud.store.create(service("later"))
-    await until(lambda: any(source.store.version > int(since) for source in parts.sources))
-    target = f"{SERVICES}?watch=true&allowWatchBookmarks=true&resourceVersion={since}"
-    async with parts.watch(target) as watch:
-        assert await watch.event() == ("ADDED", "later")
