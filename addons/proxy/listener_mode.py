@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import sys
 from typing import Any
 
 from mitmproxy import connection, ctx
@@ -20,6 +22,8 @@ from addons.proxy.lent_way import PeerLayer
 from addons.requests.caller import Listener
 from addons.settings import Settings
 
+VANISHED = 60
+"""Seconds without a sign of another node's hub, after which its connection to the peer port ends."""
 DEAD_ADDRESS = ("127.0.0.1", 1)
 """Where a request goes that no addon has sent anywhere else. Nothing listens there."""
 
@@ -78,6 +82,8 @@ class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
         return FirstLayer(context)
 
     async def handle_stream(self, reader: Any, writer: Any = None) -> None:
+        if self.mode.listener is Listener.PEER:
+            end_with_its_peer(writer.get_extra_info("socket"))
         handler = PausingHandler(ctx.master, reader, writer, self._options, self.mode)
         handler.layer = self.make_top_layer(handler.layer.context)
         with self.manager.register_connection(handler.client.id, handler):
@@ -91,6 +97,15 @@ class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
         server = await asyncio.start_server(self.handle_stream, sock=found, backlog=ACCEPTED_AT_ONCE)
         found.listen(BACKLOG)
         return [server]
+
+
+def end_with_its_peer(conn: socket.socket) -> None:
+    """Have the kernel end a connection whose other end is gone without a word: a tunnel may be silent for hours."""
+    conn.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, VANISHED // 2)
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, VANISHED // 4)
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, VANISHED * 1000)
 
 
 class OptionsReadOnce:

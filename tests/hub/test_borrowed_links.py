@@ -184,3 +184,12 @@ async def test_a_node_without_leave_to_borrow_goes_offline(tmp_path: Path) -> No
         async with aiohttp.ClientSession() as session, session.get(other.hub.url + CONFIG_MAPS) as answer:
             assert answer.status == 503
         assert await asyncio.to_thread(lender.hub.metric, "edgehub_lent_tunnels") == 0
+
+
+async def test_a_node_that_starts_without_its_link_knows_its_lender_from_disk(tmp_path: Path) -> None:
+    async with lone_links(tmp_path, (), ()) as pool:
+        lender, borrower = pool.members
+        await asyncio.to_thread(borrower.hub.stop)
+        await asyncio.to_thread(borrower.link.refuse)
+        await asyncio.to_thread(borrower.hub.start)
+        await until(lambda: borrower.via(lender.name), "the link is borrowed")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from addons.link.health import Cloud
 from addons.link.servers import Server
 from addons.pool.peer_admission import Admission, refused
-from addons.pool.shared_links.shares import Shares
+from addons.pool.shared_links.shares import LentRates
 from addons.telemetry import metrics
 from kube.errors import forbidden, too_many_requests, unavailable
 
@@ -54,7 +54,7 @@ class LentWays:
         self._admission = admission
         self._close = close
         self._is_on = is_on
-        self._shares = Shares(rate, clock)
+        self._shares = LentRates(rate, clock)
         self._loans: dict[str, Loan] = {}
         self._of_node: Counter[str] = Counter()
 

@@ -10,7 +10,7 @@ AHEAD = 1.0
 """Seconds by which what this node itself sends and receives may hold borrowers up: they wait, and are not shut out."""
 
 
-class Share:
+class LentRate:
     """A rate, and until when what it has let pass takes."""
 
     def __init__(self, rate: float) -> None:
@@ -30,15 +30,15 @@ class Share:
         self._free = max(begin, min(begin + size / self._rate, now + AHEAD))
 
 
-class Shares:
+class LentRates:
     """The share of all, and that of each borrower."""
 
     def __init__(self, rate: int, clock: Callable[[], float]) -> None:
         """`rate` is in kilobytes a second. `clock` is monotonic."""
         self._rate = 1000.0 * rate
         self._clock = clock
-        self._all = Share(self._rate)
-        self._borrowers: dict[str, Share] = {}
+        self._all = LentRate(self._rate)
+        self._borrowers: dict[str, LentRate] = {}
 
     def own(self, size: int) -> None:
         """Count what this node itself sent or received."""
@@ -49,7 +49,7 @@ class Shares:
         now = self._clock()
         share = self._borrowers.get(borrower)
         if share is None:
-            share = self._borrowers[borrower] = Share(self._rate / OF_BORROWER)
+            share = self._borrowers[borrower] = LentRate(self._rate / OF_BORROWER)
         return max(share.take(size, now), self._all.take(size, now))
 
     def forget(self, borrower: str) -> None:

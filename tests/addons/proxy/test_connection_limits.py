@@ -129,3 +129,21 @@ async def test_what_cannot_be_accepted_is_logged_once_a_minute(caplog: pytest.Lo
         loop.call_exception_handler({"message": "another"})
     assert len(caplog.records) == 2
     assert others == ["another"]
+
+
+def test_a_lent_way_may_be_silent_and_one_that_does_not_open_may_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, closed, opened = 0.0, list[str](), client_of()
+
+    def close(client_id: str, _why: str) -> bool:
+        closed.append(client_id)
+        return True
+
+    monkeypatch.setattr(connection_limits, "close_client", close)
+    monkeypatch.setattr(connection_limits, "is_open", lambda each: each == opened.id)
+    limits = ConnectionLimits(MANY, lambda: now)
+    waiting = client_of()
+    for each in (opened, waiting):
+        limits.client_came(each, is_reserved=False)
+    now = FIRST_REQUEST + 1
+    assert limits.close_late() == 1
+    assert closed == [waiting.id]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import cast
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import Lender, parse_server
 from addons.pool.peer_admission import Admission
-from addons.pool.shared_links import lending
 from addons.pool.shared_links.lending import MAX_TUNNELS, MAX_TUNNELS_OF_NODE, LentWays
 from addons.telemetry import metrics
 from kube.errors import StatusError, forbidden
@@ -119,7 +119,7 @@ async def test_what_passes_is_counted_and_waits_for_its_share(monkeypatch: pytes
     async def sleep(seconds: float) -> None:
         waited.append(round(seconds, 3))
 
-    monkeypatch.setattr(lending.asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
     harbour = Harbour()
     harbour.lent.own(1_000_000)  # nobody borrows yet
     harbour.ask("n2 1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from addons.pool.shared_links.shares import AHEAD, OF_BORROWER, Shares
+from addons.pool.shared_links.shares import AHEAD, OF_BORROWER, LentRates
 
 RATE = 1000
 """Kilobytes a second."""
@@ -19,27 +19,27 @@ class Clock:
 
 
 def test_one_borrower_has_a_part_of_what_is_lent() -> None:
-    shares = Shares(RATE, Clock())
+    shares = LentRates(RATE, Clock())
     assert shares.wait("a", SECOND // 2) == 0.5 * OF_BORROWER
     assert shares.wait("a", SECOND // 2) == 1.0 * OF_BORROWER, "the next piece waits behind the first"
 
 
 def test_all_borrowers_together_have_the_rate() -> None:
-    shares = Shares(RATE, Clock())
+    shares = LentRates(RATE, Clock())
     waits = [shares.wait(each, SECOND) for each in "abcd"]
     assert waits == [2.0, 2.0, 3.0, 4.0]
 
 
 def test_nothing_is_owed_for_time_that_nobody_used() -> None:
     clock = Clock()
-    shares = Shares(RATE, clock)
+    shares = LentRates(RATE, clock)
     shares.wait("a", SECOND)
     clock.now += 100.0
     assert shares.wait("a", SECOND // 2) == 1.0
 
 
 def test_the_lenders_own_traffic_goes_first_and_shuts_nobody_out() -> None:
-    shares = Shares(RATE, Clock())
+    shares = LentRates(RATE, Clock())
     shares.own(SECOND // 2)
     assert round(shares.wait("a", SECOND // 10), 6) == 0.6
     shares.own(100 * SECOND)
@@ -50,7 +50,7 @@ def test_the_lenders_own_traffic_goes_first_and_shuts_nobody_out() -> None:
 
 def test_a_borrower_that_left_owes_nothing() -> None:
     clock = Clock()
-    shares = Shares(RATE, clock)
+    shares = LentRates(RATE, clock)
     shares.wait("a", 10 * SECOND)
     shares.forget("a")
     clock.now += 10.0
