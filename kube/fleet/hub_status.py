@@ -20,7 +20,7 @@ class HubStatus:
     version: str = ""
     pool: str = ""
     via: str = ""
-    """The server of the cloud that the hub uses."""
+    """The server of the cloud that the hub uses, or the node whose way to the cloud it borrows."""
     since: int = 0
     """When the link to the cloud came up last."""
     stale: int = 0

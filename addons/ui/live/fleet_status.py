@@ -25,7 +25,7 @@ def fleet_status(hub: RunningHub) -> HubStatus:
     return HubStatus(
         version=report["version"],
         pool=report["pool"],
-        via=next((str(each.server) for each in hub.cloud.servers if each.usable), ""),
+        via=f"node {lender}" if (lender := hub.cloud.lender) else _own_server(hub),
         since=int(hub.link.since.timestamp()),
         stale=len(stale),
         oldest=int(time.time() - time.monotonic() + oldest) if oldest is not None else 0,
@@ -34,6 +34,10 @@ def fleet_status(hub: RunningHub) -> HubStatus:
         up=report["bytes"]["linkUpToday"],
         down=report["bytes"]["linkDownToday"],
     )
+
+
+def _own_server(hub: RunningHub) -> str:
+    return next((each.server.url for each in hub.cloud.servers if each.usable), "")
 
 
 async def tell_fleet(hub: RunningHub) -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from addons.link.health import ServerHealth
+from addons.link.servers import Lender
 from addons.offline.offline_mode import Offline
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.telemetry import metrics
@@ -38,6 +40,15 @@ async def test_where_a_hub_stands(parts: HubParts) -> None:
     hub = running_hub(parts, {"filter_endpoints": "kubelet/nodes"}, pool="hz")
     found = fleet_status(hub)
     assert (found.pool, found.via, found.problems, found.stale) == ("hz", "https://a:6443", 1, 0)
+
+
+async def test_a_borrowed_way_is_said(parts: HubParts) -> None:
+    hub = running_hub(parts)
+    own = hub.cloud.servers[0]
+    own.failed("no route")
+    lent = ServerHealth(replace(own.server, lender=Lender("https", "10.0.0.2", 10269, node="n2")))
+    hub.cloud.borrowed = (lent,)
+    assert fleet_status(hub).via == "node n2"
 
 
 async def test_copies_that_do_not_follow_are_stale(parts: HubParts, cloud: ScriptableCloud) -> None:
