@@ -12,9 +12,10 @@ those of `docs/versions.md`, under the same numbers:
 3. A client may hold another state than the view showed: up to `elsewhere` by other rules or another process, and up to
    `unlike` by inputs that this view has not followed. It gets the whole state, and DELETED for what it must not keep.
 4. What the view's ring no longer holds, or never held, comes from the store's history where that reaches back.
-5. A client may be ahead of the view. The watcher skips the cloud's events up to its version; a local event ends the
-   skipping. Where filters change what the view shows, such a watch ends with 410.
-6. A bookmark is made only by `Watcher`, when it has sent everything up to the version that the bookmark carries.
+5. A client may be ahead of the view: its version is newer than the store's, and none that the cloud confirmed. The
+   watcher skips the cloud's events up to its version. A local event ends the watch with 410, other filters do too.
+6. A bookmark is made only by `Watcher`, when it has sent everything up to the version that the bookmark carries. A
+   client that is ahead gets none but of its own version.
 7. A list may carry a version that the cloud confirmed for it, newer than the store's (`View.listing`). From then on
    the view is at that version; the cloud's late events are ordered after it.
 8. Where a list left a gap in the store's history, or another history began, nobody goes on from within it: 410.
@@ -117,6 +118,14 @@ class View:
     def projection(self) -> Projection:
         return self._projection
 
+    def is_ahead(self, seen: int) -> bool:
+        """Whether a client of this version may hold what this view has not shown, and may come and go unseen."""
+        return seen > self._projection.store.version and not self.has_confirmed(seen)
+
+    def reached(self, seen: int) -> int:
+        """The version of a client that came with `seen` and was sent everything since."""
+        return seen if self.is_ahead(seen) else self.version
+
     def __iter__(self) -> Iterator[Item]:
         if self._everything:
             return iter(self._projection)
@@ -165,7 +174,7 @@ class View:
         return judge(
             since,
             self._projection.store.history,
-            seen=self.version,
+            seen=self._projection.store.version,
             is_confirmed=self.has_confirmed(since),
             oldest=self.ring.oldest if self._has_history else None,
             elsewhere=max(self._elsewhere(), self._projection.store.former_version),
@@ -233,6 +242,7 @@ class View:
         if not frame:
             return
         if change.is_local:
+            self.end_ahead()
             self.ring.touch(self.version)
         shown_before = change.before is not None and self.scope.matches(change.before)
         record = self._record(frame, change.before if shown_before else None)
@@ -277,8 +287,8 @@ class View:
             watcher.tell_gap(history.newest_gap)
 
     def end_ahead(self) -> None:
-        """End the watches whose clients are ahead. What they hold besides was not made by these filters."""
-        self._end_seen(lambda seen: seen > self.version)
+        """End the watches whose clients are ahead: what the view shows may be made of older objects than theirs."""
+        self._end_seen(self.is_ahead)
 
     def _end_seen(self, is_lost: Callable[[int], bool]) -> None:
         for watcher in list(self.watchers):

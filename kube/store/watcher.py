@@ -38,6 +38,9 @@ class Watched(Protocol):
     def version(self) -> int:
         """The version that the view has reached."""
 
+    def reached(self, seen: int) -> int:
+        """The version of a client that came with `seen` and was sent everything since."""
+
     @property
     def codec(self) -> Codec:
         """How the view writes objects."""
@@ -119,7 +122,7 @@ class Watcher:
         self._beginning = beginning
         self._position = position
         self.seen_version = seen_version
-        """The client has seen the cloud's events up to this version (rule 5); 0 where the view knows what it has."""
+        """The version that the client came with, up to which it has seen the cloud's events (rule 5); 0 for none."""
         self._bookmark_due = False
         self._gap = NO_ANNOTATIONS
         """What the next bookmark says of a gap in the history."""
@@ -203,7 +206,8 @@ class Watcher:
     def end(self, error: StatusError | None = None) -> None:
         """Let `frames` give the rest, a last bookmark unless there is an error, and then end."""
         if self._end is None:
-            self._end = self.view.place()
+            place = self.view.place()
+            self._end = place._replace(version=self.view.reached(self.seen_version))
             self._error = error
             self._bookmark_due = error is None
         self.ended = True
@@ -227,15 +231,14 @@ class Watcher:
             seen = self.seen_version
             if any(event.sequence for event in events):
                 # The last event may carry an old version, from which the client could not resume.
-                self.seen_version, self._bookmark_due = 0, self._error is None
+                self._bookmark_due = self._error is None
             write = self.coding.event
             frames = [write(event) for event in events if event.version > seen or event.sequence]
         if self._bookmark_due and self._position >= end:
             self._bookmark_due = False
             if self.bookmarks:
-                version = self.view.version if self._end is None else self._end.version
-                bookmark = self.view.bookmark(max(version, self.seen_version), self._gap)
-                frames.append(self.coding.frame(bookmark))
+                version = self.view.reached(self.seen_version) if self._end is None else self._end.version
+                frames.append(self.coding.frame(self.view.bookmark(version, self._gap)))
                 self._gap = NO_ANNOTATIONS
         return frames
 

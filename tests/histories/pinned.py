@@ -54,6 +54,12 @@ PINNED = {
         come node; label a; bookmarks; stop; restore 0""",
     "a restored cloud that went on, and a pool": """
         pool 1; come watchlist; put services b 2; restore 0; elsewhere""",
+    # The cloud confirmed a later state of a view than clients have that are ahead of it.
+    "a ghost below a version that the cloud confirmed": """
+        come selected; rules both; put services a 2; kill; put services a 1; link BUSY; start; compact""",
+    "a bookmark of a version that the cloud confirmed to another": """
+        come list; wait 1; stall services; put services ghost 0; come fresh; wait 1; delete services ghost;
+        come watchlist; wait 1; remind; wait 0.1; go fresh; come fresh; wait 1; compact; cut; stall; wait 5""",
     # Issue 22, 4 to 7 and 13. What kubelet reports while the cloud is away.
     "a status whose answer was lost": "come nodes; wait 1; status 2; link HALF; status 3; status 2",
     "a status made of an old copy": """

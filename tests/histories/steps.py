@@ -120,6 +120,7 @@ OF_NODE: dict[str, Callable[..., Awaitable[None] | None]] = {
     "start": Node.start,
     "disk": lambda node, full: node.set_disk(int(full)),
     "sweep": Node.sweep,
+    "remind": Node.remind,
 }
 CAUSES = frozenset({"compact", "restore", "kill", "stop", "rules", "sweep", "link", "slow", "pool"})
 """The steps after which a version may be refused that was given before."""
@@ -159,8 +160,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """What may follow a word; none for the others."""
 OFTEN = """
 put 30, delete 14, elsewhere 4, annotate 3, label 3, rules 5, stall 6, flood 1, cut 5, compact 4, bookmarks 3, link 8,
-backup 3, restore 2, kill 3, stop 2, start 5, disk 2, come 12, go 8, slow 3, sweep 2, status 5, event 4, read 3, pool 2,
-wait 25, settle 1"""
+backup 3, restore 2, kill 3, stop 2, start 5, disk 2, come 12, go 8, slow 3, sweep 2, remind 3, status 5, event 4,
+read 3, pool 2, wait 25, settle 1"""
 """How often each word comes, of all of them together."""
 WEIGHTS = {word: int(weight) for word, weight in (each.split() for each in OFTEN.split(","))}
 

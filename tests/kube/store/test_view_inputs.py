@@ -125,17 +125,37 @@ async def test_a_view_made_anew_lets_a_client_go_on_from_its_list() -> None:
     assert told(client) == []
 
 
-async def test_an_input_reaches_a_watch_that_waits_for_a_version_of_the_future() -> None:
+@pytest.mark.parametrize("amends", [False, True])
+async def test_what_the_node_does_ends_a_watch_that_waits_for_a_version_of_the_future(amends: bool) -> None:
+    """It is made of an older object than the client may have."""
     inputs: dict[InputKey, str] = {INPUT: "keep"}
     store = filled(10, Toy("x", version=4, reads="i"))
     view = view_of(store, inputs)
     body_of(view)
     watcher = view.watch(12, bookmarks=True)
-    inputs[INPUT] = "drop"
-    view.projection.inputs_changed([INPUT])
-    store.advance(20)
-    assert ("DELETED", "x", 4) in [short(event) for event in events_of(view, waiting(watcher) or [])]
-    watcher.end()
+    if amends:
+        store.amend(Toy("x", version=4, reads="i", address="None").raw(store.codec.encoding))
+    else:
+        inputs[INPUT] = "drop"
+        view.projection.inputs_changed([INPUT])
+    assert refusal(lambda: waiting(watcher)) == 410
+
+
+async def test_a_client_that_is_ahead_is_told_no_version_but_its_own() -> None:
+    """The cloud confirmed 15 to another client. What this one has of 12 may have come and gone since."""
+    store = filled(10, Toy("x", version=4))
+    view = view_of(store)
+    body_of(view)
+    ahead, ended = view.watch(12, bookmarks=True), view.watch(12, bookmarks=True)
+    view.listing(confirmed=15)
+    ended.end()
+    ahead.send_bookmark()
+    bookmarks = [short(event) for each in (ahead, ended) for event in events_of(view, waiting(each) or [])]
+    assert bookmarks == [("BOOKMARK", "", 12)] * 2
+    tell(store, "ADDED", Toy("y", version=11))
+    tell(store, "DELETED", Toy("y", version=13))
+    late = [short(each) for each in events_of(view, waiting(ahead) or [])]
+    assert late == [("ADDED", "y", 11), ("DELETED", "y", 13), ("BOOKMARK", "", 15)]
 
 
 # -- rules ---------------------------------------------------------------------------------------------------------
