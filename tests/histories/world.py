@@ -11,6 +11,7 @@ from pathlib import Path
 from addons.filters.builtin.topology import SCOPE_ANNOTATION
 from addons.rules.table import parse_rules
 from kube.json_type import Json
+from kube.objects.status_json import canonical
 from kube.requests.node_pools import POOL_LABEL
 from kube.store.store import Key
 from tests.histories.clients import JSON, KINDS, Kind, Reflector, State, Style
@@ -302,7 +303,7 @@ class World:
             forgot = self.was_restored and self._in_cloud(what) == "nothing"
             self.accepted[what] = {"nothing"} if forgot else set()
             self.is_forgetful &= what != "status"
-        elif status == 200 and what == "status":
+        if status == 200 and what == "status" and not self.node.keeps:
             self.is_doubtful = True
         self.accepted.setdefault(what, {"nothing", "0"}).add(value)
 
@@ -370,9 +371,10 @@ class World:
 
 
 def status_of(value: str) -> Json:
-    """A node's status that says this, with all that a kube-apiserver would add to a condition."""
+    """A node's status that says this, with all that a kube-apiserver would add to it."""
     times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-01-01T00:00:00Z")
-    return {"conditions": [{"type": "Ready", "status": "True", **times, "reason": "Told", "message": value}]}
+    condition = {"type": "Ready", "status": "True", **times, "reason": "Told", "message": value}
+    return canonical("NodeStatus", {"conditions": [condition]})
 
 
 def _selects(kind: Kind, obj: Json) -> bool:
