@@ -131,7 +131,8 @@ class Journal:
                 while entry.name in self._rows.waiting:
                     await self._rows.written.wait()
         except TimeoutError:
-            logger.warning("the disk is slow: the hub answers before %s is on disk", entry.name)
+            what = entry.path or entry.name
+            logger.warning("the disk is slow: the hub answers before a write of %s is on disk", what)
 
     def sending(self, entry: StatusEntry) -> StatusEntry:
         """Note that a waiting status goes out now, and return it with that noted.

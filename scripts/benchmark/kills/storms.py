@@ -75,7 +75,7 @@ async def _measured(hubs: list[tuple[ForkedHub, Link]], cloud: RealCloud, kills:
         asyncio.get_running_loop().set_default_executor(threads)
         moved = Pulse()
         storms = [Storm(hub, cloud, link, moved, found, fault, f"{seed} {hub.node}") for hub, link in hubs]
-        watching = asyncio.create_task(CloudWatch(cloud, storms, moved, fault).run())
+        watching = asyncio.create_task(CloudWatch(cloud, storms, moved).run())
         try:
             await asyncio.gather(*(each.begin() for each in storms))
             async with asyncio.TaskGroup() as running:
@@ -97,6 +97,7 @@ def report(found: Figures) -> None:
         ("writes whose answer was lost", found.unknown),
         ("writes refused", found.refused),
         ("entries replayed, at least", found.replayed),
+        ("faults excused by a slow disk", found.excused),
         ("faults", len(found.faults)),
         ("answer, p50 ms", waits[len(waits) // 2] * 1e3 if waits else 0),
         ("answer, p99 ms", waits[len(waits) * 99 // 100] * 1e3 if waits else 0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import orjson
@@ -26,10 +26,9 @@ class CloudWatch:
         cloud: RealCloud,
         storms: Sequence[Storm],
         moved: Pulse,
-        fault: Callable[[str], None],
     ) -> None:
-        """`moved` is notified of each event; `fault` is told what is wrong."""
-        self._cloud, self._storms, self._moved, self._fault = cloud, storms, moved, fault
+        """`moved` is notified of each event."""
+        self._cloud, self._storms, self._moved = cloud, storms, moved
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -61,7 +60,7 @@ class CloudWatch:
             return
         number, fits = found_in(obj)
         if number < written.seen:
-            self._fault(f"{path}: {number} went over {written.seen}")
+            written.wrong.append(f"{path}: {number} went over {written.seen}")
         elif not fits:
-            self._fault(f"{path}: write {number} is not whole: {orjson.dumps(obj)[:MAX_QUOTED]!r}")
+            written.wrong.append(f"{path}: write {number} is not whole: {orjson.dumps(obj)[:MAX_QUOTED]!r}")
         written.seen = max(number, written.seen)

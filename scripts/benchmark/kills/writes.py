@@ -19,6 +19,8 @@ class Written:
     """The last that was sent, accepted or not."""
     seen: int = 0
     """The last that the cloud showed."""
+    wrong: list[str] = field(default_factory=list)
+    """What was wrong since the last checkpoint."""
 
 
 @dataclass(slots=True)
@@ -32,6 +34,8 @@ class Figures:
     unknown: int = 0
     replayed: int = 0
     refused: int = 0
+    excused: int = 0
+    """Faults of objects of which a hub had logged that the disk took longer than a second."""
     waits: list[float] = field(default_factory=list)
     """Seconds to each answer."""
     faults: list[str] = field(default_factory=list)
