@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from addons.telemetry.observations import (
     MAX_HISTORY_BYTES,
     MAX_LINES,
     MAX_WAITING,
+    PACKED_TOGETHER,
     Follower,
     Observations,
     WantedLines,
@@ -77,6 +79,16 @@ def test_what_is_remembered_is_bounded_in_lines_and_in_bytes(name: str) -> None:
     assert left[-1].at == MAX_LINES + 9
     assert len(left) <= MAX_LINES
     assert sum(each.size for each in left) <= MAX_HISTORY_BYTES
+
+
+def test_what_is_remembered_is_few_objects() -> None:
+    """Each full collection looks at all of them."""
+    before = sum(isinstance(each, Observation) for each in gc.get_objects())
+    last = Observations()
+    for at in range(10 * PACKED_TOGETHER):
+        last.add(seen(float(at)))
+    assert sum(isinstance(each, Observation) for each in gc.get_objects()) - before < PACKED_TOGETHER
+    assert [each.at for each in last.past(WantedLines())] == [*map(float, range(10 * PACKED_TOGETHER))]
 
 
 def test_many_events_push_no_request_out() -> None:
