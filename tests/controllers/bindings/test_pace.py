@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -20,34 +18,11 @@ from controllers.bindings.config_binding_controller import (
     WriteLimit,
 )
 from controllers.bindings.workloads import WORKLOAD_TYPES
-from controllers.runtime.controller import Context
-from controllers.runtime.events import EventRecorder
-from controllers.runtime.informer import Informers
-from controllers.runtime.write_client import WriteClient
-from controllers.settings import Settings
 from kube.json_type import Json
-from tests.controllers.support.pretended import PretendedCluster
+from tests.controllers.support.pretended import PretendedCluster, working
 from tests.controllers.support.workloads import DEPLOYMENT, image
 
 MANY = 110
-
-
-@asynccontextmanager
-async def injecting(cluster: PretendedCluster) -> AsyncIterator[None]:
-    """The controller at work, its copies complete."""
-    api, informers = WriteClient(cluster, lambda: 1.0), Informers(cluster)
-    controller = ConfigBindingController(
-        Context(api, informers, EventRecorder(api, "test"), Settings(), lambda: "")
-    )
-    tasks = [asyncio.ensure_future(each.run()) for each in informers]
-    async with asyncio.timeout(60):
-        await controller.wait_for_sync()
-    tasks.append(asyncio.ensure_future(controller.run()))
-    yield
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    controller.queue.close()
 
 
 def deployment(number: int) -> Json:
@@ -86,7 +61,7 @@ async def test_in_no_second_more_workloads_are_written_and_all_in_the_end() -> N
     cluster = PretendedCluster()
     for number in range(MANY):
         cluster.put(WORKLOAD_TYPES["Deployment"], deployment(number))
-    async with injecting(cluster):
+    async with working(cluster, ConfigBindingController):
         cluster.put(BINDING_TYPE, binding("app:2", 1))
         await asyncio.sleep(60)
         first = written(cluster, "deployments")
@@ -109,7 +84,7 @@ async def test_the_changes_of_many_workloads_become_few_statuses() -> None:
     cluster = PretendedCluster()
     for number in range(WRITES_A_SECOND):
         cluster.put(WORKLOAD_TYPES["Deployment"], deployment(number))
-    async with injecting(cluster):
+    async with working(cluster, ConfigBindingController):
         cluster.put(BINDING_TYPE, binding("app:2", 1))
         await asyncio.sleep(60)
     statuses = written(cluster, "yurtappconfigbindings")
@@ -135,7 +110,7 @@ class OtherWebhook(PretendedCluster):
 async def test_what_another_webhook_sets_is_tried_with_a_pause_and_then_left_for_long() -> None:
     cluster = OtherWebhook()
     cluster.put(WORKLOAD_TYPES["Deployment"], deployment(1))
-    async with injecting(cluster):
+    async with working(cluster, ConfigBindingController):
         cluster.put(BINDING_TYPE, binding("app:2", 1))
         await asyncio.sleep(1.5 * TRUCE)
     first, *later = written(cluster, "deployments")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
 
 import orjson
 
+from controllers.runtime.controller import Context, Controller
+from controllers.runtime.events import EventRecorder
+from controllers.runtime.informer import Informers
+from controllers.runtime.write_client import WriteClient
+from controllers.settings import Settings
 from kube.errors import not_found
 from kube.http.client import ApiResponse, Client, WatchStream
 from kube.http.session import Session
 from kube.json_type import Json
+from kube.objects.object_patches import merge_patch
 from kube.requests.node_pools import NODEPOOL_TYPE
 from kube.requests.request_info import ResourceType
 
@@ -94,7 +100,7 @@ class PretendedCluster(Client):
             return patch
         self.patches.append((asyncio.get_running_loop().time(), path))
         path = path.removesuffix("/status")
-        new = merged(self._objects[self._collections[path]][path], patch)
+        new = merge_patch(self._objects[self._collections[path]][path], patch)
         self._commit(path, "MODIFIED", new)
         return new
 
@@ -107,13 +113,18 @@ class PretendedCluster(Client):
             events.put_nowait(orjson.dumps({"type": event, "object": obj}) + b"\n")
 
 
-def merged(old: Json, patch: Json) -> Json:
-    """An object after a JSON merge patch (RFC 7386)."""
-    new = {name: value for name, value in old.items() if patch.get(name, value) is not None}
-    for name, value in patch.items():
-        if isinstance(value, dict):
-            inner = old.get(name)
-            new[name] = merged(inner if isinstance(inner, dict) else {}, value)
-        elif value is not None:
-            new[name] = value
-    return new
+@asynccontextmanager
+async def working[C: Controller](cluster: PretendedCluster, make: Callable[[Context], C]) -> AsyncIterator[C]:
+    """A controller at work, its copies complete."""
+    api, informers = WriteClient(cluster, lambda: 1.0), Informers(cluster)
+    controller = make(Context(api, informers, EventRecorder(api, "test"), Settings(), lambda: ""))
+    tasks = [asyncio.ensure_future(each.run()) for each in informers]
+    # Of the virtual clock, which runs on while nothing happens.
+    async with asyncio.timeout(60):
+        await controller.wait_for_sync()
+    tasks.append(asyncio.ensure_future(controller.run()))
+    yield controller
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    controller.queue.close()

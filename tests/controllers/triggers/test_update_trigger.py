@@ -7,8 +7,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -16,11 +15,6 @@ import pytest
 from controllers.cluster.node_buckets import NODEBUCKETS
 from controllers.cluster.services import SERVICES, Service
 from controllers.runtime import metrics
-from controllers.runtime.controller import Context
-from controllers.runtime.events import EventRecorder
-from controllers.runtime.informer import Informers
-from controllers.runtime.write_client import WriteClient
-from controllers.settings import Settings
 from controllers.triggers import update_trigger
 from controllers.triggers.backends import triggered_at
 from controllers.triggers.update_trigger import (
@@ -35,7 +29,7 @@ from controllers.triggers.update_trigger import (
 from kube.json_type import Json
 from kube.requests.node_pools import NODEPOOL_TYPE
 from kube.requests.request_info import ResourceType
-from tests.controllers.support.pretended import PretendedCluster
+from tests.controllers.support.pretended import PretendedCluster, working
 from tests.controllers.support.scene import POOL_TOPOLOGY, POOLS, TOPOLOGY, Scene, has_nodes
 
 POOL_TOPOLOGIES = ["openyurt.io/nodepool", "kubernetes.io/zone"]
@@ -126,25 +120,6 @@ def uncounted(name: str) -> Json:
     return {"metadata": {"name": name}, "spec": {}}
 
 
-@asynccontextmanager
-async def triggering(cluster: PretendedCluster) -> AsyncIterator[EndpointSlicesTriggerController]:
-    """The controller of slices at work, its copies complete."""
-    api, informers = WriteClient(cluster, lambda: 1.0), Informers(cluster)
-    controller = EndpointSlicesTriggerController(
-        Context(api, informers, EventRecorder(api, "test"), Settings(), lambda: "")
-    )
-    tasks = [asyncio.ensure_future(each.run()) for each in informers]
-    # Of the virtual clock, which runs on while nothing happens.
-    async with asyncio.timeout(60):
-        await controller.wait_for_sync()
-    tasks.append(asyncio.ensure_future(controller.run()))
-    yield controller
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    controller.queue.close()
-
-
 def many() -> PretendedCluster:
     """A Service with many slices."""
     cluster = PretendedCluster()
@@ -157,7 +132,7 @@ def many() -> PretendedCluster:
 @pytest.mark.looptime
 async def test_the_slices_of_one_event_are_spread_evenly() -> None:
     cluster = many()
-    async with triggering(cluster):
+    async with working(cluster, EndpointSlicesTriggerController):
         cluster.put(SERVICES.type, service("web", "b"))
         await asyncio.sleep(MANY / RATE + 1)
     times = [at for at, _ in cluster.patches]
@@ -170,7 +145,7 @@ async def test_the_slices_of_one_event_are_spread_evenly() -> None:
 @pytest.mark.looptime
 async def test_a_second_event_while_queued_costs_no_second_write() -> None:
     cluster = many()
-    async with triggering(cluster) as controller:
+    async with working(cluster, EndpointSlicesTriggerController) as controller:
         cluster.put(SERVICES.type, service("web", "b"))
         cluster.put(SERVICES.type, service("web", "c"))
         await asyncio.sleep(MANY / 2 / RATE)
@@ -221,7 +196,7 @@ async def test_what_a_pool_s_change_touches(before: Json, after: Json | None, to
         cluster.put(SLICES, endpoint_slice(f"on-{node}", "pooled", node))
         cluster.put(SLICES, endpoint_slice(f"other-{node}", "other", node))
     cluster.put(NODEPOOL_TYPE, before)
-    async with triggering(cluster) as controller:
+    async with working(cluster, EndpointSlicesTriggerController) as controller:
         await asyncio.sleep(5)
         assert cluster.patches == []
         if after is None:
@@ -244,7 +219,7 @@ async def test_what_changed_while_no_manager_ran_is_made_up_for() -> None:
         cluster.put(SLICES, endpoint_slice(f"on-{node}", "pooled", node))
     cluster.put(NODEPOOL_TYPE, pool("deleted", "x"))
     cluster.put(NODEPOOL_TYPE, pool("same", "y"))
-    async with triggering(cluster):
+    async with working(cluster, EndpointSlicesTriggerController):
         await asyncio.sleep(3 * RECORD_INTERVAL)
     # Of a first start nothing is known, and what stays the same is recorded once.
     assert (len(cluster.applied), cluster.patches) == (1, [])
@@ -252,12 +227,12 @@ async def test_what_changed_while_no_manager_ran_is_made_up_for() -> None:
     cluster.put(SERVICES.type, service("annotated", "b"))
     cluster.put(SERVICES.type, {"metadata": {"namespace": "ns", "name": "bared"}})
     cluster.delete(NODEPOOL_TYPE, "deleted")
-    async with triggering(cluster):
+    async with working(cluster, EndpointSlicesTriggerController):
         await asyncio.sleep(3 * RECORD_INTERVAL)
     touched = sorted(path.rpartition("/")[2] for _, path in cluster.patches)
     assert touched == ["annotated-0", "bared-0", "on-x"]
     assert len(cluster.applied) == 2
-    async with triggering(cluster):
+    async with working(cluster, EndpointSlicesTriggerController):
         await asyncio.sleep(3 * RECORD_INTERVAL)
     assert (len(cluster.applied), len(cluster.patches)) == (2, 3)
 
@@ -265,12 +240,12 @@ async def test_what_changed_while_no_manager_ran_is_made_up_for() -> None:
 @pytest.mark.looptime
 async def test_triggers_that_were_queued_as_the_manager_ended_are_written_by_the_next() -> None:
     cluster = many()
-    async with triggering(cluster):
+    async with working(cluster, EndpointSlicesTriggerController):
         await asyncio.sleep(2 * RECORD_INTERVAL)
         cluster.put(SERVICES.type, service("web", "b"))
         await asyncio.sleep(MANY / 2 / RATE)
     assert len(cluster.patches) < MANY
-    async with triggering(cluster):
+    async with working(cluster, EndpointSlicesTriggerController):
         await asyncio.sleep(MANY / RATE + 1)
     assert len({path for _, path in cluster.patches}) == MANY
 
@@ -279,7 +254,7 @@ async def test_triggers_that_were_queued_as_the_manager_ended_are_written_by_the
 async def test_a_record_that_is_too_large_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update_trigger, "MAX_RECORD", 10)
     cluster = many()
-    async with triggering(cluster) as controller:
+    async with working(cluster, EndpointSlicesTriggerController) as controller:
         await asyncio.sleep(2 * RECORD_INTERVAL)
         name = {"controller": controller.name}
         assert metrics.REGISTRY.get_sample_value("edgehub_manager_unrecorded", name) == 1
@@ -297,14 +272,14 @@ async def test_without_node_pools_the_nodes_of_pools_are_those_of_buckets() -> N
         cluster.put(SLICES, endpoint_slice(f"on-{node}", "pooled", node))
     cluster.put(NODEBUCKETS.type, bucket("p-1", "p", "a"))
     cluster.put(NODEBUCKETS.type, bucket("q-1", "q"))
-    async with triggering(cluster):
+    async with working(cluster, EndpointSlicesTriggerController):
         await asyncio.sleep(2 * RECORD_INTERVAL)
         assert cluster.patches == []
         cluster.put(NODEBUCKETS.type, bucket("p-2", "p", "b"))
         await asyncio.sleep(2 * RECORD_INTERVAL)
         assert sorted(path.rpartition("/")[2] for _, path in cluster.patches) == ["on-a", "on-b"]
     cluster.delete(NODEBUCKETS.type, "p-2")
-    async with triggering(cluster):
+    async with working(cluster, EndpointSlicesTriggerController):
         await asyncio.sleep(RECORD_INTERVAL)
     assert Counter(path.rpartition("/")[2] for _, path in cluster.patches) == {"on-a": 2, "on-b": 2}
 
