@@ -46,11 +46,11 @@ class JsonPatching:
         kind, path = operation.get("op"), _parts(operation, "path")
         match kind:
             case "add":
-                self._add(path, operation.get("value"))
+                self._put(path, operation.get("value"), inserts=True)
             case "remove":
                 self._remove(path)
             case "replace":
-                self._replace(path, operation.get("value"))
+                self._put(path, operation.get("value"), inserts=False)
             case "test":
                 if not _same(self._get(path), operation.get("value")):
                     raise _refused(f"testing value {operation['path']} failed")
@@ -58,9 +58,9 @@ class JsonPatching:
                 source = _parts(operation, "from")
                 value = self._get(source)
                 self._remove(source)
-                self._add(path, value)
+                self._put(path, value, inserts=True)
             case "copy":
-                self._add(path, self._copy(self._get(_parts(operation, "from"))))
+                self._put(path, self._copy(self._get(_parts(operation, "from"))), inserts=True)
             case _:
                 raise _refused(f"unexpected kind: {kind}")
 
@@ -81,16 +81,18 @@ class JsonPatching:
             return container.get(part)
         return container[_index(part, len(container))]
 
-    def _add(self, path: list[str], value: Any) -> None:
+    def _put(self, path: list[str], value: Any, *, inserts: bool) -> None:
         if not path:
             self.document = value
             return
         container, part = self._container(path), path[-1]
+        size = len(container)
         if isinstance(container, dict):
             container[part] = value
-        else:
-            size = len(container)
+        elif inserts:
             container.insert(size if part == "-" else _index(part, size + 1), value)
+        else:
+            container[_index(part, size)] = value
 
     def _remove(self, path: list[str]) -> None:
         container, part = self._container(path), path[-1] if path else ""
@@ -100,16 +102,6 @@ class JsonPatching:
             del container[part]
         else:
             raise _refused(f"unable to remove nonexistent key: {part}")
-
-    def _replace(self, path: list[str], value: Any) -> None:
-        if not path:
-            self.document = value
-            return
-        container, part = self._container(path), path[-1]
-        if isinstance(container, dict):
-            container[part] = value
-        else:
-            container[_index(part, len(container))] = value
 
     def _container(self, path: list[str]) -> Any:
         """The object or array that holds the value at a path."""

@@ -102,23 +102,6 @@ async def test_success_ends_the_backoff() -> None:
     assert controller.queue.retries(("", "a")) == 0
 
 
-async def test_a_key_is_never_worked_on_twice_at_once() -> None:
-    working = 0
-
-    async def work(key: Key) -> None:
-        nonlocal working
-        working += 1
-        assert working == 1
-        controller.queue.add(key)
-        await asyncio.sleep(1)
-        working -= 1
-
-    controller = Recorded("busy", work)
-    controller.queue.add(("", "a"))
-    await run(controller, 5.5)
-    assert len(controller.asked) == 6
-
-
 async def test_what_was_being_worked_on_at_the_end_of_a_term_is_done_in_the_next() -> None:
     async def work(key: Key) -> None:
         await asyncio.sleep(10)
