@@ -283,6 +283,21 @@ def event_ends(stream: bytes, encoding: Encoding) -> list[int]:
     return ends
 
 
+@pytest.mark.parametrize("garbage", [b"{", b"\xff"])
+def test_garbage_is_a_value_error(codec: Codec, garbage: bytes) -> None:
+    """`tests/fuzz` has more of it."""
+    for read in (
+        codec.decode_list,
+        codec.decode_single,
+        codec.peek,
+        codec.metadata_only,
+        lambda raw: codec.with_version(raw, 7),
+        lambda raw: codec.frames().feed(b"\0\0\0\1" + raw),
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            read(garbage)
+
+
 def test_the_largest_event_and_one_byte_more(codec: Codec) -> None:
     small = codec.encode_event("ADDED", *SERVICE, _padded(codec, 0))
     overhead = len(small) + _frame_overhead(codec)
