@@ -1,4 +1,4 @@
-"""Request lines and the selectors in them: understood, or refused with a Status."""
+"""Request lines, the selectors in them and Accept headers: understood, or refused with a Status."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from kube.errors import StatusError
 from kube.requests.request_info import parse_request, validate_list_options
 from kube.requests.selectors import parse_field_selector, parse_label_selector
+from kube.wire.negotiation import acceptable
 
 LABELS: tuple[Mapping[str, str], ...] = ({}, {"app": "web"}, {"app": "", "n": "7"}, {"example.com/zone": "a"})
 """Labels of objects that a selector chooses among."""
@@ -28,8 +29,14 @@ SELECTORS = (
 )
 
 
+ACCEPTED = (
+    "application/json;as=Table;v=v1;g=meta.k8s.io;q=0.5,application/vnd.kubernetes.protobuf, */*",
+    "application/*;q=nan,text/html;=,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+)
+
+
 def seeds() -> Iterator[bytes]:
-    for text in (*LINES, *SELECTORS):
+    for text in (*LINES, *SELECTORS, *ACCEPTED):
         yield b"\0" + text.encode()
 
 
@@ -38,6 +45,7 @@ def run(data: bytes) -> None:
     text = data[1:].decode(errors="replace")
     _labels(text)
     _fields(text)
+    _accepted(text)
 
 
 def _line(method: str, target: str) -> None:
@@ -72,3 +80,13 @@ def _fields(text: str) -> None:
     assert again.canonical == selector.canonical
     for value in ("", "web", "None"):
         assert again.matches(lambda _, value=value: value) == selector.matches(lambda _, value=value: value)  # type: ignore[misc]  # the default binds the loop's value
+
+
+def _accepted(text: str) -> None:
+    try:
+        found = acceptable(text)
+    except StatusError as error:
+        assert error.code == 400  # noqa: PT017 - either outcome is right
+        return
+    assert len(set(found)) == len(found)
+    assert all((each.version in ("v1", "v1beta1")) is bool(each.kind) for each in found)

@@ -1,8 +1,6 @@
 """Content negotiation. The table's answers were given by a kube-apiserver 1.36 to lists of services."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kube.errors import StatusError
 from kube.wire.encoding import Encoding
@@ -136,28 +134,3 @@ def test_a_header_that_no_client_sends_is_refused(accept: str, longer: str) -> N
     with pytest.raises(StatusError, match="Accept") as error:
         acceptable(accept + longer)
     assert error.value.code == 400
-
-
-CLAUSES = st.lists(
-    st.sampled_from(
-        [J, P, "application/cbor", "application/*", "*/*", "*", "a", "/", "text/html", "application/yaml"]
-    ),
-    max_size=6,
-)
-PARAMETERS = st.sampled_from(
-    ["", ";q=0.5", ";q=nan", ";q=1e999", ";q=", "; =", ";as=Table", f";{META}", ";as=PartialObjectMetadata"]
-)
-
-
-@given(
-    st.lists(st.tuples(CLAUSES, PARAMETERS, PARAMETERS), max_size=5).map(
-        lambda parts: ",".join(",".join(names) + one + two for names, one, two in parts)
-    )
-    | st.text(max_size=100)
-)
-def test_any_header_has_representations_that_we_can_make(accept: str) -> None:
-    found = acceptable(accept)
-    assert len(set(found)) == len(found)
-    for representation in found:
-        assert representation.kind in ("", "Table", METADATA_KIND, METADATA_LIST_KIND)
-        assert (representation.version in ("v1", "v1beta1")) is bool(representation.kind)
