@@ -3,11 +3,12 @@ fields are there or not as in the server's JSON.
 """
 
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from kube.json_type import Json
 from kube.objects.status_schema import MAPS, TIME, Shown, StatusField, status_table
+from kube.schemas.written_types import go_time
 from kube.wire.schema import ENTRY
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,7 +54,7 @@ def _canonical_field(field: StatusField, value: Any, path: str) -> Any:
 
 def _canonical_value(field: StatusField, value: Any, path: str) -> Any:
     if field.kind == TIME:
-        return None if value is None else write_time(read_time(value, path))
+        return None if value is None else go_time(read_time(value, path))
     if value is None and field.shown is Shown.PRESENT:
         return None
     if field.kind not in _ZEROS:
@@ -105,14 +106,6 @@ def read_time(value: object, path: str) -> int:
         return int((moment - _EPOCH).total_seconds())
     except (ValueError, OverflowError) as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def write_time(seconds: int) -> str:
-    """RFC 3339 in UTC; ValueError outside of the years 1 to 9999."""
-    try:
-        return (_EPOCH + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
-    except OverflowError as error:
-        raise ValueError(f"{seconds} s since 1970 is no time") from error
 
 
 def _text_of(value: object) -> str:

@@ -11,8 +11,9 @@ import orjson
 
 from kube.json_type import Json
 from kube.objects.merge_keys import MergeKeys, below
-from kube.objects.status_json import read_time, write_time
+from kube.objects.status_json import read_time
 from kube.objects.status_schema import MAPS, TIME, Shown, StatusField, new_message, status_table
+from kube.schemas.written_types import go_time
 from kube.wire.schema import ENTRY
 
 _SCALARS = frozenset({"string", "int32", "int64", "bool"})
@@ -51,7 +52,7 @@ def _read_field(spec: StatusField, message: Any, field: str) -> Any:
 def _read_value(kind: str, value: Any) -> Any:
     if kind == TIME:
         # An empty message is Go's zero time; the beginning of 1970 has its zeros on the wire.
-        return write_time(value.seconds) if value.ByteSize() else None
+        return go_time(value.seconds) if value.ByteSize() else None
     if kind in _SCALARS:
         return _text(value) if kind == "string" else value
     return read_message(kind, value)

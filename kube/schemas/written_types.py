@@ -48,23 +48,23 @@ SCALARS: Mapping[str, Read] = {"s": _text, "i": _number, "l": _number, "b": _fla
 """Each kind of field that is no message; `kube.schemas.message_table.MessageField.kind` says which is which."""
 
 
-def _moment(fields: Json, micros: int, precision: str) -> str | None:
-    """A zero time has no fields on the wire."""
-    if not fields:
-        return None
+def go_time(seconds: int, micros: int = 0, precision: str = "seconds") -> str:
+    """RFC 3339 in UTC, as Go writes it; ValueError outside of the years 1 to 9999."""
     try:
-        moment = _EPOCH + timedelta(seconds=fields.get("seconds", 0), microseconds=micros)
+        moment = _EPOCH + timedelta(seconds=seconds, microseconds=micros)
     except OverflowError as error:
         raise ValueError(f"no time: {error}") from error
     return moment.isoformat(timespec=precision).removesuffix("+00:00") + "Z"
 
 
 def _time(fields: Json) -> str | None:
-    return _moment(fields, 0, "seconds")
+    """A zero time has no fields on the wire."""
+    return go_time(fields.get("seconds", 0)) if fields else None
 
 
 def _micro_time(fields: Json) -> str | None:
-    return _moment(fields, fields.get("nanos", 0) // 1000, "microseconds")
+    micros = fields.get("nanos", 0) // 1000
+    return go_time(fields.get("seconds", 0), micros, "microseconds") if fields else None
 
 
 def _quantity(fields: Json) -> str:
