@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -83,3 +84,15 @@ def linked(real_cloud: RealCloud, link: OpenLink, node: str, tmp_path: Path) -> 
     hub = Hub(tmp_path, server, node=node, kubeconfig=kubeconfig, flags=("--wait", "4"))
     yield hub, opened
     hub.stop()
+
+
+@pytest.fixture
+def isolated() -> list[str]:
+    """The prefix of commands that run in a network of their own."""
+    isolated = ["unshare", "--map-root-user", "--net"]
+    needed = ["ip", "link", "add", "node0", "type", "veth", "peer", "name", "pod0"]
+    try:
+        subprocess.run([*isolated, *needed], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this machine allows no network namespaces, or has no ip or no veth")
+    return isolated

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +20,7 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.request_log import matching
 from tests.hub.support.lone_links import Member, lone_links, until
-from tests.hub.support.process import SLACK
+from tests.hub.support.process import ROOT, SLACK
 from tests.hub.support.process_memory import holds
 from tests.hub.support.streams import watching
 
@@ -193,3 +195,39 @@ async def test_a_node_that_starts_without_its_link_knows_its_lender_from_disk(tm
         await asyncio.to_thread(borrower.link.refuse)
         await asyncio.to_thread(borrower.hub.start)
         await until(lambda: borrower.via(lender.name), "the link is borrowed")
+
+
+def test_nodes_in_networks_of_their_own_keep_the_cloud_by_one_link(
+    isolated: list[str], tmp_path: Path
+) -> None:
+    bucket = [
+        "tc",
+        "qdisc",
+        "add",
+        "dev",
+        "lo",
+        "root",
+        "tbf",
+        "rate",
+        "1mbit",
+        "burst",
+        "150",
+        "latency",
+        "50ms",
+    ]
+    if subprocess.run([*isolated, *bucket], capture_output=True, check=False).returncode:
+        pytest.skip("this machine has no tc, or its kernel no token bucket")
+    done = subprocess.run(
+        [*isolated, sys.executable, "-m", "tests.hub.support.three_networks", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.stdout.splitlines() == [
+        "refusing: the lease is renewed through another node",
+        "a black hole: the lease is renewed through another node",
+        "a firewall behind the handshake: the lease is renewed through another node",
+        "the lender is killed: the other node lends its way",
+    ], done.stderr

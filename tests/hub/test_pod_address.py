@@ -6,22 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.hub.support.process import ROOT
-
-ISOLATED = ["unshare", "--map-root-user", "--net"]
-
-
-@pytest.fixture
-def isolated() -> list[str]:
-    """The prefix of commands that run in a network of their own."""
-    needed = ["ip", "link", "add", "node0", "type", "veth", "peer", "name", "pod0"]
-    try:
-        subprocess.run([*ISOLATED, *needed], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError):
-        pytest.skip("this machine allows no network namespaces, or has no ip or no veth")
-    return ISOLATED
 
 
 def test_a_pod_reaches_the_hub_at_an_address_of_its_own_by_the_clusters_ca(

@@ -1,0 +1,206 @@
+"""Three nodes, each with a network of its own: a link to the cloud, and one to each other: `… three_networks FOLDER`.
+
+Runs as root of a new user and network namespace (`unshare --map-root-user --net`), which is the cloud's network and the
+router between the nodes. Cuts the link of one node by all means, and prints by whose way it has the cloud then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import urllib3
+
+from tests.cloud.connect_proxy import pump
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import Authority
+from tests.cloud.ports import LOOPBACK
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+from tests.hub.support.process import Hub
+
+CLOUD, PORT, PEER_PORT, POOL = "10.0.0.1", 6443, 10269, "islands"
+PATIENCE = 60.0
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+CUTS = {
+    "refusing": (f"ip route replace unreachable {CLOUD}", f"ip route replace {CLOUD} via {{router}}"),
+    "a black hole": (
+        "ip neigh replace {router} lladdr 02:00:00:00:00:99 dev wan nud permanent",
+        "ip neigh del {router} dev wan",
+    ),
+    "a firewall behind the handshake": (
+        "tc qdisc add dev wan root tbf rate 100mbit burst 150 latency 50ms mtu 150",
+        "tc qdisc del dev wan root",
+    ),
+}
+"""What each does to the node's own link, and what heals it. The bucket drops what is larger than TCP's handshake."""
+
+
+def run(command: str) -> None:
+    subprocess.run(command.split(), check=True)
+
+
+class Node:
+    """A thread whose network is the node's, and the node's hub, which it starts."""
+
+    def __init__(self, number: int, authority: Authority, folder: Path) -> None:
+        self.number, self.name, self.address = number, f"island-{number}", f"10.2.{number}.2"
+        self._thread = ThreadPoolExecutor(1, initializer=os.unshare, initargs=(os.CLONE_NEWNET,))
+        tid = self._thread.submit(threading.get_native_id).result()
+        for kind, net in (("wan", 1), ("lan", 2)):
+            run(f"ip link add {kind}{number} type veth peer name {kind} netns {tid}")
+            run(f"ip addr add 10.{net}.{number}.1/24 dev {kind}{number}")
+            run(f"ip link set {kind}{number} up")
+            self.do(partial(self._join, kind, net))
+        for each in ("ip link set lo up", f"ip route add {CLOUD} via {{router}}"):
+            self.alter(each)
+        self.alter(f"ip route add 10.2.0.0/16 via 10.2.{number}.1")
+        folder = folder / self.name
+        folder.mkdir()
+        files = authority.issue_server(f"system:node:{self.name}", [self.address]).write(folder, "peer")
+        credential = authority.issue_node(self.name)
+        server = f"https://{CLOUD}:{PORT}"
+        kubeconfig = write_kubeconfig(
+            folder / "node.conf", server, authority=authority.certificate, credential=credential
+        )
+        flags = (
+            *("--pool", POOL, "--peer-port", str(PEER_PORT), "--peer-address", self.address),
+            *("--peer-cert", str(files[0]), "--peer-key", str(files[1])),
+        )
+        self.hub = Hub(folder, server, node=self.name, kubeconfig=kubeconfig, flags=flags)
+
+    def _join(self, kind: str, net: int) -> None:
+        run(f"ip addr add 10.{net}.{self.number}.2/24 dev {kind}")
+        run(f"ip link set {kind} up")
+
+    def alter(self, command: str) -> None:
+        """Run a command in the node's network, which knows the router on its link to the cloud."""
+        self.do(partial(run, command.format(router=f"10.1.{self.number}.1")))
+
+    def do[T](self, what: Callable[[], T]) -> T:
+        """Do something in the node's network."""
+        return self._thread.submit(what).result()
+
+    async def until(self, what: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not await asyncio.to_thread(self.do, what):  # noqa: ASYNC110 - another process cannot tell
+                await asyncio.sleep(0.1)
+
+    def has_way(self, *via: str) -> bool:
+        return any(self.hub.metric("edgehub_link", via=each) == 1 for each in via)
+
+    def can_serve(self) -> bool:
+        found = self.hub.debug("pool")
+        return isinstance(found, dict) and found["canLead"] and found["role"] != "none"
+
+    def renew(self, holder: str) -> int:
+        """Renew the node's lease as kubelet does; the status of the answer."""
+        headers = {"User-Agent": "kubelet/v1.34.0", "Content-Type": "application/merge-patch+json"}
+        body = f'{{"spec":{{"holderIdentity":"{holder}"}}}}'
+        with contextlib.suppress(urllib3.exceptions.HTTPError):
+            url = f"{self.hub.url}{LEASES}/{self.name}"
+            return (
+                urllib3.PoolManager(retries=False, timeout=5)
+                .request("PATCH", url, body=body, headers=headers)
+                .status
+            )
+        return 0
+
+    def close(self) -> None:
+        self.do(self.hub.stop)
+        self._thread.shutdown()
+
+
+@asynccontextmanager
+async def in_the_cloud(authority: Authority, folder: Path) -> AsyncIterator[ScriptableCloud]:
+    """A cloud at CLOUD."""
+    for each in ("ip link set lo up", f"ip addr add {CLOUD}/32 dev lo", "sysctl -q -w net.ipv4.ip_forward=1"):
+        run(each)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*authority.issue_server("cloud", [CLOUD]).write(folder, "server"))
+    context.load_verify_locations(cadata=authority.certificate.decode())
+    context.verify_mode = ssl.CERT_OPTIONAL
+
+    async with ScriptableCloud(tls=context) as cloud:
+
+        async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            theirs, to_them = await asyncio.open_connection(LOOPBACK, int(cloud.url.rpartition(":")[2]))
+            with contextlib.closing(writer), contextlib.closing(to_them):
+                both = [asyncio.create_task(pump(*each)) for each in ((reader, to_them), (theirs, writer))]
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+                for each in both:
+                    each.cancel()
+                await asyncio.gather(*both, return_exceptions=True)
+
+        server = await asyncio.start_server(lead, CLOUD, PORT)
+        yield cloud
+        server.close()
+
+
+def publish(cloud: ScriptableCloud, nodes: list[Node]) -> None:
+    """What the manager and kubelets write: the pool, its leader, the nodes and their leases."""
+    for each in nodes:
+        user = f"system:node:{each.name}"
+        cloud.access.certificates[user] = User(user, ("system:nodes",))
+        cloud.store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": each.name}})
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {}}
+        cloud.store.create({**lease, "metadata": {"name": each.name, "namespace": "kube-node-lease"}})
+    pool = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": POOL}}
+    cloud.store.put({**pool, "spec": {"type": "Edge"}})
+    cloud.store.update({**pool, "status": {"nodes": [each.name for each in nodes]}}, subresource="status")
+    data = {
+        "leaders": f"{nodes[0].name}/{nodes[0].address}",
+        "pool-scoped-metadata": "/v1/services",
+        "interconnectivity": "true",
+        "enable-leader-election": "true",
+    }
+    named = {"name": f"leader-hub-{POOL}", "namespace": "kube-system"}
+    cloud.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": named, "data": data})
+
+
+async def main(folder: Path) -> None:
+    authority = Authority()
+    async with AsyncExitStack() as stack:
+        cloud = await stack.enter_async_context(in_the_cloud(authority, folder))
+        nodes = [Node(number, authority, folder) for number in (1, 2, 3)]
+        for each in nodes:
+            stack.push_async_callback(asyncio.to_thread, each.close)
+        publish(cloud, nodes)
+        await asyncio.gather(*(asyncio.to_thread(each.do, each.hub.start) for each in nodes))
+        for each in nodes:
+            await each.until(each.can_serve)
+        last, others = nodes[-1], [each.name for each in nodes[:-1]]
+        for how, (cut, heal) in CUTS.items():
+            await last.until(lambda: last.has_way("own"))
+            await asyncio.to_thread(last.alter, cut)
+            await last.until(lambda: last.has_way(*others))
+            async with asyncio.timeout(PATIENCE):
+                # What the hub answered by itself before it borrowed does not count.
+                while (
+                    cloud.store.get("leases", last.name, "kube-node-lease")["spec"].get("holderIdentity")
+                    != how
+                ):
+                    await asyncio.to_thread(last.do, partial(last.renew, how))
+            print(f"{how}: the lease is renewed through another node", flush=True)
+            await asyncio.to_thread(last.alter, heal)
+        await last.until(lambda: last.has_way("own"))
+        await asyncio.to_thread(last.alter, CUTS["refusing"][0])
+        await last.until(lambda: last.has_way(*others))
+        lender, other = nodes[:2] if last.do(lambda: last.has_way(nodes[0].name)) else nodes[1::-1]
+        await asyncio.to_thread(lender.do, lender.hub.kill)
+        await last.until(lambda: last.has_way(other.name))
+        print("the lender is killed: the other node lends its way", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))
