@@ -169,8 +169,10 @@ class Pool:
         config = self._facts.config
         if not config.is_shared or not self._credentials.certificate.read():
             return []
-        known = {*config.leaders, *self.following.lenders, *self._deputies.live, *self._lenders.live}
-        others = leader_order((each for each in known if each.node != self._node), self._node)
+        told = (*self.following.lenders, *self._deputies.live, *self._lenders.live)
+        # Of two addresses of a node the ConfigMap's counts.
+        known = {each.node: each for each in (*told, *config.leaders) if each.node != self._node}
+        others = leader_order(known.values(), self._node)
         return [Lender("https", each.address, self._port, node=each.node) for each in others]
 
     def describe(self) -> dict[str, Any]:

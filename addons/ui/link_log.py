@@ -87,6 +87,7 @@ class LinkLog:
                     "offline since %s, for %s now (%s)", at, duration(self._clock() - began), self._reasons()
                 )
         lasted = duration(self._clock() - began)
+        self._tell_way()
         self.state.changed()
         await self._replay()
         count, left = replayed_writes() - replayed, self._waiting()

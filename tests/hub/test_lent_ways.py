@@ -107,6 +107,10 @@ def attacks(pool: LoneLinks) -> None:
     with knocker.open(None) as conn:
         conn.sendall(connect())
         assert status_of(read_all(conn)) == 401
+    with knocker.open(knocker.borrower.credential) as conn:
+        for each in connect():
+            conn.sendall(bytes([each]))
+        assert conn.recv(4096).startswith(b"HTTP/1.1 200 "), "a head that comes in pieces is one"
 
 
 async def test_nobody_gets_more_than_a_way_to_the_servers_of_the_hub(tmp_path: Path) -> None:

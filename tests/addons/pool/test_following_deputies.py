@@ -10,7 +10,7 @@ import pytest
 
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.spread import place
-from addons.requests.headers import PEER_HEADER
+from addons.requests.headers import LENDS_HEADER, PEER_HEADER
 from tests.addons.pool.test_following import MEMBERS, POOL, SERVICES, A, Scene
 
 FIRST, SECOND, SELF = "n3", "n2", "n1"
@@ -136,3 +136,19 @@ async def test_a_deputy_that_has_left_the_pool_or_leads_it_is_none(scene: Scene)
     leads = PoolConfig((*POOL.leaders, next(iter(scene.following._deputies()))), POOL.scope, is_shared=True)
     scene.following.update(Role.FOLLOWER, leads, MEMBERS, can_serve=True)
     assert names(scene)[3:] == [SECOND]
+
+
+async def test_a_leader_is_told_who_lends_a_way_and_is_asked_for_lenders_without_a_cloud(
+    scene: Scene,
+) -> None:
+    scene.update()
+    assert not scene.probes.asked, "nothing is read from a leader"
+    scene.following._lends = lambda: True
+    await scene.until(lambda: bool(scene.probes.asked))
+    assert LENDS_HEADER in scene.probes.asked[-1].headers
+    scene.following._lends = lambda: False
+    scene.cloud_is_up = False
+    asked = len(scene.probes.asked)
+    await scene.until(lambda: len(scene.probes.asked) > asked + 2)
+    assert LENDS_HEADER not in scene.probes.asked[-1].headers
+    assert {each.node for each in scene.following.lenders} == {FIRST, SECOND}

@@ -72,6 +72,7 @@ def test_a_node_that_is_admitted_says_where_its_own_peer_port_is(door: Door) -> 
     with pytest.raises(StatusError):
         door.admission.admit("two", [("X-Edgehub-Peer", "10.0.0.3")], "10.0.0.3")
     assert door.deputies.named(["a", "c"]) == "a/10.0.0.1"
+    assert door.lenders.named(["a", "c"]) == "", "it has not said that it lends its way to the cloud"
 
 
 @pytest.mark.parametrize(

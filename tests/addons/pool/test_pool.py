@@ -14,13 +14,16 @@ import pytest
 
 from addons.certificates.own_certificate import Certificate
 from addons.certificates.serving_certificate import own_certificate
+from addons.link.health import Cloud, ServerHealth
+from addons.link.servers import parse_server
 from addons.pool.announcement import Announcement
 from addons.pool.following import Following
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool import PEER_KEY, Pool
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
 from addons.pool.pool_facts import PoolFacts
-from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER
+from addons.pool.shared_links.lending import LentWays
+from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse
@@ -279,3 +282,35 @@ async def test_a_leader_says_how_long_it_has_had_no_cloud(hub: Hub) -> None:
     hub.cloud_is_up = True
     hub.cloud_changed.notify()
     await hub.until(lambda: not hub.pool.age())
+
+
+async def test_a_leader_names_who_lends_a_way_to_the_cloud_and_borrows_of_those_that_it_knows(
+    hub: Hub, tmp_path: Path
+) -> None:
+    hub.facts.say(A, LeaderHub("c", "10.0.0.3"), members="a b c d")
+    give(hub, tmp_path)
+    await hub.until(hub.pool.leads)
+    assert LENDERS_HEADER not in hub.pool.headers()
+    hub.pool._lenders.announce("b", "10.0.0.2", "10.0.0.9")
+    hub.pool._lenders.announce("stranger", "10.0.0.8", "10.0.0.9")
+    hub.pool._deputies.announce("d", "10.0.0.4", "10.0.0.9")
+    hub.pool._lenders.announce("c", "10.6.6.6", "10.0.0.9")
+    assert sorted(hub.pool.headers()[LENDERS_HEADER].split(",")) == ["b/10.0.0.2", "c/10.6.6.6"]
+    found = {each.node: str(each) for each in hub.pool.lenders()}
+    assert found["c"] == "https://10.0.0.3:10269", "what the ConfigMap says counts"
+    assert sorted(found) == ["b", "c", "d", "stranger"]
+    hub.facts.config = NOTHING_SHARED
+    assert hub.pool.lenders() == []
+
+
+async def test_a_hub_lends_its_own_way_while_its_peer_port_is_open(hub: Hub, tmp_path: Path) -> None:
+    health = ServerHealth(parse_server("https://cloud:6443"))
+    cloud = Cloud([health], "priority")
+    hub.pool.lent = LentWays(cloud, hub.pool.admission, 1000, lambda _: None, is_on=True)
+    hub.facts.say(A)
+    assert not hub.pool.lends()
+    give(hub, tmp_path)
+    await hub.until(hub.pool.leads)
+    assert hub.pool.lends()
+    health.failed("refused")
+    assert not hub.pool.lends()

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from addons.link.health import Cloud, ServerHealth
-from addons.link.servers import parse_server
+from addons.link.servers import Lender, Server, parse_server
 from addons.telemetry import metrics
 from addons.ui.link_log import LinkLog
 from kube.concurrency.pulse import Pulse
@@ -23,9 +23,9 @@ class World:
         self.health = ServerHealth(parse_server("https://cloud:6443"))
         self.changed = Pulse()
         self.waits = 0
-        cloud = Cloud([self.health], "priority")
+        self.cloud = Cloud([self.health], "priority")
         clock = asyncio.get_running_loop().time
-        self.log = LinkLog(cloud, self.changed, lambda: self.waits, "copies", clock)
+        self.log = LinkLog(self.cloud, self.changed, lambda: self.waits, "copies", clock)
 
     async def down(self) -> None:
         self.health.failed("no route to host")
@@ -102,3 +102,31 @@ async def test_since_when_the_link_is_as_it_is() -> None:
     assert world.log.state.since > gone
     assert world.log.state.seconds() >= 0
     task.cancel()
+
+
+async def test_whose_way_leads_to_the_cloud(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    world = World()
+    task = asyncio.create_task(world.log.run())
+    await asyncio.sleep(0.01)
+    assert ways() == ["own"]
+    await world.down()
+    assert ways() == ["none"]
+    lender = Lender("https", "10.0.0.2", 10269, node="n2")
+    world.cloud.borrowed = (ServerHealth(Server("https", "cloud", 6443, lender=lender)),)
+    world.changed.notify()
+    await asyncio.sleep(0.01)
+    assert ways() == ["n2"]
+    assert "no own way leads to the cloud: this node borrows that of node n2" in lines(caplog)
+    while not world.health.usable:
+        world.health.succeeded()
+    world.cloud.borrowed = ()
+    world.changed.notify()
+    await asyncio.sleep(0.01)
+    assert ways() == ["own"]
+    assert lines(caplog) == ["an own way leads to the cloud again, and nothing is borrowed any more"]
+    task.cancel()
+
+
+def ways() -> list[str]:
+    return [each.labels["via"] for metric in metrics.LINK.collect() for each in metric.samples if each.value]
