@@ -11,6 +11,8 @@ PEER_ANNOTATION = "edgehub.io/peer"
 """Of a Node: the port at which its hub serves the pool. Of a CertificateSigningRequest, "true": a hub has sent it."""
 CLOSED = "0"
 """The port of a hub that serves no pool. A node without the annotation may have a hub of another make."""
+MAX_HUBS = 100
+"""Hubs of a pool that tell each other of their pods while the cloud is away: each has a watch open at each other."""
 SERVING_SIGNER = "kubernetes.io/kubelet-serving"
 """The signer of certificates by which nodes serve; kube-controller-manager signs what somebody has approved."""
 LOCALHOST = (ip_address("127.0.0.1"), ip_address("::1"))

@@ -3,7 +3,7 @@ address."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -61,7 +61,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class PodWord:
-    """What kubelet said of a pod of this node while the cloud was away, or the cloud's own word of it since."""
+    """What kubelet said of a pod of its node while the cloud was away, or the cloud's own word of it since."""
 
     name: str
     uid: str
@@ -76,6 +76,8 @@ class PodWord:
     """Of the pod in the cloud that says the same; 0 as long as there is none."""
     is_fresh: bool = True
     """The cloud has had it for moments: what it has written since may still be made without it."""
+    node: str = ""
+    """The other node of the pool whose kubelet said it; "" for this one."""
 
     def concerns(self, version: int) -> bool:
         """Whether an object that the cloud wrote at this version may not show the word yet."""
@@ -86,12 +88,16 @@ class PodWord:
 
 
 class PodWords(Protocol):
-    """What kubelet said of this node's pods of a namespace. Each pod that a filter looks for is an input of its own."""
+    """What kubelets said of their pods of a namespace. Each pod that a filter looks for is an input of its own."""
 
     @property
     def is_empty(self) -> bool: ...
 
-    def of(self, name: str) -> PodWord | None: ...
+    def of(self, name: str) -> Sequence[PodWord]:
+        """Of a pod: this node's word first. Others are those of nodes that may have no such pod."""
+
+    def refuse(self, word: PodWord) -> None:
+        """Note that a node spoke for a pod of another one."""
 
     def selected_by(self, selector: Mapping[str, str]) -> list[PodWord]:
         """Of the pods that have all of these labels."""
@@ -136,5 +142,5 @@ class Inputs(Protocol):
         """None if there is no such Service, or where the hub does not know."""
 
     def first_slice(self, namespace: str, service: str, address_type: str, pod: str) -> str | None:
-        """The first EndpointSlice of the Service of that address type, by name, where none of them names this pod of
-        this node; None where one does, or where the hub does not know."""
+        """The first EndpointSlice of the Service of that address type, by name, where none of them names this pod;
+        None where one does, or where the hub does not know."""

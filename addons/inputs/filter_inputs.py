@@ -18,6 +18,7 @@ from addons.inputs.derived import Derived
 from addons.inputs.input_sources import Changed, Input, InputKind, labels_of, list_watches_of, pool_of
 from addons.inputs.kubelet_words import KubeletWords
 from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
+from addons.inputs.words import Words
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
 from kube.reflector.list_watch import ListWatch
@@ -35,8 +36,6 @@ class SliceFacts(NamedTuple):
     address_type: str
     ready: frozenset[str]
     """The nodes with a ready endpoint."""
-    own_pods: frozenset[str]
-    """The pods of this node that it names."""
 
 
 class FilterInputs:
@@ -51,8 +50,12 @@ class FilterInputs:
         self.learned = Pulse()
         """Notified when an answer changes or becomes known."""
         self._inputs: dict[InputKind, Input] = {}
-        self.words = KubeletWords(self._changed, self.ask)
+        self.words = KubeletWords(self.changed, self.ask)
         """What kubelet said while the cloud was away."""
+        self.others: dict[str, Words] = {}
+        """What the kubelets of other nodes of the pool said, by their nodes."""
+        self.refused: Callable[[str, PodWord], None] = lambda _namespace, _word: None
+        """Told of a word about a pod that is of another node than the word."""
         self._followed_pool = ""
         """The name of the pool that the input OWN_POOL follows."""
         self._facts = Derived(_facts_in)
@@ -60,7 +63,8 @@ class FilterInputs:
         self._members = Derived(_members_in)
         self._labelled: defaultdict[str, set[str]] = defaultdict(set)
         self._slices: defaultdict[Key, set[Key]] = defaultdict(set)
-        self._slice_facts = Derived(partial(_slice_facts_in, node))
+        self._slice_facts = Derived(_slice_facts_in)
+        self._slice_pods = Derived(_pods_in)
         self._sick: frozenset[str] = frozenset()
         self._addresses: dict[str, frozenset[str]] = {}
 
@@ -76,7 +80,7 @@ class FilterInputs:
         """Point pods at another address from now on."""
         if hub != self.hub:
             self.hub = hub
-            self._changed({HUB_INPUT})
+            self.changed({HUB_INPUT})
 
     def ask(self) -> RecordedInputs:
         return RecordedInputs(self)
@@ -91,7 +95,7 @@ class FilterInputs:
                 self._followed_pool = self.own_pool
             list_watches = list_watches_of(kind, self.node_name, self.own_pool)
             follow, forget = self._follower(kind)
-            found = Input(kind, self._open, list_watches, self._changed, follow, forget)
+            found = Input(kind, self._open, list_watches, self.changed, follow, forget)
             self._inputs[kind] = found
             found.start()
         return found
@@ -115,8 +119,13 @@ class FilterInputs:
         item = self.input(InputKind.SERVICE).source.store.get(key)
         return self._selections.of(item) if item is not None else None
 
-    def kubelet_words(self, namespace: str) -> Mapping[str, PodWord]:
-        return self.words.of(namespace)
+    def kubelet_words(self, namespace: str) -> list[Mapping[str, PodWord]]:
+        """The words of each node that has any in a namespace, this node's first."""
+        said = (each.of(namespace) for each in (self.words, *self.others.values()))
+        return [words for words in said if words]
+
+    def refuse_word(self, namespace: str, word: PodWord) -> None:
+        self.refused(namespace, word)
 
     def pool_members(self, pool: str) -> frozenset[str] | None:
         """The nodes of a NodePool, None when there is none of that name."""
@@ -135,7 +144,9 @@ class FilterInputs:
     def first_slice(self, service: Key, address_type: str, pod: str) -> str | None:
         """The first slice of a Service and address type, by name; None where one of them names this pod."""
         slices = self._slices_of(service, address_type)
-        if any(pod in facts.own_pods for facts in slices.values()):
+        store = self.input(InputKind.SLICE).source.store
+        items = (item for key in slices if (item := store.get(key)) is not None)
+        if any(pod in self._slice_pods.of(item) for item in items):
             return None
         return min((name for _, name in slices), default=None)
 
@@ -151,9 +162,10 @@ class FilterInputs:
         behind = {name for name, addresses in self._addresses.items() if addresses & unhealthy}
         was, self.unhealthy = self.unhealthy, unhealthy | behind
         if was != self.unhealthy:
-            self._changed({(InputKind.HEALTH, node) for node in was ^ self.unhealthy})
+            self.changed({(InputKind.HEALTH, node) for node in was ^ self.unhealthy})
 
-    def _changed(self, touched: Collection[InputKey]) -> None:
+    def changed(self, touched: Collection[InputKey]) -> None:
+        """Have filtered again what read these inputs."""
         self._tell(touched)
         self.learned.notify()
 
@@ -240,14 +252,18 @@ class FilterInputs:
 
     def _of_slice(self, change: Change) -> set[InputKey]:
         was, now = _service_of(change.old), _service_of(change.new)
-        known = self._slice_facts.follow(change)
+        known, pods = self._slice_facts.follow(change), self._slice_pods.follow(change)
         if was is not None:
             self._slices[was].discard(change.key)
         if now is not None:
             self._slices[now].add(change.key)
-        if was == now and known is not None and known[0] == known[1]:
-            return set()
-        return {(InputKind.SLICE, service) for service in (was, now) if service is not None}
+        services = [service for service in (was, now) if service is not None]
+        touched: set[InputKey] = set()
+        if was != now or known is None or known[0] != known[1]:
+            touched.update((InputKind.SLICE, service) for service in services)
+        if was != now or pods is None or pods[0] != pods[1]:
+            touched.update((InputKind.SLICE, service, "pods") for service in services)
+        return touched
 
     def _slices_of(self, service: Key, address_type: str) -> dict[Key, SliceFacts]:
         store = self.input(InputKind.SLICE).source.store
@@ -265,14 +281,15 @@ def _members_in(item: Item) -> frozenset[str]:
     return frozenset(item.decode().fields.child("status").texts("nodes"))
 
 
-def _slice_facts_in(node: str, item: Item) -> SliceFacts:
+def _slice_facts_in(item: Item) -> SliceFacts:
     obj = item.decode()
-    pods = (
-        each.child("targetRef").text("name")
-        for each in obj.fields.children("endpoints")
-        if each.text("nodeName") == node
-    )
-    return SliceFacts(obj.fields.text("addressType"), frozenset(ready_nodes_of(obj)), frozenset(pods))
+    return SliceFacts(obj.fields.text("addressType"), frozenset(ready_nodes_of(obj)))
+
+
+def _pods_in(item: Item) -> frozenset[str]:
+    """The pods that an EndpointSlice names."""
+    endpoints = item.decode().fields.children("endpoints")
+    return frozenset(each.child("targetRef").text("name") for each in endpoints)
 
 
 def selection_in(item: Item) -> Selection:

@@ -6,7 +6,8 @@ something.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from typing import Protocol
 
 from addons.filters.inputs import HubAddress, PodWord, Selection, ServiceFacts
@@ -37,7 +38,8 @@ class KnownInputs(Protocol):
     def ready_nodes(self, service: Key, address_type: str) -> frozenset[str]: ...
     def first_slice(self, service: Key, address_type: str, pod: str) -> str | None: ...
     def selection(self, key: Key) -> Selection | None: ...
-    def kubelet_words(self, namespace: str) -> Mapping[str, PodWord]: ...
+    def kubelet_words(self, namespace: str) -> Sequence[Mapping[str, PodWord]]: ...
+    def refuse_word(self, namespace: str, word: PodWord) -> None: ...
 
 
 class RecordedInputs:
@@ -102,7 +104,8 @@ class RecordedInputs:
 
     def kubelet_words(self, namespace: str) -> RecordedWords:
         self.reads.add((InputKind.WORD, namespace))
-        return RecordedWords(namespace, self._inputs.kubelet_words(namespace), self.reads)
+        words = self._inputs.kubelet_words(namespace)
+        return RecordedWords(namespace, words, self.reads, partial(self._inputs.refuse_word, namespace))
 
     def selection(self, namespace: str, service: str) -> Selection | None:
         self.reads |= {(InputKind.SERVICE, (namespace, service)), unknown(InputKind.SERVICE)}
@@ -111,7 +114,7 @@ class RecordedInputs:
         return self._inputs.selection((namespace, service)) if is_known else None
 
     def first_slice(self, namespace: str, service: str, address_type: str, pod: str) -> str | None:
-        self.reads |= {(InputKind.SLICE, (namespace, service)), unknown(InputKind.SLICE)}
+        self.reads |= {(InputKind.SLICE, (namespace, service), "pods"), unknown(InputKind.SLICE)}
         is_known = self._inputs.input(InputKind.SLICE).is_known
         return self._inputs.first_slice((namespace, service), address_type, pod) if is_known else None
 
@@ -178,27 +181,36 @@ class RecordedMembers(Set[str]):
 
 
 class RecordedWords:
-    """Kubelet's words of a namespace. A look at one that there is records it; the namespace is recorded already, for
+    """Kubelets' words of a namespace. A look at one that there is records it; the namespace is recorded already, for
     which words there are."""
 
-    __slots__ = ("_namespace", "_reads", "_words")
+    __slots__ = ("_namespace", "_reads", "_words", "refuse")
 
-    def __init__(self, namespace: str, words: Mapping[str, PodWord], reads: set[InputKey]) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        words: Sequence[Mapping[str, PodWord]],
+        reads: set[InputKey],
+        refuse: Callable[[PodWord], None],
+    ) -> None:
+        """`words` are those of each node that has any, this one's first."""
         self._namespace = namespace
         self._words = words
         self._reads = reads
+        self.refuse = refuse
 
     @property
     def is_empty(self) -> bool:
         return not self._words
 
-    def of(self, name: str) -> PodWord | None:
-        word = self._words.get(name)
-        if word is not None:
+    def of(self, name: str) -> list[PodWord]:
+        found = [word for words in self._words if (word := words.get(name)) is not None]
+        if found:
             self._reads.add((InputKind.WORD, self._namespace, name))
-        return word
+        return found
 
     def selected_by(self, selector: Mapping[str, str]) -> list[PodWord]:
-        found = [word for word in self._words.values() if selector.items() <= word.labels.items()]
+        said = (word for words in self._words for word in words.values())
+        found = [word for word in said if selector.items() <= word.labels.items()]
         self._reads.update((InputKind.WORD, self._namespace, word.name) for word in found)
         return found

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from addons.filters.builtin.localpods import LocalPods
 from addons.inputs.kubelet_words import KubeletWords
+from addons.inputs.words import endpoint_stores
 from addons.link.health import Cloud
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_responses import CachedResponses
@@ -111,7 +111,7 @@ class Offline:
             asyncio.create_task(returned.run(), name="return of the node"),
             asyncio.create_task(garbage.run(), name="garbage on disk"),
             asyncio.create_task(discovery.run(), name="discovery"),
-            asyncio.create_task(words.run(partial(_endpoints, sources)), name="kubelet's words"),
+            asyncio.create_task(words.run(partial(endpoint_stores, sources)), name="kubelet's words"),
         ]
 
     @property
@@ -146,11 +146,3 @@ def _own_pods(sources: Sources, node: str) -> Store:
     kept = sources.list_watches(HUB_IDENTITY, PODS)
     same = (each for each in kept if replace(each, encoding=own.encoding) == own)
     return sources.lasting(next(same, own)).store
-
-
-def _endpoints(sources: Sources) -> Iterator[Store]:
-    """The slices and Endpoints that components of this node read."""
-    for source in sources:
-        type_ = source.list_watch.type
-        if (type_.group, type_.resource) in LocalPods.resources and not source.list_watch.metadata_only:
-            yield source.store

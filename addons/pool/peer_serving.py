@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from addons.pool.peer_admission import refused
+from addons.pool.words.spoken_words import SpokenWords
+from addons.pool.words.word_objects import WORDS
 from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import HUB_IDENTITY
@@ -47,12 +49,15 @@ class PeerServing:
         serving: Serving,
         leads: Callable[[], bool],
         shares: Callable[[ResourceType], bool],
+        words: SpokenWords | None = None,
     ) -> None:
-        """`leads` says whether this hub leads its pool now, `shares` whether the pool shares a resource."""
+        """`leads` says whether this hub leads its pool now, `shares` whether the pool shares a resource. `words` are
+        served to the pool whoever leads."""
         self._sources = sources
         self._serving = serving
         self._leads = leads
         self._shares = shares
+        self._words = words
         self._open: set[PeerWatch] = set()
         self._under_way: Counter[str] = Counter()
         """Requests, with open watches, of each node."""
@@ -63,7 +68,14 @@ class PeerServing:
         """The whole answer to a list; None after a watch, until its end. StatusError for all else."""
         self._check(wanted.info)
         with self._counted(wanted.peer):
+            if wanted.info.type == WORDS and self._words is not None:
+                with self._noting(wanted.peer, WORDS) as note:
+                    return await self._words.answer(wanted, stream, note)
             return await self._answer(wanted, stream)
+
+    def close(self) -> None:
+        if self._words is not None:
+            self._words.close()
 
     @contextmanager
     def _counted(self, node: str) -> Iterator[None]:
@@ -124,17 +136,23 @@ class PeerServing:
         own = replace(
             wanted, caller=Caller(Lending.HUB), component=HUB, route=replace(wanted.route, read=read)
         )
+        with self._noting(wanted.peer, type_) as note:
+            return await self._serving.answer(own, stream, note)
+
+    @contextmanager
+    def _noting(self, node: str, type_: ResourceType) -> Iterator[Callable[[Watcher], None]]:
+        """What takes the watcher of a node's watch, which is open within this block."""
         opened: list[PeerWatch] = []
         gauge = metrics.PEER_WATCHERS.labels(group_resource_label(type_.group, type_.resource))
 
         def note(watcher: Watcher) -> None:
-            opened.append(PeerWatch(wanted.peer, type_, watcher))
+            opened.append(PeerWatch(node, type_, watcher))
             self._open.update(opened)
             gauge.inc()
             self._end_unless_wanted(opened[-1])
 
         try:
-            return await self._serving.answer(own, stream, note)
+            yield note
         finally:
             self._open.difference_update(opened)
             gauge.dec(len(opened))
@@ -145,6 +163,8 @@ class PeerServing:
             reason, error = foreign
             raise error if info.path == PEER_PROBE_PATH else refused(reason, error)
         assert info.type is not None
+        if info.type == WORDS and self._words is not None:
+            return
         if not self._shares(info.type):
             raise refused("resource", forbidden(f"the pool does not share {info.type.group_resource}"))
         if not self._leads():

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from cryptography import x509
 
 from addons.certificates.own_certificate import Certificate
+from addons.link.health import ServerHealth
 from addons.link.servers import Lender
 from addons.pool.announcement import Announcement, NoAnnouncement
 from addons.pool.deputies import MAX_LENDERS, Deputies
@@ -23,6 +24,8 @@ from addons.pool.pool_config import Role, role_of
 from addons.pool.pool_facts import PoolFacts
 from addons.pool.shared_links.lending import LentWays
 from addons.pool.spread import leader_order
+from addons.pool.words.neighbours import Neighbours
+from addons.pool.words.word_objects import WORDS
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER
 from addons.telemetry import metrics
@@ -92,6 +95,8 @@ class Pool:
         self.lent: LentWays | None = None
         self.borrowing: Callable[[], Coroutine[None, None, None]] | None = None
         """Borrows ways to the cloud, where the operator wants that."""
+        self.neighbours: Neighbours | None = None
+        """None where the hub does nothing without a cloud."""
         self._node = node
         self._credentials = credentials
         self._facts = facts
@@ -126,14 +131,23 @@ class Pool:
             group.create_task(self._hold(), name="views for the pool")
             if self.borrowing is not None:
                 group.create_task(self.borrowing(), name="borrowed ways")
+            if self.neighbours is not None:
+                group.create_task(self.neighbours.run(), name="words of other nodes")
 
     def close(self) -> None:
         self._facts.close()
         self.following.close()
+        if self.serving is not None:
+            self.serving.close()
 
     def authorities(self) -> Collection[x509.Certificate]:
         """The CAs of client certificates: those that kube-apiserver publishes, else the kubeconfig's."""
         return self._facts.authorities or self._credentials.authorities
+
+    @property
+    def peers(self) -> Mapping[str, ServerHealth]:
+        """The servers that the hub may ask besides the cloud's, by their URLs."""
+        return {**(self.neighbours.peers if self.neighbours is not None else {}), **self.following.peers}
 
     def leads(self) -> bool:
         return self.role is Role.LEADER
@@ -194,6 +208,7 @@ class Pool:
             "sources": self.following.describe_sources(),
             "followers": serving.watchers() if serving is not None else {},
             "lends": self.lent.tunnels() if self.lent is not None else {},
+            "neighbours": self.neighbours.describe() if self.neighbours is not None else [],
         }
 
     def closed(self) -> list[str]:
@@ -227,6 +242,11 @@ class Pool:
         self.following.update(
             role, facts.config, facts.members or (), can_follow=can_follow, can_serve=self._is_open
         )
+        if self.neighbours is not None:
+            config = facts.config
+            named = {*config.leaders, *config.hubs} if config.is_shared and can_follow else ()
+            others = (each for each in sorted(named) if each.node != self._node and facts.has(each.node))
+            self.neighbours.update(others)
         self._end_streams()
         self._changed.notify()
 
@@ -237,7 +257,9 @@ class Pool:
             self.lent.keep_only(lambda node: self._is_open and has(node) is not False)
         if self.serving is not None:
             self.serving.keep_only(
-                lambda node, type_: self.serves() and self.shares(type_) and has(node) is True
+                lambda node, type_: (
+                    has(node) is True and (type_ == WORDS or (self.serves() and self.shares(type_)))
+                )
             )
 
     async def _follow_naming(self) -> None:

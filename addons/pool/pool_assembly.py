@@ -10,6 +10,7 @@ from pathlib import Path
 from addons.certificates.asked_certificate import serving_certificate_of
 from addons.certificates.serving_certificate import GivenCertificate, ServingCertificate
 from addons.inputs.filter_inputs import FilterInputs
+from addons.inputs.words import endpoint_stores
 from addons.link.link import Link
 from addons.pool.announcement import Announcement, NoAnnouncement
 from addons.pool.deputies import ANY_ADDRESS
@@ -21,6 +22,8 @@ from addons.pool.pool_config import first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
 from addons.pool.shared_links.borrowing import Borrowing
 from addons.pool.shared_links.lending import LentWays
+from addons.pool.words.neighbours import Neighbours
+from addons.pool.words.spoken_words import SpokenWords
 from addons.settings import Settings
 from addons.telemetry import metrics
 from addons.views.serving import Serving
@@ -73,8 +76,13 @@ def join_pool(
         (lambda: cloud.is_up, link.changed),
         settings.peer_port,
     )
-    pool.serving = PeerServing(sources, serving, pool.serves, pool.shares)
-    link.start_peers(PeerTls(credentials, pool.authorities).connection, lambda: following.peers)
+    words = None
+    if settings.mode == "edge" and settings.peer_clients != "nodes":
+        words = SpokenWords(inputs.words)
+        stores, found = partial(endpoint_stores, sources), (lambda: cloud.is_up, link.changed)
+        pool.neighbours = Neighbours(settings.peer_port, client, inputs, stores, found, link.cut)
+    pool.serving = PeerServing(sources, serving, pool.serves, pool.shares, words)
+    link.start_peers(PeerTls(credentials, pool.authorities).connection, lambda: pool.peers)
     _share_links(settings, credentials, link, pool, close)
     return pool
 

@@ -2,7 +2,7 @@
 
 The keys and their formats are OpenYurt's: `leaders` is `node/address,…`, `pool-scoped-metadata` is
 `group/version/resource,…`, and `interconnectivity` and `enable-leader-election` are `true` or `false`. The keys
-`relay` and `deputies` are this project's.
+`relay`, `deputies` and `hubs` are this project's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from enum import StrEnum
 from addons.link.servers import Server
 from addons.views.serving import SHARED
 from kube.bounds import reached
-from kube.peers import is_node_name
+from kube.peers import MAX_HUBS, is_node_name
 from kube.requests.request_info import ResourceType
 
 MAX_LEADERS = 100
@@ -59,6 +59,8 @@ class PoolConfig:
 
     has_deputies: bool = True
     """Followers may serve the pool in place of its leaders."""
+    hubs: tuple[LeaderHub, ...] = ()
+    """Those whose peer port is open: without a cloud they tell each other of their pods, and the leaders do."""
 
     def shares(self, group: str, resource: str) -> bool:
         """Whether the pool shares a resource."""
@@ -95,12 +97,16 @@ def parse_pool_config(data: Mapping[str, str] | None) -> PoolConfig:
     leaders = sorted(set(parse_leader_hubs(data.get("leaders", ""))))
     if len(leaders) > MAX_LEADERS:
         reached("leaders")
+    hubs = sorted(set(parse_leader_hubs(data.get("hubs", ""))))
+    if len(hubs) > MAX_HUBS:
+        reached("hubs of a pool")
     return PoolConfig(
         tuple(leaders[:MAX_LEADERS]),
         tuple(dict.fromkeys(_scope(data.get("pool-scoped-metadata", "")))),
         is_shared=switches == ("true", "true"),
         relay=data.get("relay", ""),
         has_deputies=data.get("deputies") != "false",
+        hubs=tuple(hubs[:MAX_HUBS]),
     )
 
 

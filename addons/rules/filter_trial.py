@@ -61,7 +61,7 @@ class GivenInputs:
         return node not in self.unhealthy
 
     def kubelet_words(self, namespace: str) -> GivenWords:
-        return GivenWords({word.name: word for word in self.words.get(namespace, ())})
+        return GivenWords(self.words.get(namespace, ()))
 
     def selection(self, namespace: str, service: str) -> Selection | None:
         return self.selections.get((namespace, service))
@@ -72,19 +72,23 @@ class GivenInputs:
 
 @dataclass(frozen=True)
 class GivenWords:
-    """What kubelet said of the pods of a namespace (`addons.filters.inputs.PodWords`)."""
+    """What kubelets said of the pods of a namespace (`addons.filters.inputs.PodWords`)."""
 
-    words: Mapping[str, PodWord]
+    words: Sequence[PodWord]
+    refused: list[PodWord] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
         return not self.words
 
-    def of(self, name: str) -> PodWord | None:
-        return self.words.get(name)
+    def of(self, name: str) -> list[PodWord]:
+        return [word for word in self.words if word.name == name]
+
+    def refuse(self, word: PodWord) -> None:
+        self.refused.append(word)
 
     def selected_by(self, selector: Mapping[str, str]) -> list[PodWord]:
-        return [word for word in self.words.values() if selector.items() <= word.labels.items()]
+        return [word for word in self.words if selector.items() <= word.labels.items()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,6 +175,10 @@ PEER_REFUSED = counter(
     "`resource`, `verb`, `subresource`, `selection`, `path`, `no leader`, `unknown pool`, `too many`; of a way to the "
     "cloud: `lends nothing`, `target`, `no way`, `tunnels`.",
 )
+WORDS_REFUSED = counter(
+    "edgehub_kubelet_words_refused{reason}",
+    "Words of other nodes about pods that were refused: `of another node` than the one that spoke, `malformed`.",
+)
 SOURCE_SERVER = gauge(
     "edgehub_source_server{resource,server}",
     "Sources of a shared resource by where they are read from: the node of a leader, or `cloud`.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
@@ -9,7 +10,7 @@ from controllers.cluster.node_pools import MARK, Leader, NodePool, with_conditio
 from controllers.cluster.nodes import Node
 from controllers.runtime.unstructured import timestamp
 from kube.json_type import Json
-from kube.peers import CLOSED, PEER_ANNOTATION
+from kube.peers import CLOSED, MAX_HUBS, PEER_ANNOTATION
 
 LEADER_READY = "LeaderReady"
 """OpenYurt's condition."""
@@ -38,6 +39,16 @@ def leader_candidates(pool: NodePool, nodes: Iterable[Node]) -> list[Leader]:
         and (_announces(node) if announced else _has_yurthub(node))
         and (pool.strategy != MARK or _marked(pool, node))
     )
+
+
+def serving_hubs(nodes: Iterable[Node]) -> list[Leader]:
+    """The nodes whose hubs serve their pool, whether they are heard now or not, and no more than hubs take.
+
+    Of nodes that name the same address none is there: a kubelet writes the addresses of its own Node.
+    """
+    serving = [node for node in nodes if node.address and not node.deleting and _announces(node)]
+    claims = Counter(node.address for node in serving)
+    return sorted(Leader(node.name, node.address) for node in serving if claims[node.address] == 1)[:MAX_HUBS]
 
 
 def elect(pool: NodePool, nodes: Iterable[Node], choose: Choose) -> tuple[Leader, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controllers.cluster.node_pools import MARK, NodePool
+from controllers.cluster.node_pools import MARK, Leader, NodePool
 from kube.json_type import Json
 
 CONFIG_LABEL = "openyurt.io/configmap-name"
@@ -22,8 +22,11 @@ def config_name(pool: str) -> str:
     return f"leader-hub-{pool}"
 
 
-def leader_config(pool: NodePool, namespace: str) -> Json:
-    """The ConfigMap for a pool's hubs. Keys and formats are OpenYurt's, so that its hubs can read it too."""
+def leader_config(pool: NodePool, hubs: Iterable[Leader], namespace: str) -> Json:
+    """The ConfigMap for a pool's hubs. Keys and formats are OpenYurt's, so that its hubs can read it too.
+
+    `hubs` are those that serve the pool: without a cloud they find each other by it.
+    """
     name = config_name(pool.name)
     return {
         "apiVersion": "v1",
@@ -36,15 +39,20 @@ def leader_config(pool: NodePool, namespace: str) -> Json:
             "ownerReferences": [pool.reference.owner],
         },
         "data": {
-            "leaders": ",".join(f"{each.node}/{each.address}" for each in sorted(pool.leaders)),
+            "leaders": _joined(sorted(pool.leaders)),
             "pool-scoped-metadata": ",".join(map(str, sorted(pool.pool_scope))),
             "interconnectivity": "true" if pool.interconnected else "false",
             "enable-leader-election": "true" if pool.elects else "false",
+            **({"hubs": _joined(hubs)} if pool.elects else {}),
             **({"relay": pool.relay} if pool.relay else {}),
             # Where an administrator marks the nodes that may lead, no other node serves the pool.
             **({"deputies": "false"} if pool.strategy == MARK else {}),
         },
     }
+
+
+def _joined(hubs: Iterable[Leader]) -> str:
+    return ",".join(f"{each.node}/{each.address}" for each in hubs)
 
 
 def leader_hubs_role(pools: Iterable[NodePool], namespace: str) -> Json:

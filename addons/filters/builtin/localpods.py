@@ -1,25 +1,27 @@
-"""Has the endpoints of this node's pods follow kubelet's word while the cloud is away: address, readiness, end.
+"""Has the endpoints of pods follow their kubelets' words while the cloud is away: address, readiness, end.
 
-Needs: what kubelet said of the node's pods of the object's namespace, the object's Service, and for a pod that no
-endpoint names the slices of that Service. Changes: EndpointSlices (v1, v1beta1) and Endpoints, as Kubernetes' own
-controllers would (`podToEndpoint` of k8s.io/endpointslice): each endpoint whose `targetRef` names such a pod; and a pod
-that the Service selects and no slice names comes into the first slice, without zone and host name.
+Needs: what kubelet said of this node's pods of the object's namespace, and in a pool without its cloud what kubelets of
+other nodes said of theirs; the object's Service; for a pod that no endpoint names the slices of that Service. Changes:
+EndpointSlices (v1, v1beta1) and Endpoints, as Kubernetes' own controllers would (`podToEndpoint` of
+k8s.io/endpointslice): each endpoint whose `targetRef` names such a pod; and a pod that the Service selects and no slice
+names comes into the first slice, without zone and host name.
 
-When something is missing: a pod of which kubelet said nothing stays as the cloud has it. Without the Service no
-endpoint comes. Into an object without ports none comes where the Service has target ports by name, for only the pod's
-spec knows their numbers. Nothing is filtered of an object larger than MAX_ENDPOINTS.
+A node speaks for its own pods alone: a word of another node than the endpoint's changes nothing. When something is
+missing: a pod of which no kubelet said anything stays as the cloud has it. Without the Service no endpoint comes. Into
+an object without ports none comes where the Service has target ports by name, for only the pod's spec knows their
+numbers. Nothing is filtered of an object larger than MAX_ENDPOINTS.
 
 A word counts until the cloud has written the object later than the pod that says the same (`PodWord.concerns`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from addons.filters.builtin.kubernetesservice import write_texts
-from addons.filters.builtin.pruning import SLICE, has_addresses, service_of, unprunable
+from addons.filters.builtin.pruning import SLICE, has_addresses, node_reader, service_of, unprunable
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
 from addons.filters.inputs import Inputs, PodWord, PodWords, Selection, family_of
 from addons.filters.verdict import Note, Outcome, Verdict, changed, ignore_note, kept
@@ -46,7 +48,7 @@ class LocalPods:
             return kept("no-word")
         service = service_of(obj)
         selection = inputs.selection(obj.namespace, service) if service else None
-        edit = _Edit(obj, words, selection or Selection(), inputs, note)
+        edit = _Edit(obj, words, selection or Selection(), inputs, note, node_reader(obj))
         differs = edit.slice(service) if obj.kind == SLICE else edit.endpoints()
         return changed("kubelets-word") if differs else kept("same-word")
 
@@ -60,6 +62,7 @@ class _Edit:
     selection: Selection
     inputs: Inputs
     note: Note
+    node_of: Callable[[Fields], str]
 
     def slice(self, service: str) -> bool:
         """Write to an EndpointSlice; whether anything differs."""
@@ -68,10 +71,9 @@ class _Edit:
         gone: set[str] = set()
         differs = False
         for endpoint in fields.children("endpoints"):
-            word = self._word_of(endpoint)
+            word = self._word_of(endpoint, named)
             if word is None:
                 continue
-            named.add(word.name)
             if addresses := word.of_family(family):
                 differs |= self._show(endpoint, word, addresses)
             else:
@@ -87,7 +89,7 @@ class _Edit:
             if first == self.obj.name:
                 self._give_ports(fields)
                 endpoint = fields.add("endpoints")
-                endpoint.set("nodeName", self.inputs.node_name)
+                endpoint.set("nodeName", word.node or self.inputs.node_name)
                 self._refer(endpoint, word)
                 self._show(endpoint, word, addresses)
                 differs = True
@@ -118,10 +120,9 @@ class _Edit:
         differs = False
         for here, names in leaving.items():
             for address in subset.children(here):
-                word = self._word_of(address)
+                word = self._word_of(address, named)
                 if word is None:
                     continue
-                named.add(word.name)
                 was = address.text("ip")
                 found, there = word.of_family(family_of(was)), self._list_of(word)
                 if found and there == here:
@@ -143,16 +144,26 @@ class _Edit:
             self._add_address(subset, there, word, address_now, hostname)
         return differs
 
-    def _word_of(self, endpoint: Fields) -> PodWord | None:
-        """What kubelet said of the pod that an endpoint, or an address of Endpoints, names."""
+    def _word_of(self, endpoint: Fields, named: set[str]) -> PodWord | None:
+        """What kubelet said of the pod that an endpoint, or an address of Endpoints, names.
+
+        `named` gets the name where a new endpoint for the pod would be a second one.
+        """
         target = endpoint.child("targetRef")
-        word = self.words.of(target.text("name")) if target.text("kind") == "Pod" else None
-        if word is None or target.text("uid") not in ("", word.uid) or not word.concerns(self.obj.version):
-            return None
-        return word
+        said = self.words.of(target.text("name")) if target.text("kind") == "Pod" else ()
+        for word in said:
+            is_same = target.text("uid") in ("", word.uid)
+            if is_same or word.node:
+                named.add(word.name)
+            if not is_same or not word.concerns(self.obj.version):
+                continue
+            if word.node in ("", self.node_of(endpoint)):
+                return word
+            self.words.refuse(word)
+        return None
 
     def _is_none_of(self, pods: Collection[str], endpoint: Fields) -> bool:
-        word = self._word_of(endpoint)
+        word = self._word_of(endpoint, set())
         return word is None or word.name not in pods
 
     def _unnamed(self, named: Collection[str]) -> Iterator[PodWord]:
@@ -201,7 +212,7 @@ class _Edit:
         address.set("ip", ip)
         if hostname:
             address.set("hostname", hostname)
-        address.set("nodeName", self.inputs.node_name)
+        address.set("nodeName", word.node or self.inputs.node_name)
         self._refer(address, word)
 
     def _refer(self, endpoint: Fields, word: PodWord) -> None:
@@ -217,12 +228,10 @@ class _Edit:
         how = "no endpoint"
         if word.addresses:
             how = f"{'' if word.is_ready else 'not '}ready at {', '.join(word.addresses)}"
-        self.note(
-            ", ".join(addresses),
-            outcome,
-            f"by kubelet's word, since {word.since}: pod {word.name} is {how}"
-            + (", and terminates" if word.is_terminating else ""),
-        )
+        whose = f"node {word.node}'s kubelet" if word.node else "kubelet's word"
+        ends = ", and terminates" if word.is_terminating else ""
+        said = f"by {whose}, since {word.since}: pod {word.name} is {how}{ends}"
+        self.note(", ".join(addresses), outcome, said)
 
 
 def _conditions(conditions: Fields) -> dict[str, bool]:

@@ -51,7 +51,7 @@ def ready_nodes_of(obj: ApiObject) -> set[str]:
             for a in subset.children("addresses")
         ]
     else:
-        node_of = _node_reader(obj)
+        node_of = node_reader(obj)
         endpoints = obj.fields.children("endpoints")
         found = [node_of(e) for e in endpoints if e.child("conditions").flag("ready") is not False]
     return {node for node in found if node}
@@ -71,7 +71,7 @@ def prune(obj: ApiObject, rule: NodeRule, note: Note) -> int:
 
 
 def _keeper(obj: ApiObject, rule: NodeRule, note: Note) -> Callable[[Fields], bool]:
-    node_of, allows = _node_reader(obj), rule.allows
+    node_of, allows = node_reader(obj), rule.allows
     if note is ignore_note:
         # The hot path, by far most often with v1: one call less for each endpoint.
         if node_of is _node_of:
@@ -87,7 +87,8 @@ def _keeper(obj: ApiObject, rule: NodeRule, note: Note) -> Callable[[Fields], bo
     return keeps_and_says
 
 
-def _node_reader(obj: ApiObject) -> Callable[[Fields], str]:
+def node_reader(obj: ApiObject) -> Callable[[Fields], str]:
+    """What reads the node of an endpoint of this object, or of an address."""
     return _node_of_v1beta1 if obj.api_version == "discovery.k8s.io/v1beta1" else _node_of
 
 

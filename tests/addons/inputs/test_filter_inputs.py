@@ -232,10 +232,13 @@ async def test_slices_are_followed_from_service_to_service(cluster: Cluster) -> 
     cluster.inputs.ask().ready_nodes(*WEB, "IPv4")
     cluster.fill("endpointslices")
     assert cluster.apply("endpointslices", "ADDED", endpoint_slice("s", ["n1"], 11)) == {
-        (InputKind.SLICE, WEB)
+        (InputKind.SLICE, WEB),
+        (InputKind.SLICE, WEB, "pods"),
     }
     moved = cluster.apply("endpointslices", "MODIFIED", endpoint_slice("s", ["n1"], 12, "db"))
-    assert moved == {(InputKind.SLICE, WEB), (InputKind.SLICE, ("default", "db"))}
+    assert moved == {
+        (InputKind.SLICE, each, *more) for each in (WEB, ("default", "db")) for more in ((), ("pods",))
+    }
     assert cluster.inputs.ask().ready_nodes(*WEB, "IPv4") == frozenset()
     assert cluster.inputs.ask().ready_nodes("default", "db", "IPv4") == frozenset({"n1"})
     cluster.apply("endpointslices", "DELETED", endpoint_slice("s", ["n1"], 13, "db"))

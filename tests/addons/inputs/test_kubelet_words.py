@@ -10,7 +10,8 @@ import pytest
 from addons.filters.inputs import PodWord, Selection, TargetPort
 from addons.inputs.filter_inputs import selection_in
 from addons.inputs.input_sources import InputKind
-from addons.inputs.kubelet_words import FRESH, KubeletWords
+from addons.inputs.kubelet_words import KubeletWords
+from addons.inputs.words import FRESH
 from kube.json_type import Json
 from kube.store.store import Store
 from kube.wire.codec import codec_for
@@ -29,7 +30,7 @@ class Site(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.words = self.inputs.words = KubeletWords(self.inputs._changed, self.inputs.ask, lambda: self.now)
+        self.words = self.inputs.words = KubeletWords(self.inputs.changed, self.inputs.ask, lambda: self.now)
         self.opens: list[Store] = []
         self.words.start(self._pods)
         self.fill("pods", pod("10.0.0.1", version=5))
@@ -121,7 +122,7 @@ async def test_only_who_reads_a_word_is_told_of_it(site: Site) -> None:
     site.heard(pod("10.0.0.3"))
     assert site.told == []
     asked = site.inputs.ask()
-    assert asked.kubelet_words("default").of("db-0") is None
+    assert asked.kubelet_words("default").of("db-0") == []
     assert asked.reads == {WORD}
     assert [each.name for each in asked.kubelet_words("default").selected_by({"app": "web"})] == ["web-0"]
     assert asked.reads == {WORD, OF_POD}

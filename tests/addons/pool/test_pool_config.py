@@ -18,6 +18,7 @@ from addons.pool.pool_config import (
     role_of,
 )
 from addons.telemetry import metrics
+from kube.peers import MAX_HUBS
 from kube.requests.request_info import ResourceType
 from tests.addons.support.observed import value_of
 
@@ -66,6 +67,10 @@ def test_the_keys_are_openyurts() -> None:
         ),
         ({**ON, "deputies": "false"}, PoolConfig(is_shared=True, has_deputies=False)),
         ({**ON, "deputies": ""}, PoolConfig(is_shared=True)),
+        (
+            {**ON, "hubs": "b/10.0.0.1,x,a/fd00::0:1"},
+            PoolConfig(hubs=(LeaderHub("a", "fd00::1"), LeaderHub("b", "10.0.0.1")), is_shared=True),
+        ),
         # A pool never shares Secrets, whatever the ConfigMap says.
         ({**ON, "pool-scoped-metadata": "/v1/secrets,v1/services,a/b/c/d"}, PoolConfig(is_shared=True)),
     ],
@@ -74,11 +79,14 @@ def test_what_is_no_entry_is_left_out(data: dict[str, str] | None, expected: Poo
     assert parse_pool_config(data) == expected
 
 
-def test_a_configmap_has_no_more_leaders_than_a_hub_can_follow() -> None:
-    leaders = ",".join(f"n{number}/10.0.{number // 256}.{number % 256}" for number in range(10_000))
-    before = value_of(metrics.BOUNDS_REACHED.labels("leaders"))
-    assert len(parse_pool_config({**ON, "leaders": leaders}).leaders) == MAX_LEADERS
-    assert value_of(metrics.BOUNDS_REACHED.labels("leaders")) == before + 1
+@pytest.mark.parametrize(
+    ("key", "bound", "most"), [("leaders", "leaders", MAX_LEADERS), ("hubs", "hubs of a pool", MAX_HUBS)]
+)
+def test_a_configmap_has_no_more_hubs_than_a_hub_can_ask(key: str, bound: str, most: int) -> None:
+    named = ",".join(f"n{number}/10.0.{number // 256}.{number % 256}" for number in range(10_000))
+    before = value_of(metrics.BOUNDS_REACHED.labels(bound))
+    assert len(getattr(parse_pool_config({**ON, key: named}), key)) == most
+    assert value_of(metrics.BOUNDS_REACHED.labels(bound)) == before + 1
 
 
 def test_without_a_configmap_the_operators_leaders_share_what_pools_share_by_default() -> None:

@@ -21,12 +21,23 @@ def test_it_is_put_right_and_written_only_when_it_changes(scene: Scene, manager:
     scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["leaders"] == "")
 
     mark = scene.cloud.audit_mark()
-    # A node that cannot lead changes the pool's status, and nothing that is published.
-    node = scene.node(pool, ready=False)
+    # A node whose hub nobody can reach changes the pool's status, and nothing that is published.
+    node = scene.node(pool, address="")
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [node])
     scene.admin.delete(f"{NODES}/{node}")
     scene.sees(POOLS, pool, lambda obj: obj["status"]["nodes"] == [])
     assert [each.uri for each in scene.writes(mark) if name in each.uri] == []
+
+
+def test_the_hubs_of_a_pool_find_each_other_by_it(scene: Scene, manager: object) -> None:
+    """Those that are not heard, too: nobody is when they look for each other."""
+    pool = scene.pool(interConnectivity=True)
+    first = scene.node(pool, address="10.0.3.1")
+    second = scene.node(pool, address="10.0.3.2", ready=False)
+    name, both = f"leader-hub-{pool}", f"{first}/10.0.3.1,{second}/10.0.3.2"
+    scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["hubs"] == both)
+    scene.admin.delete(f"{NODES}/{second}")
+    scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["hubs"] == f"{first}/10.0.3.1")
 
 
 def test_a_kubelet_cannot_add_a_leader_by_its_address(scene: Scene, manager: object) -> None:

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from controllers.cluster.node_pools import Leader, NodePool
 from controllers.cluster.nodes import Node
-from controllers.leaders.leader_choice import EDGE_WORKER, elect, leader_candidates, leader_status
+from controllers.leaders.leader_choice import (
+    EDGE_WORKER,
+    elect,
+    leader_candidates,
+    leader_status,
+    serving_hubs,
+)
+from kube.peers import MAX_HUBS
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 POOL = NodePool("p", interconnected=True, generation=3)
@@ -38,6 +45,29 @@ def first(candidates: list[Leader], count: int) -> list[Leader]:
 )
 def test_who_is_fit(changed: dict[str, object], fit: bool) -> None:
     assert bool(leader_candidates(POOL, [node("a", **changed)])) is fit
+
+
+@pytest.mark.parametrize(
+    ("changed", "serves"),
+    [
+        ({}, True),
+        ({"ready": False}, True),
+        ({"address": ""}, False),
+        ({"deleting": True}, False),
+        ({"annotations": {}}, False),
+        ({"annotations": {"edgehub.io/peer": "0"}}, False),
+        ({"address": "ip-b"}, False),
+    ],
+)
+def test_which_hubs_the_others_find(changed: dict[str, object], serves: bool) -> None:
+    """Whether a node is heard is no matter: they look for each other when none is."""
+    found = serving_hubs([node("b"), node("a", **changed), node("c")])
+    others = ["b", "c"] if changed.get("address") != "ip-b" else ["c"]
+    assert [each.node for each in found] == (["a"] if serves else []) + others
+
+
+def test_no_more_hubs_find_each_other_than_hubs_take() -> None:
+    assert len(serving_hubs(node(f"n{number}") for number in range(MAX_HUBS + 1))) == MAX_HUBS
 
 
 @pytest.mark.parametrize(

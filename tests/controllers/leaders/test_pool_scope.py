@@ -22,9 +22,11 @@ POOL = NodePool(
     ),
 )
 
+HUBS = (Leader("a", "fd00::1"), Leader("b", "10.0.0.2"), Leader("c", "10.0.0.3"))
+
 
 def test_the_config_map_is_openyurts() -> None:
-    config = leader_config(POOL, "kube-system")
+    config = leader_config(POOL, HUBS, "kube-system")
     assert config["metadata"]["name"] == "leader-hub-hangzhou"
     assert config["metadata"]["labels"] == {
         "app.kubernetes.io/managed-by": "edgehub-manager",
@@ -35,20 +37,30 @@ def test_the_config_map_is_openyurts() -> None:
         "pool-scoped-metadata": "/v1/services,discovery.k8s.io/v1/endpointslices",
         "interconnectivity": "true",
         "enable-leader-election": "true",
+        "hubs": "a/fd00::1,b/10.0.0.2,c/10.0.0.3",
     }
 
 
 def test_a_pool_may_name_relays() -> None:
     annotations = {"edgehub.io/relay": "https://10.0.0.9:10269"}
     pool = read_pool({"metadata": {"name": "p", "annotations": annotations}})
-    assert leader_config(pool, "ns")["data"]["relay"] == "https://10.0.0.9:10269"
+    assert leader_config(pool, HUBS, "ns")["data"]["relay"] == "https://10.0.0.9:10269"
 
 
 def test_a_pool_with_marked_leaders_has_no_deputies() -> None:
     """An administrator marks the nodes that may serve the pool. Where any node may lead, any may stand in."""
     marked = NodePool("p", interconnected=True, strategy=MARK)
-    assert not parse_pool_config(leader_config(marked, "ns")["data"]).has_deputies
-    assert parse_pool_config(leader_config(NodePool("p", interconnected=True), "ns")["data"]).has_deputies
+    assert not parse_pool_config(leader_config(marked, HUBS, "ns")["data"]).has_deputies
+    assert parse_pool_config(
+        leader_config(NodePool("p", interconnected=True), HUBS, "ns")["data"]
+    ).has_deputies
+
+
+def test_only_hubs_of_a_pool_that_elects_find_each_other() -> None:
+    """The peer port is open in no other pool."""
+    found = parse_pool_config(leader_config(POOL, HUBS, "ns")["data"]).hubs
+    assert [(each.node, each.address) for each in found] == [(each.node, each.address) for each in HUBS]
+    assert "hubs" not in leader_config(NodePool("p"), HUBS, "ns")["data"]
 
 
 def test_without_pools_nothing_is_granted() -> None:
@@ -74,7 +86,7 @@ def test_the_role_names_each_config_map() -> None:
     ],
 )
 def test_what_is_a_difference(path: tuple[str, ...], value: Any, different: bool) -> None:
-    intended = leader_config(POOL, "ns")
+    intended = leader_config(POOL, HUBS, "ns")
     live = copy.deepcopy(intended)
     *parents, last = path
     part = live

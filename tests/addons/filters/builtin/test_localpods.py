@@ -191,6 +191,56 @@ def test_a_new_pod_comes_where_its_service_selects_it(
     ]
 
 
+OF_N2 = endpoint_slice([of_pod("10.0.0.1", nodeName="n2")])
+LIE = word("10.6.6.6", node="n3")
+
+
+@BOTH
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+def test_an_endpoint_of_another_node_follows_that_nodes_kubelet(version: str, encoding: Encoding) -> None:
+    made = of_pod("10.0.0.1", nodeName="n2")
+    if version == "v1beta1":
+        made["topology"] = {"kubernetes.io/hostname": made.pop("nodeName")}
+    sample = Sample(f"discovery.k8s.io/{version}", OF_N2.kind, OF_N2.content | {"endpoints": [made]})
+    seen = world(LIE, word("10.0.0.2", node="n2"))
+    applied = Case("another node's", sample, "changed", "kubelets-word", seen).check(LocalPods(), encoding)
+    assert shown(applied.obj) == [("10.0.0.2", *UP)]
+    assert applied.notes[0][2] == "by node n2's kubelet, since 12:03: pod web-0 is ready at 10.0.0.2"
+    assert {each.node for each in seen.refused} == {"n3"}
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("sample", "said", "is_refused"),
+    [
+        (OF_N2, LIE, True),
+        (OF_N2, word(node="n3"), True),
+        (OLD, LIE, True),
+        (listed([at("10.0.0.1")]), LIE, True),
+        # It speaks of a pod that was, or will be, under this name: the cloud's word of the pod that is there stays.
+        (RECREATED, LIE, False),
+        (listed([at("10.0.0.1") | {"targetRef": {"kind": "Pod", "name": "web-0", "uid": "x"}}]), LIE, False),
+    ],
+)
+def test_no_node_speaks_for_a_pod_of_another(
+    sample: Sample, said: PodWord, is_refused: bool, encoding: Encoding
+) -> None:
+    seen = world(said)
+    Case("a lie", sample, "kept", "same-word", seen).check(LocalPods(), encoding)
+    assert bool(seen.refused) is is_refused
+
+
+@BOTH
+@pytest.mark.parametrize("sample", [endpoint_slice([ELSEWHERE]), listed([at("10.0.9.9", "db-0")])])
+def test_a_new_pod_of_another_node_comes_on_that_node(sample: Sample, encoding: Encoding) -> None:
+    seen = world(word("10.0.0.2", node="n2"), slices={"web-0": "web-abc"})
+    applied = Case("new", sample, "changed", "kubelets-word", seen).check(LocalPods(), encoding)
+    fields = applied.obj.fields
+    owner = fields if applied.obj.kind == "EndpointSlice" else fields.children("subsets")[0]
+    added = owner.children("endpoints" if applied.obj.kind == "EndpointSlice" else "addresses")[-1]
+    assert (added.text("nodeName"), added.child("targetRef").text("name")) == ("n2", "web-0")
+
+
 def lists(obj: ApiObject) -> list[tuple[list[str], list[str]]]:
     def ips(subset: Fields, name: str) -> list[str]:
         return [each.text("ip") for each in subset.children(name)]

@@ -167,7 +167,9 @@ class World:
     """The nodes with ready endpoints, by "namespace/service" and address type; None = not known."""
     unhealthy: frozenset[str] = frozenset()
     words: dict[str, list[PodWord]] = field(default_factory=dict)
-    """What kubelet said of pods, by namespace."""
+    """What kubelets said of pods, by namespace."""
+    refused: list[PodWord] = field(default_factory=list)
+    """The words of nodes that spoke for a pod of another one."""
     selections: dict[str, Selection] = field(default_factory=dict)
     """How the Services choose their pods, by "namespace/name"."""
     slices: dict[str, str] = field(default_factory=dict)
@@ -205,7 +207,7 @@ class World:
 
     def kubelet_words(self, namespace: str) -> GivenWords:
         self.asked.append(("kubelet_words", namespace))
-        return GivenWords({word.name: word for word in self.words.get(namespace, ())})
+        return GivenWords(self.words.get(namespace, []), self.refused)
 
     def selection(self, namespace: str, service: str) -> Selection | None:
         self.asked.append(("selection", namespace, service))

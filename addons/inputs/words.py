@@ -1,0 +1,157 @@
+"""What the kubelet of one node said of its pods while the cloud was away, until the cloud's own slices show it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from addons.filters.builtin.localpods import LocalPods
+from addons.filters.inputs import Inputs, PodWord
+from addons.filters.verdict import Outcome
+from addons.inputs.input_sources import InputKind
+from addons.views.sources import Sources
+from kube.concurrency.pulse import Pulse
+from kube.json_type import Json
+from kube.store.projection import InputKey
+from kube.store.store import Item, Key, Store
+from kube.wire.fields import Edits
+from kube.wire.json_fields import JsonFields
+
+FRESH = 30.0
+"""Seconds from the cloud's word of a pod for which a slice of a later version may still be made without it: its
+controller writes a slice for one pod before it has heard of the next, and many pods come back at once."""
+ENDED = frozenset({"Succeeded", "Failed"})
+"""The phases of a pod that is no endpoint any more."""
+
+
+class Words:
+    """The words of one kubelet, by namespace and pod."""
+
+    def __init__(
+        self,
+        changed: Callable[[Collection[InputKey]], None],
+        ask: Callable[[], Inputs],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`changed` gets the keys of changed inputs; `ask` gives the inputs of one object."""
+        self._changed = changed
+        self._ask = ask
+        self._clock = clock
+        self._words: dict[str, dict[str, PodWord]] = {}
+        self._fresh: dict[Key, float] = {}
+        """When the cloud had its latest word of a pod, by `clock`."""
+        self._former = 0
+        self._came = Pulse()
+        """Notified of a word."""
+        self.told: Callable[[Key, PodWord | None], None] = lambda _key, _word: None
+        """Told of each word that is another, and with None of each that has ended."""
+
+    def __iter__(self) -> Iterator[tuple[Key, PodWord]]:
+        return iter(
+            [
+                ((namespace, name), word)
+                for namespace, words in self._words.items()
+                for name, word in words.items()
+            ]
+        )
+
+    def of(self, namespace: str) -> Mapping[str, PodWord]:
+        """The words of a namespace, by pod."""
+        return self._words.get(namespace, {})
+
+    def settle(self, stores: Iterable[Store]) -> None:
+        """End what the cloud's slices show: the words of a namespace end together."""
+        now, stores = self._clock(), list(stores)
+        former = max((each.former_version for each in stores), default=0)
+        if (
+            former > self._former
+        ):  # the cloud was restored: the versions of pods and slices mean nothing any more
+            self._former = former
+            self._drop([key for key, word in self if word.version])
+        for key in [key for key, at in self._fresh.items() if now - at >= FRESH]:
+            del self._fresh[key]
+            word = self._get(key)
+            if word is not None:
+                self._put(key, replace(word, is_fresh=False))
+        over = {
+            namespace: max(word.version for word in words.values())
+            for namespace, words in self._words.items()
+            if all(word.version and not word.is_fresh for word in words.values())
+        }
+        if over:
+            late = {
+                item.key[0]
+                for store in stores
+                for item in store
+                if item.version < over.get(item.key[0], 0) and self._is_late(item)
+            }
+            self._drop(
+                [(namespace, name) for namespace in over.keys() - late for name in self._words[namespace]]
+            )
+
+    def _is_late(self, item: Item) -> bool:
+        try:
+            return LocalPods().apply(item.decode(), self._ask()).outcome is Outcome.CHANGED
+        except ValueError:
+            return False  # nobody sees it
+
+    def _get(self, key: Key) -> PodWord | None:
+        return self.of(key[0]).get(key[1])
+
+    def _say(self, key: Key, word: PodWord) -> None:
+        """Put the cloud's own word."""
+        self._fresh[key] = self._clock()
+        self._put(key, replace(word, is_fresh=True))
+
+    def _put(self, key: Key, word: PodWord) -> None:
+        namespace, name = key
+        was = self._get(key)
+        self._words.setdefault(namespace, {})[name] = word
+        touched: set[InputKey] = set()
+        if was is None or was.labels != word.labels:
+            touched.add((InputKind.WORD, namespace))
+        if was != word:
+            touched.add((InputKind.WORD, namespace, name))
+            self.told(key, word)
+        if touched:
+            self._changed(touched)
+
+    def _drop(self, keys: Iterable[Key]) -> None:
+        touched: set[InputKey] = set()
+        for namespace, name in keys:
+            del self._words[namespace][name]
+            self._fresh.pop((namespace, name), None)
+            self.told((namespace, name), None)
+            touched |= {(InputKind.WORD, namespace), (InputKind.WORD, namespace, name)}
+            if not self._words[namespace]:
+                del self._words[namespace]
+        if touched:
+            self._changed(touched)
+
+
+def word_in(document: Json, since: str) -> PodWord:
+    """What the metadata and status of a pod say of its endpoints, as Kubernetes' endpoint controllers read them."""
+    pod = JsonFields(document, Edits())
+    metadata, status = pod.child("metadata"), pod.child("status")
+    addresses = [each.text("ip") for each in status.children("podIPs")] or [status.text("podIP")]
+    if status.text("phase") in ENDED:
+        addresses = []
+    conditions = {each.text("type"): each.text("status") for each in status.children("conditions")}
+    return PodWord(
+        metadata.text("name"),
+        metadata.text("uid"),
+        metadata.mapping("labels"),
+        tuple(filter(None, addresses)),
+        conditions.get("Ready") == "True",
+        metadata.has("deletionTimestamp"),
+        since,
+    )
+
+
+def endpoint_stores(sources: Sources) -> Iterator[Store]:
+    """The slices and Endpoints that components of this node read."""
+    for source in sources:
+        type_ = source.list_watch.type
+        if (type_.group, type_.resource) in LocalPods.resources and not source.list_watch.metadata_only:
+            yield source.store

@@ -1,0 +1,1 @@
+"""What the hubs of a pool tell each other of their pods while the cloud is away."""

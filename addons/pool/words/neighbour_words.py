@@ -1,0 +1,131 @@
+"""What the kubelet of another node said of its pods, as that node's hub tells it.
+
+A word ends as this node's own: when the cloud's slices show it. The silence of its hub ends no word. A word that the
+cloud has not ends, too, when its hub says that it is none any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+
+from addons.filters.inputs import Inputs, PodWord
+from addons.inputs.words import Words
+from addons.pool.words.word_objects import MAX_WORD_BYTES, MAX_WORDS, read_word
+from addons.telemetry import metrics
+from kube.bounds import reached
+from kube.store.projection import InputKey
+from kube.store.store import Change, Key, Store
+
+PACE = 0.05
+"""Seconds in which changes are gathered: however many a hub tells, slices are filtered so often and no more."""
+
+logger = logging.getLogger(__name__)
+
+
+class NeighbourWords(Words):
+    """Listens to a store of the node's words, which a reflector fills."""
+
+    def __init__(
+        self,
+        node: str,
+        changed: Callable[[Collection[InputKey]], None],
+        ask: Callable[[], Inputs],
+        newest: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`changed`, `ask` and `clock` as of `Words`. `newest` is the newest version of the cloud's slices."""
+        super().__init__(changed, ask, clock)
+        self.store = Store()
+        self.store.listen(self)
+        self.flooded: Callable[[], None] = lambda: None
+        """Called where the node tells of more than it may."""
+        self._node = node
+        self._newest = newest
+        self._began_at: dict[Key, int] = {}
+        """The newest version of the cloud's slices when a word began that the cloud has not."""
+        self._waiting: set[Key] = set()
+        self._refused: set[Key] = set()
+        self._is_listed = self._has_warned = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def changed(self, change: Change) -> None:
+        self._wait_for([change.key])
+
+    def advanced(self) -> None:
+        if not self._is_listed:  # the objects of a first list come without changes
+            self._is_listed = True
+            self._wait_for(item.key for item in self.store)
+
+    def restarted(self) -> None:
+        self._wait_for({*(item.key for item in self.store), *(key for key, _ in self)})
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def refuse(self, namespace: str, word: PodWord) -> None:
+        """Count a word about a pod of another node, and forget it."""
+        key = (namespace, word.name)
+        if key not in self._refused:
+            self._refused.add(key)
+            self._count("of another node", key)
+            self._wait_for([key])
+
+    def give_up(self) -> None:
+        """Have what the cloud has written since a word began count more: the node is not heard, and the cloud is.
+
+        A version that the cloud has not reached would count for ever.
+        """
+        newest = self._newest()
+        for key, word in self:
+            version = min(word.version or self._began_at.get(key, 0) + 1, newest + 1)
+            if version != word.version:
+                self._put(key, replace(word, version=version, is_fresh=False))
+
+    def forget(self) -> None:
+        """End all words: the node is of the pool no more."""
+        self._drop([key for key, _ in self])
+
+    def _wait_for(self, keys: Iterable[Key]) -> None:
+        if len(self.store) > MAX_WORDS or self.store.size > MAX_WORD_BYTES:
+            reached("words of another node")
+            self.flooded()
+            return
+        self._waiting.update(keys)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(PACE, self._take)
+
+    def _take(self) -> None:
+        self._timer = None
+        waiting, self._waiting = self._waiting, set()
+        for key in waiting:
+            item, was = self.store.get(key), self._get(key)
+            try:
+                word = read_word(item.raw, self._node) if item is not None else None
+            except ValueError:
+                self._count("malformed", key)
+                word = None
+            if item is None:
+                self._refused.discard(key)
+            if word is None or key in self._refused:
+                if was is not None and (not was.version or key in self._refused):
+                    self._drop([key])
+            elif word.version:
+                if was is None or replace(was, is_fresh=True) != word:
+                    self._say(key, word)
+            else:
+                if was is None or was.version:
+                    self._began_at[key] = self._newest()
+                self._fresh.pop(key, None)
+                self._put(key, word)
+        self._began_at = {key: at for key, at in self._began_at.items() if self._get(key) is not None}
+
+    def _count(self, reason: str, key: Key) -> None:
+        metrics.WORDS_REFUSED.labels(reason).inc()
+        if not self._has_warned:  # a node may send any number of them
+            self._has_warned = True
+            logger.warning("node %s: its word about pod %r is refused: %s", self._node, "/".join(key), reason)

@@ -1,0 +1,71 @@
+"""Serves what this node's kubelet said of its pods to the other hubs of the pool, as a list and a watch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from addons.filters.inputs import PodWord
+from addons.inputs.words import Words
+from addons.pool.words.word_objects import API_VERSION, KIND, MAX_WORD_BYTES, MAX_WORDS, word_object
+from addons.requests.answers import Answer, ClientRequest, ClientStream
+from addons.views.list_answer import list_answer
+from addons.views.watch_answer import watch_answer
+from kube.bounds import reached
+from kube.errors import not_acceptable
+from kube.store.listing import WHOLE
+from kube.store.projection import Projection
+from kube.store.scope import EVERYTHING
+from kube.store.store import Key, Store
+from kube.store.stream_coding import DIFFERENCES, PLAIN
+from kube.store.view import View
+from kube.store.watcher import Watcher
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+
+
+class SpokenWords:
+    """A store of them, which has versions of its own, and one view for all who ask."""
+
+    def __init__(self, words: Words, clock: Callable[[], float] = time.time) -> None:
+        """`clock` shows Unix seconds: the versions go on from those of an earlier process."""
+        self._store = Store()
+        began = int(clock() * 1_000_000)
+        self._store.replace(codec_for(Encoding.JSON), API_VERSION, KIND, began, [])
+        self._view = View(Projection(self._store, None), EVERYTHING, WHOLE)
+        words.told = self._take
+        for key, word in words:
+            self._take(key, word)
+
+    def close(self) -> None:
+        self._view.close()
+
+    async def answer(
+        self, wanted: ClientRequest, stream: ClientStream, opened: Callable[[Watcher], None]
+    ) -> Answer | None:
+        """The whole answer to a list; None after a watch, until its end. `opened` gets its watcher."""
+        read, form = wanted.route.read, wanted.route.representation
+        assert read is not None
+        assert form is not None
+        if form.encoding is not Encoding.JSON:
+            raise not_acceptable("kubelets' words come as JSON")
+        if read.verb == "list":
+            return await list_answer(self._view.listing(), packed=wanted.reads_differences)
+        coding = DIFFERENCES if wanted.reads_differences else PLAIN
+        await watch_answer(self._view, read, stream, None, coding=coding, opened=opened)
+        return None
+
+    def _take(self, key: Key, word: PodWord | None) -> None:
+        old, version = self._store.get(key), self._store.version + 1
+        if word is None:
+            if old is not None:
+                self._store.apply("DELETED", old.with_version(version).raw)
+            return
+        raw = word_object(key, word, version)
+        if old is not None and raw == old.with_version(version).raw:
+            return
+        size = self._store.size + len(raw) - (len(old.kept) if old is not None else 0)
+        if size > MAX_WORD_BYTES or (old is None and len(self._store) >= MAX_WORDS):
+            reached("kubelet's words")
+            return
+        self._store.apply("MODIFIED" if old is not None else "ADDED", raw)

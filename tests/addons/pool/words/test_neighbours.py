@@ -1,0 +1,241 @@
+"""Whom a hub asks for kubelets' words, from when to when, and what it does with one that is silent or floods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+
+from addons.filters.inputs import PodWord
+from addons.inputs.words import FRESH
+from addons.link.servers import Server
+from addons.pool.pool_config import LeaderHub
+from addons.pool.words.neighbours import Neighbours
+from addons.pool.words.word_objects import MAX_WORD_BYTES, WORDS, word_object
+from addons.telemetry import metrics
+from kube.concurrency.pulse import Pulse
+from kube.errors import not_found
+from kube.http.client import RawResponse, Unreachable
+from tests.addons.inputs.test_filter_inputs import Cluster
+from tests.addons.inputs.test_kubelet_words import slices
+from tests.addons.pool.words.test_neighbour_words import CUT_AT, KEY, WORD, on_n2
+from tests.addons.support.observed import value_of
+from tests.addons.support.scripted_client import Asked, ScriptedClient
+
+pytestmark = pytest.mark.looptime
+
+HUBS = (LeaderHub("n2", "10.0.0.2"), LeaderHub("n3", "10.0.0.3"))
+PATIENCE = 300.0
+"""Virtual seconds."""
+
+
+class Speaking:
+    """The peer ports of the pool: what each says, by its address; one that is not there does not answer."""
+
+    def __init__(self) -> None:
+        self.said = {"10.0.0.2": (1, WORD)}
+        """The last word of each, and its version."""
+        self.news: dict[str, asyncio.Queue[bytes]] = {}
+        self.is_mute = False
+        """Probes get no answer."""
+
+    def say(self, word: PodWord, host: str = "10.0.0.2") -> None:
+        version = self.said[host][0] + 1
+        self.said[host] = (version, word)
+        if host in self.news:
+            self.news[host].put_nowait(self._event(host))
+
+    def hang_up(self, host: str = "10.0.0.2") -> None:
+        self.news.pop(host).put_nowait(b"")
+
+    def __call__(self, asked: Asked) -> Any:
+        host = asked.server.removeprefix("https://").partition(":")[0]
+        if host not in self.said or (self.is_mute and asked.path != WORDS.path()):
+            raise Unreachable("no answer")
+        if asked.path != WORDS.path():
+            return RawResponse(404, {}, b"")
+        if asked.method == "WATCH":
+            self.news[host] = asyncio.Queue()
+            if int(asked.query["resourceVersion"]) < self.said[host][0]:
+                self.news[host].put_nowait(self._event(host))
+            return self._events(self.news[host])
+        version, word = self.said[host]
+        return {
+            "apiVersion": "edgehub.io/v1",
+            "kind": "KubeletWordList",
+            "metadata": {"resourceVersion": str(version)},
+            "items": [orjson.loads(word_object(KEY, word, version))],
+        }
+
+    def _event(self, host: str) -> bytes:
+        version, word = self.said[host]
+        return b'{"type":"MODIFIED","object":' + word_object(KEY, word, version) + b"}\n"
+
+    async def _events(self, queue: asyncio.Queue[bytes]) -> AsyncIterator[bytes]:
+        while event := await queue.get():
+            yield event
+        raise Unreachable("it is gone")
+
+
+class Scene(Cluster):
+    """A hub with the neighbours n2 and n3, of which n2 is there and speaks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_up = True
+        self.cloud_changed = Pulse()
+        self.speaking = Speaking()
+        self.cuts: list[Server] = []
+        self.client = ScriptedClient(self.speaking)
+        self.stores = [slices(on_n2("10.0.0.1", CUT_AT - 1), version=CUT_AT)]
+        loop = asyncio.get_running_loop()
+        self.neighbours = Neighbours(
+            10269,
+            self.client,
+            self.inputs,
+            lambda: self.stores,
+            (lambda: self.is_up, self.cloud_changed),
+            self._cut,
+            loop.time,
+        )
+        self.neighbours.update(HUBS)
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Within the test, whose clock is virtual, and not the fixture's."""
+        self.task = asyncio.create_task(self.neighbours.run(), name="neighbours")
+
+    def _cut(self, server: Server) -> int:
+        self.cuts.append(server)
+        self.speaking.hang_up(server.host)
+        return 1
+
+    def lose_cloud(self) -> None:
+        self.start()
+        self.is_up = False
+        self.cloud_changed.notify()
+
+    def find_cloud(self) -> None:
+        self.is_up = True
+        self.cloud_changed.notify()
+
+    @property
+    def word(self) -> PodWord | None:
+        others = self.inputs.others
+        return others["n2"].of("default").get("web-0") if "n2" in others else None
+
+    def asked(self) -> set[str]:
+        return {each.server for each in self.client.asked}
+
+    async def until(self, check: Callable[[], object]) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not check():  # noqa: ASYNC110 - parts change that tell nobody
+                await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    made = Scene()
+    yield made
+    if made.task is not None:
+        made.task.cancel()
+        await asyncio.wait([made.task])
+    made.inputs.close()
+
+
+async def test_nobody_is_asked_while_there_is_a_cloud(scene: Scene) -> None:
+    scene.start()
+    await asyncio.sleep(PATIENCE)
+    assert not scene.asked()
+
+
+async def test_all_others_are_heard_until_their_last_word_has_ended(scene: Scene) -> None:
+    scene.lose_cloud()
+    await scene.until(lambda: scene.word)
+    assert scene.asked() == {"https://10.0.0.2:10269", "https://10.0.0.3:10269"}
+    assert set(scene.neighbours.peers) == scene.asked()
+    scene.find_cloud()
+    await scene.until(lambda: "https://10.0.0.3:10269" not in scene.neighbours.peers)
+    await asyncio.sleep(PATIENCE)
+    assert scene.word is not None, "the cloud has not heard it"
+    scene.speaking.say(replace(WORD, version=20))
+    scene.stores[:] = [slices(on_n2("10.0.0.2", 21))]
+    await scene.until(lambda: not scene.neighbours.peers)
+    assert not scene.inputs.others
+    asked = len(scene.client.asked)
+    await asyncio.sleep(PATIENCE)
+    assert len(scene.client.asked) == asked
+
+
+async def test_a_hub_that_is_cut_off_without_a_word_is_asked_anew(scene: Scene) -> None:
+    scene.lose_cloud()
+    await scene.until(lambda: scene.word)
+    scene.speaking.is_mute = True
+    await scene.until(lambda: scene.cuts)
+    scene.speaking.is_mute = False
+    scene.speaking.say(replace(WORD, addresses=("10.0.0.9",)))
+    await scene.until(lambda: scene.word is not None and scene.word.addresses == ("10.0.0.9",))
+
+
+async def test_a_silent_hub_ends_nothing_until_the_cloud_has_written_since(scene: Scene) -> None:
+    scene.lose_cloud()
+    await scene.until(lambda: scene.word)
+    del scene.speaking.said["10.0.0.2"]
+    scene.speaking.hang_up()
+    await asyncio.sleep(PATIENCE)
+    assert scene.word == replace(WORD, node="n2"), "there is no cloud"
+    scene.find_cloud()
+    await asyncio.sleep(FRESH / 2)
+    assert scene.word == replace(WORD, node="n2"), "it may be back in a moment"
+    await asyncio.sleep(2 * FRESH)
+    assert scene.word is not None
+    assert scene.word.version == CUT_AT + 1
+    scene.stores[:] = [slices(on_n2("10.0.0.1", CUT_AT + 1))]
+    await scene.until(lambda: not scene.neighbours.peers)
+
+
+async def test_nothing_stays_of_a_node_that_leaves_the_pool_with_the_cloud_there(scene: Scene) -> None:
+    scene.lose_cloud()
+    await scene.until(lambda: scene.word)
+    scene.neighbours.update(HUBS[1:])
+    await asyncio.sleep(PATIENCE)
+    assert scene.word is not None
+    scene.find_cloud()
+    await asyncio.sleep(FRESH / 2)
+    assert scene.word is not None, "the hub may not know its pool for a moment"
+    await scene.until(lambda: not scene.neighbours.peers)
+    assert scene.word is None
+
+
+async def test_a_hub_that_lists_without_end_is_left(scene: Scene) -> None:
+    before = value_of(metrics.BOUNDS_REACHED.labels("words of another node"))
+    scene.speaking.say(replace(WORD, labels={"x": "y" * MAX_WORD_BYTES}))
+    scene.lose_cloud()
+    await scene.until(lambda: value_of(metrics.BOUNDS_REACHED.labels("words of another node")) > before)
+    asked = sum(each.server == "https://10.0.0.2:10269" for each in scene.client.asked)
+    await asyncio.sleep(PATIENCE)
+    assert sum(each.server == "https://10.0.0.2:10269" for each in scene.client.asked) == asked
+    assert scene.word is None
+
+
+async def test_a_hub_of_another_make_is_left_in_peace(scene: Scene) -> None:
+    """A YurtHub, or a hub of an earlier version, knows no words."""
+
+    def unknown(asked: Asked) -> Any:
+        raise not_found("kubeletwords", "")
+
+    scene.client.script = unknown
+    scene.lose_cloud()
+    await asyncio.sleep(PATIENCE)
+    assert len(scene.client.asked) <= 2 * len(HUBS) * 2
+
+
+async def test_of_two_hubs_at_one_address_the_first_is_asked(scene: Scene) -> None:
+    scene.neighbours.update((*HUBS, LeaderHub("n4", "10.0.0.2")))
+    scene.lose_cloud()
+    await scene.until(lambda: scene.word)
+    assert {each["node"] for each in scene.neighbours.describe()} == {"n2", "n3"}

@@ -1,0 +1,141 @@
+"""What this node's kubelet said is served to the pool at the peer port, whoever leads, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from addons.pool.peer_serving import PeerServing
+from addons.pool.words import spoken_words
+from addons.pool.words.spoken_words import SpokenWords
+from addons.pool.words.word_objects import WORDS
+from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.request_context import RequestContext
+from addons.requests.route_decision import decide
+from addons.telemetry import metrics
+from kube.requests.request_info import parse_request
+from kube.store.store import Store
+from kube.wire.encoding import Encoding
+from tests.addons.inputs.test_kubelet_words import PATH, pod
+from tests.addons.support.exchange import Exchange
+from tests.addons.support.hub_parts import HubParts, Watching, name_of
+from tests.addons.support.observed import value_of
+from tests.cloud.scriptable import ScriptableCloud
+
+TARGET = WORDS.path()
+
+
+class Speaker:
+    """A hub of the pool that does not lead, and its kubelet."""
+
+    def __init__(self, parts: HubParts) -> None:
+        self.parts, self.words = parts, parts.inputs.words
+        self.words.start(Store)
+        self.words.heard(PATH, pod("10.0.0.1"))
+        self.spoken = SpokenWords(self.words)
+        self.serving = PeerServing(
+            parts.sources, parts.serving, lambda: False, lambda _type: False, self.spoken
+        )
+
+    def say(self, *addresses: str, path: str = PATH, **more: Any) -> None:
+        self.words.heard(path, pod(*addresses, **more))
+
+    @asynccontextmanager
+    async def open(self, target: str, accept: str = Encoding.JSON) -> AsyncIterator[Exchange]:
+        info, nobody = parse_request("GET", target), Caller(Lending.NONE)
+        route = decide(info, "x", nobody, Listener.PEER, accept, self.parts.rules, is_upgrade=False)
+        context = RequestContext(info, "x", Listener.PEER, accept, caller=nobody, route=route, peer="n2")
+        async with self.parts.open(context, answerer=self.serving) as response:
+            yield response
+
+    async def ask(self, target: str = TARGET, accept: str = Encoding.JSON) -> tuple[int, Any]:
+        async with self.open(target, accept) as response:
+            return await response.status, json.loads(await response.whole())
+
+    async def said(self) -> dict[str, list[str]]:
+        """The addresses by pod."""
+        found = (await self.ask())[1]["items"]
+        return {each["metadata"]["name"]: [ip["ip"] for ip in each["status"]["podIPs"]] for each in found}
+
+
+@pytest.fixture
+async def speaker() -> AsyncIterator[Speaker]:
+    async with ScriptableCloud() as cloud, HubParts(cloud) as parts:
+        made = Speaker(parts)
+        yield made
+        made.serving.close()
+
+
+async def test_a_word_has_what_endpoints_need_and_no_more(speaker: Speaker) -> None:
+    status = pod("10.0.0.1", "fd00::1", annotations={"secret": "x"})
+    status["status"]["containerStatuses"] = [{"name": "secret"}]
+    status["spec"] = {"containers": [{"env": [{"name": "SECRET", "value": "x"}]}]}
+    speaker.words.heard(PATH, status)
+    code, found = await speaker.ask()
+    assert code == 200
+    (word,) = found["items"]
+    assert int(word["metadata"].pop("resourceVersion")) > 10**15, "later than those of an earlier process"
+    del word["since"]
+    assert word == {
+        "apiVersion": "edgehub.io/v1",
+        "kind": "KubeletWord",
+        "metadata": {"name": "web-0", "namespace": "default", "uid": "u", "labels": {"app": "web"}},
+        "status": {
+            "podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+        "version": "",
+    }
+
+
+async def test_a_watch_brings_what_is_said_and_what_has_ended(speaker: Speaker) -> None:
+    version = (await speaker.ask())[1]["metadata"]["resourceVersion"]
+    async with speaker.open(f"{TARGET}?watch=true&resourceVersion={version}") as response:
+        watching = Watching(response)
+        speaker.say("10.0.0.2")
+        speaker.say("10.0.0.2")  # kubelet says the same every so often
+        speaker.say("10.0.0.3", path=f"{PATH}1", name="web-01")
+        speaker.words.ended(PATH, 20)
+        speaker.words.ended(f"{PATH}1", 0)
+        frames = [await watching.next() for _ in range(4)]
+        assert [(each.type, name_of(each)) for each in frames] == [
+            ("MODIFIED", "web-0"),
+            ("ADDED", "web-01"),
+            ("MODIFIED", "web-0"),
+            ("DELETED", "web-01"),
+        ]
+        assert json.loads(frames[2].raw)["version"] == "20"
+        assert speaker.serving.watchers() == {"n2": 1}
+        speaker.serving.keep_only(lambda node, type_: (node, type_) != ("n2", WORDS))
+        assert await watching.until_end() == []
+
+
+@pytest.mark.parametrize(
+    ("target", "accept", "code"),
+    [
+        (TARGET, Encoding.PROTOBUF, 406),
+        (f"{TARGET}?labelSelector=app", Encoding.JSON, 403),
+        (f"{TARGET}/web-0", Encoding.JSON, 403),
+        ("/api/v1/pods", Encoding.JSON, 403),
+        ("/api/v1/services", Encoding.JSON, 403),
+    ],
+)
+async def test_nothing_else_is_served(speaker: Speaker, target: str, accept: str, code: int) -> None:
+    assert (await speaker.ask(target, accept))[0] == code
+
+
+@pytest.mark.parametrize("bound", ["MAX_WORDS", "MAX_WORD_BYTES"])
+async def test_a_hub_tells_of_no_more_pods_than_others_take(
+    speaker: Speaker, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    before = value_of(metrics.BOUNDS_REACHED.labels("kubelet's words"))
+    monkeypatch.setattr(spoken_words, bound, {"MAX_WORDS": 1, "MAX_WORD_BYTES": 500}[bound])
+    speaker.say("10.0.0.3", path=f"{PATH}1", name="web-01")
+    assert await speaker.said() == {"web-0": ["10.0.0.1"]}
+    assert value_of(metrics.BOUNDS_REACHED.labels("kubelet's words")) == before + 1
+    speaker.say("10.0.0.2")
+    assert await speaker.said() == {"web-0": ["10.0.0.2"]}
