@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from multidict import CIMultiDict
 
@@ -101,8 +102,8 @@ class CachedRelay:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer:
-        """The cloud's answer where it gives one; otherwise the hub's own, or a StatusError."""
+    async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
+        """The cloud's answer where it gives one; otherwise the hub's own, or a StatusError. None after a watch."""
         request = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
         was_sent = wanted.was_sent
         for _ in range(await self._tries(wanted)):
@@ -116,14 +117,19 @@ class CachedRelay:
                 return Answer(answer.body, _end_to_end(answer.headers), answer.status)
         wanted.served.source = "copy"
         identity = await self._reviews.identity(wanted.caller)
-        if not identity.is_hub:
-            await self._reviews.may(identity.authorization, wanted.info)
+        may = partial(self._reviews.may, identity.authorization, wanted.info) if not identity.is_hub else None
+        if may is not None:
+            await may()
         lease = self._leases.answer(identity.user, request)
         if lease is not None:
             return lease
         try:
             if request.info.method != "GET":
                 return await self._writes.answer(wanted.caller, identity, request, was_sent=was_sent)
+            if request.info.verb == "watch":
+                assert wanted.route.read is not None
+                await self._objects.watch(identity, wanted.component, wanted.route.read, stream, may)
+                return None
             return await self._from_node(identity, wanted, request)
         except StatusError as error:
             if error.code == 503 and self._cloud.refusal and wanted.caller.lending is Lending.HUB:
@@ -132,6 +138,8 @@ class CachedRelay:
 
     async def _tries(self, wanted: ClientRequest) -> int:
         """How often to send the request: a read again, a write once, and none before a pending write of its object."""
+        if wanted.info.verb == "watch":
+            return 0  # people's, which the hub answers itself
         if wanted.info.method == "GET":
             return TRIES
         return 1 if not wanted.was_sent and await self._writes.flush(wanted.info) else 0

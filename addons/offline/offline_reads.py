@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -19,13 +19,15 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.forms import first_form
 from addons.offline.people.partial_lists import partial_list
-from addons.requests.answers import HEADERS, Answer, object_answer
+from addons.requests.answers import HEADERS, Answer, ClientStream, object_answer
 from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.object_read import ObjectRead
 from addons.views.list_answer import list_answer
-from addons.views.source import Source
+from addons.views.quotas import BeyondQuota
+from addons.views.source import Source, ViewKey
 from addons.views.sources import Sources
-from kube.errors import StatusError, expired, not_found, too_large_version
+from addons.views.watch_answer import watch_answer
+from kube.errors import StatusError, expired, not_found, too_large_version, too_many_requests, unavailable
 from kube.http.gzip_bodies import one_at_a_time
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import RequestInfo, ResourceType
@@ -88,6 +90,44 @@ class OfflineReads:
             return None
         listing = await partial_list(self._newest_first(identity, read.type, lambda _: True), read)
         return await list_answer(listing) if listing is not None else None
+
+    async def watch(
+        self,
+        identity: CloudIdentity,
+        component: str,
+        read: ObjectRead,
+        stream: ClientStream,
+        check: Callable[[], Awaitable[None]] | None,
+    ) -> None:
+        """Send people the changes of what the node has, until they leave. StatusError 503 where it has nothing.
+
+        A copy that holds every object that the watch asks for comes before one that holds some. `check` as of
+        `addons.views.watch_answer.watch_answer`.
+        """
+        chosen: tuple[Source, Scope, Form] | None = None
+        evaluable = (
+            Scope(read.namespace, read.labels, read.fields) if read.fields.fields <= EVALUABLE else None
+        )
+        async for list_watch, source in self._newest_first(identity, read.type, lambda _: True):
+            form, whole = first_form(read.accepted, read, source.store), _scope(list_watch, read)
+            scope = whole or evaluable
+            if form is not None and scope is not None and (chosen is None or whole is not None):
+                chosen = source, scope, form
+            if chosen is not None and whole is not None:
+                break
+        if chosen is None:
+            raise unavailable(
+                f"the cloud cannot be reached, and the hub has no copy of {read.type.group_resource}"
+            )
+        source, scope, form = chosen
+        key = ViewKey(component, "watch", scope, form)
+        try:
+            self._sources.check_view(source, key, identity.user)
+        except BeyondQuota:
+            raise too_many_requests("too many different watches", retry_after=60) from None
+        with source.in_use():
+            view = await source.view(key, self._wait, identity.user)
+            await watch_answer(view, read, stream, check)
 
     def heard(self, identity: CloudIdentity, type_: ResourceType | None) -> datetime | None:
         """When the cloud last said something about a resource; None where this process has not heard of it."""

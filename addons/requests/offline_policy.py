@@ -62,6 +62,11 @@ def is_answered_offline(info: RequestInfo) -> bool:
     return any(is_kind(info) for is_kind in kinds)
 
 
+def is_object_watch(info: RequestInfo) -> bool:
+    """Whether this is a watch of objects: people see those that the node has."""
+    return info.verb == "watch" and info.type is not None and not info.subresource
+
+
 def is_status_write(info: RequestInfo) -> bool:
     return (
         info.type is not None
@@ -70,6 +75,17 @@ def is_status_write(info: RequestInfo) -> bool:
         and info.subresource == "status"
         and info.verb in ("update", "patch")
     )
+
+
+def is_kubelets(info: RequestInfo) -> bool:
+    """Whether kube-apiserver has a pod's kubelet answer: its logs, and what goes on in its containers.
+
+    The hub cannot ask in its place. kubelet takes a client certificate of the cluster without a question, but has its
+    webhook ask the cloud what the certificate's user may do (SubjectAccessReview), and answers 500 where nobody says.
+    """
+    if info.type is None or (info.type.group, info.type.resource) != ("", "pods"):
+        return False
+    return info.subresource in ("log", "exec", "attach", "portforward")
 
 
 def is_event(info: RequestInfo) -> bool:

@@ -17,10 +17,20 @@ from addons.requests.offline_policy import (
     OfflinePolicy,
     is_answered_offline,
     is_kept_lease,
+    is_kubelets,
+    is_object_watch,
     is_own_lease,
 )
 from addons.rules.table import Rules
-from kube.errors import StatusError, bad_request, expired, forbidden, not_acceptable, unauthorized
+from kube.errors import (
+    StatusError,
+    bad_request,
+    expired,
+    forbidden,
+    not_acceptable,
+    unauthorized,
+    unavailable,
+)
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.resource_versions import parse_version
 from kube.tables.server_table import RESOURCES
@@ -111,19 +121,25 @@ def decide(
     `offline_policy` is what the node does without the cloud; None where the hub keeps nothing.
     """
     route = _online(info, component, caller, listener, accept, rules, is_upgrade=is_upgrade)
+    is_away = offline_policy is not None and not offline_policy.is_up
+    if is_away and route.kind is RouteKind.RELAY and is_kubelets(info):
+        raise unavailable(
+            "the cloud cannot be reached, and kubelet asks it who may see logs and enter containers: "
+            "use crictl on the pod's node"
+        )
     if route.kind is not RouteKind.RELAY or offline_policy is None or is_upgrade:
         return route
-    if not offline_policy.is_up and info.verb in DELETIONS:
+    if is_away and info.verb in DELETIONS:
         raise forbidden("the cloud cannot be reached, and nothing is deleted without it")
     known = (caller.lending is Lending.HUB or caller.authorization) and not caller.impersonates
-    is_person = component in PEOPLE and info.method == "GET" and not offline_policy.is_up
+    is_person = component in PEOPLE and info.method == "GET" and is_away
     if known and is_kept_lease(info, rules.leases):
         return replace(route, kind=RouteKind.CACHED_RELAY, reason="a lease that its holder renews here, too")
     if not known or not (rules.is_cached(component) or is_person):
         return route
     if caller.lending is Lending.HUB and is_own_lease(info, offline_policy.node):
         return replace(route, kind=RouteKind.LOCAL, reason="this node's lease")
-    if not is_answered_offline(info):
+    if not (is_answered_offline(info) or (is_person and is_object_watch(info))):
         return route
     reason = route.reason if rules.is_cached(component) else "people, while the cloud is away"
     return replace(route, kind=RouteKind.CACHED_RELAY, reason=reason, read=route.read or _read(info, accept))

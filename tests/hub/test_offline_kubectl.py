@@ -18,6 +18,7 @@ from addons.ui.commands import shell
 from tests.cloud.real import RealCloud
 from tests.cloud.versions import chosen
 from tests.hub.support.outage import PROTOBUF, Outage
+from tests.hub.support.streams import watching
 
 
 def pod(name: str, node: str) -> dict[str, Any]:
@@ -41,6 +42,28 @@ def kubeconfig(outage: Outage, tmp_path: Path, capsys: pytest.CaptureFixture[str
     return path
 
 
+async def sees_changes(outage: Outage, core: str) -> None:
+    """A Table's watch, as `kubectl get -w` asks for one, follows what kubelet writes."""
+    table = "application/json;as=Table;v=v1;g=meta.k8s.io"
+    listed = (await outage.ask(f"{core}/pods", table, "kubectl")).document
+    version = listed["metadata"]["resourceVersion"]
+    async with watching(
+        outage.hub.url,
+        f"{core}/pods",
+        component="kubectl",
+        headers={"Accept": table},
+        resourceVersion=version,
+    ) as events:
+        said = {"status": {"phase": "Running", "reason": "Strained"}}
+        content_type = "application/strategic-merge-patch+json"
+        path = f"{core}/pods/app/status"
+        written = await outage.ask(path, PROTOBUF, method="PATCH", body=said, content_type=content_type)
+        assert written.status == 200
+        (event,) = await events.until(bool)
+        cells = json.loads(event.object.encode())["rows"][0]["cells"]
+        assert (event.type, cells[0], cells[2]) == ("MODIFIED", "app", "Strained")
+
+
 async def test_kubectl_sees_what_the_nodes_components_have_in_protobuf(
     outage: Outage, real_cloud: RealCloud, kubeconfig: Path, namespace: str
 ) -> None:
@@ -59,7 +82,7 @@ async def test_kubectl_sees_what_the_nodes_components_have_in_protobuf(
 
     def kubectl(*args: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         cache = f"--cache-dir={kubeconfig.parent / 'cache'}"
-        return real_cloud.kubectl(*args, "-n", namespace, cache, kubeconfig=kubeconfig, check=check)
+        return real_cloud.kubectl("-n", namespace, cache, *args, kubeconfig=kubeconfig, check=check)
 
     async def shown(*args: str) -> str:
         done = await asyncio.to_thread(kubectl, *args)
@@ -86,6 +109,13 @@ async def test_kubectl_sees_what_the_nodes_components_have_in_protobuf(
         assert "app" not in await shown("get", "pods", "--field-selector", "status.phase=Pending")
         assert "pods" in (await asyncio.to_thread(kubectl, "api-resources")).stdout
         assert chosen() in (await asyncio.to_thread(kubectl, "version")).stdout
+        for asked in (["logs", "app"], ["exec", "app", "--", "true"]):
+            refused = await asyncio.to_thread(kubectl, *asked, check=False)
+            assert "use crictl on the pod's node" in refused.stderr
+        await sees_changes(outage, core)
+        watched = await asyncio.to_thread(kubectl, "get", "pods", "-w", "--request-timeout=5s", check=False)
+        assert {line.split()[0] for line in watched.stdout.splitlines()} == {"NAME", "app"}
+        assert "Error" not in watched.stderr, watched.stderr
         unknown = await asyncio.to_thread(lambda: kubectl("get", "deployments", check=False))
         assert "the hub has no copy of deployments" in unknown.stderr
         gone = await asyncio.to_thread(lambda: kubectl("delete", "pod", "app", check=False))

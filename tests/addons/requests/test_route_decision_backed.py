@@ -95,12 +95,33 @@ def test_who_is_never_answered_by_the_node() -> None:
     assert kind("GET", target, is_upgrade=True) is RouteKind.RELAY
 
 
+@pytest.mark.parametrize("is_upgrade", [True, False])
+@pytest.mark.parametrize(
+    ("method", "target"), [("GET", "log"), ("POST", "exec"), ("GET", "attach"), ("POST", "portforward")]
+)
+def test_what_kubelet_answers_is_refused_with_the_reason_while_the_cloud_is_away(
+    method: str, target: str, is_upgrade: bool
+) -> None:
+    """kubelet's webhook asks the cloud, for whomever."""
+    path = f"/api/v1/namespaces/a/pods/p/{target}"
+    assert kind(method, path, component="kubectl", is_upgrade=is_upgrade) is RouteKind.RELAY
+    for component in ("kubectl", "stranger"):
+        with pytest.raises(StatusError, match=r"kubelet asks it .* crictl") as refused:
+            kind(method, path, component=component, is_upgrade=is_upgrade, is_up=False)
+        assert (refused.value.code, refused.value.retry_after) == (503, None), "kubectl would try ten times"
+
+
 @pytest.mark.parametrize("is_up", [True, False])
 @pytest.mark.parametrize(("component", "answered"), [("kubectl", True), ("k9s", True), ("stranger", False)])
 def test_people_are_answered_by_the_node_while_the_cloud_is_away(
     component: str, answered: bool, is_up: bool
 ) -> None:
-    for target in ("/api/v1/pods?limit=500", "/api/v1/namespaces/a/pods/p", "/apis"):
+    for target in (
+        "/api/v1/pods?limit=500",
+        "/api/v1/pods?watch=true&resourceVersion=7",
+        "/api/v1/namespaces/a/pods/p",
+        "/apis",
+    ):
         found = kind("GET", target, component=component, is_up=is_up)
         assert (found is RouteKind.CACHED_RELAY) is (answered and not is_up)
 
