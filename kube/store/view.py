@@ -85,6 +85,8 @@ class View:
         self._elsewhere = elsewhere
         self._confirmed: deque[int] = deque([0], maxlen=MAX_CONFIRMED)
         """The newest versions that the cloud confirmed for lists of this view (rule 7)."""
+        self._unlike = 0
+        """The newest version that clients may hold as other filters of this view made it."""
         self._has_history = not projection.filtered
         """Whether a version that a client holds says which events the client has seen (rule 3)."""
         self._last_bookmark = (0, b"")
@@ -178,7 +180,7 @@ class View:
             is_confirmed=self.has_confirmed(since),
             oldest=self.ring.oldest if self._has_history else None,
             elsewhere=max(self._elsewhere(), self._projection.store.former_version),
-            unlike=self._projection.unlike,
+            unlike=max(self._unlike, self._projection.unlike),
             is_filtered=self._projection.filtered,
         )
 
@@ -223,6 +225,7 @@ class View:
     def switch(self, projection: Projection) -> None:
         """Use another chain from now on, and send watchers the difference."""
         old, self._projection = self._projection, projection
+        self._unlike = projection.store.newest_given
         self.end_ahead()
         old.forget(self)
         projection.listen(self, self.scope)

@@ -161,6 +161,17 @@ async def test_a_client_that_is_ahead_is_told_no_version_but_its_own() -> None:
 # -- rules ---------------------------------------------------------------------------------------------------------
 
 
+async def test_who_was_away_over_a_switch_is_told_what_it_hid_also_when_its_events_are_trimmed() -> None:
+    store = filled(10, Toy("x", version=4, reads="i"))
+    view = view_of(store)
+    body_of(view)
+    view.switch(Projection(store, ToyChain("p", {INPUT: "drop"})))
+    tell(store, "ADDED", Toy("y", version=11))
+    view.ring.trim(0, 0)
+    first = events_of(view, view.watch(10, bookmarks=True).initial_events())
+    assert [short(each) for each in first] == [("DELETED", "x", 4), ("ADDED", "y", 11), ("BOOKMARK", "", 11)]
+
+
 async def test_a_switch_of_chains_tells_just_the_difference() -> None:
     store = filled(
         10, Toy("same", version=1), Toy("hidden", version=2, reads="i"), Toy("changed", version=3, reads="j")
