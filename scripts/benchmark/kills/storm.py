@@ -25,6 +25,8 @@ CHECK_EVERY = 10
 """Kills between two checkpoints."""
 SETTLED = 180.0
 """Seconds in which everything that waits must reach the cloud, on busy cores."""
+TAIL = 20
+"""Lines of the hub's log that tell of an entry that stays."""
 DISK_IS_LATE = re.compile(rb"answers before a write of (\S+) is on disk|keeps an older write of (\S+):")
 """What a hub logs of an object where the disk takes longer than a second: then a kill may take the hub's word."""
 RULES = "/api/v1/namespaces/kube-system/configmaps"
@@ -127,7 +129,11 @@ class Storm:
             async with asyncio.timeout(SETTLED):
                 while any(each.seen < each.accepted for each in self.written.values()):
                     await self._moved.wait()
-        await asyncio.to_thread(self._hub.wait_for_metric, "edgehub_journal_entries", 0, SETTLED)
+        try:
+            await asyncio.to_thread(self._hub.wait_for_metric, "edgehub_journal_entries", 0, SETTLED)
+        except TimeoutError as error:
+            log = (self._hub.folder / "hub.log").read_text().splitlines()[-TAIL:]
+            self._fault("\n".join([f"{self._hub.node}: {error}: {self._hub.debug('journal')}", *log]))
         objects = await asyncio.to_thread(self._in_cloud)
         excused = self._late_on_disk()
         for path, written in self.written.items():
