@@ -68,9 +68,13 @@ class PausingReader:
         return await self.inner.read(min(n, self._most, max(room, LEAST_READ)))
 
     def let_go(self) -> None:
-        """Drop what was read ahead: the connection has ended. A cycle of references keeps the reader for a while."""
+        """Drop what was read ahead, and what names the connection: it has ended."""
         if isinstance(self.inner, asyncio.StreamReader):
             self.inner._buffer.clear()  # type: ignore[attr-defined]  # of asyncio's stream readers
+            if (error := self.inner.exception()) is not None:
+                # The reader keeps the error of a connection that its client has reset, and the frames through which
+                # it was raised name the reader, the transport and the handler: 60 objects until a full collection.
+                error.__traceback__ = None
 
 
 def pause(reader: asyncio.StreamReader) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import socket
+import struct
 import traceback
 import weakref
 from collections.abc import Iterator
@@ -240,6 +242,21 @@ async def test_nothing_of_a_connection_outlives_it(server: Raw | Http2Server) ->
         assert len(alive(parts)) == len(parts) >= 6
     await turns()
     assert alive(parts) == []
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_nothing_outlives_a_connection_that_its_client_has_reset(proxy: Proxy[Raw]) -> None:
+    """As each does that leaves while the hub writes. asyncio keeps the error, whose frames name the connection."""
+    async with proxy.serve(), asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")
+        await reader.readuntil(b"hello\r\n")
+        parts = parts_of(proxy.handlers.pop())
+        reset = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        writer.transport.abort()
+        while alive(parts):  # noqa: ASYNC110 - what goes by itself tells nobody
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.usefixtures("uncollected")
