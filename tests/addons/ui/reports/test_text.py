@@ -26,13 +26,19 @@ from tests.cloud.scriptable import ScriptableCloud
 )
 def test_the_link(up: bool, seconds: int, waits: int, said: str) -> None:
     report = {
-        "cloud": {"up": up, "seconds": seconds, "reached": True},
+        "cloud": {"up": up, "seconds": seconds, "reached": True, "via": ""},
         "journal": waits,
         "drill": {"link": "online"},
     }
     assert link(report) == said
 
     assert link(report | {"drill": {"link": "slow"}}) == f"DRILL, {said}"
+
+
+def test_a_link_that_is_borrowed_is_said() -> None:
+    cloud = {"up": True, "seconds": 5, "reached": True, "via": "n2"}
+    said = link({"cloud": cloud, "journal": 0, "drill": {"link": "online"}})
+    assert said == "Online through node n2 for 5s"
 
 
 def test_a_cloud_that_was_never_there_is_no_outage() -> None:
