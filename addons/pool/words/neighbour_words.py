@@ -21,7 +21,10 @@ from kube.store.projection import InputKey
 from kube.store.store import Change, Key, Store
 
 PACE = 0.05
-"""Seconds in which changes are gathered: however many a hub tells, slices are filtered so often and no more."""
+"""Seconds in which the changes are gathered that come together."""
+SHORTEST = 1.0
+"""Seconds between two times that changes are taken: a node that tells of some without end has slices filtered so often,
+and no more."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +52,8 @@ class NeighbourWords(Words):
         """The newest version of the cloud's slices when a word began that the cloud has not."""
         self._waiting: set[Key] = set()
         self._refused: set[Key] = set()
+        self._taken = float("-inf")
+        """When changes were last taken, by the loop's clock."""
         self._is_listed = self._has_warned = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -97,10 +102,11 @@ class NeighbourWords(Words):
             return
         self._waiting.update(keys)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(PACE, self._take)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(max(loop.time() + PACE, self._taken + SHORTEST), self._take)
 
     def _take(self) -> None:
-        self._timer = None
+        self._timer, self._taken = None, asyncio.get_running_loop().time()
         waiting, self._waiting = self._waiting, set()
         for key in waiting:
             item, was = self.store.get(key), self._get(key)
