@@ -78,7 +78,7 @@ print(answer.status, answer.read().decode())
 PAGE = "import urllib.request as it; print(it.urlopen('http://127.0.0.1:10267/debug/rules').read().decode())"
 READ = """\
 from mitmproxy.io import FlowReader
-for flow in FlowReader(open("/root/flows", "rb")).stream():
+for flow in FlowReader(open("/srv/flows", "rb")).stream():
     print(flow.request.path, flow.response.status_code)
 """
 ENDED = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJodHRwczovL2s4cyIsImV4cCI6MX0.c2lnbmVk"
@@ -224,10 +224,10 @@ class Person:
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
         """The flows of the hub go to a file."""
-        with subprocess.Popen([*self.node.enter, PROGRAM, "attach", "-w", "/root/flows"]) as writing:
+        with subprocess.Popen([*self.node.enter, PROGRAM, "attach", "-w", "/srv/flows"]) as writing:
             self.node.until(
                 lambda: (
-                    self.ask("kubelet/v1", "/version") and self.node.run("cat", "/root/flows", check=False)
+                    self.ask("kubelet/v1", "/version") and self.node.run("cat", "/srv/flows", check=False)
                 )
             )
             yield
@@ -262,8 +262,8 @@ def test_five_minutes_find_what_is_wrong_without_a_restart(
     asked = ("--component", "dashboard", "--resource", "services", "--namespace", "default", "--name", "shop")
     assert "discardcloudservice" in installed.run(PROGRAM, "explain", *asked)
     assert "dashboard" in installed.run(PYTHON, "-c", PAGE)
-    installed.write("/root/rules.yaml", b"data: {}\n")
-    assert "+ default/shop" in installed.run(PROGRAM, "rules", "try", "/root/rules.yaml", check=False)
+    installed.write("/srv/rules.yaml", b"data: {}\n")
+    assert "+ default/shop" in installed.run(PROGRAM, "rules", "try", "/srv/rules.yaml", check=False)
     empty_cloud.apply([{**rules, "data": {}}])
     installed.until(lambda: "shop" in person.ask("dashboard/v1", services))
 
@@ -281,7 +281,7 @@ def test_five_minutes_find_what_is_wrong_without_a_restart(
         assert person.ask("shop/v1", services, ENDED).startswith("401 ")
     assert (person.observed("shop")["status"], person.observed("shop")["source"]) == (401, "cloud")
     assert f"{services} 401" in installed.run(PYTHON, "-c", READ)
-    assert ENDED not in installed.run("cat", "/root/flows")
+    assert ENDED not in installed.run("cat", "/srv/flows")
     assert pid_of_hub(installed) == hub
 
 
