@@ -10,7 +10,7 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.link.servers import Server, ServerHost
 from addons.proxy.connection_limits import ConnectionLimits, quieten_accept, raise_descriptor_limit
-from addons.proxy.handlers import flow_control
+from addons.proxy.handlers import hub_handler
 from addons.proxy.listener_mode import listener_of
 from addons.proxy.pacing import Pacing, pace
 from addons.requests.caller import Listener
@@ -61,11 +61,11 @@ class Connections:
 
     def cut_server(self, server: Server) -> int:
         """Close the upstream connections to a server; how many there were."""
-        return flow_control.cut(lambda conn: _leads_to(conn, server))
+        return hub_handler.cut(lambda conn: _leads_to(conn, server))
 
     def cut(self, matches: Callable[[connection.Server], bool]) -> int:
         """Close the upstream connections that match; how many there were."""
-        return flow_control.cut(matches)
+        return hub_handler.cut(matches)
 
 
 def _leads_to(conn: connection.Server, server: Server) -> bool:

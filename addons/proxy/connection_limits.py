@@ -15,7 +15,7 @@ from typing import Any
 
 from mitmproxy import connection
 
-from addons.proxy.handlers.flow_control import close_client, handler_of
+from addons.proxy.handlers.hub_handler import close_client, handler_of
 from addons.proxy.http.client_addresses import MAX_CONNECTIONS, ClientAddress, address_of
 from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.request_bodies import BodyTime

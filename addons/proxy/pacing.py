@@ -7,7 +7,8 @@ from typing import Protocol
 
 from mitmproxy import connection
 
-from addons.proxy.handlers.flow_control import PausingReader, handler_of
+from addons.proxy.handlers.hub_handler import handler_of
+from addons.proxy.handlers.pausing_reader import PausingReader
 
 AT_ONCE = 0.001
 """Seconds in which asyncio hands out bytes that it already has; what takes longer came over the link just now."""

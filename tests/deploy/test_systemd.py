@@ -226,9 +226,7 @@ class Person:
         """The flows of the hub go to a file."""
         with subprocess.Popen([*self.node.enter, PROGRAM, "attach", "-w", "/srv/flows"]) as writing:
             self.node.until(
-                lambda: (
-                    self.ask("kubelet/v1", "/version") and self.node.run("cat", "/srv/flows", check=False)
-                )
+                lambda: self.ask("kubelet/v1", "/version") and self.node.run("cat", "/srv/flows", check=False)
             )
             yield
             writing.send_signal(signal.SIGINT)

@@ -9,10 +9,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from mitmproxy.connection import Connection
-from mitmproxy.proxy import events
-from mitmproxy.proxy.server import LiveConnectionHandler
-
 
 class GatheringWriter:
     """A stream writer that keeps what is written until `flush`. All else is done with the stream writer itself."""
@@ -44,29 +40,3 @@ class GatheringWriter:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._writer, name)
-
-
-class Gathering(LiveConnectionHandler):
-    """A connection handler that flushes its writers at the end of each event."""
-
-    _written: list[GatheringWriter] | None = None
-
-    async def handle_connection(self, connection: Connection) -> None:
-        transport = self.transports[connection]
-        if self._written is None:
-            self._written = []
-        if isinstance(transport.writer, asyncio.StreamWriter):
-            writer = GatheringWriter(transport.writer, self._written)
-            transport.writer = writer  # type: ignore[assignment]  # it has all that mitmproxy calls
-        await super().handle_connection(connection)
-
-    async def server_event(self, event: events.Event) -> None:
-        try:
-            await super().server_event(event)
-        finally:
-            self.flush()
-
-    def flush(self) -> None:
-        """Send what was written."""
-        while self._written:
-            self._written.pop().flush()

@@ -6,9 +6,6 @@ ended ones pile up, and a request beyond a server's limit of streams waits for a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from types import MethodType
-
 from mitmproxy import connection
 from mitmproxy.proxy import commands, events, layer, tunnel
 from mitmproxy.proxy.context import Context
@@ -23,6 +20,7 @@ from mitmproxy.proxy.layers.http import (
 from mitmproxy.proxy.layers.tls import ServerTLSLayer
 
 from addons.link.servers import ProxyHost, ServerHost
+from addons.proxy.http.ended_layers import take_apart
 from addons.proxy.http.http_connections import HubHttp1Client, HubHttp2Client
 from kube.http.proxies import Proxy
 
@@ -168,16 +166,6 @@ class ProxyTunnel(tunnel.TunnelLayer):
         if rest:
             yield from self.receive_data(rest)
         return True, None
-
-
-def take_apart(layers: Iterable[layer.Layer]) -> None:
-    """Drop what makes cycles of these layers. No event may reach them from here on."""
-    for each in layers:
-        each._paused = None
-        each._paused_event_queue.clear()
-        each.context.layers.clear()
-        for name in [name for name, value in vars(each).items() if isinstance(value, MethodType)]:
-            delattr(each, name)
 
 
 def _has_ended(conn: connection.Connection) -> bool:

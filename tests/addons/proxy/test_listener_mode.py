@@ -13,7 +13,7 @@ from mitmproxy.proxy.layers.tls import ClientTLSLayer
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from mitmproxy.test import taddons, tflow
 
-from addons.proxy.handlers.flow_control import PausingHandler
+from addons.proxy.handlers.hub_handler import ListenerHandler
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.listener_mode import (
     DEAD_ADDRESS,
@@ -93,7 +93,7 @@ async def test_a_client_meets_the_hubs_layers(first: bytes, layers: list[type]) 
         async with asyncio.timeout(20):
             while not (found := _of(server, writer)) or len(found.layer.context.layers) < 2:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0)
-        assert isinstance(found, PausingHandler)
+        assert isinstance(found, ListenerHandler)
         assert [type(each) for each in found.layer.context.layers[1 : len(layers) + 1]] == layers
         assert found.layer.context.server.address == DEAD_ADDRESS
         assert not found.layer.context.server.connected

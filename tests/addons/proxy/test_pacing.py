@@ -10,7 +10,7 @@ import pytest
 from mitmproxy import connection
 from mitmproxy.test import tflow
 
-from addons.proxy.handlers import flow_control
+from addons.proxy.handlers import hub_handler
 from addons.proxy.pacing import pace, read_at
 
 
@@ -59,7 +59,7 @@ async def test_an_upstream_connection_is_read_at_a_pace(monkeypatch: pytest.Monk
     transport = SimpleNamespace(reader=asyncio.StreamReader())
     transport.reader.feed_data(b"x")
     handler: Any = Handler({server: transport})
-    monkeypatch.setitem(flow_control._handlers, client.id, handler)
+    monkeypatch.setitem(hub_handler._handlers, client.id, handler)
     pace(client, server, paces)
     pace(tflow.tclient_conn(), server, paces)
     assert await transport.reader.read(1) == b"x"

@@ -22,9 +22,7 @@ from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons
 
-from addons.proxy.handlers.ending_handler import EndingHandler
-from addons.proxy.handlers.flow_control import Pausing
-from addons.proxy.handlers.gathered_writes import Gathering
+from addons.proxy.handlers.hub_handler import HubHandler
 from addons.proxy.http.client_addresses import listeners
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.requests.request_context import begin, context_of
@@ -199,7 +197,7 @@ class Http2Server(Listening):
         writer.write(conn.data_to_send())
 
 
-class Handler(Pausing, Gathering, EndingHandler):
+class Handler(HubHandler):
     """One client connection; hooks are plain functions of the test's."""
 
     def __init__(

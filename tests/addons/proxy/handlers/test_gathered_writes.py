@@ -9,8 +9,7 @@ import pytest
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.proxy.handlers.flow_control import PausingHandler
-from addons.proxy.handlers.gathered_writes import Gathering, GatheringWriter
+from addons.proxy.handlers.gathered_writes import GatheringWriter
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
 
 REQUEST = b"GET http://hub/api HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"
@@ -94,7 +93,3 @@ def test_nothing_is_written_to_what_is_closed() -> None:
     raw.close()
     writer.flush()
     assert raw.done == ["close"]
-
-
-def test_the_hubs_handlers_write_this_way() -> None:
-    assert issubclass(PausingHandler, Gathering)

@@ -1,31 +1,33 @@
-"""A connection that mitmproxy cancels at a bad moment: the connection ends, and its client sees the end."""
+"""A connection that ends, at whatever moment: its client sees the end, and nothing of it is left."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import socket
 import struct
 import traceback
 import weakref
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from mitmproxy import connection
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.connection import Server
 from mitmproxy.proxy.commands import StartHook
-from mitmproxy.proxy.events import HookCompleted
+from mitmproxy.proxy.events import Event, HookCompleted
 from mitmproxy.proxy.layers.http._hooks import HttpErrorHook
-from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.proxy.server import ConnectionHandler
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
-from mitmproxy.test import taddons
+from mitmproxy.test import taddons, tflow
+from mitmproxy.utils import asyncio_utils
 
-from addons.proxy.handlers import ending_handler
-from addons.proxy.handlers.ending_handler import EndingHandler, layers_below
-from addons.proxy.handlers.flow_control import PausingHandler
+from addons.proxy.handlers import hub_handler
+from addons.proxy.handlers.hub_handler import HubHandler, close_client, cut
 from addons.proxy.http.client_connections import BoundedHttp2Server
+from addons.proxy.http.ended_layers import layers_below
 from addons.proxy.http.http_connections import STREAM_WINDOW
 from addons.proxy.http.http_layer import HubHttpLayer
 from tests.addons.support.lasting_parts import ask, connected, watch
@@ -47,27 +49,44 @@ def proxy() -> Iterator[Proxy[Raw]]:
         yield made
 
 
-async def cut_while_events_wait(handler: Handler) -> Server:
-    """Cancel the task of the connection to the server twice while another event is being processed."""
-    server = next(each for each in handler.transports if isinstance(each, Server))
-    task = handler.transports[server].handler
-    assert task is not None
-    async with handler._server_event_lock:
-        task.cancel("closed by command")
-        await asyncio.sleep(0)
-        task.cancel("closed by command")
-        await asyncio.sleep(0)
-    await asyncio.wait([task])
-    return server
+@pytest.mark.parametrize("is_mitmproxys", [False, True])
+async def test_no_event_waits_for_the_end_of_another_one(
+    proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch, is_mitmproxys: bool
+) -> None:
+    """A connection whose task was cancelled while it waited stayed open, and each hook cost a turn of the loop."""
+    waited: list[bool] = []
+    handle = ConnectionHandler.server_event
+
+    async def note(self: ConnectionHandler, event: Event) -> None:
+        waited.append(self._server_event_lock.locked())
+        await handle(self, event)
+        if isinstance(self, HubHandler):
+            self.flush()
+
+    monkeypatch.setattr(HubHandler if is_mitmproxys else ConnectionHandler, "server_event", note)
+    with asyncio_utils.set_eager_task_factory():  # as mitmproxy has it
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")
+            await reader.readuntil(b"hello\r\n")
+            writer.close()
+    assert any(waited) == is_mitmproxys
 
 
-async def test_a_connection_that_is_cancelled_while_events_wait_is_closed(proxy: Proxy[Raw]) -> None:
+async def test_a_connection_that_is_cancelled_twice_is_closed(proxy: Proxy[Raw]) -> None:
     async with proxy.serve(), asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")
         await reader.readuntil(b"hello\r\n")
-        server = await cut_while_events_wait(proxy.handlers[0])
-        assert server not in proxy.handlers[0].transports
+        transports = proxy.handlers[0].transports
+        server = next(each for each in transports if isinstance(each, Server))
+        task = transports[server].handler
+        assert task is not None
+        task.cancel("closed by command")
+        await asyncio.sleep(0)
+        task.cancel("closed by command")
+        await asyncio.wait([task])
+        assert server not in transports
         assert await reader.read() == b""
         writer.close()
 
@@ -86,13 +105,9 @@ async def test_a_connection_that_is_cancelled_before_it_is_used_is_closed_and_co
             return
         seen.append(started.name)
         if started.name == "server_connected":
-            handler, loop = proxy.handlers[0], asyncio.get_running_loop()
-            task, lock = handler.transports[found.server].handler, handler._server_event_lock
+            task = proxy.handlers[0].transports[found.server].handler
             assert task is not None
-            with contextlib.suppress(StopIteration):
-                lock.acquire().send(None)  # nobody has it, so it is had at once
-            loop.call_soon(task.cancel)
-            loop.call_soon(lock.release)
+            asyncio.get_running_loop().call_soon(task.cancel)
 
     monkeypatch.setattr(proxy, "hook", cancel_as_it_opens)
     async with proxy.serve(), asyncio.timeout(20):
@@ -137,7 +152,7 @@ async def test_nothing_that_was_read_ahead_lasts_longer_than_its_connection(
 ) -> None:
     """mitmproxy's frame has a cycle with the exception that ended it, and keeps the reader until a collection."""
     if is_mitmproxys:
-        monkeypatch.setattr(ending_handler, "clear_frames", lambda _: None)
+        monkeypatch.setattr(hub_handler, "clear_frames", lambda _: None)
     async with proxy.serve(), asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")
@@ -179,27 +194,6 @@ async def test_a_hook_that_ends_after_its_connection_is_no_crash(caplog: pytest.
         hook = HttpErrorHook(stream.flow)
         layer.command_sources[hook] = stream
     await handler.server_event(HookCompleted(hook))
-    assert not caplog.records
-
-
-async def test_an_event_that_waits_while_its_connection_ends_is_no_crash(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    server = Http2Server(100)
-    async with server.serve(), connected(server) as (proxy, streams):
-        (stream,) = await watch(streams, 1)
-        handler, layer = proxy.handlers[0], proxy.handlers[0].layer
-        assert isinstance(layer, HubHttpLayer)
-        hook = HttpErrorHook(layer.streams[stream].flow)
-        layer.command_sources[hook] = layer.streams[stream]
-        async with handler._server_event_lock:
-            late = asyncio.create_task(handler.server_event(HookCompleted(hook)))
-            await asyncio.sleep(0)
-            handler._let_go()
-        await late
-        ended = handler.transports[handler.client].handler
-        assert ended is not None
-        ended.cancel("closed by the test")
     assert not caplog.records
 
 
@@ -261,7 +255,7 @@ async def test_nothing_outlives_a_connection_that_its_client_has_reset(proxy: Pr
 
 @pytest.mark.usefixtures("uncollected")
 async def test_without_this_all_of_it_would_wait_for_a_collection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ending_handler, "take_apart", lambda _: None)
+    monkeypatch.setattr(hub_handler, "take_apart", lambda _: None)
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
         await watch(streams, 1)
@@ -337,6 +331,61 @@ async def test_addons_learn_of_the_end_of_a_request_on_which_they_work_when_its_
     assert proxy.hooks[-2:] == [hook, "error"]
 
 
-def test_the_hubs_handlers_end_this_way() -> None:
-    assert issubclass(PausingHandler, EndingHandler)
-    assert PausingHandler.__mro__.index(EndingHandler) < PausingHandler.__mro__.index(ProxyConnectionHandler)
+class Task:
+    """Stands for the task of an open connection."""
+
+    def __init__(self) -> None:
+        self.cancelled = ""
+
+    def cancel(self, why: str) -> None:
+        self.cancelled = why
+
+
+class Handlers:
+    """Those of client connections; the hub keeps no more than a reference to them that does not count."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+        self.made: list[Any] = []
+
+    def add(self, client: connection.Client, *servers: connection.Server) -> list[Task]:
+        """A client connection with its upstream ones, as mitmproxy keeps them."""
+        tasks = [Task() for _ in (client, *servers)]
+        transports = {
+            conn: SimpleNamespace(handler=task) for conn, task in zip((client, *servers), tasks, strict=True)
+        }
+        handler: Any = type("Handler", (), {})()
+        handler.client, handler.transports = client, transports
+        self.made.append(handler)
+        self._monkeypatch.setitem(hub_handler._handlers, client.id, handler)
+        return tasks
+
+
+@pytest.fixture
+def handlers(monkeypatch: pytest.MonkeyPatch) -> Handlers:
+    return Handlers(monkeypatch)
+
+
+def test_only_upstream_connections_that_match_are_cut(handlers: Handlers) -> None:
+    one, other = tflow.tserver_conn(), tflow.tserver_conn()
+    client, ended, kept = handlers.add(tflow.tclient_conn(), one, other)
+    (second_client,) = handlers.add(tflow.tclient_conn())
+    assert cut(lambda conn: conn is one) == 1
+    assert ended.cancelled
+    assert not any(task.cancelled for task in (client, kept, second_client))
+    assert cut(lambda conn: conn in (one, other)) == 2
+
+
+def test_a_connection_without_a_task_is_passed_over(handlers: Handlers) -> None:
+    client, upstream = tflow.tclient_conn(), tflow.tserver_conn()
+    handlers.add(client, upstream)
+    handlers.made[0].transports[upstream].handler = None
+    assert cut(lambda conn: conn is upstream) == 0
+
+
+def test_a_client_is_closed_where_there_is_one(handlers: Handlers) -> None:
+    client = tflow.tclient_conn()
+    (task,) = handlers.add(client)
+    assert close_client(client.id, "late")
+    assert task.cancelled == "late"
+    assert not close_client("nobody", "late")

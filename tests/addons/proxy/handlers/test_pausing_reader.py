@@ -5,21 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mitmproxy import connection
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
-from mitmproxy.test import tflow
 
-from addons.proxy.handlers import flow_control
-from addons.proxy.handlers.flow_control import (
+from addons.proxy.handlers.hub_handler import HubHandler
+from addons.proxy.handlers.pausing_reader import (
     LARGEST_READ,
     LEAST_READ,
     PausingReader,
-    close_client,
-    cut,
     read_at_most,
     share_of,
 )
@@ -132,7 +127,7 @@ async def test_what_all_clients_leave_unread_is_bounded(
 
 async def test_without_a_pause_what_a_client_leaves_unread_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     """As mitmproxy's own handler does; then only the bound for all connections is left."""
-    monkeypatch.setattr(flow_control.Pausing, "_room", lambda *_: flow_control.LARGEST_READ)
+    monkeypatch.setattr(HubHandler, "_room", lambda *_: LARGEST_READ)
     server = Endless()
     async with connected(server) as (_, streams):
         streams.reads = False
@@ -219,63 +214,3 @@ async def write_on(writer: asyncio.StreamWriter) -> None:
     while True:
         writer.write(b"x" * 10_000)
         await writer.drain()
-
-
-class Task:
-    """Stands for the task of an open connection."""
-
-    def __init__(self) -> None:
-        self.cancelled = ""
-
-    def cancel(self, why: str) -> None:
-        self.cancelled = why
-
-
-class Handlers:
-    """Those of client connections; the hub keeps no more than a reference to them that does not count."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch = monkeypatch
-        self.made: list[Any] = []
-
-    def add(self, client: connection.Client, *servers: connection.Server) -> list[Task]:
-        """A client connection with its upstream ones, as mitmproxy keeps them."""
-        tasks = [Task() for _ in (client, *servers)]
-        transports = {
-            conn: SimpleNamespace(handler=task) for conn, task in zip((client, *servers), tasks, strict=True)
-        }
-        handler: Any = type("Handler", (), {})()
-        handler.client, handler.transports = client, transports
-        self.made.append(handler)
-        self._monkeypatch.setitem(flow_control._handlers, client.id, handler)
-        return tasks
-
-
-@pytest.fixture
-def handlers(monkeypatch: pytest.MonkeyPatch) -> Handlers:
-    return Handlers(monkeypatch)
-
-
-def test_only_upstream_connections_that_match_are_cut(handlers: Handlers) -> None:
-    one, other = tflow.tserver_conn(), tflow.tserver_conn()
-    client, ended, kept = handlers.add(tflow.tclient_conn(), one, other)
-    (second_client,) = handlers.add(tflow.tclient_conn())
-    assert cut(lambda conn: conn is one) == 1
-    assert ended.cancelled
-    assert not any(task.cancelled for task in (client, kept, second_client))
-    assert cut(lambda conn: conn in (one, other)) == 2
-
-
-def test_a_connection_without_a_task_is_passed_over(handlers: Handlers) -> None:
-    client, upstream = tflow.tclient_conn(), tflow.tserver_conn()
-    handlers.add(client, upstream)
-    handlers.made[0].transports[upstream].handler = None
-    assert cut(lambda conn: conn is upstream) == 0
-
-
-def test_a_client_is_closed_where_there_is_one(handlers: Handlers) -> None:
-    client = tflow.tclient_conn()
-    (task,) = handlers.add(client)
-    assert close_client(client.id, "late")
-    assert task.cancelled == "late"
-    assert not close_client("nobody", "late")

@@ -1,0 +1,229 @@
+"""mitmproxy's handler of a client's connection, changed in what it reads and writes, and in how it ends.
+
+mitmproxy handles each event under a lock, and what follows from a hook in a later turn of the loop: a request took four
+more turns, and a connection whose task was cancelled while it waited for the lock stayed open. Here all that follows at
+once is handled in one go, and goes out in one write.
+
+mitmproxy's layers refer to each other and to methods of their own. Such cycles would stay until a full garbage
+collection, which counts objects and not what OpenSSL holds for them: a burst of connections kept tens of megabytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable
+from traceback import clear_frames
+from typing import Any
+from weakref import WeakValueDictionary
+
+from mitmproxy.connection import Connection, Server
+from mitmproxy.proxy import events
+from mitmproxy.proxy.commands import OpenConnection
+from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
+from mitmproxy.proxy.server import LiveConnectionHandler
+
+from addons.proxy.handlers.gathered_writes import GatheringWriter
+from addons.proxy.handlers.pausing_reader import LARGEST_READ, PausingReader, read_at_most, share_of
+from addons.proxy.http.direct_frames import DirectFrames
+from addons.proxy.http.ended_layers import EndedLayer, layers_below, take_apart
+from addons.proxy.http.http_connections import STREAMS_PER_CLIENT
+from addons.proxy.http.http_layer import UnreadGrew, layer_of
+from addons.proxy.http.own_answers import players
+from addons.proxy.http.request_stream import RequestStream
+from addons.requests.answers import ClientLeft
+
+_handlers: WeakValueDictionary[str, HubHandler] = WeakValueDictionary()
+
+
+def handler_of(client_id: str) -> HubHandler | None:
+    """The handler of a client's connection; None when that has ended."""
+    return _handlers.get(client_id)
+
+
+class HubHandler(LiveConnectionHandler):
+    """Reads while there is room, writes what one event makes the layers write at once, and ends in whole."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        # mitmproxy's own limit of 5 for each address would stall the sixth watch of a client of HTTP/2 on HTTP/1.1.
+        self.max_conns = defaultdict(lambda: asyncio.Semaphore(STREAMS_PER_CLIENT))
+        self._readers: dict[Connection, PausingReader] = {}
+        self._written: list[GatheringWriter] = []
+        """Those that have something to flush."""
+        self._events: deque[events.Event] = deque()
+        """What follows from the event that is being handled."""
+        self._is_busy = False
+        """An event is being handled."""
+        self._client_moved = asyncio.Event()
+        """Set at each event of the client: it may have room now for what servers send."""
+        self._server_moved = asyncio.Event()
+        """Set at each event of a server: it may have room now for what the client sends."""
+        players[self.client.id] = _handlers[self.client.id] = self
+
+    async def handle_client(self) -> None:
+        try:
+            await super().handle_client()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self.timeout_watchdog.callback = _nothing
+        layers = layers_below(self.layer)
+        http_layer = layer_of(self.client.id)
+        if http_layer is not None:
+            http_layer.let_go()
+        for each in layers:
+            if isinstance(each, RequestStream):
+                each.let_go()
+        # Addons may still work on the last hooks.
+        self.layer = EndedLayer(self.layer.context)
+        take_apart([*layers, self.layer])
+
+    async def open_connection(self, command: OpenConnection) -> None:
+        try:
+            await super().open_connection(command)
+        finally:
+            await self._end_unopened(command)
+
+    async def _end_unopened(self, command: OpenConnection) -> None:
+        """Tell the layer of a connection whose opening was cancelled, and forget one that could not be opened.
+
+        mitmproxy keeps such a connection until the client leaves.
+        """
+        ended = command.connection
+        self.transports.pop(ended, None)
+        http_layer = layer_of(self.client.id)
+        if http_layer is not None and command in http_layer.command_sources:
+            ended.error = ended.error or "the connection was cancelled"
+            await self.server_event(events.OpenConnectionCompleted(command, ended.error))
+
+    async def handle_connection(self, connection: Connection) -> None:
+        ended = self.transports[connection]
+        # What this frame named would live as long as the exception that may end the connection.
+        self._begin(connection)
+        try:
+            await super().handle_connection(connection)
+        except asyncio.CancelledError as error:
+            # mitmproxy's frame keeps the exception, which keeps the frame, and so the buffers of the socket.
+            clear_frames(error.__traceback__)
+            raise
+        finally:
+            self._readers.pop(connection).let_go()
+            ended.handler = None  # The task keeps the exception, whose frames keep this.
+
+    def _begin(self, connection: Connection) -> None:
+        """Put a pausing reader and a gathering writer in the place of the connection's own."""
+        moved = self._server_moved if connection is self.client else self._client_moved
+        transport = self.transports[connection]
+        assert transport.reader is not None
+        most = LARGEST_READ
+        if isinstance(transport.reader, asyncio.StreamReader) and connection is not self.client:
+            most = share_of(len(self.transports))
+            read_at_most(transport.reader, most)
+        reader = PausingReader(transport.reader, lambda: self._room(connection), moved, most)
+        self._readers[connection] = reader
+        transport.reader = reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
+        if isinstance(transport.writer, asyncio.StreamWriter):
+            writer = GatheringWriter(transport.writer, self._written)
+            transport.writer = writer  # type: ignore[assignment]  # it has all that mitmproxy calls
+
+    async def server_event(self, event: events.Event) -> None:
+        """Handle an event, without waiting for anything; one that follows from another one, after that."""
+        self._events.append(event)
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            while self._events:
+                handled = self._events.popleft()
+                await super().server_event(handled)
+                self._note_move(handled)
+        finally:
+            self._is_busy = False
+            self.flush()
+
+    def _note_move(self, event: events.Event) -> None:
+        source = event.connection if isinstance(event, events.ConnectionEvent) else None
+        if source is None or source is self.client:
+            self._client_moved.set()
+        if source is not self.client:
+            self._server_moved.set()
+
+    def flush(self) -> None:
+        """Send what was written."""
+        while self._written:
+            self._written.pop().flush()
+
+    async def send_piece(self, stream: RequestStream, data: bytes) -> None:
+        """Send a piece of a response's body, and wait while the client does not read. ClientLeft when it has left.
+
+        The piece passes those layers alone that change it: see `HubHttpLayer.body_bytes`.
+        """
+        transport, layer = self.transports.get(self.client), layer_of(self.client.id)
+        if transport is None or transport.writer is None or transport.writer.is_closing() or layer is None:
+            raise ClientLeft
+        self.timeout_watchdog.register_activity()
+        # Nothing is awaited here, as in `server_event`: what two tasks send to one connection may not mix.
+        transport.writer.write(b"".join(layer.body_bytes(stream, data)))
+        self.flush()
+        if layer.holds_too_much:
+            await self.server_event(UnreadGrew())
+        try:
+            await transport.writer.drain()
+        except ConnectionError:
+            raise ClientLeft from None
+
+    async def wait_for_room(self, stream: RequestStream) -> None:
+        """Return when the client has read enough of what it was sent before."""
+        layer = layer_of(self.client.id)
+        while layer is not None and layer.is_behind(stream.stream_id):
+            self._client_moved.clear()
+            await self._client_moved.wait()
+
+    def direct_frames(self, stream: RequestStream) -> DirectFrames | None:
+        """The shorter way of the pieces of such a body; None for a client of HTTP/1.1."""
+        layer, transport = layer_of(self.client.id), self.transports.get(self.client)
+        found = layer.of_http2 if layer is not None else None
+        if found is None or transport is None or not isinstance(transport.writer, GatheringWriter):
+            return None
+        if stream.stream_id not in found[0].streams:
+            return None
+        return DirectFrames(
+            stream, *found, transport.writer.transport, self.timeout_watchdog.register_activity
+        )
+
+    def _room(self, connection: Connection) -> int:
+        layer = layer_of(self.client.id)
+        return layer.room(connection) if layer is not None else LARGEST_READ
+
+
+class ListenerHandler(HubHandler, ProxyConnectionHandler):
+    """The handler of a connection to a listener of the hub."""
+
+
+def cut(matches: Callable[[Server], bool]) -> int:
+    """Close all upstream connections that match; their number."""
+    closed = 0
+    for handler in list(_handlers.values()):
+        layer = layer_of(handler.client.id)
+        for conn, transport in list(handler.transports.items()):
+            inner = layer.beyond.get(conn, conn) if layer is not None else conn
+            if isinstance(inner, Server) and transport.handler is not None and matches(inner):
+                transport.handler.cancel("cut by the hub")
+                closed += 1
+    return closed
+
+
+def close_client(client_id: str, why: str) -> bool:
+    """Close a client's connection; whether there was one."""
+    handler = handler_of(client_id)
+    transport = handler.transports.get(handler.client) if handler is not None else None
+    if transport is None or transport.handler is None:
+        return False
+    transport.handler.cancel(why)
+    return True
+
+
+async def _nothing() -> None:
+    """What a watchdog calls whose connection has ended."""
