@@ -78,7 +78,20 @@ class Forbidden(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return type(name, (_Unused,), {"__module__": self.__name__})
+        return _unused(self.__name__, name)
+
+
+def _unused(module: str, name: str) -> Any:
+    return _Names(name, (_Unused,), {"__module__": module})
+
+
+class _Names(type):
+    """What is asked for of a name is such a name, too: mitmproxy stops a listener by `mitmproxy_rs.udp.UdpServer`."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(f"{cls.__name__} has no attribute {name!r}")
+        return _unused(cls.__module__, f"{cls.__name__}.{name}")
 
 
 class _Unused:

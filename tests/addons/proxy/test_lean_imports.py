@@ -104,6 +104,15 @@ def test_a_forbidden_class_has_no_instances() -> None:
     ]
 
 
+def test_a_listener_can_be_closed_without_what_is_left_out() -> None:
+    """mitmproxy asks for the listener's addresses, and whether it is one of mitmproxy_rs' own servers."""
+    program = (
+        f"{BEGIN}leave_out(); import mitmproxy_rs\n"
+        "print(isinstance(object(), (mitmproxy_rs.udp.UdpServer, mitmproxy_rs.wireguard.WireGuardServer)))"
+    )
+    assert said(program) == "False\n"
+
+
 def test_only_who_needs_aiohttps_client_asks_its_package_for_names() -> None:
     """Such a name loads the client when it is first needed: in the midst of the hub's work, for half a second."""
     root = Path(__file__).parents[3]
