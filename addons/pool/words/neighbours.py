@@ -24,6 +24,7 @@ from addons.pool.words.neighbour_words import NeighbourWords
 from addons.pool.words.word_objects import MAX_WORD_BYTES, WORDS
 from addons.requests.route_decision import PEER_PROBE_PATH
 from kube.bounds import reached
+from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse, first_of
 from kube.http.client import Client, Unreachable
 from kube.reflector.list_watch import ListWatch
@@ -36,6 +37,8 @@ PROBE_INTERVAL = 4.0
 """Seconds between probes of a hub that is heard: one that was cut off without a word is asked anew."""
 PROBE_TIMEOUT = 2.0
 """Seconds without a word of a hub that was probed, after which its connections are closed."""
+LAST_RETRY = 3.0
+"""Seconds, and up to twice as many, until a hub that is gone is asked again: it is on this node's own network."""
 LOOK = 5.0
 """Seconds between looks who is heard, while anybody is to be."""
 
@@ -51,7 +54,8 @@ class Neighbour:
         self.silent_since: float | None = None
         """Since when nobody hears the node, by the caller's clock; None while it is heard."""
         self.client = client.at(str(health.server))
-        self.reflector = Reflector(self.client, ListWatch(WORDS, encoding=Encoding.JSON), words.store)
+        wanted, backoff = ListWatch(WORDS, encoding=Encoding.JSON), Backoff(last=LAST_RETRY)
+        self.reflector = Reflector(self.client, wanted, words.store, backoff)
         self.reflector.grew = self._check_list
         words.flooded = self._leave
         self.reading = asyncio.create_task(self.reflector.run(), name=f"words of {health.server}")
