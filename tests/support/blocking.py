@@ -145,6 +145,7 @@ def _look_on() -> None:
                 looks.for_tests += 1
             else:
                 looks.for_others += 1
+        del frames  # all that they name would live until the next look
 
 
 def _others_share(looks: _Looks, held_by: object) -> float:
