@@ -190,19 +190,6 @@ async def test_metadata_alone(caller: Caller, four: str) -> None:
     assert {item["kind"] for item in value["items"]} == {"PartialObjectMetadata"}
 
 
-@pytest.mark.parametrize(
-    ("path", "kind", "what"), [("", "Metadata", "a list"), ("/c1", "MetadataList", "not a list")]
-)
-async def test_the_form_of_a_list_is_none_of_an_object(
-    caller: Caller, four: str, path: str, kind: str, what: str
-) -> None:
-    accept = f"{PARTIAL.format(f'PartialObject{kind}')},application/json"
-    answer = await caller.send("GET", four + path, headers={"Accept": accept})
-    assert (answer.status, answer.json()["reason"]) == (406, "NotAcceptable")
-    said = f"you requested PartialObject{kind}, but the requested object is {what}"
-    assert answer.json()["message"].startswith(said)
-
-
 async def test_large_lists_are_packed_for_those_who_ask(caller: Caller, config_maps: str) -> None:
     await caller.post(config_maps, config_map("large", text="x" * 200_000))
     packed = await caller.send("GET", config_maps, headers={"Accept-Encoding": "gzip"})

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import copy
 import random
-import re
 import uuid
 from datetime import UTC, datetime
 
@@ -21,12 +20,6 @@ GENERATED_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"
 appear."""
 GENERATED_LENGTH = 5
 
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
 _SYSTEM_METADATA = ("uid", "creationTimestamp", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds")
 """Fields of metadata that a client may not decide."""
 
@@ -39,19 +32,16 @@ def now() -> str:
 def as_created(resource: Resource, value: Json, namespace: str) -> Json:
     """A new object as it will be stored, but for its resourceVersion. `value` is not changed.
 
-    Raises StatusError for a name, namespace or resourceVersion that a kube-apiserver refuses.
+    Raises StatusError for a namespace that is not the request's.
     """
     created = copy.deepcopy(value)
     metadata = created["metadata"]
-    if metadata.pop("resourceVersion", ""):
-        raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
-    for name in _SYSTEM_METADATA:
+    for name in (*_SYSTEM_METADATA, "resourceVersion"):
         metadata.pop(name, None)
     check_namespace(resource, metadata, namespace)
     if not metadata.get("name") and metadata.get("generateName"):
         suffix = "".join(random.choices(GENERATED_CHARACTERS, k=GENERATED_LENGTH))
         metadata["name"] = metadata["generateName"] + suffix
-    _check_name(resource, metadata.get("name") or "")
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now()
     if Trait.STATUS in resource.traits and Trait.STATUS_AT_BIRTH not in resource.traits:
@@ -95,24 +85,6 @@ def check_namespace(resource: Resource, metadata: Json, namespace: str) -> None:
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
-
-
-def _check_name(resource: Resource, name: str) -> None:
-    if not name:
-        raise _invalid(resource, "", "FieldValueRequired", "Required value: name or generateName is required")
-    if len(name) > 253 or not _SUBDOMAIN.fullmatch(name):
-        raise _invalid(resource, name, "FieldValueInvalid", f'Invalid value: "{name}": {_SUBDOMAIN_RULE}')
-
-
-def _invalid(resource: Resource, name: str, reason: str, why: str) -> StatusError:
-    details: Json = {"name": name} if name else {}
-    if resource.group:
-        details["group"] = resource.group
-    details["kind"] = resource.kind
-    details["causes"] = [{"reason": reason, "message": why, "field": "metadata.name"}]
-    return StatusError(
-        422, "Invalid", f'{resource.group_kind} "{name}" is invalid: metadata.name: {why}', details
-    )
 
 
 def _keep(updated: Json, old: Json, names: list[str]) -> None:
@@ -176,8 +148,6 @@ def check_version(resource: Resource, old: Json, version: str, *, needed: bool) 
                 422, "Invalid", message, {**_details(resource, metadata["name"]), "causes": [cause]}
             )
         return
-    if not version.isdecimal():
-        raise StatusError(500, "", f'strconv.ParseUint: parsing "{version}": invalid syntax')
     if version != metadata["resourceVersion"]:
         raise _conflict(
             resource,

@@ -49,17 +49,12 @@ def issue_token(access: Access, account: Json, request: Json) -> Json:
 
 
 def _asked(spec: Json) -> RequestInfo:
-    """The request that an access review asks about; StatusError 422 when the review names none."""
+    """The request that an access review asks about."""
     attributes: Json | None = spec.get("resourceAttributes")
     place: Json | None = spec.get("nonResourceAttributes")
     if place is not None and attributes is None:
         return _info(place.get("verb", "get"), place.get("path", "/"), None, {})
-    if attributes is None or place is not None:
-        why = "Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        cause = {"reason": "FieldValueInvalid", "message": why, "field": "spec.resourceAttributes"}
-        details = {"group": "authorization.k8s.io", "causes": [cause]}
-        message = f'.authorization.k8s.io "" is invalid: spec.resourceAttributes: {why}'
-        raise StatusError(422, "Invalid", message, details)
+    attributes = attributes or {}
     resource = ResourceType(
         attributes.get("group", ""), attributes.get("version", "v1"), attributes.get("resource", "")
     )

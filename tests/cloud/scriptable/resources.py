@@ -20,7 +20,7 @@ class Trait(Flag):
     STATUS_AT_BIRTH = auto()
     """A status that comes with a create is kept nevertheless."""
     CUSTOM = auto()
-    """A custom resource: JSON only, no strategic merge patch, generations are counted."""
+    """A custom resource: JSON only, and generations are counted."""
     QUESTION = auto()
     """A question in the form of a create: nothing is stored."""
     DELETE_SHOWS_OBJECT = auto()
@@ -58,11 +58,6 @@ class Resource:
     def group_resource(self) -> str:
         """The name in error messages: "services", "leases.coordination.k8s.io"."""
         return f"{self.name}.{self.group}" if self.group else self.name
-
-    @property
-    def group_kind(self) -> str:
-        """The name in messages about invalid objects: "Service", "EndpointSlice.discovery.k8s.io"."""
-        return f"{self.kind}.{self.group}" if self.group else self.kind
 
     @property
     def collection(self) -> str:

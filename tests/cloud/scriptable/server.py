@@ -9,14 +9,13 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from kube.errors import StatusError, method_not_supported, not_acceptable
+from kube.errors import StatusError, method_not_supported
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo, parse_request
 from kube.requests.resource_versions import parse_version
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_LIST_KIND, Representation, negotiate
 from tests.cloud.scriptable.access import Access, User
-from tests.cloud.scriptable.bodies import check_size
 from tests.cloud.scriptable.discovery import discovery
 from tests.cloud.scriptable.faults import (
     Delay,
@@ -102,7 +101,6 @@ class Server:
             protobuf=speaks_protobuf(resource),
             kinds=frozenset({PARTIAL, METADATA_LIST_KIND}),
         )
-        _check_form(info, representation)
         presentation = Presentation(resource, representation)
         if info.verb == "watch":
             return await self._watch(request, logged, resource, presentation, rules)
@@ -124,7 +122,6 @@ class Server:
         self, request: web.BaseRequest, info: RequestInfo, resource: Resource, user: User
     ) -> tuple[int, Json]:
         body = await request.read()
-        check_size(body)
         content_type = request.headers.get("Content-Type", "")
         return self._writer.answer(Write(info, resource, user, content_type, body))
 
@@ -202,16 +199,6 @@ def _has_route(resource: Resource, info: RequestInfo) -> bool:
             return resource.name == "serviceaccounts"
         case _:
             return False
-
-
-def _check_form(info: RequestInfo, representation: Representation) -> None:
-    """StatusError 406 where a list is asked for in the form of an object, or an object in that of a list."""
-    if (info.verb, representation.kind) == ("list", PARTIAL):
-        raise not_acceptable(f"you requested {PARTIAL}, but the requested object is a list (*core.List)")
-    if (info.verb, representation.kind) == ("get", METADATA_LIST_KIND):
-        raise not_acceptable(
-            f"you requested {METADATA_LIST_KIND}, but the requested object is not a list (*core.Item)"
-        )
 
 
 def _verbs(resource: Resource, info: RequestInfo) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kube.errors import bad_request
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo
 from tests.cloud.scriptable.access import Access, User
@@ -64,23 +63,14 @@ class Writer:
     def _update(self, write: Write) -> tuple[int, Json]:
         info, resource = write.info, write.resource
         value = parse_object(resource, write.content_type, write.body)
-        metadata = value["metadata"]
-        if not metadata.get("name"):
-            raise bad_request(
-                f"the name of the object ({info.name} based on URL) was undeterminable: name must be provided"
-            )
-        if metadata["name"] != info.name:
-            raise bad_request(
-                f"the name of the object ({metadata['name']}) does not match the name on the URL ({info.name})"
-            )
-        check_namespace(resource, metadata, info.namespace)
+        check_namespace(resource, value["metadata"], info.namespace)
         key = (info.namespace if resource.namespaced else "", info.name)
         code = 200 if key in self._store.collection(resource).objects else 201
         return code, self._store.update(value, resource=resource, subresource=info.subresource)
 
     def _patch(self, write: Write) -> Json:
         info = write.info
-        patch_type, patch = parse_patch(write.resource, write.content_type, write.body)
+        patch_type, patch = parse_patch(write.content_type, write.body)
         return self._store.patch(
             write.resource,
             info.name,
