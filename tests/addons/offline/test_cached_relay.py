@@ -228,6 +228,14 @@ async def test_what_is_no_whole_answer_to_a_read_is_not_kept(
     assert (await node.get(target.partition("?")[0]))[0] == 503
 
 
+async def test_a_token_that_passed_is_given_again_for_the_same_request(node: Node) -> None:
+    node.passed("POST", TOKEN, 201, A_TOKEN, sent=b"for a pod", headers=TYPED)
+    node.passed("POST", TOKEN, 403, b"no", sent=b"for another", headers=TYPED)
+    node.health.failed("gone")
+    assert (await node.send("POST", TOKEN, b"for a pod"))[:2] == (201, A_TOKEN)
+    assert (await node.send("POST", TOKEN, b"for another"))[0] == 503
+
+
 # -- writes --------------------------------------------------------------------------------------------------------
 
 

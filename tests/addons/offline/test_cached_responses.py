@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from tests.addons.support.copying import copies_in
 from tests.addons.support.devices import Device
-from tests.addons.support.observed import value_of
+from tests.addons.support.observed import until, value_of
 
 
 async def test_an_answer_comes_back_after_a_restart_of_the_index(copies: DiskCopies) -> None:
@@ -114,6 +115,29 @@ async def test_what_is_forgotten_is_gone_from_disk(copies: DiskCopies) -> None:
     await answers.written()
     for table in (TABLE, INDEX):
         assert (await copies.access.rows(table)).keys() == {"other"}
+
+
+async def test_a_slow_disk_is_learnt_of_later(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = CachedResponses(copies.access)
+    for name in ("old", "both"):
+        answers.keep(ResponseKey(name), {}, b"of before")
+    await answers.written()
+    monkeypatch.setattr("addons.offline.disk_access.PATIENCE", 0.01)
+    released = threading.Event()
+    blocked = asyncio.create_task(copies.access.guard(released.wait))
+    await asyncio.sleep(0)
+    again = CachedResponses(copies.access)
+    await again.open()
+    assert not again.index
+    again.keep(ResponseKey("both"), {}, b"of now")
+    released.set()
+    await blocked
+    await until(lambda: ResponseKey("old").name in again.index)
+    await again.written()
+    for name, body in (("old", b"of before"), ("both", b"of now")):
+        kept = await again.get(ResponseKey(name))
+        assert kept is not None
+        assert kept.body == body
 
 
 async def test_what_was_in_a_store_that_was_set_aside_is_written_again(

@@ -10,7 +10,7 @@ import pytest
 
 from addons.offline.copies import DiskCopies, DiskCopy, described, list_watch_of, source_name, witness_of
 from addons.offline.disk_access import DiskAccess
-from addons.offline.write_behind import LINGER
+from addons.offline.write_behind import LINGER, OF_A_ROW
 from kube.disk.copy_rows import objects_of, read_copy
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
@@ -211,6 +211,25 @@ async def test_what_is_urgent_does_not_linger(tmp_path: Path, event: str, writte
         assert sorted(device.batches[1][objects_of(copy.name)].rows) == [
             f"default\0{name}" for name in written
         ]
+
+
+async def test_no_batch_is_taken_in_the_middle_of_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under mitmproxy a task runs as far as it can where it is made."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    monkeypatch.setattr("addons.offline.write_behind.MAX_UNWRITTEN", OF_A_ROW)
+    device = Device(tmp_path)
+    async with copies_in(tmp_path, device) as copies:
+        copy, store = await kept(copies)
+        store.replace(CODEC, "v1", "Pod", 9, [pod("b", 6), pod("c", 7), pod("d", 8)])
+        await settled(copy)
+        assert [list(batch[objects_of(copy.name)].rows) for batch in device.batches[1:]] == [
+            ["default\0b", "default\0c", "default\0d"]
+        ]
+        store.apply("ADDED", pod("e", 10))
+        await settled(copy)
+        assert (copies.metas[copy.name]["version"], shown(await restored(copies))) == (10, shown(store))
 
 
 async def kept(copies: DiskCopies) -> tuple[DiskCopy, Store]:

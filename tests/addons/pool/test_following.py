@@ -255,6 +255,22 @@ async def test_an_unshared_resource_moves_to_the_cloud_after_the_delay(scene: Sc
     assert scene.following._choose(scene.reader, resumes=True).wait == 0
 
 
+async def test_followers_go_back_to_a_leader_one_after_the_other(scene: Scene) -> None:
+    """Each follower draws its own moment; in twenty recoveries no two moments are equal."""
+    scene.update()
+    first = await scene.server()
+    state = next(each for each in scene.following._order if each.leader.node == first)
+    waits = []
+    for _ in range(20):
+        scene.fail(first)
+        within = state.return_within
+        scene.following._lives(state, 0.0)
+        waits.append(state.usable_from - scene.now)
+        assert 0 <= waits[-1] <= within <= SPREAD
+        assert not state.is_usable(state.usable_from - 0.001)
+    assert len(set(waits)) == len(waits)
+
+
 async def test_each_move_of_a_source_says_why(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     scene.update()

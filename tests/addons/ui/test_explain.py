@@ -114,6 +114,11 @@ async def test_an_object_that_is_dropped(parts: HubParts, cloud: ScriptableCloud
     assert (found.notes[-1].subject, found.notes[-1].outcome) == ("object", "dropped")
 
 
+async def test_a_user_agent_is_read_as_from_a_request(sliced: HubParts) -> None:
+    assert told(sliced, "Reader/v1.2 (linux)").component == "reader"
+    assert told(sliced, "../x").text.startswith("(unnamed component) ")
+
+
 async def test_an_object_that_the_hub_has_no_copy_of(sliced: HubParts) -> None:
     assert "no copy of this object" in told(sliced, namespace="default", name="none").problem
     assert "no copy of this object" in told(sliced, resource="pods", namespace="default", name="x").problem

@@ -81,6 +81,16 @@ async def test_a_watch_beyond_the_quota_is_the_clouds(
     assert of_tokens(parts) == 0
 
 
+async def test_forms_are_asked_of_the_cloud_as_the_client_asked(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas, "MAX_SOURCES", 0)
+    cloud.store.create(secret("a"))
+    accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    code, found = await parts.ask(SECRETS.format("a"), caller=POD, accept=accept)
+    assert (code, found["kind"], "data" in found["items"][0]) == (200, "PartialObjectMetadataList", False)
+
+
 async def test_selectors_are_relayed_beyond_a_number_of_views(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:

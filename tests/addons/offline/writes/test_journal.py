@@ -141,6 +141,14 @@ async def test_what_was_written_outlives_a_kill(tmp_path: Path) -> None:
             assert put_event(again, b"next").sequence > events[-1].sequence
 
 
+async def test_events_of_a_long_journal_come_back_in_their_order(tmp_path: Path) -> None:
+    async with journal_in(tmp_path) as journal:
+        for number in range(120):
+            put_event(journal, b"%d" % number)
+    async with journal_in(tmp_path) as again:
+        assert bodies(again) == [b"%d" % number for number in range(120)]
+
+
 async def test_a_store_that_is_set_aside_leaves_what_waits(tmp_path: Path) -> None:
     """It was set aside with all that waited in it, unread."""
     async with journal_in(tmp_path) as journal:

@@ -155,6 +155,20 @@ async def test_arguments_are_completed(typed: Typed, choice: types.Choice, some:
         kind.parse(manager, choice, "nonsense")
 
 
+@pytest.mark.parametrize(
+    ("name", "completed"),
+    [
+        ("explain", {"component", "resource", "verb"}),
+        ("explain.all", {"component", "resource", "verb"}),
+        ("dump", {"resource"}),
+        ("link", {"link"}),
+    ],
+)
+async def test_which_arguments_are_completed(typed: Typed, name: str, completed: set[str]) -> None:
+    parameters: list[Any] = typed.context.master.commands.commands[f"edgehub.{name}"].parameters
+    assert {each.name for each in parameters if isinstance(each.type, types.Choice)} == completed
+
+
 async def test_support_writes_a_new_file_for_its_owner(typed: Typed, tmp_path: Path) -> None:
     path = tmp_path / "support.tar.gz"
     assert "bytes" in typed(f"edgehub.support {path}")
