@@ -75,7 +75,8 @@ class UpstreamConnections(HttpLayer):
             used = {id(stream.context.server) for stream in self.streams.values()}
             for each in ended:
                 is_used = id(each) in used or each in self.waiting_for_establishment
-                if not is_used and each not in self.beyond:
+                # One to a proxy goes with the one beyond it, which may have been a moment ago.
+                if each in self.connections and not is_used and each not in self.beyond:
                     self._forget(each)
 
     def _forget(self, ended: connection.Connection) -> None:
