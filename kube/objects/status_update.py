@@ -18,7 +18,7 @@ from kube.wire.json_fields import parse_object, write_json
 from kube.wire.protobuf_codec import open_envelope
 
 _TYPES = {("v1", "Node"): "NodeStatus", ("v1", "Pod"): "PodStatus"}
-_WRITTEN = ("labels", "annotations")
+WRITTEN = ("labels", "annotations")
 """Metadata that a write of a status may change."""
 
 
@@ -41,13 +41,13 @@ def with_status(encoding: Encoding, api_version: str, kind: str, raw: bytes, doc
     status_type = _status_type(api_version, kind)
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
-    wanted = canonical("ObjectMeta", {name: metadata.get(name) for name in _WRITTEN}, "metadata")
+    wanted = canonical("ObjectMeta", {name: metadata.get(name) for name in WRITTEN}, "metadata")
     status = canonical(status_type, document.get("status"), "status")
     if encoding is Encoding.JSON:
         return _with_json(raw, wanted, status)
     message = parse_message(kind, raw)
     before = read_message(kind, message)
-    metadata = {name: value for name, value in before["metadata"].items() if name not in _WRITTEN} | wanted
+    metadata = {name: value for name, value in before["metadata"].items() if name not in WRITTEN} | wanted
     after = {"metadata": metadata, "status": status}
     if before == after:
         return raw
@@ -93,7 +93,7 @@ def _with_json(raw: bytes, wanted: Json, status: Json) -> bytes:
     before = parse_object(raw)
     metadata = before.get("metadata")
     metadata = dict(metadata) if isinstance(metadata, dict) else {}
-    for name in _WRITTEN:
+    for name in WRITTEN:
         if name in wanted:
             metadata[name] = wanted[name]
         else:

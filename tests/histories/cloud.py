@@ -79,8 +79,8 @@ class Cloud:
             return 201, self.objects(resource)[key]
         found = self.get(resource, info)
         changed = apply_patch(PatchType(content_type), found["kind"], found, document)
-        if changed["metadata"]["uid"] != found["metadata"]["uid"]:
-            raise StatusError(409, "Conflict", "the UID in the precondition does not match")
+        if any(changed["metadata"][name] != found["metadata"][name] for name in ("uid", "resourceVersion")):
+            raise StatusError(409, "Conflict", "the object is another one, or of another version")
         self._commit(resource, key_of(found), changed)
         return 200, self.get(resource, info)
 

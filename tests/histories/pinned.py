@@ -69,6 +69,8 @@ PINNED = {
     "a cloud that asks for patience": "come list; link DOWN; wait 3; event e1 1; event e1 2; link BUSY; wait 30",
     "a disk that is full at replay": """
         come node; wait 1; link DOWN; wait 3; status 2; disk 1; link UP; wait 5; status 3; kill""",
+    "a status of a copy that others have written since": """
+        come nodes; wait 1; link HALF; status 1; label a; status 2; label b""",
     "a status that the cloud has already": "come nodes; link HALF; status 1; label; status 1",
     # Issue 22, 8. The rules begin to filter what a client has that is ahead of the view.
     "rules that hide what only a relayed list had": """

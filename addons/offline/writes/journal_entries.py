@@ -8,6 +8,7 @@ import orjson
 
 from kube.json_type import Json
 from kube.objects.merge_keys import merge_keys_of
+from kube.objects.status_update import WRITTEN
 from kube.objects.strategic_diff import emptied, strategic_diff
 from kube.objects.strategic_merge import strategic_merge
 from kube.wire.codec import codec_for
@@ -40,10 +41,17 @@ class StatusEntry:
 
     @property
     def patch(self) -> Json:
-        """What makes `after` of the object, whichever of the patches before it the cloud has taken."""
-        return strategic_diff(
+        """What makes `after` of the object, whichever of the patches before it the cloud has taken.
+
+        What others wrote between the copies of `before` and `after` is no part of it: their version least of all, with
+        which the cloud would refuse the patch for ever once they write again.
+        """
+        found = strategic_diff(
             self.before, self.after, self.kind, [self.sent] if self.sent is not None else []
         )
+        metadata = {name: each for name, each in found.pop("metadata", {}).items() if name in WRITTEN}
+        status = {name: each for name, each in found.items() if name == "status"}
+        return {"metadata": metadata, **status} if metadata else status
 
     def as_sent(self) -> StatusEntry:
         """The entry when its patch may be in the cloud."""

@@ -34,6 +34,14 @@ STATUSES = st.builds(
 )
 
 
+def test_what_others_wrote_between_two_copies_is_no_part_of_the_patch() -> None:
+    """The cloud refused a patch with a former version of the object for ever."""
+    before = {"metadata": {"name": "n1", "resourceVersion": "5"}, "spec": {}, "status": {"phase": "x"}}
+    others = {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {"unschedulable": True}}
+    entry = StatusEntry("/api/v1/nodes/n1", "Node", "u", before, {**others, "status": {"phase": "y"}})
+    assert entry.patch == {"status": {"phase": "y"}}
+
+
 def _status(**fields: Json) -> Json:
     return {"status": {"conditions": [], **fields}}
 
