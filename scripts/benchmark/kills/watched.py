@@ -51,7 +51,7 @@ class CloudWatch:
             finally:
                 with suppress(ProcessLookupError):
                     watch.kill()
-                await watch.wait()
+                await watch.communicate()
 
     def _look(self, obj: Json) -> None:
         path = path_of(obj)
