@@ -52,7 +52,7 @@ WIRING = {
     Resolve: {"allow"},
     Identity: {"serve_peers", "serve_with"},
     Router: {"start", "rules_changed", "serve_peers", "refuse_while"},
-    Egress: set(),
+    Egress: {"lend"},
     Traffic: set(),
     Memory: set(),
     Assembly: set[str](),
@@ -61,7 +61,7 @@ WIRING = {
 
 NOT_HOOKS = {
     *{"web_address", "as_typed", "cut", "cut_server", "allow", "serve_peers", "serve_with"},
-    *{"pace", "show", "start", "rules_changed", "refuse_while"},
+    *{"pace", "show", "start", "rules_changed", "refuse_while", "lend"},
 }
 
 
