@@ -46,6 +46,7 @@ from addons.settings import Settings, version
 from addons.startup import pod_interface, preflight, service_manager
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
+from addons.telemetry.background import background
 from addons.telemetry.log import hold_libraries_back, print_line_by_line
 from addons.telemetry.log_tail import LogTail
 from addons.traffic import Traffic
@@ -243,7 +244,7 @@ class Assembly:
     def _log_link(self, cloud: Cloud) -> LinkState:
         waiting, kept_in = (self._offline.waiting, "copies") if self._offline is not None else (int, "memory")
         log = LinkLog(cloud, self._link.changed, waiting, kept_in)
-        self._tasks.append(asyncio.create_task(log.run(), name="log of the link"))
+        self._run("log of the link", log.run())
         return log.state
 
     async def _say_ready(self) -> None:
@@ -369,7 +370,7 @@ class Assembly:
             raise OSError(error.errno, preflight.cannot_listen(error, settings)) from error
 
     def _run(self, name: str, work: Coroutine[None, None, None]) -> None:
-        self._tasks.append(asyncio.create_task(work, name=name))
+        self._tasks.append(background(work, name))
 
     async def _end_delays(self, sources: Sources) -> None:
         while True:

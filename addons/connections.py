@@ -14,6 +14,7 @@ from addons.proxy.handlers import hub_handler
 from addons.proxy.listener_mode import listener_of
 from addons.proxy.pacing import Pacing, pace
 from addons.requests.caller import Listener
+from addons.telemetry.background import background
 
 
 class Connections:
@@ -27,7 +28,7 @@ class Connections:
 
     def running(self) -> None:
         quieten_accept(asyncio.get_running_loop())
-        self._sweep = asyncio.create_task(self._limits.sweep(), name="late clients")
+        self._sweep = background(self._limits.sweep(), "late clients")
 
     def done(self) -> None:
         if self._sweep is not None:

@@ -9,6 +9,8 @@ import os
 import time
 from collections.abc import Callable
 
+from addons.telemetry.background import background
+
 TRIM_INTERVAL = 2.0
 """Seconds between returns of free memory. One costs a thread 5 ms after a burst of lists, else half a millisecond."""
 
@@ -68,9 +70,9 @@ class Memory:
                 self._library.mallopt(M_ARENA_MAX, 1)
 
     def running(self) -> None:
-        self._tasks.append(asyncio.create_task(collect_regularly(), name="garbage"))
+        self._tasks.append(background(collect_regularly(), "garbage"))
         if self._trim is not None:
-            self._tasks.append(asyncio.create_task(self._return_memory(self._trim), name="free memory"))
+            self._tasks.append(background(self._return_memory(self._trim), "free memory"))
 
     def done(self) -> None:
         for task in self._tasks:

@@ -16,6 +16,7 @@ from addons.link.connect_errors import Fault, fault_of
 from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.servers import Server
 from addons.telemetry import metrics
+from addons.telemetry.background import background
 from kube.concurrency.pulse import Pulse
 from kube.http.client import Client, RawResponse, Unreachable
 from kube.http.retry_after import ASKS, retry_after
@@ -81,7 +82,7 @@ class Probes:
         name = str(health.server)
         self._wanted[name] = asyncio.Event()
         metrics.SERVER_UP.labels(name).set(health.usable)
-        self._tasks[name] = asyncio.create_task(self._run(health, self._client), name=f"probe of {name}")
+        self._tasks[name] = background(self._run(health, self._client), f"probe of {name}")
 
     def end(self, health: ServerHealth) -> None:
         """Probe a server no longer."""

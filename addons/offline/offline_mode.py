@@ -34,6 +34,7 @@ from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import RouteKind
 from addons.rules.given_versions import GivenVersions
 from addons.settings import Settings
+from addons.telemetry.background import background
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
@@ -106,12 +107,12 @@ class Offline:
             self.copies, self._answers, sources, settings.node, settings.keep_days, lambda: cloud.is_up
         )
         self._tasks = [
-            asyncio.create_task(replay.run(), name="replay of the journal"),
-            asyncio.create_task(self._lease.run(), name="renewal of the lease"),
-            asyncio.create_task(returned.run(), name="return of the node"),
-            asyncio.create_task(garbage.run(), name="garbage on disk"),
-            asyncio.create_task(discovery.run(), name="discovery"),
-            asyncio.create_task(words.run(partial(endpoint_stores, sources)), name="kubelet's words"),
+            background(replay.run(), "replay of the journal"),
+            background(self._lease.run(), "renewal of the lease"),
+            background(returned.run(), "return of the node"),
+            background(garbage.run(), "garbage on disk"),
+            background(discovery.run(), "discovery"),
+            background(words.run(partial(endpoint_stores, sources)), "kubelet's words"),
         ]
 
     @property

@@ -66,7 +66,10 @@ RULE_EVENTS_DROPPED = counter(
 FLOWS_REMOVED = counter(
     "edgehub_flows_removed", "Flows that an interface dropped, the oldest first, because it kept too many."
 )
-HOOK_ERRORS = counter("edgehub_hook_errors{addon,hook}", "Hooks that failed; each cost its client a 500.")
+HOOK_ERRORS = counter(
+    "edgehub_hook_errors{addon,hook}",
+    "Hooks that failed; each cost its client a 500. Work in the background that ended by an error counts as one, too.",
+)
 SOURCES = gauge("edgehub_sources", "Lists and watches of the cloud that the hub keeps.")
 WATCHERS = gauge("edgehub_watchers{resource}", "Open watches served from a view.")
 SLOW_WATCHERS = counter(

@@ -18,6 +18,7 @@ from addons.filters.foreign import need_json
 from addons.requests.cloud_identity import CloudIdentity
 from addons.rules.given_versions import ANY_VERSION, GivenVersions
 from addons.rules.table import Rules
+from addons.telemetry.background import background
 from addons.views import source_log
 from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
 from kube.concurrency.pulse import Pulse, first_of
@@ -119,7 +120,7 @@ class Source:
         if copies is not None:
             self._restoring = self.keep(copies).start(self.reflector)
             run = self._restoring.run
-        self._task = asyncio.create_task(run(), name=f"source {path}")
+        self._task = background(run(), f"source {path}")
         self._errors = asyncio.create_task(self._follow_errors(), name=f"errors {path}")
         return self
 

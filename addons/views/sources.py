@@ -15,6 +15,7 @@ from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.rules.given_versions import GivenVersions
 from addons.rules.table import Rules
 from addons.telemetry import metrics
+from addons.telemetry.background import background
 from addons.views.persistence import SourceCopies
 from addons.views.quotas import (
     MAX_COPIES,
@@ -83,8 +84,8 @@ class Sources:
         """Of the users with sources."""
         self._rings, self._hub_rings = Rings(MAX_HISTORIES), Rings(MAX_HUB_HISTORIES)
         self._tasks = [
-            asyncio.create_task(self._every(SWEEP_INTERVAL, self._sweep), name="sweep of sources"),
-            asyncio.create_task(self._every(BOOKMARK_INTERVAL, self._remind), name="bookmarks"),
+            background(self._every(SWEEP_INTERVAL, self._sweep), "sweep of sources"),
+            background(self._every(BOOKMARK_INTERVAL, self._remind), "bookmarks"),
         ]
 
     def __iter__(self) -> Iterator[Source]:

@@ -1,0 +1,25 @@
+"""Tasks for as long as the hub runs, which nobody awaits: one that fails says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+
+from addons.telemetry import metrics
+
+logger = logging.getLogger(__name__)
+
+
+def background(work: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+    """A task of that name. asyncio tells of an error that nobody awaits only when the task is collected, so never."""
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(_say_if_failed)
+    return task
+
+
+def _say_if_failed(task: asyncio.Task[None]) -> None:
+    if task.cancelled() or (error := task.exception()) is None:
+        return
+    metrics.HOOK_ERRORS.labels("edgehub-background", "task").inc()
+    logger.critical("%s has failed, and is not done until a restart", task.get_name(), exc_info=error)
