@@ -28,6 +28,11 @@ ACCEPT = ",".join(
 )
 
 
+ATTEMPTS = 3
+"""Times that the cloud is asked for one answer. A leader of the pool that cannot reach a restored cloud goes on with its
+former history, and each list of it is disproved again."""
+
+
 async def wait_until_current(
     source: Source, client: Client, read: ObjectRead, scope: Scope, wait: float
 ) -> int:
@@ -35,30 +40,37 @@ async def wait_until_current(
 
     StatusError: the cloud's own answer to the list, 503 when it gives none, 504 when the copy does not get there.
     """
+    end = None
+    for _ in range(ATTEMPTS):
+        given = source.store.newest_given
+        version, expected = await _ask(client, read, wait)
+        end = end or asyncio.get_running_loop().time() + wait
+        try:
+            async with asyncio.timeout_at(end):
+                while True:
+                    found = compare(source.store, expected, version, given, scope.matches)
+                    if found is Comparison.SAME:
+                        return version
+                    if found is Comparison.DISPROVED:
+                        source.reflector.disprove()
+                    await source.store.next_update()
+                    if found is Comparison.DISPROVED:
+                        break
+        except TimeoutError:
+            break
+    raise timeout("the node's copy did not catch up with the cloud")
+
+
+async def _ask(client: Client, read: ObjectRead, wait: float) -> tuple[int, dict[Key, int]]:
+    """The names and versions that the cloud has; errors as `wait_until_current`."""
     options = {"labelSelector": read.labels.canonical, "fieldSelector": read.fields.canonical}
     query = {name: text for name, text in options.items() if text}
-    given = source.store.newest_given
+    path = read.type.path(read.namespace)
     try:
-        answer = await client.request(
-            "GET", read.type.path(read.namespace), query=query, accept=ACCEPT, timeout=wait
-        )
-        codec = codec_for(Encoding(answer.content_type))
-        version, expected = await answer.decoded(partial(_read, codec))
+        answer = await client.request("GET", path, query=query, accept=ACCEPT, timeout=wait)
+        return await answer.decoded(partial(_read, codec_for(Encoding(answer.content_type))))
     except (Unreachable, ValueError) as error:
         raise unavailable(f"the cloud's current state cannot be learned: {error}", retry_after=1) from error
-    try:
-        async with asyncio.timeout(wait):
-            while True:
-                found = compare(source.store, expected, version, given, scope.matches)
-                if found is Comparison.SAME:
-                    return version
-                if found is Comparison.DISPROVED:
-                    source.reflector.disprove()
-                await source.store.next_update()
-                if found is Comparison.DISPROVED:
-                    return await wait_until_current(source, client, read, scope, wait)
-    except TimeoutError:
-        raise timeout("the node's copy did not catch up with the cloud") from None
 
 
 def _read(codec: Codec, body: bytes) -> tuple[int, dict[Key, int]]:

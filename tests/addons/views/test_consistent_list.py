@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from addons.requests.object_read import ObjectRead
-from addons.views.consistent_list import ACCEPT, wait_until_current
+from addons.views.consistent_list import ACCEPT, ATTEMPTS, wait_until_current
 from addons.views.source import Source
 from kube.errors import StatusError, forbidden
 from kube.http.client import ApiResponse, Client, Unreachable
@@ -132,6 +132,19 @@ async def test_a_cloud_that_is_behind_the_copy_was_restored(source: HandSource) 
     source.store.disprove()
     fill(source.store, services, 6)
     assert await waiting == 6
+
+
+async def test_a_copy_that_each_list_leaves_disproved_ends_in_504(source: HandSource) -> None:
+    """Its leader cannot reach the restored cloud, and lists what it had before, again and again."""
+    cloud = Cloud([service("a", 5), service("b", 6)], 6)
+    waiting = begin(source, cloud)
+    for _ in range(2 * ATTEMPTS):
+        await turns()
+        source.store.advance(7)
+    with pytest.raises(StatusError) as refused:
+        await waiting
+    assert refused.value.code == 504
+    assert len(cloud.asked) == ATTEMPTS
 
 
 async def test_an_object_that_is_younger_than_the_answer_is_no_left_over(source: HandSource) -> None:
