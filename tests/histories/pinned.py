@@ -118,4 +118,7 @@ PINNED = {
         wait 1.5; restore 0; elsewhere; wait 5; come list""",
     "a consistent list of a cloud that is behind the copy": """
         rules discard; backup; come list; wait 1; put services c 0; wait 0.1; restore 0; come fresh""",
+    "a leader that cannot ask a restored cloud goes on with its former history": """
+        rules both; pool 1; come list; come plain; come plain-fresh; label b; put services c 2; put services c 2;
+        put services c 0; leader:stall services configmaps; annotate 1; kill; leader:link BUSY; restore 0; wait 12""",
 }
