@@ -109,7 +109,7 @@ def test_the_plain_manifests_are_what_the_chart_renders(helm: Path) -> None:
 def test_a_duty_that_is_off_has_no_rights_and_no_controllers(helm: Path, tmp_path: Path) -> None:
     rendered = template(helm, ALL_OFF, tmp_path)
     roles = {name for kind, name in rendered if kind in {"ClusterRole", "Role"}}
-    assert roles == {"edgehub:manager", "edgehub:pool-scope"}
+    assert roles == {"edgehub:manager", "edgehub:pool-scope", "edgehub:fleet"}
     assert not [name for kind, name in rendered if "Policy" in kind or "Webhook" in kind]
     settings = parse_settings(arguments(rendered), list(CONTROLLERS))
     assert settings.webhook.port == 0
