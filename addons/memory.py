@@ -36,8 +36,8 @@ for 100,000 objects on a busy machine. It finds little, because what ends is tak
 FULL_SHARE = 0.01
 """The most of a core that full collections take, however many objects live."""
 FULL_AT_MOST = 50_000
-"""Objects that a full collection looks at, while it can wait: some 0.07 s of CPU. A hub under attack has twice as many for
-a while, nearly all of them alive."""
+"""Objects that a full collection looks at, while it can wait: some 0.07 s of CPU. A hub under attack has twice as many
+for a while, nearly all of them alive."""
 FULL_AT_LAST = 200_000
 """Objects from which it waits no longer, whatever it costs: they may be garbage."""
 LONGEST_WAIT = 1800.0

@@ -42,7 +42,7 @@ from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.store import Key, Store
+from kube.store.store import Item, Key, Store
 
 PODS = ResourceType("", "v1", "pods")
 
@@ -79,7 +79,7 @@ class Offline:
     ) -> None:
         """Start the parts. `words` hears what kubelet says of its pods; `leases` are those that pods may renew here."""
         own = clients.hub
-        objects = OfflineReads(sources, self._answers, settings.wait)
+        objects = OfflineReads(sources, self._answers, settings.wait, self._with_own_status)
         status = StatusWrites(settings.node, objects, self._answers, self._journal, own)
         words.start(partial(_own_pods, sources, settings.node))
         self._journal.on_status.append(lambda entry: words.heard(entry.path, entry.after))
@@ -114,6 +114,11 @@ class Offline:
             background(discovery.run(), "discovery"),
             background(words.run(partial(endpoint_stores, sources)), "kubelet's words"),
         ]
+
+    async def _with_own_status(self, path: str, item: Item) -> Item:
+        entry = self._journal.statuses.get(path)
+        # Not in the loop: a status of megabytes takes seconds.
+        return item if entry is None else await asyncio.to_thread(entry.laid_on, item)
 
     @property
     def answerers(self) -> dict[RouteKind, CachedRelay | NodeLease]:

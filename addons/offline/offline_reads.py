@@ -20,7 +20,7 @@ from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.forms import first_form
 from addons.offline.people.partial_lists import partial_list
 from addons.requests.answers import HEADERS, Answer, ClientStream, object_answer
-from addons.requests.cloud_identity import CloudIdentity
+from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
 from addons.views.list_answer import list_answer
 from addons.views.quotas import BeyondQuota
@@ -40,6 +40,8 @@ from kube.wire.encoded_objects import Encoded
 
 EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
 """Fields that every object has, so the hub can evaluate a selector of them on a wider copy."""
+
+type OwnForm = Callable[[str, Item], Awaitable[Item]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,12 @@ class Part:
 class OfflineReads:
     """Reads what one identity has."""
 
-    def __init__(self, sources: Sources, answers: CachedResponses, wait: float) -> None:
+    def __init__(
+        self, sources: Sources, answers: CachedResponses, wait: float, own_form: OwnForm | None = None
+    ) -> None:
+        """`own_form` gives the object at a path with what the node wrote to it and the cloud has not taken yet: a watch
+        that is back before the cloud counts as up brings the cloud's form."""
+        self._own_form = own_form
         self._sources = sources
         self._answers = answers
         self._wait = wait
@@ -181,6 +188,8 @@ class OfflineReads:
             if item is not None:
                 form = first_form(read.accepted, read, source.store)
                 if form is not None and item.version >= seen:
+                    if self._own_form is not None and identity == HUB_IDENTITY:
+                        item = await self._own_form(read.type.path(read.namespace, read.name), item)
                     return _object(item, form)
                 is_known = True
             elif not is_known and source.store.version >= seen and _covers(list_watch, read):

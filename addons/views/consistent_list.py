@@ -29,8 +29,8 @@ ACCEPT = ",".join(
 
 
 ATTEMPTS = 3
-"""Times that the cloud is asked for one answer. A leader of the pool that cannot reach a restored cloud goes on with its
-former history, and each list of it is disproved again."""
+"""Times that the cloud is asked for one answer. A leader of the pool that cannot reach a restored cloud goes on with
+its former history, and each list of it is disproved again."""
 
 
 async def wait_until_current(

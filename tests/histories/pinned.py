@@ -121,4 +121,6 @@ PINNED = {
     "a leader that cannot ask a restored cloud goes on with its former history": """
         rules both; pool 1; come list; come plain; come plain-fresh; label b; put services c 2; put services c 2;
         put services c 0; leader:stall services configmaps; annotate 1; kill; leader:link BUSY; restore 0; wait 12""",
+    "a watch is back before the cloud counts as up, and brings the cloud's form of what the node wrote": """
+        come other; come nodes; link DOWN; come mixed; label a; wait 3; link UP; status 3; read""",
 }

@@ -6,11 +6,14 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
+from kube.errors import StatusError
 from kube.json_type import Json
 from kube.objects.merge_keys import merge_keys_of
-from kube.objects.status_update import WRITTEN
+from kube.objects.object_patches import STRATEGIC_MERGE_PATCH
+from kube.objects.status_update import WRITTEN, updated
 from kube.objects.strategic_diff import emptied, strategic_diff
 from kube.objects.strategic_merge import strategic_merge
+from kube.store.store import Item
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
@@ -52,6 +55,18 @@ class StatusEntry:
         metadata = {name: each for name, each in found.pop("metadata", {}).items() if name in WRITTEN}
         status = {name: each for name, each in found.items() if name == "status"}
         return {"metadata": metadata, **status} if metadata else status
+
+    def laid_on(self, item: Item) -> Item:
+        """The object with what the node wrote to it; as it is where it is another object of this name."""
+        store = item.store
+        patch = self.patch
+        patch.setdefault("metadata", {})["uid"] = self.uid
+        form = store.codec.encoding, store.api_version, store.kind, item.raw
+        try:
+            raw = updated(*form, "PATCH", STRATEGIC_MERGE_PATCH, orjson.dumps(patch))
+        except (StatusError, ValueError, LookupError):
+            return item
+        return Item(store, item.key, item.version, item.labels, raw)
 
     def as_sent(self) -> StatusEntry:
         """The entry when its patch may be in the cloud."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -12,9 +13,11 @@ from addons.offline.writes.journal_entries import EventEntry, StatusEntry, parse
 from kube.json_type import Json
 from kube.objects.merge_keys import merge_keys_of
 from kube.objects.strategic_merge import strategic_merge
+from kube.store.store import Store
 from tests.addons.support.offline_parts import JSON, PROTOBUF, body_of, in_protobuf
-from tests.addons.support.samples import raw
+from tests.addons.support.samples import fill, node, raw
 
+NODE = "/api/v1/nodes/n1"
 EVENTS = "/api/v1/namespaces/a/events"
 EVENT = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}}
 STATUSES = st.builds(
@@ -40,6 +43,22 @@ def test_what_others_wrote_between_two_copies_is_no_part_of_the_patch() -> None:
     others = {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {"unschedulable": True}}
     entry = StatusEntry("/api/v1/nodes/n1", "Node", "u", before, {**others, "status": {"phase": "y"}})
     assert entry.patch == {"status": {"phase": "y"}}
+
+
+@pytest.mark.parametrize(("uid", "shown"), [("u", "y"), ("another", "z")])
+def test_it_lies_on_what_the_cloud_has_meanwhile(uid: str, shown: str) -> None:
+    """A watch that is back before the journal is replayed brings the cloud's form of the object."""
+    entry = StatusEntry(NODE, "Node", "u", {"status": {"phase": "x"}}, {"status": {"phase": "y"}})
+    found = node("n1", 9)
+    found["metadata"]["uid"] = uid
+    store = Store()
+    fill(store, [{**found, "status": {"phase": "z"}}], 9)
+    item = store.get(("", "n1"))
+    assert item is not None
+    laid = entry.laid_on(item)
+    document = json.loads(laid.raw)
+    assert (document["status"]["phase"], laid.version) == (shown, 9)
+    assert document["metadata"]["resourceVersion"] == "9"
 
 
 def _status(**fields: Json) -> Json:
