@@ -35,13 +35,6 @@ FULL_INTERVAL = 10.0
 for 100,000 objects on a busy machine. It finds little, because what ends is taken apart."""
 FULL_SHARE = 0.01
 """The most of a core that full collections take, however many objects live."""
-FULL_AT_MOST = 50_000
-"""Objects that a full collection looks at, while it can wait: some 0.07 s of CPU. A hub under attack has twice as many
-for a while, nearly all of them alive."""
-FULL_AT_LAST = 200_000
-"""Objects from which it waits no longer, whatever it costs: they may be garbage."""
-LONGEST_WAIT = 1800.0
-"""Seconds after which it does not either."""
 THRESHOLDS = (2_000, 5, 1_000_000)
 """When Python collects by itself: new objects, then collections of the generation before. Never all generations."""
 
@@ -94,24 +87,13 @@ class Memory:
 async def collect_regularly() -> None:
     """Collect what came lately, and now and then all, until cancelled."""
     loop = asyncio.get_running_loop()
-    last_full = next_full = loop.time()
+    next_full = loop.time()
     while True:
         await asyncio.sleep(COLLECT_INTERVAL)
         _, lately, since_full = gc.get_count()
-        now = loop.time()
-        if since_full and now >= next_full:
-            next_full = now + FULL_INTERVAL
-            if _can_wait(len(gc.get_objects(generation=2)), now - last_full):
-                gc.collect(1)
-                continue
+        if since_full and loop.time() >= next_full:
             began = time.thread_time()
             gc.collect()
-            last_full = loop.time()
-            next_full = last_full + max(FULL_INTERVAL, (time.thread_time() - began) / FULL_SHARE)
+            next_full = loop.time() + max(FULL_INTERVAL, (time.thread_time() - began) / FULL_SHARE)
         elif lately:  # thousands of objects came since the last time
             gc.collect(1)
-
-
-def _can_wait(objects: int, seconds: float) -> bool:
-    """Whether a full collection of so many objects, so long after the last one, is put off."""
-    return FULL_AT_MOST < objects < FULL_AT_LAST and seconds < LONGEST_WAIT

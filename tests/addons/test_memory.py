@@ -15,15 +15,7 @@ from weakref import finalize
 
 import pytest
 
-from addons.memory import (
-    COLLECT_INTERVAL,
-    FULL_AT_LAST,
-    FULL_INTERVAL,
-    LONGEST_WAIT,
-    TRIM_INTERVAL,
-    Memory,
-    collect_regularly,
-)
+from addons.memory import COLLECT_INTERVAL, TRIM_INTERVAL, Memory, collect_regularly
 from tests.addons.support.observed import ended
 
 
@@ -77,34 +69,11 @@ async def test_full_collections_are_rare(collections: Counter[int]) -> None:
     await ended(before)
 
 
-@pytest.mark.looptime
-async def test_a_full_collection_of_many_objects_is_put_off(
-    collections: Counter[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nearly all that a hub under attack has is alive, and to look at it would hold up the loop for 0.15 s."""
-    monkeypatch.setattr("addons.memory.FULL_AT_MOST", 1_000)
-    Memory().load(None)
-    before = asyncio.all_tasks()
-    living: list[list[int]] = [[] for _ in range(20_000)]
-    collecting = asyncio.create_task(collect_regularly())
-    seconds = 0.0
-    while seconds < LONGEST_WAIT - 10:
-        living += [[] for _ in range(30)]
-        await asyncio.sleep(10)
-        seconds += 10
-    put_off = collections[2]
-    await asyncio.sleep(3 * FULL_INTERVAL)
-    assert (put_off, collections[2]) == (0, 1)
-    collecting.cancel()
-    await ended(before)
-
-
 async def test_the_garbage_of_connections_goes_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a cycle when it is over. Python's own thresholds leave ten times as many together."""
     monkeypatch.setattr("addons.memory.COLLECT_INTERVAL", 0.01)
     monkeypatch.setattr("addons.memory.FULL_INTERVAL", 0.01)
     monkeypatch.setattr("addons.memory.FULL_SHARE", 1000.0)  # the objects of all other tests live here, too
-    monkeypatch.setattr("addons.memory.FULL_AT_MOST", FULL_AT_LAST)
     gc.collect()
     collecting = asyncio.create_task(collect_regularly())
     try:
