@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
@@ -11,14 +11,14 @@ import orjson
 
 from kube.errors import StatusError
 from kube.fleet.hub_status import ANNOTATION, HubStatus, read_status
-from kube.http.client import Client
+from kube.http.client import Client, Unreachable
 from kube.json_type import Json
+from kube.reflector.list_pages import Malformed, read_pages
+from kube.requests.node_pools import NODEPOOL_TYPE
+from kube.requests.request_info import ResourceType
 from kube.tables.cells import human_duration, parse_time, size
 
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-NODE_POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
-PAGE = 250
-"""Objects that one request lists."""
+LEASES = ResourceType("coordination.k8s.io", "v1", "leases").path("kube-node-lease")
 DURATION = 40
 """Seconds that a Lease lasts where it names none, as kubelet writes it."""
 COLUMNS = ("node", "pool", "version", "role", "link", "via", "copies", "waiting", "up", "down", "needs")
@@ -56,9 +56,9 @@ class FleetHub:
 
 async def read_fleet(client: Client, now: datetime) -> list[FleetHub]:
     """All hubs of the cluster, those first that need a person; errors as `Client.request`."""
-    leases = [each async for each in _listed(client, LEASES)]
+    leases = await _listed(client, LEASES)
     try:
-        leaders = leaders_of([each async for each in _listed(client, NODE_POOLS)])
+        leaders = leaders_of(await _listed(client, NODEPOOL_TYPE.path()))
     except StatusError as error:
         if error.code != 404:
             raise
@@ -66,17 +66,14 @@ async def read_fleet(client: Client, now: datetime) -> list[FleetHub]:
     return fleet(leases, leaders, now)
 
 
-async def _listed(client: Client, path: str) -> AsyncIterator[Json]:
-    query = {"limit": str(PAGE)}
-    while True:
-        answer = await client.request("GET", path, query=query)
-        page: Json = await answer.decoded(orjson.loads)
-        for each in page["items"]:
-            yield each
-        following = page["metadata"].get("continue")
-        if not following:
-            return
-        query = {"limit": str(PAGE), "continue": following}
+async def _listed(client: Client, path: str) -> list[Json]:
+    try:
+        _, pages = await read_pages(
+            lambda query: client.request("GET", path, query=query), {}, lambda _size: None
+        )
+    except Malformed as error:
+        raise Unreachable(f"{path}: {error}") from error
+    return [orjson.loads(bytes(raw)) for page in pages for raw in page.items]
 
 
 def leaders_of(pools: Iterable[Json]) -> dict[str, frozenset[str]]:

@@ -9,12 +9,12 @@ import aiohttp
 import pytest
 
 from kube.errors import StatusError
-from kube.fleet import fleet_hubs as module
 from kube.fleet.fleet_hubs import COLUMNS, FleetHub, fleet, leaders_of, read_fleet
 from kube.fleet.hub_status import ANNOTATION, HubStatus
 from kube.http.client import Client
 from kube.http.http1 import Http1Session
 from kube.json_type import Json
+from kube.reflector import list_pages
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
 
@@ -106,7 +106,7 @@ async def cloud() -> AsyncIterator[ScriptableCloud]:
 async def test_all_pages_are_read_and_a_cluster_needs_no_node_pools(
     cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PAGE", 2)
+    monkeypatch.setattr(list_pages, "PAGE", 2)
     for number in range(5):
         cloud.store.create(lease(f"n{number}"))
     async with Http1Session(aiohttp.ClientSession()) as session:
