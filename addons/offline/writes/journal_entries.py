@@ -56,14 +56,18 @@ class StatusEntry:
         status = {name: each for name, each in found.items() if name == "status"}
         return {"metadata": metadata, **status} if metadata else status
 
+    def body(self) -> bytes:
+        """The patch as a strategic merge patch of this very object: not of another one of its name."""
+        patch = self.patch
+        patch.setdefault("metadata", {})["uid"] = self.uid
+        return orjson.dumps(patch)
+
     def laid_on(self, item: Item) -> Item:
         """The object with what the node wrote to it; as it is where it is another object of this name."""
         store = item.store
-        patch = self.patch
-        patch.setdefault("metadata", {})["uid"] = self.uid
         form = store.codec.encoding, store.api_version, store.kind, item.raw
         try:
-            raw = updated(*form, "PATCH", STRATEGIC_MERGE_PATCH, orjson.dumps(patch))
+            raw = updated(*form, "PATCH", STRATEGIC_MERGE_PATCH, self.body())
         except (StatusError, ValueError, LookupError):
             return item
         return Item(store, item.key, item.version, item.labels, raw)

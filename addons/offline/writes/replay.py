@@ -21,6 +21,7 @@ from kube.concurrency.pulse import Pulse, first_of
 from kube.errors import StatusError
 from kube.http.access_review import is_allowed, right_to, spec_of
 from kube.http.client import ApiResponse, Client, Unreachable
+from kube.objects.object_patches import STRATEGIC_MERGE_PATCH
 from kube.requests.request_info import parse_request
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -29,7 +30,6 @@ EVENT_PAUSE = 0.05
 """Seconds between events. 2,000 events take 100 s, so nodes that come back together do not overload their cluster."""
 MAX_CONFLICTS = 5
 """Times that a status is sent in one turn because somebody else wrote the object meanwhile."""
-STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
 logger = logging.getLogger(__name__)
 
@@ -158,13 +158,12 @@ class Replay:
 
     async def _replay_status(self, entry: StatusEntry) -> None:
         # Not in the loop: an object of 3 MiB takes seconds.
-        patch = await asyncio.to_thread(lambda: entry.patch)
+        body = await asyncio.to_thread(entry.body)
         if self._journal.statuses.get(entry.path) is not entry:
             raise RetryLater(f"{entry.path}: a newer status has come")
-        patch.setdefault("metadata", {})["uid"] = entry.uid
         entry = self._journal.sending(entry)
         for _ in range(MAX_CONFLICTS):
-            answer = await self._send("PATCH", f"{entry.path}/status", orjson.dumps(patch), STRATEGIC_MERGE)
+            answer = await self._send("PATCH", f"{entry.path}/status", body, STRATEGIC_MERGE_PATCH)
             if not isinstance(answer, StatusError):
                 version = _version_in(answer)
                 if str(version) == entry.after.get("metadata", {}).get("resourceVersion"):
