@@ -64,9 +64,8 @@ class Words:
         """End what the cloud's slices show: the words of a namespace end together."""
         now, stores = self._clock(), list(stores)
         former = max((each.former_version for each in stores), default=0)
-        if (
-            former > self._former
-        ):  # the cloud was restored: the versions of pods and slices mean nothing any more
+        if former > self._former:
+            # The cloud was restored: the versions of pods and slices mean nothing any more.
             self._former = former
             self._drop([key for key, word in self if word.version])
         for key in [key for key, at in self._fresh.items() if now - at >= FRESH]:

@@ -22,11 +22,11 @@ from addons.proxy.http.request_head import headers_too_large
 from addons.proxy.http.upstream_connections import lay_way
 from addons.telemetry import metrics
 from kube.errors import StatusError, bad_request
+from kube.http.proxies import END
 
 METHOD = b"CONNECT "
 MAX_HEAD = 8 * 1024
 """Bytes of the head of a CONNECT: a borrower sends a hundred."""
-END = b"\r\n\r\n"
 OPENED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 _open: WeakValueDictionary[str, Carrying] = WeakValueDictionary()

@@ -26,8 +26,6 @@ ACCEPT = ",".join(
     f"{encoding};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     for encoding in (Encoding.PROTOBUF, Encoding.JSON)
 )
-
-
 ATTEMPTS = 3
 """Times that the cloud is asked for one answer. A leader of the pool that cannot reach a restored cloud goes on with
 its former history, and each list of it is disproved again."""
@@ -47,15 +45,14 @@ async def wait_until_current(
         end = end or asyncio.get_running_loop().time() + wait
         try:
             async with asyncio.timeout_at(end):
-                while True:
-                    found = compare(source.store, expected, version, given, scope.matches)
-                    if found is Comparison.SAME:
-                        return version
-                    if found is Comparison.DISPROVED:
-                        source.reflector.disprove()
+                while (
+                    found := compare(source.store, expected, version, given, scope.matches)
+                ) is Comparison.BEHIND:
                     await source.store.next_update()
-                    if found is Comparison.DISPROVED:
-                        break
+                if found is Comparison.SAME:
+                    return version
+                source.reflector.disprove()
+                await source.store.next_update()
         except TimeoutError:
             break
     raise timeout("the node's copy did not catch up with the cloud")

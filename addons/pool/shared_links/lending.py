@@ -10,7 +10,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from addons.link.health import Cloud
 from addons.link.servers import Server
@@ -25,15 +24,6 @@ MAX_TUNNELS = 512
 """Tunnels of all borrowers."""
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Loan:
-    """One tunnel."""
-
-    node: str
-    """The borrower."""
-    server: Server
 
 
 class LentWays:
@@ -55,7 +45,8 @@ class LentWays:
         self._close = close
         self._is_on = is_on
         self._shares = LentRates(rate, clock)
-        self._loans: dict[str, Loan] = {}
+        self._loans: dict[str, str] = {}
+        """The borrower of each tunnel."""
         self._of_node: Counter[str] = Counter()
 
     @property
@@ -87,7 +78,7 @@ class LentWays:
             raise refused("no way", unavailable("this hub has no way of its own there", retry_after=1))
         if self._of_node[node] >= MAX_TUNNELS_OF_NODE or len(self._loans) >= MAX_TUNNELS:
             raise refused("tunnels", too_many_requests("this hub lends as many ways as it can", 1))
-        self._loans[connection] = Loan(node, health.server)
+        self._loans[connection] = node
         self._of_node[node] += 1
         self._show(node)
         if self._of_node[node] == 1:
@@ -96,20 +87,20 @@ class LentWays:
 
     def ended(self, connection: str) -> None:
         """Forget a connection that has ended."""
-        loan = self._loans.pop(connection, None)
-        if loan is None:
+        node = self._loans.pop(connection, None)
+        if node is None:
             return
-        self._of_node[loan.node] -= 1
-        self._show(loan.node)
-        if not self._of_node[loan.node]:
-            del self._of_node[loan.node]
-            self._shares.forget(loan.node)
-            logger.info("node %s borrows no way to the cloud any more", loan.node)
+        self._of_node[node] -= 1
+        self._show(node)
+        if not self._of_node[node]:
+            del self._of_node[node]
+            self._shares.forget(node)
+            logger.info("node %s borrows no way to the cloud any more", node)
 
     def keep_only(self, may_borrow: Callable[[str], bool]) -> None:
         """End the tunnels of nodes that may borrow no longer."""
-        for connection, loan in list(self._loans.items()):
-            if not may_borrow(loan.node):
+        for connection, node in list(self._loans.items()):
+            if not may_borrow(node):
                 self._close(connection)
 
     def own(self, size: int) -> None:
@@ -123,11 +114,11 @@ class LentWays:
 
     async def pace(self, connection: str, direction: str, size: int, **_: object) -> None:
         """Return when so many bytes of a tunnel may go on. `direction` is up, to the cloud, or down."""
-        loan = self._loans.get(connection)
-        if loan is None:
+        node = self._loans.get(connection)
+        if node is None:
             return
-        metrics.LENT_BYTES.labels(direction, metrics.peer_label(loan.node)).inc(size)
-        await asyncio.sleep(self._shares.wait(loan.node, size))
+        metrics.LENT_BYTES.labels(direction, metrics.peer_label(node)).inc(size)
+        await asyncio.sleep(self._shares.wait(node, size))
 
     def _show(self, node: str) -> None:
         metrics.LENT_TUNNELS.labels(metrics.peer_label(node)).set(self._of_node[node])
