@@ -318,8 +318,8 @@ async def test_no_credential_is_shown_or_saved(web: WebHub) -> None:
             async with session.get(url, headers=headers) as answer:
                 await answer.read()
     flows = [await web.flow(path) for path in asked]
-    users = [each.user for each in cloud.requests if each.path == "/version"]
-    assert users[:2] == ["system:node:node-1", "pod"], "credentials are on the wire"
+    users = {each.query: each.user for each in cloud.requests if each.path == "/version"}
+    assert (users["n=1"], users["n=2"]) == ("system:node:node-1", "pod"), "credentials are on the wire"
     everything = json.dumps([await web.ask("/flows"), flows]) + json.dumps(await web.ask("/events"))
     await asyncio.to_thread(web.hub.stop)
     everything += (await asyncio.to_thread(web.saved.read_bytes)).decode(errors="replace")
