@@ -41,6 +41,7 @@ from kube.errors import (
 from kube.http.client import Client, Unreachable
 from kube.reflector.list_pages import Malformed
 from kube.reflector.list_watch import ListWatch
+from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.store.listing import METADATA, WHOLE, Form
 from kube.store.made_forms import TABLES
@@ -171,12 +172,15 @@ class Serving:
         is_of_others |= read.version <= source.former_version
         if source.is_up() and source.store.version < read.version and not view.has_confirmed(read.version):
             # Such as of a relayed list, which is newer than what events have brought to the view.
-            if view.projection.filtered or is_of_others:
+            is_for_view = view.projection.filtered or is_of_others
+            # The gap of a list that is still to come would end the watch, which its client may have just begun.
+            if is_for_view or source.reflector.state is not State.WATCHING:
                 with contextlib.suppress(StatusError):
                     await source.ready(CATCH_UP, read.version)
-                    return 0
-                return await self._as_new_as_the_cloud(source, read, scope)
-            await self._check_reached(source, read.version)
+            if source.store.version < read.version:
+                if is_for_view:
+                    return await self._as_new_as_the_cloud(source, read, scope)
+                await self._check_reached(source, read.version)
         is_lost = view.judge(read.version) is Resumption.EXPIRED
         if is_lost and not (view.projection.filtered or is_of_others or wanted.peer) and source.is_up():
             raise NoHistory

@@ -87,6 +87,8 @@ PINNED = {
     "a list in protobuf and a watch in JSON": "flood services; come mixed; wait 5",
     "a list of an exact version and a watch, after a kill": """
         come exact; wait 1; kill; go exact; put services b 1; start""",
+    "a watch of a relayed list while the source is about to list anew": """
+        come selected; wait 1; flood services; wait 0.3; stop; start; compact; wait 12""",
     # A restored cloud takes a version of before for one of its own, at whichever source a client comes with it.
     "a watch from before a restore is not relayed": """
         come other; put services b 1; stop; restore 0; annotate 1; put services a 2""",
