@@ -18,8 +18,11 @@ from tests.histories.hub import Hub
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf,application/json"
 """The cloud of a history speaks JSON alone, so the second makes another source, and the same answers."""
+METADATA = "meta.k8s.io/v1"
 PAUSE = 0.8
 """Seconds from the end of a watch to the next request, as client-go's first delay."""
+PAGE_PAUSE = 0.3
+"""Seconds that a client takes to read a page."""
 LASTED = 3.0
 """Seconds after which a watch that was not refused counts as opened."""
 
@@ -34,6 +37,14 @@ class Style(StrEnum):
     NOT_OLDER = "a list that is not older than what the client has"
     EXACT = "a list of exactly the version that the client has"
     WATCH_LIST = "a WatchList"
+    WATCH_AGAIN = "a WatchList that is not older than what the client has"
+    PAGED = "a consistent list, page by page"
+    PAGED_ANY = "a list at resourceVersion=0, page by page"
+
+
+RETURNING = frozenset({Style.NOT_OLDER, Style.EXACT, Style.WATCH_AGAIN})
+"""Those who begin anew when they come back."""
+PAGED = frozenset({Style.PAGED, Style.PAGED_ANY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +59,18 @@ class Kind:
     selector: str = ""
     watches_json: bool = False
     """The watch is in JSON, whatever the list was in."""
+    metadata_only: bool = False
 
     @property
     def path(self) -> str:
         resource = RESOURCES[self.resource]
         return ResourceType(resource.group, resource.version, resource.name).path()
+
+    def shown(self, obj: Json) -> Json:
+        """An object in the form that this component keeps."""
+        if not self.metadata_only:
+            return obj
+        return {"apiVersion": METADATA, "kind": "PartialObjectMetadata", "metadata": obj["metadata"]}
 
 
 KINDS = {
@@ -66,12 +84,17 @@ KINDS = {
         Kind("selected", "cached", "services", Style.LIST, selector="labelSelector=app%3Dx"),
         Kind("other", "other", "services", Style.NOT_OLDER),
         Kind("exact", "other", "services", Style.EXACT, PROTOBUF),
+        Kind("again", "cached", "services", Style.WATCH_AGAIN),
+        Kind("paged", "cached", "services", Style.PAGED),
+        Kind("paged-any", "other", "services", Style.PAGED_ANY),
+        Kind("metadata", "cached", "services", Style.LIST, metadata_only=True),
         Kind("plain", "plain", "services", Style.LIST),
         Kind("plain-fresh", "plain", "services", Style.FRESH),
         Kind("slices", "reader", "endpointslices", Style.LIST),
         Kind("slices-fresh", "reader", "endpointslices", Style.FRESH),
         Kind("events", "cached", "events", Style.LIST),
         Kind("widgets", "cached", "widgets", Style.FRESH),
+        Kind("picked", "cached", "widgets", Style.LIST, selector="labelSelector=app%3Dx"),
         Kind("plain-widgets", "plain", "widgets", Style.LIST),
         Kind("node", "kubelet", "nodes", Style.LIST, selector="fieldSelector=metadata.name%3Dn1"),
         Kind("nodes", "cached", "nodes", Style.WATCH_LIST),
@@ -95,6 +118,10 @@ class Judge(Protocol):
 
 class Refused(Exception):
     """A list was answered with an error."""
+
+
+class Expired(Exception):
+    """A further page of a list is gone."""
 
 
 class Reflector:
@@ -125,7 +152,7 @@ class Reflector:
         self._task.cancel()
 
     def come(self) -> None:
-        self._lists_anew = not self.is_there and self.kind.style in (Style.NOT_OLDER, Style.EXACT)
+        self._lists_anew = not self.is_there and self.kind.style in RETURNING
         self.is_there = True
 
     def go(self) -> None:
@@ -154,22 +181,23 @@ class Reflector:
         if self.kind.style is Style.WATCH_LIST and (not self.version or self._expired):
             await self._watch(hub, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", {})
             return
-        if not self.version or self._expired or self._lists_anew:
+        begins = not self.version or self._expired or self._lists_anew
+        if self.kind.style is Style.WATCH_AGAIN and begins:
+            since = "" if self._expired or not self.version else f"&resourceVersion={self.version}"
+            self._lists_anew = False
+            await self._watch(hub, f"sendInitialEvents=true&resourceVersionMatch=NotOlderThan{since}", {})
+            return
+        if begins:
             await self._list(hub)
         await self._watch(hub, f"resourceVersion={self.version}", None)
 
     async def _list(self, hub: Hub) -> None:
         options, self._lists_anew = self._options(), False
         check = self._judge.asked(self, "list") if not options else None
-        exchange = self._ask(hub, options)
-        status, body = await exchange.status, await exchange.whole()
-        if status != 200:
-            self._expired |= status in (410, 504)
-            raise Refused(f"list {options}: {status} {body[:200]!r}")
-        listed = json.loads(body)
+        listed = await self._listed(hub, options)
         kind = RESOURCES[self.kind.resource]
         typed = {"apiVersion": kind.api_version, "kind": kind.kind}
-        self.state = {key_of(each): typed | each for each in listed["items"]}
+        self.state = {key_of(each): self.kind.shown(typed | each) for each in listed["items"]}
         # The cloud's own words of the past may be of a history that no copy of the hub has.
         self.is_lost &= "Exact" in options
         given_after = self._given_after
@@ -180,12 +208,36 @@ class Reflector:
         if check is not None:
             check(self.state)
 
+    async def _listed(self, hub: Hub, options: str) -> Json:
+        """The answer to a list. Of one in pages the first, with the objects of all."""
+        limit = "limit=1" if self.kind.style in PAGED else ""
+        listed = await self._read(hub, "&".join(each for each in (options, limit) if each))
+        while token := listed["metadata"].get("continue"):
+            await asyncio.sleep(PAGE_PAUSE)
+            try:
+                page = await self._read(hub, f"{limit}&continue={token}")
+            except Expired:  # as client-go's pager, which asks for all at once then
+                return await self._read(hub, options)
+            listed = {"metadata": page["metadata"], "items": listed["items"] + page["items"]}
+        return listed
+
+    async def _read(self, hub: Hub, options: str) -> Json:
+        exchange = self._ask(hub, options)
+        status, body = await exchange.status, await exchange.whole()
+        if status == 410 and "continue" in options:
+            raise Expired
+        if status != 200:
+            self._expired |= status in (410, 504)
+            raise Refused(f"list {options}: {status} {body[:200]!r}")
+        found: Json = json.loads(body)
+        return found
+
     def _options(self) -> str:
         """As client-go: from anywhere first, from the newest after a 410."""
         if self._expired:
             return ""
         match self.kind.style:
-            case Style.LIST:
+            case Style.LIST | Style.PAGED_ANY:
                 return "resourceVersion=0"
             case Style.NOT_OLDER if self.version:
                 return f"resourceVersion={self.version}&resourceVersionMatch=NotOlderThan"
@@ -195,7 +247,8 @@ class Reflector:
 
     async def _watch(self, hub: Hub, start: str, new: State | None) -> None:
         """Follow a watch to its end. `new` collects the state that it begins with, None where it begins with none."""
-        check, self._asked_after = self._judge.asked(self, "watch"), self._given_after
+        self._asked_after = self._given_after
+        check = self._judge.asked(self, "watch") if "resourceVersion=" not in start else None
         exchange = self._ask(hub, f"watch=true&allowWatchBookmarks=true&{start}")
         opened = asyncio.get_running_loop().call_later(LASTED, self._opened)
         self.log.append(f"watches {start}")
@@ -207,7 +260,7 @@ class Reflector:
             async for line in _lines(exchange):
                 begins = new is not None
                 new = self._take(json.loads(line), new)
-                if begins and new is None:
+                if begins and new is None and check is not None:
                     check(self.state)
         finally:
             opened.cancel()
@@ -223,7 +276,7 @@ class Reflector:
         if kind == "DELETED":
             target.pop(key_of(obj), None)
         elif kind != "BOOKMARK":
-            target[key_of(obj)] = obj
+            target[key_of(obj)] = self.kind.shown(obj)
         elif "k8s.io/initial-events-end" in obj["metadata"].get("annotations", {}) and new is not None:
             self.state, new = new, None
         if new is None:
@@ -240,6 +293,7 @@ class Reflector:
         self.refusals = 0
 
     def _refuse(self, code: int) -> None:
+        self._expired |= code == 504
         if code == 410:
             if self._asked_after == self._judge.causes:
                 self._judge.refused(self)
@@ -248,7 +302,11 @@ class Reflector:
     def _ask(self, hub: Hub, options: str) -> Exchange:
         query = "&".join(each for each in (self.kind.selector, options) if each)
         target = f"{self.kind.path}?{query}" if query else self.kind.path
-        accept = JSON if self.kind.watches_json and "watch=" in options else self.kind.accept
+        is_watch = "watch=" in options
+        accept = JSON if self.kind.watches_json and is_watch else self.kind.accept
+        if self.kind.metadata_only:
+            as_kind = "PartialObjectMetadata" + "List" * (not is_watch)
+            accept = f"{JSON};as={as_kind};g=meta.k8s.io;v=v1,{JSON}"
         self._is_slow = False
         self._exchange = hub.ask(self.kind.component, target, headers={"Accept": accept})
         return self._exchange

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -61,24 +62,55 @@ OWNER: contextvars.ContextVar[Hub | None] = contextvars.ContextVar("owner", defa
 SETTINGS = {"server": SERVER}
 
 
-class InlineWriter(DiskWriter):
-    """Does the work in the loop, whose time is virtual; nothing any more once the process was killed."""
+class Disk:
+    """What outlives the hub's processes: how long the disk takes for a piece of work."""
 
-    def __init__(self, is_dead: Callable[[], bool]) -> None:
-        self._is_dead = is_dead
+    def __init__(self) -> None:
+        self.delay = DISK_DELAY
+
+
+class InlineWriter(DiskWriter):
+    """Does the work in the loop, one piece after the other; nothing any more once the process was killed."""
+
+    def __init__(self, disk: Disk, is_dead: Callable[[], bool]) -> None:
+        self._disk, self._is_dead = disk, is_dead
+        self._works: deque[Callable[[], None]] = deque()
+        self._working: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> int:
-        return 0
+        return len(self._works)
 
     async def do[T](self, work: Callable[[], T]) -> T:
-        await asyncio.sleep(DISK_DELAY)
-        if self._is_dead():
-            await asyncio.Event().wait()
-        return work()
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def run() -> None:
+            try:
+                result = work()
+            except Exception as error:
+                if not done.done():
+                    done.set_exception(error)
+            else:
+                if not done.done():
+                    done.set_result(result)
+
+        self._works.append(run)
+        if self._working is None or self._working.done():
+            self._working = asyncio.create_task(self._work())
+        return await done
+
+    async def _work(self) -> None:
+        while self._works:
+            await asyncio.sleep(self._disk.delay)
+            if self._is_dead():
+                await asyncio.Event().wait()
+            if self._works:
+                self._works.popleft()()
 
     def close(self, last: Callable[[], None]) -> None:
         if not self._is_dead():
+            while self._works:
+                self._works.popleft()()
             last()
 
 
@@ -88,7 +120,9 @@ SETTLED = frozenset({State.WATCHING, State.REFUSED, State.UNSERVED})
 class Hub:
     """One process of the hub, from its start to its end or a kill."""
 
-    def __init__(self, node: str, folder: Path, line: Line, leader: Callable[[], Hub | None]) -> None:
+    def __init__(
+        self, node: str, folder: Path, line: Line, disk: Disk, leader: Callable[[], Hub | None]
+    ) -> None:
         """`leader` is the process of the pool's leader, None while there is none."""
         self._settings = parse_settings(SETTINGS | {"state_dir": str(folder), "node": node})
         self.is_dead = False
@@ -111,7 +145,7 @@ class Hub:
             write(batch, is_durable=is_durable)
 
         vars(access.disk)["write"] = take
-        access.writer = InlineWriter(lambda: self.is_dead)
+        access.writer = InlineWriter(disk, lambda: self.is_dead)
         self.health = health.ServerHealth(parse_server(SERVER))
         self.upstream = health.Cloud([self.health], "priority")
         self.changed = Pulse()
@@ -122,7 +156,8 @@ class Hub:
     @property
     def follows(self) -> bool:
         """Whether every source follows the cloud, or knows that it may not or need not."""
-        return all(each.reflector.state in SETTLED for each in self.parts.sources)
+        reflectors = [each.reflector for each in self.parts.sources]
+        return all(each.state in SETTLED and not each._continuity.awaits_witness for each in reflectors)
 
     async def start(self, *, is_in_pool: bool) -> None:
         await self._own(self._start(is_in_pool))

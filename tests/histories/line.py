@@ -22,6 +22,8 @@ LATENCY = 0.002
 """Seconds from a request to the cloud."""
 RETRY_AFTER = 10
 """Seconds that an overloaded cloud asks for."""
+LONGEST = 1800.0
+"""Seconds that a watch lasts which does not say."""
 NEVER = 0.0, 0.0
 """From when, and until when, a hub was told to wait."""
 
@@ -33,6 +35,7 @@ class Link(Enum):
     DOWN = "nothing comes back"
     HALF = "a write is taken, and its answer is lost"
     BUSY = "it is answered with 429 and Retry-After"
+    CLOSED = "nobody may read; what is open goes on"
 
 
 class Line:
@@ -48,7 +51,7 @@ class Line:
         self.impatient = 0
         """Requests that the hub itself sent after the cloud had told it to wait."""
         self._pause = NEVER
-        self._cuts = 0
+        self._cuts = self._ends = 0
         self._marks = 0
 
     def forget(self) -> None:
@@ -62,6 +65,11 @@ class Line:
     def cut(self) -> None:
         """Break off every watch."""
         self._cuts += 1
+        self.cloud.moved.notify()
+
+    def end(self) -> None:
+        """End every watch in order, as a server does that goes away."""
+        self._ends += 1
         self.cloud.moved.notify()
 
     def mark(self) -> None:
@@ -103,6 +111,8 @@ class Line:
 
     async def _lines(self, resource: Resource, info: RequestInfo, cuts: int) -> AsyncIterator[bytes]:
         storage, options, marks = self.cloud.storage(resource.name), info.options, self._marks
+        loop, ends = asyncio.get_running_loop(), self._ends
+        until = loop.time() + (options.timeout_seconds or LONGEST)
         selection = select(resource, info.namespace, options)
         collection, since = storage.collection(resource.collection), int(options.resource_version or 0)
         if options.send_initial_events or not since:
@@ -117,8 +127,11 @@ class Line:
             yield _line("ERROR", expired(f"too old resource version: {since} ({error.oldest})").to_dict())
             return
         collection.follow(tap)
+        timer = loop.call_at(until, self.cloud.moved.notify)
         try:
             while self._cuts == cuts and self.link is not Link.DOWN:
+                if self._ends != ends or loop.time() >= until:
+                    return
                 moved = self.cloud.moved.wait()
                 while tap.changes and resource.name not in self.stalled:
                     change = tap.changes.popleft()
@@ -130,6 +143,7 @@ class Line:
                     yield _bookmark(resource, max(since, storage.version), {})
                 await moved
         finally:
+            timer.cancel()
             collection.unfollow(tap)
         raise ConnectionResetError("broken off")
 
@@ -146,6 +160,8 @@ class Line:
             if is_hubs:
                 self._pause = (clock() if sent >= until else told), clock() + RETRY_AFTER
             raise StatusError(429, "TooManyRequests", "please try again later", retry_after=RETRY_AFTER)
+        if self.link is Link.CLOSED and info.method == "GET":
+            raise StatusError(403, "Forbidden", "nobody may read")
         if self.floods:
             self.cloud.put(
                 self.floods,

@@ -8,8 +8,11 @@ from pathlib import Path
 
 from addons.offline.disk_access import RETRY
 from tests.histories.cloud import Cloud
-from tests.histories.hub import Hub
+from tests.histories.hub import DISK_DELAY, Disk, Hub
 from tests.histories.line import Line, Link
+
+SLOW = 1.5
+"""Seconds that a slow disk takes for a piece of work: more than the hub's patience."""
 
 
 class Node:
@@ -18,6 +21,7 @@ class Node:
     def __init__(self, name: str, folder: Path, cloud: Cloud, leader: Callable[[], Hub | None]) -> None:
         self.name = name
         self.line = Line(cloud)
+        self.disk = Disk()
         self.hub: Hub | None = None
         self.is_in_pool = False
         self._past_edits = 0
@@ -33,7 +37,7 @@ class Node:
         if self.hub is None:
             self._folder.mkdir(exist_ok=True)
             self.line.forget()
-            hub = Hub(self.name, self._folder, self.line, self._leader)
+            hub = Hub(self.name, self._folder, self.line, self.disk, self._leader)
             await hub.start(is_in_pool=self.is_in_pool)
             self.hub = hub
 
@@ -49,16 +53,19 @@ class Node:
             self._past_edits += hub.edits
             await hub.kill()
 
-    def set_disk(self, full: int) -> None:
+    def set_disk(self, state: str) -> None:
+        """Make the disk well (0), full (1) or slow."""
+        self.disk.delay = SLOW if state == "slow" else DISK_DELAY
         if self.hub is not None:
             self.doubted_until = asyncio.get_running_loop().time() + RETRY if self.hub.disk_is_full else 0.0
-            self.hub.disk_is_full = bool(full)
+            self.hub.disk_is_full = state == "1"
 
     @property
     def keeps(self) -> bool:
         """Whether what the hub accepts reaches the disk before the answer: a disk that was full is tried again late."""
         hub, now = self.hub, asyncio.get_running_loop().time()
-        return hub is not None and not hub.disk_is_full and now > self.doubted_until
+        is_well = self.disk.delay == DISK_DELAY and now > self.doubted_until
+        return hub is not None and not hub.disk_is_full and is_well
 
     def sweep(self) -> None:
         """Let go of the views and sources that nobody uses, as after some minutes."""
@@ -74,7 +81,7 @@ class Node:
         self.line.stall()
         self.line.set(Link.UP)
         await self.start()
-        self.set_disk(0)
+        self.set_disk("0")
 
     def remind(self) -> None:
         """Send bookmarks, as each minute."""

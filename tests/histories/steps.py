@@ -10,9 +10,11 @@ from typing import Any
 from addons.filters.builtin.topology import SCOPE_ANNOTATION
 from kube.requests.node_pools import POOL_LABEL
 from tests.histories.clients import KINDS
+from tests.histories.limits import LIMITS
 from tests.histories.line import Link
 from tests.histories.node import Node
-from tests.histories.world import NODE, World
+from tests.histories.truth import NODE
+from tests.histories.world import World
 
 type Step = tuple[str, ...]
 """A word and its arguments. What a node does may have `leader:` before the word: then the pool's leader does it."""
@@ -29,6 +31,8 @@ RULE_SETS: dict[str, dict[str, str]] = {
     "discard-watches": {"filter_discardcloudservice": "cached/services#watch"},
     "topology": TOPOLOGY,
     "both": {**DISCARD, **TOPOLOGY},
+    "uncached": {"cache_agents": "reader"},
+    "uncached-discard": {"cache_agents": "reader", **DISCARD},
 }
 AGENTS = {"cache_agents": "cached,other,reader"}
 
@@ -108,17 +112,19 @@ STEPS: dict[str, Callable[..., Awaitable[None] | None]] = {
     "read": World.read_node,
     "wait": lambda _world, seconds: asyncio.sleep(float(seconds)),
     "settle": World.settle,
+    "small": World.shrink,
 }
 OF_NODE: dict[str, Callable[..., Awaitable[None] | None]] = {
     "stall": lambda node, *resources: node.line.stall(*resources),
     "flood": flood,
     "cut": lambda node: node.line.cut(),
+    "end": lambda node: node.line.end(),
     "bookmarks": lambda node: node.line.mark(),
     "link": lambda node, state: node.line.set(Link[state]),
     "kill": Node.kill,
     "stop": Node.stop,
     "start": Node.start,
-    "disk": lambda node, full: node.set_disk(int(full)),
+    "disk": Node.set_disk,
     "sweep": Node.sweep,
     "remind": Node.remind,
 }
@@ -148,20 +154,20 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "label": ("a", "b", ""),
     "rules": tuple(RULE_SETS),
     "restore": ("0", "1"),
-    "disk": ("0", "1"),
+    "disk": ("0", "1", "slow"),
     "stall": ("", "services", "endpointslices nodes", "services configmaps", "events", "nodes"),
     "flood": ("services", "", ""),
     "link": tuple(each.name for each in Link),
     "status": tuple("123"),
     "event": ("e1 1", "e1 2", "e1 3", "e2 4", "e2 5"),
     "pool": ("0", "1", "1"),
-    "wait": ("0.1", "0.3", "1", "3", "12"),
+    "wait": ("0.1", "0.3", "1", "1", "3", "3", "12", "12", "60", "400"),
 }
 """What may follow a word; none for the others."""
 OFTEN = """
-put 30, delete 14, elsewhere 4, annotate 3, label 3, rules 5, stall 6, flood 1, cut 5, compact 4, bookmarks 3, link 8,
-backup 3, restore 2, kill 3, stop 2, start 5, disk 2, come 12, go 8, slow 3, sweep 2, remind 3, status 5, event 4,
-read 3, pool 2, wait 25, settle 1"""
+put 30, delete 14, elsewhere 4, annotate 3, label 3, rules 5, stall 6, flood 1, cut 5, end 3, compact 4, bookmarks 3,
+link 8, backup 3, restore 2, kill 3, stop 2, start 5, disk 2, come 12, go 8, slow 3, sweep 2, remind 3, status 5,
+event 4, read 3, pool 2, wait 25, settle 1"""
 """How often each word comes, of all of them together."""
 WEIGHTS = {word: int(weight) for word, weight in (each.split() for each in OFTEN.split(","))}
 
@@ -173,6 +179,8 @@ def made_up(chance: random.Random, most: int) -> History:
     has_pool = not chance.randrange(3)
     if has_pool:
         history.append(("pool", "1"))
+    if chance.randrange(2):
+        history.append(("small", *chance.sample(list(LIMITS), chance.randint(1, len(LIMITS)))))
     history += [("come", name) for name in coming]
     history.append(("wait", chance.choice(CHOICES["wait"])))
     length = chance.randint(10, most)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
 
-from addons.filters.builtin.topology import SCOPE_ANNOTATION
 from addons.rules.table import parse_rules
 from kube.json_type import Json
 from kube.objects.status_json import canonical
-from kube.requests.node_pools import POOL_LABEL
 from kube.store.store import Key
-from tests.histories.clients import JSON, KINDS, Kind, Reflector, State, Style
-from tests.histories.cloud import RESOURCES, Cloud, key_of, version_of
+from tests.histories.clients import JSON, KINDS, Reflector, State, Style
+from tests.histories.cloud import Cloud, version_of
 from tests.histories.hub import LEADER, Hub
+from tests.histories.limits import shrink
 from tests.histories.line import Link
 from tests.histories.node import Node
+from tests.histories.truth import NODE, rules_of, truth
 
 MAX_REFUSALS = 4
 """Times that a client may get 410 in a row from hubs that follow the cloud: more is for ever."""
@@ -26,9 +25,7 @@ PATIENCE = 150
 """Seconds in which everything must catch up once nothing is wrong any more."""
 MAX_IMPATIENT = 1
 """Requests that a hub sends to a cloud that has told it to wait: a sign of life."""
-NODE = "n1"
 STRATEGIC = "application/strategic-merge-patch+json"
-RULES = "kube-system", "yurt-hub-cfg"
 
 
 class Finding(AssertionError):
@@ -61,6 +58,7 @@ class World:
         self.is_restored = False
         """The cloud was restored since the last quiet moment: hubs notice that in their time."""
         self.sent = 0
+        self._ends: list[Callable[[], None]] = []
         self.steps = 0
         """How many steps there were for which a version may be refused that was given before."""
 
@@ -90,36 +88,6 @@ class World:
 
     # -- the oracle -----------------------------------------------------------------------------------------------
 
-    def truth(self, kind: Kind, verb: str = "watch") -> State:
-        """What the cloud has of what a client follows, through the rules in force."""
-        data = self.cloud.objects("configmaps").get(RULES, {}).get("data")
-        chain = parse_rules(data).chain(kind.component, RESOURCES[kind.resource].group, kind.resource, verb)
-        filters = {each.name for each in chain}
-        found = {}
-        for key, obj in self.cloud.objects(kind.resource).items():
-            shown = self._filtered(obj, filters)
-            if shown is not None and _selects(kind, obj):
-                found[key] = shown
-        return found
-
-    def _filtered(self, obj: Json, filters: set[str]) -> Json | None:
-        if "discardcloudservice" in filters and obj["spec"].get("type") == "LoadBalancer":
-            return None
-        if "servicetopology" in filters:
-            service = self.cloud.objects("services").get(("default", "web"), {"metadata": {}})
-            if SCOPE_ANNOTATION in service["metadata"].get("annotations", {}):
-                obj = copy.deepcopy(obj)
-                obj["endpoints"] = [each for each in obj["endpoints"] if self._is_near(each["nodeName"])]
-        return obj
-
-    def _is_near(self, node: str) -> bool:
-        """Whether a node is in the pool of this one."""
-        nodes = self.cloud.objects("nodes")
-        pools = {
-            name: obj["metadata"].get("labels", {}).get(POOL_LABEL, "") for (_, name), obj in nodes.items()
-        }
-        return not pools.get(NODE) or pools.get(node) == pools[NODE]
-
     def refused(self, client: Reflector) -> None:
         """As `tests.histories.clients.Judge`."""
         if not self.is_restored and not self.was_troubled and not client.is_lost:
@@ -136,8 +104,15 @@ class World:
         self.was_restored = True
         for client in self.clients.values():
             # Who comes to a hub that did not run through a restore is known to it as little as to a kube-apiserver.
-            is_relayed = client.kind.component == "plain" or client.kind.style is Style.EXACT
+            is_relayed = not self._is_cached(client.kind.component) or client.kind.style is Style.EXACT
             client.is_lost |= is_relayed or self.is_killed or not self._has_known(client)
+
+    def _is_cached(self, component: str) -> bool:
+        """Whether nothing that a component reads is relayed, by the rules of the cloud and those of the hub."""
+        tables = [parse_rules(rules_of(self.cloud))]
+        if self.hub is not None:
+            tables.append(self.hub.parts.rules.rules)
+        return all(each.is_cached(component) for each in tables)
 
     def _has_known(self, client: Reflector) -> bool:
         """Whether a copy of the node was at a client's version, by events or a list. A relayed list may be newer."""
@@ -173,12 +148,12 @@ class World:
 
     def _versions(self, client: Reflector, verb: str) -> dict[Key, int] | None:
         """Those of a client's truth; None where the hub has no cloud, or has not heard of the rules yet."""
-        hub, rules = self.hub, self.cloud.objects("configmaps").get(RULES, {}).get("data")
+        hub, rules = self.hub, rules_of(self.cloud)
         if hub is None or not hub.upstream.is_up or self.node.line.link is Link.DOWN:
             return None
         if hub.parts.rules.data() != rules:
             return None
-        return {key: version_of(obj) for key, obj in self.truth(client.kind, verb).items()}
+        return {key: version_of(obj) for key, obj in truth(self.cloud, client.kind, verb).items()}
 
     def differences(self) -> list[str]:
         """What clients hold that they must not, or lack; and what the cloud lacks of what kubelet wrote."""
@@ -186,9 +161,9 @@ class World:
         for name, client in self.clients.items():
             if client.is_lost or (self.is_doubtful and client.kind.resource == "nodes"):
                 continue
-            truth = self.truth(client.kind)
-            for key in sorted(truth.keys() | client.state.keys()):
-                wanted, held = truth.get(key), client.state.get(key)
+            true = truth(self.cloud, client.kind)
+            for key in sorted(true.keys() | client.state.keys()):
+                wanted, held = true.get(key), client.state.get(key)
                 if wanted != held:
                     found.append(f"{name}: {_said(key[1], held, wanted)}")
         return found + self._unwritten()
@@ -363,7 +338,13 @@ class World:
         for client in self.clients.values():
             client.is_lost |= self.is_restored
 
+    def shrink(self, *words: str) -> None:
+        """As `tests.histories.limits.shrink`, to the end of the history."""
+        self._ends.append(shrink(words))
+
     async def close(self) -> None:
+        for end in reversed(self._ends):
+            end()
         for client in self.clients.values():
             client.close()
         for node in (self.node, self.leader):
@@ -375,12 +356,6 @@ def status_of(value: str) -> Json:
     times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-01-01T00:00:00Z")
     condition = {"type": "Ready", "status": "True", **times, "reason": "Told", "message": value}
     return canonical("NodeStatus", {"conditions": [condition]})
-
-
-def _selects(kind: Kind, obj: Json) -> bool:
-    if kind.selector.startswith("fieldSelector"):
-        return key_of(obj)[1] == NODE
-    return not kind.selector or obj["metadata"].get("labels", {}).get("app") == "x"
 
 
 def _said(name: str, held: Json | None, true: Json | None) -> str:

@@ -1,0 +1,39 @@
+"""Bounds that a history makes so small that it reaches them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+
+from kube.reflector import continuity, list_pages, reflector
+from kube.store import history, projection, view
+
+LIMITS: dict[str, tuple[tuple[ModuleType, str, int], ...]] = {
+    "few": ((continuity, "FEW", 0),),
+    "changes": ((history, "MAX_CHANGES", 3),),
+    "gaps": ((history, "MAX_GAPS", 1),),
+    "confirmed": ((view, "MAX_CONFIRMED", 2),),
+    "rings": ((view, "RING_MIN_EVENTS", 1), (view, "RING_MAX_BYTES", 1)),
+    "slices": (
+        (projection, "EVALUATED_AT_ONCE", 1),
+        (view, "MATCHED_AT_ONCE", 1),
+        (reflector, "EVENTS_AT_ONCE", 1),
+    ),
+    "pages": ((list_pages, "PAGE", 1),),
+}
+"""The constants that each word makes small, and their values then."""
+
+
+def shrink(words: tuple[str, ...]) -> Callable[[], None]:
+    """Make these bounds small. What this returns makes them as they were."""
+    changed = [
+        (module, name, getattr(module, name), small) for word in words for module, name, small in LIMITS[word]
+    ]
+    for module, name, _, small in changed:
+        setattr(module, name, small)
+
+    def restore() -> None:
+        for module, name, was, _ in reversed(changed):
+            setattr(module, name, was)
+
+    return restore
