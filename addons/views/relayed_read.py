@@ -17,13 +17,15 @@ LONGEST = 3600.0
 
 
 class Relay:
-    """One such read under way. It ends as soon as the rules filter what it reads."""
+    """One such read under way. It ends as soon as the rules filter what it reads, or the cloud is another."""
 
     def __init__(self, is_filtered: Callable[[], bool]) -> None:
         self.is_filtered = is_filtered
         self.time = asyncio.timeout(None)
+        self.why = ""
 
-    def end(self) -> None:
+    def end(self, why: str) -> None:
+        self.why = why
         self.time.reschedule(asyncio.get_running_loop().time())
 
 
@@ -45,7 +47,11 @@ class Relays:
     def end_filtered(self) -> None:
         for relay in list(self._open):
             if relay.is_filtered():
-                relay.end()
+                relay.end("the rules have changed meanwhile")
+
+    def end_all(self) -> None:
+        for relay in list(self._open):
+            relay.end("the cloud was restored from a backup")
 
 
 async def relayed_read(
@@ -65,7 +71,7 @@ async def relayed_read(
             async for chunk in answer.chunks:
                 await stream.write(chunk)
     except (Unreachable, TimeoutError) as error:
-        why = "the rules have changed meanwhile" if relay.time.expired() else "the cloud cannot be reached"
+        why = relay.why if relay.time.expired() else "the cloud cannot be reached"
         raise unavailable(f"{why}: {error}" if str(error) else why, retry_after=1) from error
 
 

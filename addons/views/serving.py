@@ -102,6 +102,10 @@ class Serving:
         """End what is relayed and that the rules now filter."""
         self._relays.end_filtered()
 
+    def restored(self) -> None:
+        """End what is relayed: a restored cloud takes a client of its former history for one of its own."""
+        self._relays.end_all()
+
     async def answer(
         self, wanted: ClientRequest, stream: ClientStream, opened: Callable[[Watcher], None] | None = None
     ) -> Answer | None:

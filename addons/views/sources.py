@@ -67,6 +67,8 @@ class Sources:
         """
         self.upstream_of: Callable[[Source], Upstream | None] = lambda _source: None
         """Who reads a new source's lists and watches; None: the source's own client, from the cloud."""
+        self.restored: Callable[[], None] = lambda: None
+        """Called when it shows that the cloud was restored from a backup."""
         self.noted = noted
         self._is_up = is_up
         self._copies = copies
@@ -251,6 +253,7 @@ class Sources:
         if self._copies is not None:
             for list_watch, version in self._copies.disprove_unused():
                 self._given.restored(list_watch.type.group_resource, version)
+        self.restored()
 
     def _note_former(self, source: Source) -> None:
         self._given.restored(source.list_watch.type.group_resource, source.store.newest_given)

@@ -89,6 +89,8 @@ PINNED = {
         come exact; wait 1; kill; go exact; put services b 1; start""",
     "a watch of a relayed list while the source is about to list anew": """
         come selected; wait 1; flood services; wait 0.3; stop; start; compact; wait 12""",
+    "a relayed watch that began before the restore was found": """
+        small few; come widgets; restore 1; wait 12; go widgets; put widgets c 1; wait 12; sweep; restore 0""",
     # A restored cloud takes a version of before for one of its own, at whichever source a client comes with it.
     "a watch from before a restore is not relayed": """
         come other; put services b 1; stop; restore 0; annotate 1; put services a 2""",
