@@ -72,6 +72,7 @@ class Egress:
             raise unavailable(self.link.cloud.refusal, retry_after=RETRY_REFUSED)
         way = self.link.way(server, caller.lending, caller.authorization)
         context.server = str(server)
+        self.link.asked(server)
         if bearer := self.link.bearer(way):
             lend(flow.request, bearer)
         flow.request.scheme = server.scheme

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 PROBE_INTERVAL = 2.5
 """Seconds without a word of a server that is up until the hub probes it."""
+UNANSWERED = 1.0
+"""Seconds without a word of a server that was asked something until the hub probes it: what got lost in a black hole
+waits for this and PROBE_TIMEOUT."""
 PROBE_TIMEOUT = 3.4
 """Seconds without a word, from the probe on, after which the server counts as gone. With PROBE_INTERVAL a black hole is
 noticed within 6 s, and a link whose round trip rises to 3 s at once stays up."""
@@ -57,6 +60,11 @@ class Budget:
         """Take the time of any answer, which the server's own work is part of: a round trip takes no longer."""
         if self.round_trip is not None and seconds < self.round_trip:
             self.measured(seconds)
+
+    @property
+    def patience(self) -> float:
+        """Seconds without a word of a server that was asked something until it is probed."""
+        return max(UNANSWERED, 2 * (self.round_trip or 0.0))
 
     @property
     def silence(self) -> float:

@@ -48,6 +48,8 @@ class ServerHealth:
     reason: str = ""
     heard: float = float("-inf")
     """When the server last sent anything on any connection, in monotonic seconds."""
+    asked: float = float("-inf")
+    """When the server was first asked something after that, in monotonic seconds."""
     is_erring: bool = False
     """Whether the server has answered a request with 5xx, or not in time, since it was last asked how it is."""
     connections: int = 0
@@ -78,6 +80,16 @@ class ServerHealth:
     def silence(self) -> float:
         """Seconds without a word after which the server, which was asked something, counts as gone."""
         return self.budget.silence if self.condition is Condition.UP else self.budget.first_silence
+
+    def was_asked(self, now: float) -> None:
+        """Note that the server was asked something."""
+        if self.asked <= self.heard:
+            self.asked = now
+
+    def due(self, last: float) -> float:
+        """When a server that is well is to be probed, whose last word, or last probe, came then."""
+        due = last + self.budget.interval
+        return due if self.asked <= last else min(due, self.asked + self.budget.patience)
 
     def succeeded(self) -> bool:
         """Note a success; True when it makes the server usable."""

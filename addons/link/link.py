@@ -209,6 +209,10 @@ class Link:
         """Ping a server of the cloud over the connection that the node's identity has; None where there is none."""
         return self.connections.ping(self.way(health.server, Lending.HUB, ""))
 
+    def asked(self, server: Server) -> None:
+        """Note that a server is asked something, and so owes a word."""
+        self.state(server).was_asked(self.clock())
+
     def heard(self, server: Server) -> None:
         """Note that a server is alive: it said something."""
         self.state(server).heard = self.clock()

@@ -59,6 +59,7 @@ class OwnRequests:
         fields = request_fields(method, server.scheme, server.authority, target, given, body)
         sending = _Sending(self._link, way, RequestRecord(method, target, str(server), self._lending))
         self._records.begin(sending.record)
+        self._link.asked(server)
         try:
             async with self._link.connections.open(
                 way, fields, body or b"", deadline, sending.received

@@ -199,7 +199,8 @@ class Probes:
             if is_settled := health.usable and not health.doubtful:
                 # A server that answers 5xx to others is not well because it speaks.
                 last = began if health.is_erring else max(began, health.heard)
-                left = last + health.budget.interval - self._clock()
+                # It may be asked something meanwhile.
+                left = min(health.due(last) - self._clock(), health.budget.patience)
             if left <= 0:
                 return
             try:

@@ -46,6 +46,13 @@ def test_a_relay_goes_to_a_server_that_is_up(egress: Egress) -> None:
     assert (str(flow.request.host), flow.request.port, flow.request.scheme) == ("b", 6443, "https")
 
 
+def test_a_server_owes_an_answer_to_what_is_relayed(egress: Egress) -> None:
+    egress.requestheaders(flow_of())
+    health = next(each for each in egress.link.cloud.servers if each.asked > each.heard)
+    egress.link.heard(health.server)
+    assert health.asked < health.heard
+
+
 @pytest.mark.parametrize(("url", "named"), [("https://[fd00::5]:6443", "[fd00::5]:6443"), (str(A), "a:6443")])
 def test_the_head_names_the_server_with_the_brackets_of_its_address(
     egress: Egress, url: str, named: str

@@ -25,7 +25,7 @@ from kube.http.client import Unreachable
 from kube.http.kubeconfig import NO_CREDENTIALS
 from kube.http.transport.request_fields import request_fields
 from tests.addons.support.link_parts import LATER, World, answer, credentials, hold, linked, server_context
-from tests.addons.support.observed import value_of
+from tests.addons.support.observed import until, value_of
 from tests.kube.support.http2_peer import Peer
 
 TOKEN = "Bearer pod"
@@ -158,6 +158,18 @@ async def test_answers_that_end_badly_have_the_server_probed(
             with pytest.raises(ConnectionError):
                 await anext(chunks)
         assert suspects == [world.health] * 2
+
+
+async def test_a_server_owes_a_word_until_it_has_said_one(tmp_path: Path) -> None:
+    peer = Peer(lambda asked: None if asked.fields[":path"] == "/slow" else answer(asked), 100)
+    async with linked(peer, credentials(), server_context(tmp_path)) as world:
+        await world.ask("/x")
+        assert world.health.heard > world.health.asked
+        asking = asyncio.create_task(world.ask("/slow"))
+        await until(lambda: len(peer.asked) == 2)
+        assert world.health.asked > world.health.heard
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
 
 
 # -- what is counted -----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT
+from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT, UNANSWERED
 from addons.link.health import Condition
 from kube.http.client import Unreachable
 from tests.addons.support.observed import until
@@ -80,6 +80,33 @@ async def test_a_black_hole_is_noticed_in_six_seconds_or_three_round_trips(
     server.delay = 3600.0
     await until(lambda: not server.health.usable, 60)
     assert loop.time() - server.health.heard <= max(6.0, 3 * round_trip + 0.1)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("round_trip", [0.05, 2.0])
+async def test_a_server_that_owes_an_answer_is_probed_sooner(server: World, round_trip: float) -> None:
+    """So a lease whose renewal got lost does not wait for the silence before the probe, too."""
+    loop, health = asyncio.get_running_loop(), server.health
+    server.pong_after = round_trip
+    server.start()
+    await asyncio.sleep(60)
+    pings = server.pings
+    await until(lambda: server.pings > pings, 60)
+    await asyncio.sleep(round_trip)  # its answer
+    pings = server.pings
+    health.was_asked(loop.time())
+    health.heard = loop.time()
+    await asyncio.sleep(PROBE_INTERVAL - 0.1)
+    assert server.pings == pings, "what was answered is owed no longer"
+    await asyncio.sleep(0.2 + round_trip)
+    server.pong_after = server.delay = 3600.0
+    began = loop.time()
+    health.was_asked(began)
+    await until(lambda: not health.usable, 60)
+    assert (
+        loop.time() - began
+        <= min(max(2 * round_trip, UNANSWERED), PROBE_INTERVAL) + health.budget.silence + 0.1
+    )
 
 
 @pytest.mark.looptime

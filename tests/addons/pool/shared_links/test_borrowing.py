@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from addons.link.health import Cloud, Condition, ServerHealth
+from addons.link.probes import Probes
 from addons.link.servers import Lender, parse_server
 from addons.pool.shared_links.borrowing import (
     AT_ONCE,
@@ -19,6 +25,8 @@ from addons.pool.shared_links.borrowing import (
     OwnWay,
     lenders_to_ask,
 )
+from kube.concurrency.pulse import Pulse
+from kube.http.client import Client, RawResponse, Unreachable
 
 
 def lender(node: str) -> Lender:
@@ -220,3 +228,71 @@ def test_an_own_way_that_does_not_last_is_trusted_later_each_time(
         own.used(now)
         now += each
     assert found == holds
+
+
+class BlackHole:
+    """A node whose own link may swallow everything, and a lender's way; RTT is the round trip of both."""
+
+    RTT = 0.05
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.own, self.is_silent, self.changed = ServerHealth(parse_server("https://c:6443")), False, Pulse()
+        self.cloud = Cloud([self.own], "priority")
+        self.probes = Probes(lambda _: 0, self.changed, lambda _: None, self.loop.time)
+        self.borrowing = Borrowing(self.cloud, self._borrow, lambda: [A], self.loop.time)
+
+    def _borrow(self, ways: tuple[ServerHealth, ...]) -> None:
+        begun = [each for each in ways if self.cloud.named(str(each.server)) is None]
+        self.cloud.borrowed = ways
+        for each in begun:
+            self.probes.begin(each)
+
+    def at(self, server: str) -> SimpleNamespace:
+        return SimpleNamespace(relay=partial(self._relay, server))
+
+    async def _relay(self, server: str, *_: str, **_how: object) -> RawResponse:
+        health = self.cloud.named(server)
+        assert health is not None
+        await self.ask(health)
+        return RawResponse(200, {}, b"ok")
+
+    async def ask(self, health: ServerHealth) -> None:
+        """Return when the server has answered. Unreachable where its connections are cut before."""
+        health.was_asked(self.loop.time())
+        await asyncio.sleep(self.RTT)
+        while health is self.own and self.is_silent:
+            await asyncio.sleep(self.RTT)
+            if not health.usable:
+                raise Unreachable("the connection was cut")
+        health.heard = self.loop.time()
+
+    async def renew(self) -> float:
+        """Renew a lease, as often as it takes; how many seconds that was."""
+        began = self.loop.time()
+        while True:
+            way = next((each for each in self.cloud.ways if each.usable), None)
+            if way is None:
+                await self.changed.wait()
+                continue
+            with contextlib.suppress(Unreachable):
+                await self.ask(way)
+                return self.loop.time() - began
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("each", [0.25, 2.4, 10.0])
+async def test_a_lease_waits_for_less_than_six_seconds_in_a_black_hole(each: float) -> None:
+    """Its renewal is what the silent server owes an answer for, and the renewal goes out again by the lent way."""
+    node = BlackHole()
+    node.probes.start(node.cloud, cast(Client, node))
+    running = asyncio.create_task(node.borrowing.run(node.changed, node.probes.probed))
+    longest = 0.0
+    for number in range(40):
+        node.is_silent = number >= 20
+        longest = max(longest, await node.renew())
+        await asyncio.sleep(each)
+    assert node.cloud.lender == "a"
+    assert longest < 5.0
+    running.cancel()
+    node.probes.close()
