@@ -348,7 +348,7 @@ class Assembly:
             settings,
             credentials,
             clients.hub,
-            (parts.inputs, parts.sources, parts.serving),
+            (parts.inputs, parts.sources, parts.serving, parts.rules),
             self._link,
             self._open_peer_port,
             close_client,

@@ -16,14 +16,14 @@ from addons.link.probes import ask
 from addons.link.servers import Server, parse_relays
 from addons.pool.deputies import ANY_ADDRESS, deputies_for
 from addons.pool.leaders import CLOUD, Choice, LeaderState, choose, read_probe
-from addons.pool.peer_reader import CLOUD_NAME, PeerReader
+from addons.pool.peer_reader import PeerReader, why_moved
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role, hub_of
 from addons.pool.spread import SHORTEST_WAIT, CloudTurns, cloud_turn, leader_order
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
+from addons.rules.shared_kinds import is_further, whole
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
-from addons.views.serving import SHARED
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
 from kube.http.client import Client, Unreachable
@@ -58,10 +58,12 @@ class Following:
         relays: Sequence[Server] = (),
         address: str = ANY_ADDRESS,
         lends: Callable[[], bool] = lambda: False,
+        further: Callable[[], Collection[ResourceType]] = tuple,
     ) -> None:
         """`port` is the peer port of all hubs of a pool. `client` sends with the hub's identity. `cut` closes the
         connections to a server. `clock` is monotonic, `wall_clock` shows Unix seconds. `relays` are those of the
-        operator; without any, the pool's. `address` is that of this hub's peer port; `lends`: it has a way to lend."""
+        operator; without any, the pool's. `address` is that of this hub's peer port; `lends`: it has a way to lend.
+        `further` is what the rules have pools share."""
         self.peers: dict[str, ServerHealth] = {}
         """The servers that egress may send to besides the cloud's, by their URLs."""
         self._node = node
@@ -72,7 +74,7 @@ class Following:
         self._cut = cut
         self._clock = clock
         self._given_relays = tuple(relays)
-        self._address, self._lends = address, lends
+        self._address, self._lends, self._further = address, lends, further
         self.renamed = Pulse()
         """Beats when a leader names other deputies: this node may be one, or one no longer."""
         self._role = Role.NONE
@@ -108,7 +110,9 @@ class Following:
     def reader_of(self, source: Source) -> PeerReader | None:
         """Who reads a new source, where a pool could share it."""
         wanted = source.list_watch
-        if source.user or not wanted.is_whole or (wanted.type.group, wanted.type.resource) not in SHARED:
+        if source.user or wanted != whole(wanted.type, wanted.encoding):
+            return None
+        if is_further(wanted.type) and wanted.type not in self._further():
             return None
         return PeerReader(wanted.type, source.client, self, lambda: source.store.newest_given)
 
@@ -133,6 +137,13 @@ class Following:
         if members:  # nodes that are in no pool any more go to the cloud as they would have in their last one
             self._turns.turn = cloud_turn(self._node, [each for each in members if each not in leaders])
         self._arrange()
+
+    def share(self) -> None:
+        """Move the sources that run, and that the rules have pools share from now on."""
+        for source in self._sources:
+            if source.reflector.upstream is None and (reader := self.reader_of(source)) is not None:
+                source.reflector.upstream = reader
+                source.reflector.switch()
 
     def _arrange(self) -> None:
         """Put the servers into their order of preference, and probe each of them."""
@@ -217,7 +228,7 @@ class Following:
         """Note that a reader goes on to read from a server: the name of a node, or `cloud`."""
         if reader.server == server:
             return
-        reader.why = self._why_moved(reader, server)
+        reader.why = why_moved(reader, server, self._order)
         reader.server, reader.since = server, time.time()
         logger.info("%s: read from %s: %s", reader.type.group_resource, server, reader.why)
         metrics.SOURCE_SERVER.clear()
@@ -252,25 +263,6 @@ class Following:
         """From where the hub reads each shared source, since when, and why it left the server before."""
         return [each.describe() for _, each in self._readers() if each.server]
 
-    def _why_moved(self, reader: PeerReader, server: str) -> str:
-        former = reader.server
-        if not former:
-            return "it is the first choice" if server != CLOUD_NAME else "no other server serves it"
-        if former == CLOUD_NAME:
-            return "it serves, and the cloud need not"
-        state = next((each for each in self._order if each.leader.node == former), None)
-        if state is None:
-            return f"{former} is no longer named"
-        if state.failure:
-            return f"{former} failed: {state.failure}"
-        if state.age:
-            return f"{former} has no cloud"
-        if not reader.may_resume(state):
-            return f"the history of {former} is too short"
-        if server == CLOUD_NAME:
-            return f"{former} serves it no longer"
-        return f"it comes before {former}"
-
     def _readers(self) -> Iterator[tuple[Source, PeerReader]]:
         for source in self._sources:
             reader = source.reflector.upstream
@@ -284,7 +276,8 @@ class Following:
         # A hub that does not know its pool yet may be one of many that start at once.
         follows = self._role is Role.FOLLOWER and self._config.shares(type_.group, type_.resource)
         follows |= not self._is_known
-        able = [each for each in self._order if not resumes or reader.may_resume(each)]
+        serving = [each for each in self._order if each.serves(type_)]
+        able = [each for each in serving if not resumes or reader.may_resume(each)]
         order = [each for each in able if follows or each.is_relay]
         if self._role is Role.LEADER:
             self._followed.clear()
@@ -339,7 +332,8 @@ class Following:
         while True:
             await asyncio.sleep(TICK)
             interval = state.return_within if state.failure else PROBE_INTERVAL
-            is_used = any(reader.leader is state for _, reader in self._readers())
+            # A server says first what it serves besides what all do.
+            is_used = any(reader.leader is state or is_further(reader.type) for _, reader in self._readers())
             # Leaders are told who lends a way, and say it.
             is_used |= self._lends() or not self._cloud_is_up()
             if (is_used or state.failure or state.age) and self._clock() - probed >= interval:
@@ -361,6 +355,9 @@ class Following:
         else:
             self._lives(state, found.age)
             state.lenders = found.lenders
+            if found.shares != state.shares:
+                state.shares = found.shares
+                self._changed.notify()
             self._take_deputies(state, found.deputies)
 
     def _lives(self, state: LeaderState, age: float) -> None:

@@ -11,9 +11,12 @@ from addons.link.servers import Server
 from addons.pool.deputies import MAX_LENDERS, parse_deputies
 from addons.pool.pool_config import LeaderHub
 from addons.pool.spread import SPREAD
-from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER
+from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER, SHARES_HEADER
+from addons.rules.shared_kinds import is_further
+from addons.rules.table import MAX_RESOURCES
 from kube.errors import parse_status
 from kube.http.client import RawResponse
+from kube.requests.request_info import ResourceType
 
 FIRST_RETURN = 0.5
 """Seconds within which the hub goes back to a leader that failed once; twice as many after each further failure."""
@@ -43,6 +46,8 @@ class LeaderState:
     """Those that the leader names."""
     lenders: tuple[LeaderHub, ...] = ()
     """Followers of the leader with a way to the cloud that they lend, as it names them."""
+    shares: frozenset[str] = frozenset()
+    """What it serves besides what all leaders serve, as its answers say: `resource.group`."""
     age: float = 0.0
     """Seconds since the leader lost the cloud, by its own word; 0 while it has the cloud."""
     _failures: int = 0
@@ -66,6 +71,9 @@ class LeaderState:
 
     def is_usable(self, now: float) -> bool:
         return not self.failure and self.usable_from <= now
+
+    def serves(self, type_: ResourceType) -> bool:
+        return not is_further(type_) or type_.group_resource in self.shares
 
     def note_failure(self, why: str, now: float) -> None:
         """The leader did not serve at `now`, in monotonic seconds."""
@@ -96,6 +104,7 @@ class Probed(NamedTuple):
     """Seconds since the server lost the cloud; 0 while it has the cloud, and where it does not say."""
     deputies: tuple[LeaderHub, ...]
     lenders: tuple[LeaderHub, ...] = ()
+    shares: frozenset[str] = frozenset()
 
 
 class Choice(NamedTuple):
@@ -133,8 +142,13 @@ def choose(order: Sequence[LeaderState], now: float, *, cloud_is_up: bool, cloud
 def read_probe(answer: RawResponse) -> Probed:
     """What an answer to a probe says."""
     deputies, lenders = (answer.headers.get(each, "") for each in (DEPUTIES_HEADER, LENDERS_HEADER))
+    shares = answer.headers.get(SHARES_HEADER, "").split(",", MAX_RESOURCES + 1)
     return Probed(
-        _why_unfit(answer), _age_in(answer), parse_deputies(deputies), parse_deputies(lenders, MAX_LENDERS)
+        _why_unfit(answer),
+        _age_in(answer),
+        parse_deputies(deputies),
+        parse_deputies(lenders, MAX_LENDERS),
+        frozenset(shares[: MAX_RESOURCES + 1]) - {""},
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
@@ -219,3 +219,24 @@ class PeerReader:
             "resourceVersion": "0" if self._may_be_older else str(self._version()),
             "resourceVersionMatch": "NotOlderThan",
         }
+
+
+def why_moved(reader: PeerReader, server: str, order: Sequence[LeaderState]) -> str:
+    """Why a reader goes on at another server, for people."""
+    former = reader.server
+    if not former:
+        return "it is the first choice" if server != CLOUD_NAME else "no other server serves it"
+    if former == CLOUD_NAME:
+        return "it serves, and the cloud need not"
+    state = next((each for each in order if each.leader.node == former), None)
+    if state is None:
+        return f"{former} is no longer named"
+    if state.failure:
+        return f"{former} failed: {state.failure}"
+    if state.age:
+        return f"{former} has no cloud"
+    if not reader.may_resume(state):
+        return f"the history of {former} is too short"
+    if server == CLOUD_NAME:
+        return f"{former} serves it no longer"
+    return f"it comes before {former}"

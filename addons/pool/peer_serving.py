@@ -15,12 +15,12 @@ from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import PEER_PROBE_PATH, refuse_foreign
+from addons.rules.shared_kinds import whole
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB, group_resource_label
 from addons.views.serving import FUTURE_WAIT, Serving
 from addons.views.sources import Sources
 from kube.errors import StatusError, forbidden, too_large_version, too_many_requests, unavailable
-from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.store.watcher import Watcher
 
@@ -95,9 +95,7 @@ class PeerServing:
         assert wanted.route.read is not None
         assert wanted.route.representation is not None
         type_, version = wanted.route.read.type, wanted.route.read.version
-        source = self._sources.get(
-            HUB_IDENTITY, ListWatch(type_, encoding=wanted.route.representation.encoding)
-        )
+        source = self._sources.get(HUB_IDENTITY, whole(type_, wanted.route.representation.encoding))
         with source.in_use():
             try:
                 # A version that this hub gave in a list may be newer than any event of the source.

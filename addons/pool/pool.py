@@ -27,7 +27,8 @@ from addons.pool.spread import leader_order
 from addons.pool.words.neighbours import Neighbours
 from addons.pool.words.word_objects import WORDS
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER
+from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER, SHARES_HEADER
+from addons.rules.shared_kinds import is_further, whole
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB
 from addons.views.source import Source, ViewKey
@@ -167,6 +168,9 @@ class Pool:
         """What each answer of the peer port carries."""
         headers = {AGE_HEADER: f"{self.age():.0f}"}
         members = self._facts.members or ()
+        shared = {each.group_resource for each in self._facts.config.scope if is_further(each)}
+        if shared and self.serves():
+            headers[SHARES_HEADER] = ",".join(sorted(shared))
         if self.leads() and self._facts.config.has_deputies:
             headers[DEPUTIES_HEADER] = self._deputies.named(members)
         if self.leads() and (lenders := self._lenders.named(members)):
@@ -324,7 +328,7 @@ class Pool:
         """
         while True:
             woken = self._changed.wait()
-            wanted = {ListWatch(each) for each in self._facts.config.scope} if self.serves() else set()
+            wanted = {whole(each) for each in self._facts.config.scope} if self.serves() else set()
             for list_watch in [each for each in self._held if each not in wanted]:
                 self._held.pop(list_watch).users -= 1
             for list_watch in wanted.difference(self._held):
@@ -342,4 +346,4 @@ class Pool:
 
     def _is_shared(self, source: Source) -> bool:
         wanted = source.list_watch
-        return not source.user and wanted.is_whole and self.shares(wanted.type)
+        return not source.user and wanted == whole(wanted.type, wanted.encoding) and self.shares(wanted.type)

@@ -24,6 +24,7 @@ from addons.pool.shared_links.borrowing import Borrowing
 from addons.pool.shared_links.lending import LentWays
 from addons.pool.words.neighbours import Neighbours
 from addons.pool.words.spoken_words import SpokenWords
+from addons.rules.in_force import RulesInForce
 from addons.settings import Settings
 from addons.telemetry import metrics
 from addons.views.serving import Serving
@@ -37,30 +38,33 @@ def join_pool(
     settings: Settings,
     credentials: Credentials,
     client: Client,
-    hub: tuple[FilterInputs, Sources, Serving],
+    hub: tuple[FilterInputs, Sources, Serving, RulesInForce],
     link: Link,
     open_port: Callable[[bool], Awaitable[None]],
     close: Callable[[str, str], object],
 ) -> Pool:
     """The pool, which begins with `run`. `client` sends as the hub; `open_port` as in `Pool`. `close` ends a connection
     of the peer port, by its id, for a reason."""
-    inputs, sources, serving = hub
-    cloud = link.cloud
+    inputs, sources, serving, rules = hub
+    cloud, further = link.cloud, lambda: rules.current().pool_resources
     open_source = sources.get_own
     facts: PoolFacts
     announcement: Announcement | NoAnnouncement
     if settings.peer_clients == "nodes":
-        facts = RelayFacts(inputs, open_source, settings.namespace, settings.node)
+        facts = RelayFacts(inputs, open_source, settings.namespace, settings.node, further)
         announcement = NoAnnouncement()
     else:
-        facts = PoolFacts(inputs, open_source, settings.namespace, first_config(settings.leaders))
+        facts = PoolFacts(inputs, open_source, settings.namespace, first_config(settings.leaders), further)
         announcement = Announcement(settings.node, settings.peer_port, client)
     following = Following(
         *(settings.node, settings.peer_port, client, sources, lambda: cloud.is_up, link.cut),
         relays=settings.relays,
         address=settings.peer_address or ANY_ADDRESS,
         lends=lambda: pool.lends(),  # noqa: PLW0108 - it is made later
+        further=further,
     )
+    rules.listen(following.share)
+    rules.listen(facts.moved.notify)
     sources.upstream_of = following.reader_of
     certificate = _certificate(settings, client, link.changed)
     metrics.watch_expiry("peer", certificate.expiry)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from addons.link.servers import Server
-from addons.views.serving import SHARED
+from addons.rules.shared_kinds import SHARED
 from kube.bounds import reached
 from kube.peers import MAX_HUBS, is_node_name
 from kube.requests.request_info import ResourceType
@@ -51,7 +51,7 @@ class PoolConfig:
 
     leaders: tuple[LeaderHub, ...] = ()
     scope: tuple[ResourceType, ...] = ()
-    """What the pool shares, of what a pool may share."""
+    """What the pool shares: of the three, those that the ConfigMap names, and what the rules add."""
     is_shared: bool = False
     """The nodes of the pool reach each other, and the pool elects leaders."""
     relay: str = ""
@@ -78,10 +78,10 @@ def first_config(leaders: Iterable[Server]) -> PoolConfig:
     return PoolConfig(named, FIRST_SCOPE, is_shared=True) if named else NOTHING_SHARED
 
 
-def relay_config(node: str) -> PoolConfig:
+def relay_config(node: str, further: Iterable[ResourceType] = ()) -> PoolConfig:
     """The pool of a relay, which leads it, whoever the nodes are: it shares all that a pool may share."""
     scope = tuple(ResourceType(group, "v1", resource) for group, resource in SHARED)
-    return PoolConfig((LeaderHub(node, ""),), scope, is_shared=True, has_deputies=False)
+    return PoolConfig((LeaderHub(node, ""),), (*scope, *further), is_shared=True, has_deputies=False)
 
 
 def hub_of(relay: Server) -> LeaderHub:
@@ -89,8 +89,11 @@ def hub_of(relay: Server) -> LeaderHub:
     return LeaderHub(relay.node, relay.host)
 
 
-def parse_pool_config(data: Mapping[str, str] | None) -> PoolConfig:
-    """The ConfigMap's data as a value; None is a pool without a ConfigMap. What is no entry is left out."""
+def parse_pool_config(data: Mapping[str, str] | None, further: Iterable[ResourceType] = ()) -> PoolConfig:
+    """The ConfigMap's data as a value; None is a pool without a ConfigMap. What is no entry is left out.
+
+    `further` is what the rules have each pool share.
+    """
     if data is None:
         return NOTHING_SHARED
     switches = (data.get("interconnectivity"), data.get("enable-leader-election"))
@@ -102,7 +105,7 @@ def parse_pool_config(data: Mapping[str, str] | None) -> PoolConfig:
         reached("hubs of a pool")
     return PoolConfig(
         tuple(leaders[:MAX_LEADERS]),
-        tuple(dict.fromkeys(_scope(data.get("pool-scoped-metadata", "")))),
+        tuple(dict.fromkeys((*_scope(data.get("pool-scoped-metadata", "")), *further))),
         is_shared=switches == ("true", "true"),
         relay=data.get("relay", ""),
         has_deputies=data.get("deputies") != "false",

@@ -21,6 +21,7 @@ from addons.pool.pool_config import (
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
 from kube.reflector.list_watch import ListWatch
+from kube.requests.request_info import ResourceType
 from kube.store.store import Change
 
 CLIENT_CA = "extension-apiserver-authentication"
@@ -89,8 +90,10 @@ class PoolFacts:
         open_source: Callable[[ListWatch], Source],
         namespace: str,
         first: PoolConfig = NOTHING_SHARED,
+        further: Callable[[], tuple[ResourceType, ...]] = tuple,
     ) -> None:
-        """`first` counts until the hub has once known what the ConfigMap says."""
+        """`first` counts until the hub has once known what the ConfigMap says. `further` is what the rules add to what
+        pools share; who changes it notifies `moved`."""
         self.name = ""
         """The pool; "" where the node is in none, or while that is not known."""
         self.config = NOTHING_SHARED
@@ -104,9 +107,11 @@ class PoolFacts:
         self._open = open_source
         self._namespace = namespace
         self._first = first
+        self._further = further
         self._may_begin = False
         """The cluster and the disk have had their time to say what the ConfigMap says."""
-        self._moved = Pulse()
+        self.moved = Pulse()
+        """Has everything read again."""
         self._config: OneConfigMap | None = None
         self._client_ca: OneConfigMap | None = None
         self._client_ca_text = ""
@@ -126,14 +131,14 @@ class PoolFacts:
 
     async def _follow(self, changed: Callable[[], None]) -> None:
         while True:
-            woken = (self._inputs.learned.wait(), self._moved.wait())
+            woken = (self._inputs.learned.wait(), self.moved.wait())
             if self._look():
                 changed()
             await asyncio.wait(woken, return_when=asyncio.FIRST_COMPLETED)
 
     def _begin(self) -> None:
         self._may_begin = True
-        self._moved.notify()
+        self.moved.notify()
 
     def has(self, node: str) -> bool | None:
         """Whether a node that has shown its certificate is of the pool; None while the pool's nodes are not known."""
@@ -163,7 +168,7 @@ class PoolFacts:
             self._config.close()
             self._config = None
         if pool and self._config is None:
-            self._config = OneConfigMap(self._open, self._namespace, name, self._moved)
+            self._config = OneConfigMap(self._open, self._namespace, name, self.moved)
         return self._config
 
     def _parsed(self, config: OneConfigMap | None) -> PoolConfig:
@@ -171,11 +176,11 @@ class PoolFacts:
         if not self.is_known:
             return self._first if self._may_begin else NOTHING_SHARED
         self._first = NOTHING_SHARED
-        return parse_pool_config(config.data) if config is not None else NOTHING_SHARED
+        return parse_pool_config(config.data, self._further()) if config is not None else NOTHING_SHARED
 
     def _read_client_ca(self) -> None:
         if self._client_ca is None:
-            self._client_ca = OneConfigMap(self._open, "kube-system", CLIENT_CA, self._moved)
+            self._client_ca = OneConfigMap(self._open, "kube-system", CLIENT_CA, self.moved)
         text = (self._client_ca.data or {}).get(CLIENT_CA_KEY, "")
         if text == self._client_ca_text:
             return
@@ -190,9 +195,15 @@ class RelayFacts(PoolFacts):
     """What a relay has instead of a pool: it leads, and every node is a member."""
 
     def __init__(
-        self, inputs: FilterInputs, open_source: Callable[[ListWatch], Source], namespace: str, node: str
+        self,
+        inputs: FilterInputs,
+        open_source: Callable[[ListWatch], Source],
+        namespace: str,
+        node: str,
+        further: Callable[[], tuple[ResourceType, ...]] = tuple,
     ) -> None:
-        super().__init__(inputs, open_source, namespace)
+        super().__init__(inputs, open_source, namespace, further=further)
+        self._node = node
         self.config = relay_config(node)
         self.members = frozenset()
 
@@ -200,7 +211,7 @@ class RelayFacts(PoolFacts):
         return True
 
     def _look(self) -> bool:
-        was = (self.is_known, self.authorities)
-        self.is_known = True
+        was = (self.config, self.is_known, self.authorities)
+        self.config, self.is_known = relay_config(self._node, self._further()), True
         self._read_client_ca()
-        return was != (self.is_known, self.authorities)
+        return was != (self.config, self.is_known, self.authorities)

@@ -21,6 +21,7 @@ from addons.requests.offline_policy import (
     is_object_watch,
     is_own_lease,
 )
+from addons.rules.shared_kinds import whole
 from addons.rules.table import Rules
 from kube.errors import (
     StatusError,
@@ -35,7 +36,14 @@ from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.resource_versions import parse_version
 from kube.tables.server_table import RESOURCES
 from kube.wire.encoding import Encoding
-from kube.wire.negotiation import METADATA_KIND, METADATA_LIST_KIND, TABLE_KIND, Representation, acceptable
+from kube.wire.negotiation import (
+    METADATA_KIND,
+    METADATA_KINDS,
+    METADATA_LIST_KIND,
+    TABLE_KIND,
+    Representation,
+    acceptable,
+)
 
 DELETIONS = frozenset({"delete", "deletecollection"})
 PEER_PROBE_PATH = "/livez"
@@ -201,9 +209,13 @@ def _of_peer(info: RequestInfo, accept: str | None) -> Route:
     """A request of the peer port never goes to the cloud: `addons.pool` answers it, or refuses it with the reason."""
     if refuse_foreign(info) is not None:
         return Route(RouteKind.PEER, "nothing that the peer port serves")
-    representation = next((each for each in acceptable(accept) if not each.kind), None)
+    assert info.type is not None
+    kinds = METADATA_KINDS if whole(info.type).metadata_only else {""}
+    made = (each for each in acceptable(accept) if _is_made_here(each, info))
+    representation = next((each for each in made if each.kind in kinds), None)
     if representation is None:
-        raise not_acceptable("the peer port serves whole objects, as JSON or protobuf")
+        form = "the metadata of nodes" if "" not in kinds else "whole objects"
+        raise not_acceptable(f"the peer port serves {form}, as JSON or protobuf")
     read = parse_read(info, accept)
     return Route(RouteKind.PEER, "a node of the pool", representation=representation, read=read)
 

@@ -15,7 +15,15 @@ import yaml
 from addons.filters.chain import build_filters
 from addons.filters.filter import READS, Filter
 from addons.rules.entries import LEASE, spellings
-from addons.rules.table import CACHE_AGENTS, FILTER_PREFIX, MAX_SHOWN, MAX_VALUE_BYTES, OFFLINE_LEASES
+from addons.rules.shared_kinds import KIND, SECRETS
+from addons.rules.table import (
+    CACHE_AGENTS,
+    FILTER_PREFIX,
+    MAX_SHOWN,
+    MAX_VALUE_BYTES,
+    OFFLINE_LEASES,
+    POOL_RESOURCES,
+)
 from addons.telemetry.labels import HUB
 from kube.requests.component import MAX_LENGTH
 from kube.requests.request_info import ResourceType
@@ -38,7 +46,8 @@ EMPTY = rf"^{SPACE}*$"
 
 def policy(filters: Sequence[Filter]) -> list[dict[str, Any]]:
     """The policy and its binding. `filters` are all that some hub may have."""
-    validations = [_known_filters(filters), _cached(), _leases(), *(_entries(each) for each in filters)]
+    others = [_cached(), _leases(), _resources()]
+    validations = [_known_filters(filters), *others, *(_entries(each) for each in filters)]
     return [
         _object(
             "ValidatingAdmissionPolicy",
@@ -125,6 +134,13 @@ def _leases() -> dict[str, Any]:
     entry = rf"^{SPACE}*{LEASE.pattern}{SPACE}*$"
     bad = [f"!e.matches({_raw(EMPTY)})", f"!e.matches({_raw(entry)})"]
     return _all_right((OFFLINE_LEASES,), bad, "write namespace/name, separated by commas")
+
+
+def _resources() -> dict[str, Any]:
+    entry, secret = (rf"^{SPACE}*{each.pattern}{SPACE}*$" for each in (KIND, SECRETS))
+    wrong = f"(!e.matches({_raw(entry)}) || e.matches({_raw(secret)}))"
+    right = "write group/version/resource, separated by commas; secrets are never shared"
+    return _all_right((POOL_RESOURCES,), [f"!e.matches({_raw(EMPTY)})", wrong], right)
 
 
 def _all_right(keys: Sequence[str], bad: Sequence[str], right: str) -> dict[str, Any]:

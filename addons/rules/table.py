@@ -22,11 +22,14 @@ from addons.rules.entries import (
     parse_lease,
     split_entries,
 )
+from addons.rules.shared_kinds import parse_kind
 from addons.telemetry.labels import HUB
+from kube.requests.request_info import ResourceType
 
 CACHE_AGENTS = "cache_agents"
 OFFLINE_LEASES = "offline_leases"
-OTHER_KEYS = (CACHE_AGENTS, OFFLINE_LEASES)
+POOL_RESOURCES = "pool_resources"
+OTHER_KEYS = (CACHE_AGENTS, OFFLINE_LEASES, POOL_RESOURCES)
 """The keys that are no filter's."""
 FILTER_PREFIX = "filter_"
 
@@ -49,6 +52,8 @@ MAX_ENTRIES = 10_000
 """Of the whole ConfigMap: far above any real one, and read within a few tens of milliseconds."""
 MAX_LEASES = 64
 """Leases that pods may renew at the hub: each is kept in memory."""
+MAX_RESOURCES = 32
+"""Resources that pools share besides the three: a leader keeps all objects of each."""
 MAX_PROBLEMS = 100
 """Problems of one ConfigMap that logs, Events and the debug page name; the others are only counted."""
 MAX_SHOWN = 128
@@ -93,6 +98,8 @@ class Rules:
     agents: Agents
     leases: frozenset[tuple[str, str]]
     """The Leases that their holders renew here while the cloud is away, by namespace and name."""
+    pool_resources: tuple[ResourceType, ...]
+    """What pools share besides Services, Endpoints and EndpointSlices."""
     problems: tuple[Problem, ...]
     """The first MAX_PROBLEMS of them."""
     unnamed_problems: int
@@ -192,9 +199,10 @@ def parse_rules(
         entries=entries,
         agents=agents,
         leases=frozenset(reader.leases),
+        pool_resources=tuple(sorted(reader.resources, key=str)),
         problems=tuple(reader.problems),
         unnamed_problems=reader.unnamed_problems,
-        digest=_digest(filters, off, reader.entries, agents, reader.leases),
+        digest=_digest(filters, off, reader.entries, agents, reader.leases, reader.resources),
         _named=frozenset(component for named in entries.values() for component in named),
         _understood=frozenset().union(*(f.resources for f in filters if f.name not in off)),
     )
@@ -209,6 +217,7 @@ class _Reader:
         self.added: set[str] = set()
         self.removed: set[str] = set()
         self.leases: set[tuple[str, str]] = set()
+        self.resources: set[ResourceType] = set()
         self.problems: list[Problem] = []
         self.unnamed_problems = 0
         self._left = MAX_ENTRIES
@@ -229,8 +238,10 @@ class _Reader:
                         self._read_entry(filter_, key, text)
                     elif key == CACHE_AGENTS:
                         self._read_agent(text)
-                    else:
+                    elif key == OFFLINE_LEASES:
                         self._read_lease(text)
+                    else:
+                        self._read_resource(text)
                 except ValueError as error:
                     self._refuse(key, text, str(error))
 
@@ -260,6 +271,12 @@ class _Reader:
             raise ValueError(f"the hub keeps {MAX_LEASES} leases at most")
         self.leases.add(lease)
 
+    def _read_resource(self, text: str) -> None:
+        resource = parse_kind(text)
+        if len(self.resources) >= MAX_RESOURCES and resource not in self.resources:
+            raise ValueError(f"pools share {MAX_RESOURCES} further resources at most")
+        self.resources.add(resource)
+
     def _refuse(self, key: str, text: str, why: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(Problem(key[:MAX_SHOWN], text[:MAX_SHOWN], why))
@@ -280,11 +297,13 @@ def _digest(
     entries: Mapping[str, Iterable[RuleEntry]],
     agents: Agents,
     leases: Iterable[tuple[str, str]],
+    resources: Iterable[ResourceType],
 ) -> str:
     """Equal for rules that mean the same, in whatever order and words they are written. A filter's repr holds
     its settings."""
     parts = [repr(filter_) for filter_ in filters]
     parts += [repr((sorted(off), sorted(agents.added), sorted(agents.removed), sorted(leases)))]
+    parts += sorted(map(repr, resources))
     for name in sorted(entries):
         said = {(e.excludes, e.component, *sorted(e.resources), *sorted(e.verbs)) for e in entries[name]}
         parts.append(repr((name, sorted(map(repr, said)))))

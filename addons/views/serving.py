@@ -17,6 +17,7 @@ from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
 from addons.requests.route_decision import is_of_other_rules
+from addons.rules.shared_kinds import is_further, shared_fields, whole
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.views.consistent_list import wait_until_current
@@ -51,14 +52,8 @@ from kube.store.stream_coding import DIFFERENCES, PLAIN
 from kube.store.view import View
 from kube.store.watcher import Watcher
 from kube.wire.encoding import Encoding
-from kube.wire.negotiation import TABLE_KIND, Representation
+from kube.wire.negotiation import METADATA_KINDS, TABLE_KIND, Representation
 
-SHARED = {
-    ("", "services"): frozenset({"metadata.name", "metadata.namespace", "spec.clusterIP", "spec.type"}),
-    ("", "endpoints"): frozenset({"metadata.name", "metadata.namespace"}),
-    ("discovery.k8s.io", "endpointslices"): frozenset({"metadata.name", "metadata.namespace"}),
-}
-"""What every node reads in whole, with the fields that its field selectors may name. One source serves all callers."""
 FUTURE_WAIT = 3.0
 """Seconds a list waits for a version of the future, as kube-apiserver's watch cache."""
 
@@ -229,17 +224,25 @@ class Serving:
         begin_at = read.version if read.verb == "watch" and not read.wants_state else 0
         if caller.lending is not Lending.HUB:
             await self._check_rights(caller, read)
-        evaluable = SHARED.get((read.type.group, read.type.resource))
+        is_metadata, further = form.kind in METADATA_KINDS, self._rules().pool_resources
+        evaluable = shared_fields(read.type, further, metadata_only=is_metadata)
         if evaluable is not None and read.fields.fields <= evaluable:
             if form.kind == TABLE_KIND and not need_json(self._filters(wanted, read)):
                 encoding = Encoding.PROTOBUF  # which the node's components read anyway
-            list_watch = ListWatch(read.type, encoding=encoding)
+            list_watch = whole(read.type, encoding)
             source = self._sources.admit(HUB_IDENTITY, list_watch, keep=keep, begin_at=begin_at)
-            return source, Scope(read.namespace, read.labels, read.fields)
+            if not is_further(read.type) or await self._may_share(source):
+                return source, Scope(read.namespace, read.labels, read.fields)
         identity = await self._reviews.identity(caller)
         labels, fields = read.labels.canonical, read.fields.canonical
         list_watch = ListWatch(read.type, read.namespace, labels, fields, encoding=encoding)
         return self._sources.admit(identity, list_watch, keep=keep, begin_at=begin_at), EVERYTHING
+
+    async def _may_share(self, source: Source) -> bool:
+        """Whether the node may read what it is to share. Callers who may read it themselves do so where it may not."""
+        with source.in_use(), contextlib.suppress(StatusError):
+            await source.ready(self._wait)
+        return source.reflector.refusal is None
 
     async def _check_rights(self, caller: Caller, read: ObjectRead) -> None:
         """Return when the cloud lets the caller read this itself; StatusError 401, 403 or 503 otherwise."""

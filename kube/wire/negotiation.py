@@ -35,6 +35,7 @@ class _Clause:
 
 METADATA_KIND = "PartialObjectMetadata"
 METADATA_LIST_KIND = f"{METADATA_KIND}List"
+METADATA_KINDS = frozenset({METADATA_KIND, METADATA_LIST_KIND})
 _META_GROUP = "meta.k8s.io"
 META_VERSIONS = ("v1", "v1beta1")
 TABLE_KIND = "Table"
@@ -156,7 +157,7 @@ def _represented(clause: _Clause) -> Representation | None:
     kind, group, version = (parameters.get(name, "") for name in ("as", "g", "v"))
     if group != _META_GROUP or version not in META_VERSIONS:
         return None
-    is_metadata = kind in (METADATA_KIND, METADATA_LIST_KIND)
+    is_metadata = kind in METADATA_KINDS
     if is_metadata or (kind == TABLE_KIND and encoding is Encoding.JSON):
         return Representation(encoding, kind, version, group)
     return None

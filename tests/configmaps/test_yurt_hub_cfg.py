@@ -36,7 +36,8 @@ def test_as_shipped_it_is_the_defaults() -> None:
 
 
 def test_it_shows_every_key_with_an_example() -> None:
-    assert set(data_of_it()) == {"cache_agents", "offline_leases", *(filter_.name for filter_ in FILTERS)}
+    others = {"cache_agents", "offline_leases", "pool_resources"}
+    assert set(data_of_it()) == others | {filter_.name for filter_ in FILTERS}
     assert {key.removeprefix("filter_") for key, _ in examples_in_it()} == set(data_of_it())
 
 

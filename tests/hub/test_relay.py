@@ -15,10 +15,10 @@ from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.pki import Credential
 from tests.cloud.ports import ReservedPort
 from tests.cloud.real import RealCloud
-from tests.hub.support.pool_site import SLICES, eventually
+from tests.hub.support.pool_site import PATIENCE, SLICES, eventually
 from tests.hub.support.process import Hub
-from tests.hub.support.streams import watching
-from tests.hub.test_views import endpoint_slice, slices
+from tests.hub.support.streams import listed, watching
+from tests.hub.test_views import endpoint_slice, set_rules, slices
 
 ADDRESS = "127.0.34.1"
 EDGE = "127.0.34.2"
@@ -124,6 +124,53 @@ async def test_a_hub_reads_from_the_relay_and_from_the_cloud_without_it(running:
         assert await asyncio.to_thread(scene.lists) == lists
         mine = [(each.type, each.name) for each in watch.seen if each.name.startswith("relayed-")]
         assert mine == [("ADDED", f"relayed-{number}") for number in (1, 2, 3)]
+
+
+async def test_a_pod_gets_from_a_relay_what_its_own_token_may_read(running: Scene, namespace: str) -> None:
+    """The node itself may not read it at the cloud: the relay alone does."""
+    scene, policies = running, "/apis/networking.k8s.io/v1/networkpolicies"
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "policies"},
+        "rules": [
+            {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]}
+        ],
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "policies"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "policies"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": "plugin"}],
+    }
+
+    async def read(account: str) -> int:
+        token = await asyncio.to_thread(scene.cloud.token, namespace, account)
+        headers = {"Authorization": f"Bearer {token}"}
+        try:
+            url = scene.edge.tls_url
+            await listed(url, policies, component="cached", headers=headers, resourceVersion="0")
+        except AssertionError as error:
+            return int(str(error)[:3])
+        return 200
+
+    def serves() -> bool:
+        found = scene.edge.sources()
+        return any((each["path"], each["server"]) == (policies, scene.name) for each in found)
+
+    await asyncio.to_thread(scene.cloud.apply, [role, binding])
+    await asyncio.to_thread(
+        set_rules, scene.cloud, cache_agents="cached", pool_resources="networking.k8s.io/v1/networkpolicies"
+    )
+    try:
+        async with asyncio.timeout(PATIENCE):
+            while await read("plugin") != 200:  # the rules are not there yet
+                pass
+        await asyncio.to_thread(eventually, serves, "the hub reads it from the relay")
+        assert (await read("plugin"), await read("stranger")) == (200, 403)
+    finally:
+        await asyncio.to_thread(set_rules, scene.cloud)
 
 
 def test_the_relay_serves_every_node_and_nobody_else(scene: Scene, tmp_path: Path) -> None:

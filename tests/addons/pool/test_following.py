@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import pytest
@@ -16,7 +16,7 @@ from addons.pool.following import Following
 from addons.pool.peer_reader import PeerReader
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
 from addons.pool.spread import SPREAD
-from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER
+from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, SHARES_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
 from addons.views.source import Source
@@ -70,6 +70,8 @@ class Answers:
     asked: list[Asked] = field(default_factory=list)
     deputies: str = ""
     """Whom each leader names."""
+    shares: str = ""
+    """What each says that it serves, besides what all do."""
 
     def __call__(self, asked: Asked) -> Any:
         assert asked.path == PEER_PROBE_PATH
@@ -78,7 +80,7 @@ class Answers:
         age = self.ages.get(node, 0.0)
         if age is None:
             raise Unreachable("no answer")
-        headers = {AGE_HEADER: f"{age:.0f}", DEPUTIES_HEADER: self.deputies}
+        headers = {AGE_HEADER: f"{age:.0f}", DEPUTIES_HEADER: self.deputies, SHARES_HEADER: self.shares}
         return RawResponse(404, headers, b"")
 
 
@@ -89,6 +91,7 @@ class Scene:
         self.now = 1000.0
         self.cloud_is_up = True
         self.cut: list[Server] = []
+        self.further: list[ResourceType] = []
         self.probes = Answers({"a": 0.0, "b": 0.0})
         client = ScriptedClient(self.probes)
         self.source = OneSource(client, ListWatch(SERVICES))
@@ -102,6 +105,7 @@ class Scene:
             self._note_cut,
             lambda: self.now,
             lambda: self.now,
+            further=lambda: self.further,
         )
         found = self.following.reader_of(cast(Source, self.source))
         assert found is not None
@@ -198,6 +202,25 @@ def test_only_whole_shared_resources_of_the_hub_are_read_from_leaders() -> None:
         return [following.reader_of(cast(Source, each)) is not None for each in made]
 
     assert asyncio.run(readers()) == [True, False, False, False, False]
+
+
+async def test_a_leader_is_asked_for_what_it_says_that_it_serves(scene: Scene) -> None:
+    """A YurtHub and an older hub refuse what the rules add, and say nothing of it."""
+    things = ResourceType("example.com", "v1", "things")
+    source = OneSource(scene.source.client, ListWatch(things))
+    scene.sources.append(source)
+    scene.further.append(things)
+    scene.following.share()
+    reader = source.reflector.upstream
+    assert reader is not None
+    assert source.reflector.switched.is_set()
+    scene.update(config=replace(POOL, scope=(SERVICES, things)))
+    assert scene.following._choose(reader, resumes=True).leader is None
+    scene.probes.shares = "things.example.com"
+    async with asyncio.timeout(PATIENCE), _running(scene):
+        found = await scene.following.server(reader, resumes=True)
+    assert found is not None
+    assert found.leader in (A, B)
 
 
 async def test_a_node_without_a_pool_reads_the_cloud_at_once(scene: Scene) -> None:

@@ -8,7 +8,7 @@ from addons.link.health import ServerHealth
 from addons.link.servers import Server
 from addons.pool.leaders import CLOUD, Choice, LeaderState, Probed, choose, read_probe
 from addons.pool.pool_config import LeaderHub
-from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER
+from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER, SHARES_HEADER
 from kube.http.client import RawResponse
 
 NOW = 100.0
@@ -70,6 +70,10 @@ LONE = b'{"kind":"Status","message":"local proxy does not support request(GET /l
         (
             RawResponse(404, {LENDERS_HEADER: "l/10.0.0.5,nonsense"}, b""),
             Probed("", 0.0, (), (LeaderHub("l", "10.0.0.5"),)),
+        ),
+        (
+            RawResponse(404, {SHARES_HEADER: "nodes,a.b,"}, b""),
+            Probed("", 0.0, (), (), frozenset({"nodes", "a.b"})),
         ),
         (RawResponse(403, {}, REFUSED), Probed("not in this pool", 0.0, ())),
         # A YurtHub without a cloud, and a hub that says so of itself.

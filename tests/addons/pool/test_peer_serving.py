@@ -17,6 +17,7 @@ from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind, decide
 from addons.telemetry import metrics
 from addons.views import serving
+from kube.errors import StatusError
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType, parse_request
 from kube.wire.encoding import Encoding
@@ -47,9 +48,15 @@ class Leader:
 
     @asynccontextmanager
     async def open(
-        self, target: str, node: str = "n2", method: str = "GET", *, reads_differences: bool = False
+        self,
+        target: str,
+        node: str = "n2",
+        method: str = "GET",
+        *,
+        reads_differences: bool = False,
+        accept: str = "application/json",
     ) -> AsyncIterator[Exchange]:
-        info, accept = parse_request(method, target), "application/json"
+        info = parse_request(method, target)
         nobody = Caller(Lending.NONE)
         route = decide(info, "x", nobody, Listener.PEER, accept, self.parts.rules, is_upgrade=False)
         assert route.kind is RouteKind.PEER
@@ -135,6 +142,20 @@ async def test_a_follower_watches_from_the_version_of_a_list_that_is_newer_than_
         assert await watching.event() == ("ADDED", "three")
         leader.serving.keep_only(lambda node, _: node != "n2")
         assert await watching.until_end() == []
+
+
+async def test_of_nodes_the_metadata_alone_is_served(leader: Leader) -> None:
+    leader.parts.cloud.store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n7"}})
+    leader.parts.set_rules({"pool_resources": "/v1/nodes"})
+    nodes = "/api/v1/nodes?resourceVersion=0"
+    names = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    assert (await leader.ask(nodes, accept=names))[0] == 403
+    leader.shared.add("nodes")
+    code, found = await leader.ask(nodes, accept=names)
+    assert (code, found["kind"]) == (200, "PartialObjectMetadataList")
+    assert [each["metadata"]["name"] for each in found["items"]] == ["n7"]
+    with pytest.raises(StatusError, match="the metadata of nodes"):
+        await leader.ask(nodes)
 
 
 async def test_a_watch_list_begins_with_the_state(leader: Leader) -> None:

@@ -13,6 +13,7 @@ from addons.certificates.asked_certificate import AskedCertificate
 from addons.certificates.serving_certificate import GivenCertificate
 from addons.link.link import Link
 from addons.pool.pool_assembly import announce_no_port, join_pool
+from addons.rules.in_force import RulesInForce
 from addons.settings import parse_settings
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.hub_parts import HubParts
@@ -34,11 +35,12 @@ async def test_the_certificate_is_the_operators_or_asked_for(
     settings = replace(parse_settings(values(**given)), state_dir=tmp_path)
     async with ScriptableCloud() as cloud, HubParts(cloud) as parts:
         client = ScriptedClient(lambda _: {})
+        rules = RulesInForce((), frozenset(), lambda _problem, _uid: None)
         pool = join_pool(
             settings,
             NO_CREDENTIALS,
             client,
-            (parts.inputs, parts.sources, parts.serving),
+            (parts.inputs, parts.sources, parts.serving, rules),
             Link(lambda _: 0),
             closed,
             lambda _connection, _why: None,

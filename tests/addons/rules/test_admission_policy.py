@@ -70,6 +70,7 @@ GOOD = [
     {"masterservice": "-kubelet/services#get,\n  x-y_z.1/services"},
     {"cache_agents": "*, -kubectl, a\n"},
     {"offline_leases": "kube-system/a, shop/web.leader,,\n x/y-1"},
+    {"pool_resources": "/v1/nodes, networking.k8s.io/v1/networkpolicies,,\n example.com/v1alpha1/things"},
     {"localhealth": "kube-proxy"},
     {"somebody-elses": "any thing # at / all", "another": "a,b/c#d"},
     {"endpoints": "GET, list/endpoints"},
@@ -102,6 +103,8 @@ BAD = [
     ),
     ({"offline_leases": "Shop/web"}, "is not right"),
     ({"offline_leases": "a/b/c"}, "is not right"),
+    ({"pool_resources": "/v1/nodes, nodes"}, '"nodes" is not right: write group/version/resource'),
+    ({"pool_resources": "/v1/secrets"}, "secrets are never shared"),
     ({"cache_agents": "x" * 500}, f'"{"x" * 128}" is not right'),
     ({"endpoints": "x," * (MAX_VALUE_BYTES // 2 + 1)}, f"longer than {MAX_VALUE_BYTES} bytes"),
 ]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from addons.filters.builtin.servicetopology import ServiceTopology
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH, READS
 from addons.rules.entries import ANY, RuleEntry, built_in, parse_component, parse_entry, split_entries
-from addons.rules.table import MAX_LEASES, parse_rules
+from addons.rules.table import MAX_LEASES, MAX_RESOURCES, parse_rules
 
 TOPOLOGY = ServiceTopology()
 BOTH = frozenset({ENDPOINTS, ENDPOINT_SLICES})
@@ -137,3 +137,10 @@ def test_leases_have_a_bound() -> None:
     rules = parse_rules({"offline_leases": ",".join(f"a/b{number}" for number in range(MAX_LEASES + 2))})
     assert len(rules.leases) == MAX_LEASES
     assert [each.text for each in rules.problems] == [f"a/b{MAX_LEASES}", f"a/b{MAX_LEASES + 1}"]
+
+
+def test_resources_that_pools_share_have_a_bound() -> None:
+    names = [f"g/v1/r{number:02}" for number in range(MAX_RESOURCES + 1)]
+    rules = parse_rules({"pool_resources": ",".join([*names, names[0]])})
+    assert len(rules.pool_resources) == MAX_RESOURCES
+    assert [each.text for each in rules.problems] == [names[-1]]

@@ -178,6 +178,8 @@ def test_the_hub_stays_unfiltered_when_every_component_was_asked_before() -> Non
         ("offline_leases", "web", "web", "a lease is namespace/name"),
         ("offline_leases", "a/B", "a/B", "a lease is namespace/name"),
         ("offline_leases", "-a/b", "-a/b", "a lease is namespace/name"),
+        ("pool_resources", "nodes", "nodes", "a resource is group/version/resource"),
+        ("pool_resources", "/v1/secrets", "/v1/secrets", "secrets are never shared"),
         ("cache_agents", "a b", "a b", "a component is"),
         ("cache_agents", "a/b", "a/b", "a component is"),
         ("cache_agents", "-edgehub", "-edgehub", "the hub's own requests are always cached"),
@@ -351,12 +353,13 @@ def test_rules_of_another_meaning_have_another_digest() -> None:
         parse_rules({"filter_masterservice": "a/services#get"}).digest,
         parse_rules({"endpoints": "a"}).digest,
         parse_rules({"offline_leases": "a/b"}).digest,
+        parse_rules({"pool_resources": "/v1/nodes"}).digest,
         parse_rules({"cache_agents": "a"}).digest,
         parse_rules({"cache_agents": "-a"}).digest,
         parse_rules(None, frozenset({"endpoints"})).digest,
         parse_rules(None, filters=build_filters(Order.PREFERRED)).digest,
     }
-    assert len(digests) == 10
+    assert len(digests) == 11
 
 
 def test_lists_and_watches_share_a_view_unless_the_rules_tell_them_apart() -> None:

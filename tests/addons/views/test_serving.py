@@ -11,6 +11,7 @@ import pytest
 
 from addons.requests.caller import Caller, Lending
 from kube.json_type import Json
+from kube.requests.request_info import RequestInfo
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import POD, SERVICES, cloud_service, node, service
 from tests.addons.support.small_api import small_api
@@ -228,6 +229,36 @@ async def test_a_pod_that_may_not_read_gets_a_403(parts: HubParts, cloud: Script
     code, found = await parts.ask(ZERO, caller=POD)
     assert (code, found["reason"]) == (403, "Forbidden")
     assert (await parts.ask(f"{SERVICES}?watch=true&resourceVersion=0", caller=POD))[0] == 403
+
+
+def _has_no_config_maps(info: RequestInfo) -> bool:
+    return info.type is None or info.type.resource != "configmaps"
+
+
+async def test_what_the_rules_share_comes_from_the_nodes_copy_to_who_may_read_it(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    user(cloud, "pod", WEB)
+    parts.set_rules({"cache_agents": "cached", "pool_resources": "/v1/configmaps"})
+    target, asks_of_maps = (
+        "/api/v1/configmaps?resourceVersion=0",
+        matching(verb="list", resource="configmaps"),
+    )
+    assert (await parts.ask(target, caller=POD))[0] == 200
+    assert {each.user for each in cloud.requests.where(asks_of_maps)} == {"system:node:n1"}
+    user(cloud, "other", "stranger")
+    cloud.access.allowed["stranger"] = _has_no_config_maps
+    assert (await parts.ask(target, caller=Caller(Lending.OWN, "Bearer other")))[0] == 403
+
+
+async def test_what_the_node_may_not_read_is_read_with_the_callers_own_token(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    user(cloud, "pod", WEB)
+    parts.set_rules({"cache_agents": "cached", "pool_resources": "/v1/configmaps"})
+    cloud.access.allowed["system:node:n1"] = _has_no_config_maps
+    code, found = await parts.ask("/api/v1/configmaps?resourceVersion=0", caller=POD)
+    assert (code, found["kind"]) == (200, "ConfigMapList")
 
 
 async def test_a_token_that_nobody_knows_gets_a_401(parts: HubParts) -> None:

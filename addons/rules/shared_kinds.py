@@ -1,0 +1,57 @@
+"""What every node reads in whole: three kinds, and those that the rules' key `pool_resources` adds. One source of the
+hub's own serves all callers who may read it, and the hubs of a pool read it from their leader."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from kube.reflector.list_watch import ListWatch
+from kube.requests.request_info import ResourceType
+from kube.wire.encoding import Encoding
+
+NAMES = frozenset({"metadata.name", "metadata.namespace"})
+SHARED = {
+    ("", "services"): NAMES | {"spec.clusterIP", "spec.type"},
+    ("", "endpoints"): NAMES,
+    ("discovery.k8s.io", "endpointslices"): NAMES,
+}
+"""Shared without any rule, with the fields that field selectors may name."""
+NODES = ResourceType("", "v1", "nodes")
+"""Of nodes the metadata alone is shared: each status is written every few minutes, and only its own node reads it."""
+KIND = re.compile("[a-z0-9.-]{0,253}/v[0-9]{1,2}((alpha|beta)[0-9]{1,2})?/[a-z0-9-]{1,63}")
+"""A resource as NodePools write it. The policy of `addons.rules.admission_policy` checks it by the same pattern."""
+SECRETS = re.compile("/v[^/]*/secrets")
+"""No node may read all of them."""
+
+
+def parse_kind(text: str) -> ResourceType:
+    """A resource that the rules add. ValueError for what is none, and for one that is never shared."""
+    if KIND.fullmatch(text) is None:
+        raise ValueError("a resource is group/version/resource, as in /v1/nodes")
+    if SECRETS.fullmatch(text) is not None:
+        raise ValueError("secrets are never shared")
+    return ResourceType(*text.split("/"))
+
+
+def whole(type_: ResourceType, encoding: Encoding = Encoding.PROTOBUF) -> ListWatch:
+    """The list and watch of all objects of a resource, as hubs share it."""
+    return ListWatch(type_, encoding=encoding, metadata_only=type_ == NODES)
+
+
+def is_further(type_: ResourceType) -> bool:
+    """Whether a rule must name a resource before it is shared."""
+    return (type_.group, type_.resource) not in SHARED
+
+
+def shared_fields(
+    type_: ResourceType, further: Collection[ResourceType], *, metadata_only: bool
+) -> frozenset[str] | None:
+    """The fields by which callers may select of the one source of a resource; None where callers have their own.
+
+    `further` are the resources that the rules add; `metadata_only`: the caller asks for metadata.
+    """
+    if not is_further(type_):
+        return SHARED[type_.group, type_.resource]
+    is_served = metadata_only or not whole(type_).metadata_only
+    return NAMES if type_ in further and is_served else None
