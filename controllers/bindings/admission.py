@@ -44,7 +44,7 @@ def read_review(body: bytes | bytearray) -> WorkloadReview:
     uid, obj = text(request.get("uid")), mapping(request.get("object"))
     kind = text(mapping(request.get("kind")).get("kind"))
     if not uid or kind not in WORKLOAD_TYPES or not obj:
-        raise ValueError("no request for a Deployment or StatefulSet")
+        raise ValueError("no request for a Deployment, StatefulSet or DaemonSet")
     incoming, stored = {**obj, "kind": kind}, mapping(request.get("oldObject"))
     try:
         orjson.dumps((incoming, stored))

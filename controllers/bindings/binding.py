@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from controllers.bindings.rendering.injection import BindingItem
-from controllers.bindings.workloads import OWNER_GROUP, Workload, subject_key
+from controllers.bindings.workloads import OWNER_GROUP, WORKLOAD_TYPES, Workload, subject_key
 from controllers.cluster.node_pools import NodePool
 from controllers.runtime.events import ObjectReference
 from controllers.runtime.informer import WatchedResource
@@ -17,7 +17,7 @@ from kube.requests.request_info import ResourceType
 
 BINDING_TYPE = ResourceType("apps.openyurt.io", "v1alpha1", "yurtappconfigbindings")
 BINDING_KIND = "YurtAppConfigBinding"
-PLAIN_KINDS = frozenset({"Deployment", "StatefulSet"})
+PLAIN_KINDS = frozenset(WORKLOAD_TYPES)
 """Kinds of a subject that is the workload itself. The others own their workloads."""
 OPERATORS = {
     "In": Operator.IN,

@@ -22,9 +22,8 @@ from controllers.bindings.rendering.injection import Rendering
 from controllers.bindings.rendering.slots import Slot, Value
 from controllers.bindings.workloads import (
     AUTOSCALERS,
-    DEPLOYMENTS,
-    STATEFUL_SETS,
     WORKLOAD_TYPES,
+    WORKLOADS,
     Autoscaler,
     Workload,
     subject_key,
@@ -97,8 +96,7 @@ class ConfigBindingController(Controller):
         self._limit = WriteLimit(WRITES_A_SECOND)
         self._bindings = self.watch(BINDINGS, self._of_binding)
         self._workloads: dict[str, Informer[Workload]] = {
-            "Deployment": self.watch(DEPLOYMENTS, self._of_workload),
-            "StatefulSet": self.watch(STATEFUL_SETS, self._of_workload),
+            kind: self.watch(watched, self._of_workload) for kind, watched in WORKLOADS.items()
         }
         autoscalers = self.watch(AUTOSCALERS, self._of_autoscaler)
         pools = self.watch(NODEPOOLS, self._of_pool, optional=True)

@@ -1,4 +1,4 @@
-"""The facts that the manager reads from Deployments, StatefulSets and HorizontalPodAutoscalers."""
+"""The facts that the manager reads from Deployments, StatefulSets, DaemonSets and HorizontalPodAutoscalers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ OWNER_GROUP = "apps.openyurt.io"
 WORKLOAD_TYPES = {
     "Deployment": ResourceType("apps", "v1", "deployments"),
     "StatefulSet": ResourceType("apps", "v1", "statefulsets"),
+    "DaemonSet": ResourceType("apps", "v1", "daemonsets"),
 }
 
 
@@ -126,8 +127,7 @@ def _watched(kind: str) -> WatchedResource[Workload]:
     )
 
 
-DEPLOYMENTS = _watched("Deployment")
-STATEFUL_SETS = _watched("StatefulSet")
+WORKLOADS = {kind: _watched(kind) for kind in WORKLOAD_TYPES}
 
 
 @dataclass(frozen=True, slots=True)

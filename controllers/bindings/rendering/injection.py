@@ -25,8 +25,12 @@ from controllers.bindings.rendering.record import LARGEST_RECORD, RECORD, Record
 from controllers.bindings.rendering.slots import (
     DEPLOYMENT,
     FIELD,
+    MIN_READY,
+    POD_ANNOTATION,
+    POD_LABEL,
+    PROGRESS_DEADLINE,
     REPLICAS,
-    STATEFUL_SET,
+    STRATEGIES,
     STRATEGY,
     NoPlace,
     Slot,
@@ -48,25 +52,16 @@ from controllers.bindings.rendering.template_fields import (
     restore,
 )
 from controllers.bindings.rendering.template_patches import patch_pod_spec
-from controllers.runtime.unstructured import copied, mapping, metadata, text, texts
+from controllers.runtime.unstructured import copied, mapping, metadata, number, text, texts
 from kube.bounds import reached
 from kube.json_type import Json
+from kube.requests.label_syntax import key_faults, value_faults
 
 MAX_WORK = 32 * 1024 * 1024
 """Bytes of a pod spec and its items, times what is looked for in it: slots, fields of the record. Most that a rendering
 costs, a third of a second; 300 variables in a pod spec of 50 KB are half of it."""
 SCAN = 16
 """How much more an element costs that a record names by its value, where a list must be searched for a similar one."""
-STRATEGIES: dict[tuple[str, str], Json] = {
-    (DEPLOYMENT, "Recreate"): {"type": "Recreate"},
-    (DEPLOYMENT, "RollingUpdate"): {
-        "type": "RollingUpdate",
-        "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"},
-    },
-    (STATEFUL_SET, "OnDelete"): {"type": "OnDelete"},
-    (STATEFUL_SET, "RollingUpdate"): {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
-}
-"""The strategies by kind and type, with the defaults that the API server adds: what it stores must equal the record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +155,16 @@ def _too_much(items: list[BindingItem], size: int) -> str:
     slots, patching = 0, set[str]()
     for item in items:
         size += len(orjson.dumps(item.fields))
-        slots += max(1, len(mapping(mapping(item.fields.get("env")).get("envClaim"))))
+        slots += max(1, *(len(mapping(each)) for each in _maps(item.fields)))
         if "patch" in item.fields:
             patching.add(item.binding)
     # The slots are read before and after the patches of each binding.
     return "TooMuchWork" if slots * (1 + len(patching)) * size > MAX_WORK else ""
+
+
+def _maps(item: Json) -> tuple[object, ...]:
+    """What may hold several slots in one item."""
+    return mapping(item.get("env")).get("envClaim"), item.get("podLabels"), item.get("podAnnotations")
 
 
 @dataclass(slots=True)
@@ -328,10 +328,35 @@ def _wish(workload: Json, item: BindingItem, target: Target, wishes: _Injections
             wishes.skip(item.binding, STRATEGY, "StrategyNotForKind")
         else:
             wishes.add(item.binding, STRATEGY, copied(strategy))
+    elif kind == "minReadySeconds" and isinstance(value, int):
+        _wish_to_wait(workload, item.binding, value, wishes)
     elif kind == "patch" and isinstance(value, dict):
         wishes.add_patch(BindingItem(item.binding, value))
+    elif kind in ("podLabels", "podAnnotations"):
+        _wish_of_pods(item.binding, kind, texts(value), target.pool, wishes)
     elif isinstance(value, dict):
         _wish_of_container(workload, item.binding, kind, value, target.pool, wishes)
+
+
+def _wish_to_wait(workload: Json, binding: str, seconds: int, wishes: _Injections) -> None:
+    deadline = number(mapping(workload.get("spec")).get("progressDeadlineSeconds"), PROGRESS_DEADLINE)
+    if workload.get("kind") == DEPLOYMENT and seconds >= deadline:
+        wishes.skip(binding, MIN_READY, "LongerThanDeadline")
+    else:
+        # The API server stores no 0.
+        wishes.add(binding, MIN_READY, seconds or None)
+
+
+def _wish_of_pods(binding: str, kind: str, claims: Mapping[str, str], pool: str, wishes: _Injections) -> None:
+    """Labels or annotations. For one that is wrong the API server would refuse the whole workload, so it is skipped."""
+    for key, claim in claims.items():
+        slot, value = Slot(POD_LABEL if kind == "podLabels" else POD_ANNOTATION, key), _filled(claim, pool)
+        if slot.kind == POD_LABEL and (key_faults(key) or value_faults(value)):
+            wishes.skip(binding, slot, "InvalidLabel")
+        elif slot.kind == POD_ANNOTATION and key_faults(key.lower()):
+            wishes.skip(binding, slot, "InvalidAnnotation")
+        else:
+            wishes.add(binding, slot, value)
 
 
 def _wish_of_container(
@@ -348,6 +373,9 @@ def _wish_of_container(
         volume = text(value.get("configMapClaim")) or text(value.get("configMapSource"))
         name = _filled(value.get("configMapTarget"), pool)
         _wish_of_volume(workload, binding, Slot("configmap", volume), container, name, wishes)
+    elif kind == "secret":
+        volume, name = text(value.get("secretSource")), _filled(value.get("secretTarget"), pool)
+        _wish_of_volume(workload, binding, Slot("secret", volume), container, name, wishes)
     elif kind == "persistentVolumeClaim":
         volume, name = text(value.get("pvcSource")), _filled(value.get("pvcTarget"), pool)
         _wish_of_volume(workload, binding, Slot("pvc", volume), container, name, wishes)

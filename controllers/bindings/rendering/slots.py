@@ -1,8 +1,8 @@
 """The fields of a workload that a binding may set. Each is a slot: it has a name, can be read and can be written. Pure.
 
-A slot's name is its key in the record on the workload: `replicas`, `strategy`, `image/<container>`,
-`env/<container>/<variable>`, `configmap/<volume>`, `pvc/<volume>`. What patches change is in the record as
-`field/<path>` (`template_fields`).
+A slot's name is its key in the record on the workload: `replicas`, `strategy`, `minreadyseconds`, `image/<container>`,
+`env/<container>/<variable>`, `configmap/<volume>`, `secret/<volume>`, `pvc/<volume>`, and of the pod template
+`label/<key>` and `annotation/<key>`. What patches change is in the record as `field/<path>` (`template_fields`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from controllers.runtime.unstructured import mapping, objects
+from controllers.runtime.unstructured import mapping, objects, text, texts
 from kube.json_type import Json
 
 DEPLOYMENT = "Deployment"
 STATEFUL_SET = "StatefulSet"
+DAEMON_SET = "DaemonSet"
+PROGRESS_DEADLINE = 600
+"""Seconds: the default of a Deployment's progressDeadlineSeconds, below which minReadySeconds must be."""
+STRATEGIES: dict[tuple[str, str], Json] = {
+    (DEPLOYMENT, "Recreate"): {"type": "Recreate"},
+    (DEPLOYMENT, "RollingUpdate"): {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"},
+    },
+    (STATEFUL_SET, "OnDelete"): {"type": "OnDelete"},
+    (STATEFUL_SET, "RollingUpdate"): {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+    (DAEMON_SET, "OnDelete"): {"type": "OnDelete"},
+    (DAEMON_SET, "RollingUpdate"): {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
+    },
+}
+"""The strategies by kind and type, with the defaults that the API server adds: what it stores must equal the record."""
 
 type Value = str | int | Json | None
-"""What a slot holds: a number of replicas, a strategy, an image, an env entry or a name. None: the field is absent."""
+"""What a slot holds: a number, a strategy, an image, an env entry, a name, a label. None: the field is absent."""
 
 
 class NoPlace(Exception):
@@ -26,7 +44,7 @@ class NoPlace(Exception):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Slot:
-    """`part` is the container or volume, `variable` the name of an environment variable."""
+    """`part` is the container, the volume or the key of a label, `variable` the name of an environment variable."""
 
     kind: str
     part: str = ""
@@ -40,15 +58,20 @@ FIELD = "field"
 """The kind of slots that are fields of the pod spec. `part` is the path."""
 REPLICAS = Slot("replicas")
 STRATEGY = Slot("strategy")
+MIN_READY = Slot("minreadyseconds")
+POD_LABEL = "label"
+POD_ANNOTATION = "annotation"
 
 
 def parse_slot(name: str) -> Slot:
     """The slot of a name in a record; ValueError if there is none of this name."""
     match name.split("/", 2):
-        case ["replicas" | "strategy" as kind]:
+        case ["replicas" | "strategy" | "minreadyseconds" as kind]:
             return Slot(kind)
-        case ["image" | "configmap" | "pvc" as kind, part] if part:
+        case ["image" | "configmap" | "secret" | "pvc" as kind, part] if part:
             return Slot(kind, part)
+        case ["label" | "annotation" as kind, *key] if any(key):
+            return Slot(kind, "/".join(key))
         case ["env", part, variable] if part and variable:
             return Slot("env", part, variable)
         case ["field", *path] if any(path):
@@ -62,6 +85,8 @@ def read_slot(workload: Json, slot: Slot) -> Value:
     if slot.kind == "env":
         index = _env_index(parent, slot.variable)
         return None if index is None else normal(objects(parent.get("env"))[index])
+    if slot.kind in (POD_LABEL, POD_ANNOTATION):
+        parent, key = mapping(parent.get(key)), slot.part
     value = parent.get(key)
     return value if isinstance(value, str | int | dict) else None
 
@@ -71,6 +96,8 @@ def write_slot(workload: Json, slot: Slot, value: Value) -> None:
     parent, key = _place(workload, slot)
     if slot.kind == "env":
         _write_env(parent, slot.variable, value)
+    elif slot.kind in (POD_LABEL, POD_ANNOTATION):
+        _write_text(parent, key, slot.part, value)
     elif value is None:
         parent.pop(key, None)
     else:
@@ -79,14 +106,14 @@ def write_slot(workload: Json, slot: Slot, value: Value) -> None:
 
 def pod_spec(workload: Json) -> Json:
     """The spec of a workload's pod template; an empty object if it has none."""
-    return mapping(mapping(mapping(workload.get("spec")).get("template")).get("spec"))
+    return mapping(_template(workload).get("spec"))
 
 
 def fits(slot: Slot, value: object) -> bool:
     """Whether a value from a record has the type of the slot: whoever may edit the workload may have written it."""
     if value is None:
         return True
-    if slot.kind == "replicas":
+    if slot in (REPLICAS, MIN_READY):
         return isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if slot.kind == "strategy":
         return isinstance(value, dict)
@@ -115,18 +142,45 @@ def find_container(workload: Json, name: str) -> Json:
     raise NoPlace("ContainerNotFound")
 
 
+def _template(workload: Json) -> Json:
+    return mapping(mapping(workload.get("spec")).get("template"))
+
+
 def _place(workload: Json, slot: Slot) -> tuple[Json, str]:
     """The object that holds a slot, and the key in it."""
     return _PLACES[slot.kind](workload, slot)
 
 
 def _replicas_place(workload: Json, _: Slot) -> tuple[Json, str]:
+    if workload.get("kind") == DAEMON_SET:
+        raise NoPlace("ReplicasNotForKind")
     return mapping(workload.get("spec")), "replicas"
 
 
 def _strategy_place(workload: Json, _: Slot) -> tuple[Json, str]:
-    key = "updateStrategy" if workload.get("kind") == STATEFUL_SET else "strategy"
+    key = "strategy" if workload.get("kind") == DEPLOYMENT else "updateStrategy"
     return mapping(workload.get("spec")), key
+
+
+def _min_ready_place(workload: Json, _: Slot) -> tuple[Json, str]:
+    return mapping(workload.get("spec")), "minReadySeconds"
+
+
+def _label_place(workload: Json, slot: Slot) -> tuple[Json, str]:
+    # The API server refuses a template that the selector does not select, and no selector can change.
+    selector = mapping(mapping(workload.get("spec")).get("selector"))
+    expressions = (text(each.get("key")) for each in objects(selector.get("matchExpressions")))
+    if slot.part in (*texts(selector.get("matchLabels")), *expressions):
+        raise NoPlace("LabelOfSelector")
+    return _pod_metadata(workload), "labels"
+
+
+def _annotation_place(workload: Json, _: Slot) -> tuple[Json, str]:
+    return _pod_metadata(workload), "annotations"
+
+
+def _pod_metadata(workload: Json) -> Json:
+    return mapping(_template(workload).get("metadata"))
 
 
 def _image_place(workload: Json, slot: Slot) -> tuple[Json, str]:
@@ -141,6 +195,10 @@ def _config_map_place(workload: Json, slot: Slot) -> tuple[Json, str]:
     return _volume_source(workload, slot.part, "configMap"), "name"
 
 
+def _secret_place(workload: Json, slot: Slot) -> tuple[Json, str]:
+    return _volume_source(workload, slot.part, "secret"), "secretName"
+
+
 def _claim_place(workload: Json, slot: Slot) -> tuple[Json, str]:
     return _volume_source(workload, slot.part, "persistentVolumeClaim"), "claimName"
 
@@ -148,9 +206,13 @@ def _claim_place(workload: Json, slot: Slot) -> tuple[Json, str]:
 _PLACES: dict[str, Callable[[Json, Slot], tuple[Json, str]]] = {
     "replicas": _replicas_place,
     "strategy": _strategy_place,
+    "minreadyseconds": _min_ready_place,
+    POD_LABEL: _label_place,
+    POD_ANNOTATION: _annotation_place,
     "image": _image_place,
     "env": _env_place,
     "configmap": _config_map_place,
+    "secret": _secret_place,
     "pvc": _claim_place,
 }
 
@@ -168,6 +230,17 @@ def _env_index(container: Json, variable: str) -> int | None:
     """The last entry of a name: of several the kubelet uses this one."""
     names = [each.get("name") for each in objects(container.get("env"))]
     return len(names) - 1 - names[::-1].index(variable) if variable in names else None
+
+
+def _write_text(meta: Json, name: str, key: str, value: Value) -> None:
+    """Set or remove a label or an annotation. The API server keeps no empty map."""
+    held = meta[name] = mapping(meta.get(name))
+    if value is not None:
+        held[key] = value
+    else:
+        held.pop(key, None)
+    if not held:
+        del meta[name]
 
 
 def _write_env(container: Json, variable: str, value: Value) -> None:

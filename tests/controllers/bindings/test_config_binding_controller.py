@@ -10,7 +10,16 @@ from controllers.bindings.config_binding_controller import ATTEMPTS
 from kube.json_type import Json
 from tests.controllers.support.binding_scene import POOL_NAME, RECORD, BindingScene, image_of
 from tests.controllers.support.other_webhook import image_is_kept
-from tests.controllers.support.workloads import claim, config_map, env, image, patch
+from tests.controllers.support.workloads import (
+    claim,
+    config_map,
+    daemon_set,
+    env,
+    image,
+    patch,
+    secret,
+    stateful_set,
+)
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("manager")]
 
@@ -21,6 +30,10 @@ EVERYTHING = [
     claim("claim-{{nodepool}}"),
     {"replicas": 0},
     {"upgradeStrategy": "Recreate"},
+    secret("keys-{{nodepool}}"),
+    {"minReadySeconds": 7},
+    {"podLabels": {"example.org/site": "{{nodepool}}"}},
+    {"podAnnotations": {"example.org/Site": "of {{nodepool}}"}},
 ]
 
 
@@ -34,7 +47,12 @@ def test_a_binding_reaches_its_workload_and_gives_back_what_was_there(bindings: 
     assert [each.get("value") for each in container[0]["env"]] == ["x", None, None, "hangzhou"]
     assert volumes[0]["configMap"]["name"] == "config-hangzhou"
     assert volumes[1]["persistentVolumeClaim"]["claimName"] == "claim-hangzhou"
+    assert volumes[2]["secret"]["secretName"] == "keys-hangzhou"
     assert after["spec"]["replicas"] == 0
+    assert after["spec"]["minReadySeconds"] == 7
+    pods = after["spec"]["template"]["metadata"]
+    assert pods["labels"] == {"app": "web", "example.org/site": "hangzhou"}
+    assert pods["annotations"] == {"example.org/Site": "of hangzhou"}
     assert after["spec"]["strategy"] == {"type": "Recreate"}
     assert bindings.sees_condition(binding, "Injected", "True", "AllInjected") == ""
     status = bindings.get(binding)["status"]
@@ -48,6 +66,33 @@ def test_a_binding_reaches_its_workload_and_gives_back_what_was_there(bindings: 
     # The old pod template comes back: no third ReplicaSet, but the first one again.
     bindings.scene.until(lambda: "GivenBack" in bindings.scene.events(name, bindings.scene.namespace))
     assert bindings.rollouts(name) == 2
+
+
+@pytest.mark.parametrize(
+    ("template", "strategy", "stored"),
+    [
+        (stateful_set(), "OnDelete", {"type": "OnDelete"}),
+        (
+            daemon_set(),
+            "RollingUpdate",
+            {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+        ),
+    ],
+    ids=["StatefulSet", "DaemonSet"],
+)
+def test_other_kinds_of_workloads(
+    bindings: BindingScene, template: Json, strategy: str, stored: Json
+) -> None:
+    name, path = bindings.scene.name("db"), bindings.collection(template)
+    before = bindings.scene.admin.post(path, bindings.workload(template, name, "hangzhou", ""))["spec"]
+    given = [image("app:2"), {"upgradeStrategy": strategy}, {"minReadySeconds": 7}, {"podLabels": {"a": "b"}}]
+    binding = bindings.bind(name, kind=template["kind"], items=given)
+    after = bindings.scene.sees(path, name, lambda obj: image_of(obj) == "app:2")["spec"]
+    assert (after["updateStrategy"], after["minReadySeconds"]) == (stored, 7)
+    assert after["template"]["metadata"]["labels"] == {"app": "web", "a": "b"}
+    bindings.sees_condition(binding, "Injected", "True", "AllInjected")
+    bindings.unbind(binding)
+    assert bindings.scene.sees(path, name, lambda obj: image_of(obj) == "app:1")["spec"] == before
 
 
 SIDECAR: Json = {
@@ -78,7 +123,7 @@ def test_patches_come_after_items_and_are_given_back(bindings: BindingScene) -> 
     template = after["spec"]["template"]["spec"]
     assert [each["name"] for each in template["containers"]] == ["app", "side", "agent"]
     assert template["containers"][1]["command"] == ["sleep"]
-    assert template["volumes"][2]["hostPath"]["path"] == "/etc/hangzhou"
+    assert template["volumes"][3]["hostPath"]["path"] == "/etc/hangzhou"
     assert template["securityContext"]["runAsUser"] == 1000
     assert "initContainers" not in template
     bindings.sees_condition(binding, "Injected", "True", "AllInjected")

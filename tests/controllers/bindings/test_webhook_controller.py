@@ -44,7 +44,7 @@ from tests.controllers.support.binding_scene import POOL_NAME, RECORD, BindingSc
 from tests.controllers.support.pretended import PretendedCluster
 from tests.controllers.support.process import ManagerProcess
 from tests.controllers.support.webhook_service import create, dry_run, dry_run_template, wait_until_called
-from tests.controllers.support.workloads import DEPLOYMENT, env, image, patch
+from tests.controllers.support.workloads import DEPLOYMENT, daemon_set, env, image, patch, stateful_set
 
 pytestmark = [pytest.mark.real]
 
@@ -68,6 +68,22 @@ def test_a_workload_is_right_from_the_start(bindings: BindingScene, webhook: Man
     given_back = bindings.scene.admin.patch(path, {"metadata": {"labels": {POOL_NAME: None}}})
     assert image_of(given_back) == "app:9"
     assert RECORD not in given_back["metadata"].get("annotations", {})
+
+
+@pytest.mark.parametrize("template", [stateful_set(), daemon_set()], ids=lambda each: str(each["kind"]))
+def test_other_kinds_of_workloads_are_right_from_the_start(
+    bindings: BindingScene, webhook: ManagerProcess, template: Json
+) -> None:
+    name = bindings.scene.name("db")
+    bindings.bind(name, kind=template["kind"], items=[image("app:2")])
+    body = bindings.workload(template, name, "hangzhou", "")
+
+    def image_at_first() -> str:
+        query = {"dryRun": "All"}
+        answer = bindings.scene.admin.request("POST", bindings.collection(template), query=query, body=body)
+        return image_of(answer.json())
+
+    bindings.scene.until(lambda: image_at_first() == "app:2")
 
 
 def test_a_binding_that_may_fail_stands_in_nobodys_way(

@@ -123,7 +123,7 @@ def test_both_replicas_serve_and_one_may_go(
     assert not standby.leads()
     url = f"https://{LOOPBACK}:{service.pods[1]}/mutate-workload"
     answer = client(bindings.scene).request("POST", url, body=b"{}")
-    assert (answer.status, answer.data) == (400, b"no request for a Deployment or StatefulSet\n")
+    assert (answer.status, answer.data) == (400, b"no request for a Deployment, StatefulSet or DaemonSet\n")
     name = bindings.scene.name("web")
     bindings.bind(name, items=[image("app:2")])
     bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")

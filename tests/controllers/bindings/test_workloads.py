@@ -9,7 +9,7 @@ import pytest
 from controllers.bindings.rendering.record import RECORD
 from controllers.bindings.workloads import (
     AUTOSCALERS,
-    DEPLOYMENTS,
+    WORKLOADS,
     WorkloadOwner,
     read_autoscaler,
     read_workload,
@@ -60,7 +60,7 @@ def test_facts_change_with_the_spec_and_not_with_the_status() -> None:
 def test_only_what_bindings_may_concern_is_kept_whole(meta: Json, whole: bool) -> None:
     workload = {**copy.deepcopy(DEPLOYMENT), "metadata": {"name": "web", "managedFields": [], **meta}}
     del workload["kind"]  # as in a list
-    kept = DEPLOYMENTS.transform(workload)
+    kept = WORKLOADS["Deployment"].transform(workload)
     assert kept["kind"] == "Deployment"
     assert ("spec" in kept) is whole
     assert "managedFields" not in kept["metadata"]

@@ -13,7 +13,7 @@ import yaml
 from kube.json_type import Json
 from tests.cloud.rest import RestError
 from tests.controllers.support.binding_scene import BindingScene
-from tests.controllers.support.workloads import claim, config_map, env, image, patch
+from tests.controllers.support.workloads import claim, config_map, env, image, patch, secret
 
 pytestmark = [pytest.mark.real]
 
@@ -28,6 +28,10 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "bindings.md"
         [config_map("x")],
         [config_map("x", key="configMapSource")],
         [claim("x")],
+        [secret("x")],
+        [{"minReadySeconds": 0}],
+        [{"podLabels": {"example.org/site": "a-{{nodepool}}", "empty": ""}}],
+        [{"podAnnotations": {"example.org/Site": "of {{nodepool}}"}}],
         [{"replicas": 0}],
         [{"upgradeStrategy": "OnDelete"}],
         [{"replicas": 1}, {"upgradeStrategy": "Recreate"}, image("a"), image("b")],
@@ -91,6 +95,9 @@ del NO_NAME["configMap"]["configMapSource"], NO_NAME["configMap"]["configMapClai
             {"items": [{"upgradeStrategy": "Recreate"}, {"upgradeStrategy": "OnDelete"}]},
             "upgradeStrategy may be given once",
         ),
+        ({"items": [{"minReadySeconds": 1}, {"minReadySeconds": 1}]}, "minReadySeconds may be given once"),
+        ({"items": [{"podLabels": {}}]}, "should have at least 1 properties"),
+        ({"items": [{"podLabels": {"a": "not valid"}}]}, "should match"),
         ({"items": [{"replicas": -1}]}, "greater than or equal to 0"),
         ({"items": [{"upgradeStrategy": "Sometimes"}]}, "Unsupported value"),
         ({"items": [BOTH_NAMES]}, "name the volume by configMapClaim"),
@@ -114,7 +121,7 @@ del NO_NAME["configMap"]["configMapSource"], NO_NAME["configMap"]["configMapClai
         ({"patches": [patch("move", "/volumes/0", 1)]}, "Unsupported value"),
         ({"patches": [patch("add", "/volumes/-")]}, "exactly one|value"),
         ({"patches": [patch("remove", "/volumes/0", 1)]}, "exactly one|value"),
-        ({"kind": "DaemonSet"}, "Unsupported value"),
+        ({"kind": "Job"}, "Unsupported value"),
         ({"kind": "Deployment", "version": "apps/v1beta1"}, "do not belong together"),
         ({"kind": "YurtAppSet", "version": "apps/v1"}, "do not belong together"),
     ],

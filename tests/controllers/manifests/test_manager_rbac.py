@@ -106,6 +106,7 @@ def test_it_changes_of_pods_and_nodes_what_autonomy_needs_and_no_more(
         ("servicegrids-rbac.yaml", "create", "services"),
         ("configbindings-rbac.yaml", "patch", "deployments.apps"),
         ("configbindings-rbac.yaml", "patch", "statefulsets.apps"),
+        ("configbindings-rbac.yaml", "patch", "daemonsets.apps"),
         ("crd-creation.yaml", "create", "customresourcedefinitions.apiextensions.k8s.io"),
     ],
 )
@@ -142,6 +143,7 @@ def test_a_manager_without_bindings_asks_for_nothing_of_theirs(
         "yurtappconfigbindings",
         "deployments",
         "statefulsets",
+        "daemonsets",
         "horizontalpodautoscalers",
         "secrets",
     )

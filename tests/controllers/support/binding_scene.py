@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from kube.json_type import Json
 from tests.controllers.support.scene import Scene, condition
-from tests.controllers.support.workloads import DEPLOYMENT, stateful_set
+from tests.controllers.support.workloads import DEPLOYMENT
 
 POOL_NAME = "apps.openyurt.io/pool-name"
 RECORD = "apps.openyurt.io/config-bindings"
@@ -20,7 +20,6 @@ class BindingScene:
         self.scene = scene
         self.path = f"/apis/apps.openyurt.io/v1alpha1/namespaces/{scene.namespace}/yurtappconfigbindings"
         self.deployments = f"/apis/apps/v1/namespaces/{scene.namespace}/deployments"
-        self.stateful_sets = f"/apis/apps/v1/namespaces/{scene.namespace}/statefulsets"
         self.replica_sets = f"/apis/apps/v1/namespaces/{scene.namespace}/replicasets"
         self.autoscalers = f"/apis/autoscaling/v2/namespaces/{scene.namespace}/horizontalpodautoscalers"
 
@@ -71,10 +70,9 @@ class BindingScene:
         self.scene.admin.post(self.deployments, self.workload(DEPLOYMENT, name, pool, owner))
         return name
 
-    def stateful_set(self, pool: str = "hangzhou") -> str:
-        name = self.scene.name("db")
-        self.scene.admin.post(self.stateful_sets, self.workload(stateful_set(), name, pool, ""))
-        return name
+    def collection(self, template: Json) -> str:
+        """Where workloads of a template's kind are."""
+        return f"/apis/apps/v1/namespaces/{self.scene.namespace}/{template['kind'].lower()}s"
 
     def spec(self, name: str) -> Json:
         found: Json = self.scene.admin.get(f"{self.deployments}/{name}")["spec"]

@@ -36,6 +36,7 @@ DEPLOYMENT: Json = {
                         "volumeMounts": [
                             {"name": "config", "mountPath": "/config"},
                             {"name": "data", "mountPath": "/data"},
+                            {"name": "keys", "mountPath": "/keys"},
                         ],
                     },
                     {"name": "side", "image": "side:1"},
@@ -43,6 +44,7 @@ DEPLOYMENT: Json = {
                 "volumes": [
                     {"name": "config", "configMap": {"name": "default-config", "defaultMode": 420}},
                     {"name": "data", "persistentVolumeClaim": {"claimName": "default-claim"}},
+                    {"name": "keys", "secret": {"secretName": "default-keys", "defaultMode": 420}},
                 ],
             },
         },
@@ -57,6 +59,14 @@ def stateful_set() -> Json:
     del workload["spec"]["strategy"]
     workload["spec"]["serviceName"] = "web"
     workload["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    return workload
+
+
+def daemon_set() -> Json:
+    workload = copy.deepcopy(DEPLOYMENT)
+    workload["kind"] = "DaemonSet"
+    del workload["spec"]["strategy"], workload["spec"]["replicas"]
+    workload["spec"]["updateStrategy"] = {"type": "OnDelete"}
     return workload
 
 
@@ -81,6 +91,10 @@ def config_map(
 def claim(target: str, volume: str = "data", container: str = "app") -> Json:
     fields = {"containerName": container, "pvcSource": volume, "pvcTarget": target}
     return {"persistentVolumeClaim": fields}
+
+
+def secret(target: str, volume: str = "keys", container: str = "app") -> Json:
+    return {"secret": {"containerName": container, "secretSource": volume, "secretTarget": target}}
 
 
 def patch(operation: str, path: str, value: Any = None) -> Json:

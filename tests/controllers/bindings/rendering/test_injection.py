@@ -17,11 +17,13 @@ from tests.controllers.support.workloads import (
     claim,
     config_map,
     container,
+    daemon_set,
     env,
     image,
     items,
     patch,
     rendered,
+    secret,
     stateful_set,
 )
 
@@ -61,6 +63,18 @@ CONTAINERS = "template.spec.containers"
             "template.spec.volumes.data.persistentVolumeClaim.claimName",
             "claim-hangzhou",
         ),
+        (secret("{{nodepool}}-keys"), "template.spec.volumes.keys.secret.secretName", "hangzhou-keys"),
+        ({"minReadySeconds": 30}, "minReadySeconds", 30),
+        (
+            {"podLabels": {"site": "{{nodepool}}"}},
+            "template.metadata.labels",
+            {"app": "web", "site": "hangzhou"},
+        ),
+        (
+            {"podAnnotations": {"example.org/Site": "of {{nodepool}}"}},
+            "template.metadata.annotations",
+            {"example.org/Site": "of hangzhou"},
+        ),
     ],
 )
 def test_an_item_sets_its_slot_and_giving_back_leaves_nothing(item: Json, path: str, value: object) -> None:
@@ -84,6 +98,45 @@ def test_the_strategy_of_a_stateful_set(strategy: str) -> None:
     assert made.workload["spec"]["updateStrategy"] == changed
     assert "strategy" not in made.workload["spec"]
     assert rendered(made.workload, []).workload == before
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"),
+    [
+        ("OnDelete", {"type": "OnDelete"}),
+        ("RollingUpdate", {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}),
+    ],
+)
+def test_the_strategy_of_a_daemon_set(name: str, stored: Json) -> None:
+    before = daemon_set()
+    before["spec"]["updateStrategy"] = {"type": "unset"}
+    made = rendered(before, items({"upgradeStrategy": name}))
+    assert made.workload["spec"]["updateStrategy"] == stored
+    assert rendered(made.workload, []).workload == before
+
+
+def test_a_workload_without_a_wait_is_what_0_asks_for() -> None:
+    """The API server stores no 0."""
+    assert rendered(DEPLOYMENT, items({"minReadySeconds": 0})).record == {}
+    before = copy.deepcopy(DEPLOYMENT)
+    before["spec"]["minReadySeconds"] = 5
+    made = rendered(before, items({"minReadySeconds": 0})).workload
+    assert "minReadySeconds" not in made["spec"]
+    assert rendered(made, items({"minReadySeconds": 0})).workload == made
+    assert rendered(made, []).workload == before
+
+
+def test_a_writers_labels_stay_beside_those_of_items() -> None:
+    live = rendered(
+        DEPLOYMENT, items({"podLabels": {"site": "a", "app.kubernetes.io/part-of": "b"}})
+    ).workload
+    labels = live["spec"]["template"]["metadata"]["labels"]
+    labels |= {"site": "writer", "team": "x"}
+    live = rendered(live, items({"podLabels": {"site": "a"}})).workload
+    labels = live["spec"]["template"]["metadata"]["labels"]
+    assert labels == {"app": "web", "site": "a", "team": "x"}
+    back = rendered(live, []).workload["spec"]["template"]["metadata"]["labels"]
+    assert back == {"app": "web", "site": "writer", "team": "x"}
 
 
 def test_what_the_server_completes_is_no_writers_value() -> None:
@@ -113,8 +166,8 @@ def test_what_stands_beside_an_item_stays() -> None:
     there = wanted["spec"]["template"]["spec"]
     there["containers"][1]["env"] = [{"name": "A", "value": "x"}]
     there["initContainers"][0]["env"] = [{"name": "B", "value": "hangzhou"}]
-    there["volumes"][2]["configMap"]["name"] = "site-hangzhou"
-    there["volumes"][3]["persistentVolumeClaim"]["claimName"] = "disk-hangzhou"
+    there["volumes"][3]["configMap"]["name"] = "site-hangzhou"
+    there["volumes"][4]["persistentVolumeClaim"]["claimName"] = "disk-hangzhou"
     given = items(
         env("side", A="x"),
         env("setup", B="{{nodepool}}"),
@@ -142,6 +195,12 @@ def test_several_new_variables_come_sorted_behind_those_of_the_template() -> Non
         (config_map("x", volume="data"), "configmap/data", "VolumeOfOtherType"),
         (claim("x", volume="config"), "pvc/config", "VolumeOfOtherType"),
         ({"upgradeStrategy": "OnDelete"}, "strategy", "StrategyNotForKind"),
+        (secret("x", volume="config"), "secret/config", "VolumeOfOtherType"),
+        ({"minReadySeconds": 600}, "minreadyseconds", "LongerThanDeadline"),
+        ({"podLabels": {"app": "other"}}, "label/app", "LabelOfSelector"),
+        ({"podLabels": {"-/a": "x"}}, "label/-/a", "InvalidLabel"),
+        ({"podLabels": {"a": f"{{{{nodepool}}}}{'x' * 60}"}}, "label/a", "InvalidLabel"),
+        ({"podAnnotations": {"a/b/c": "x"}}, "annotation/a/b/c", "InvalidAnnotation"),
         ({"unknown": {}}, None, None),
     ],
 )
@@ -154,6 +213,27 @@ def test_a_slot_without_a_place_is_skipped(item: Json, slot: str | None, reason:
 def test_a_stateful_set_is_not_recreated() -> None:
     made = rendered(stateful_set(), items({"upgradeStrategy": "Recreate"}))
     assert made.skipped == (Skipped("b", "strategy", "StrategyNotForKind"),)
+
+
+@pytest.mark.parametrize(
+    ("item", "slot", "reason"),
+    [
+        ({"replicas": 1}, "replicas", "ReplicasNotForKind"),
+        ({"upgradeStrategy": "Recreate"}, "strategy", "StrategyNotForKind"),
+    ],
+)
+def test_what_a_daemon_set_does_not_have(item: Json, slot: str, reason: str) -> None:
+    made = rendered(daemon_set(), items(item))
+    assert (made.workload, made.skipped) == (daemon_set(), (Skipped("b", slot, reason),))
+
+
+def test_a_deadline_of_its_own_lets_a_deployment_wait_longer() -> None:
+    before = copy.deepcopy(DEPLOYMENT)
+    before["spec"]["progressDeadlineSeconds"] = 1200
+    before["spec"]["selector"] = {"matchExpressions": [{"key": "tier", "operator": "Exists"}]}
+    made = rendered(before, items({"minReadySeconds": 600}, {"podLabels": {"tier": "x", "app": "other"}}))
+    assert made.workload["spec"]["minReadySeconds"] == 600
+    assert [str(each) for each in made.skipped] == ["label/tier: LabelOfSelector"]
 
 
 def test_an_autoscaler_keeps_the_replicas() -> None:

@@ -12,11 +12,21 @@ from controllers.bindings.rendering.injection import BindingItem, render
 from controllers.bindings.rendering.record import read_record
 from controllers.bindings.rendering.slots import FIELD, NoPlace, Slot, normal, pod_spec, read_slot, write_slot
 from kube.json_type import Json
-from tests.controllers.support.workloads import DEPLOYMENT, POOL, claim, config_map, env, image, patch
+from tests.controllers.support.workloads import (
+    DEPLOYMENT,
+    POOL,
+    claim,
+    config_map,
+    env,
+    image,
+    patch,
+    secret,
+)
 
 TEXTS = st.sampled_from(["1", "2", "3", ""])
 NAMES = st.sampled_from(["v1", "v2", "v3"])
 VARIABLES = st.sampled_from(["A", "S", "X", "Y/Z"])
+KEYS = st.sampled_from(["app", "site", "example.org/site"])
 CONTAINERS = st.sampled_from(["app", "side", "setup"])
 STRATEGY_VALUES: list[Any] = [
     {"type": "Recreate"},
@@ -30,6 +40,10 @@ ITEMS = st.one_of(
     st.builds(lambda c, values: env(c, **values), CONTAINERS, st.dictionaries(VARIABLES, TEXTS, min_size=1)),
     st.builds(config_map, NAMES),
     st.builds(claim, NAMES),
+    st.builds(secret, NAMES),
+    st.builds(lambda seconds: {"minReadySeconds": seconds}, st.integers(0, 2)),
+    st.builds(lambda labels: {"podLabels": labels}, st.dictionaries(KEYS, NAMES, min_size=1)),
+    st.builds(lambda notes: {"podAnnotations": notes}, st.dictionaries(KEYS, TEXTS, min_size=1)),
 )
 EXTRA = {"name": "extra", "image": "extra:1", "env": [{"name": "POOL", "value": "{{nodepool}}"}]}
 HOST = {"name": "host", "hostPath": {"path": "/srv/{{nodepool}}"}}
@@ -65,6 +79,10 @@ WRITES = st.one_of(
     st.tuples(st.builds(lambda name: Slot("image", name), CONTAINERS), NAMES),
     st.tuples(st.just(Slot("configmap", "config")), NAMES),
     st.tuples(st.just(Slot("pvc", "data")), NAMES),
+    st.tuples(st.just(Slot("secret", "keys")), NAMES),
+    st.tuples(st.just(Slot("minreadyseconds")), st.sampled_from([None, 1, 2])),
+    st.tuples(st.just(Slot("label", "site")), st.none() | NAMES),
+    st.tuples(st.builds(lambda key: Slot("annotation", key), KEYS), st.none() | TEXTS),
     st.tuples(CONTAINERS, VARIABLES, st.none() | TEXTS).map(
         lambda drawn: (
             Slot("env", drawn[0], drawn[1]),

@@ -10,7 +10,20 @@ from tests.controllers.support.workloads import DEPLOYMENT
 
 @pytest.mark.parametrize(
     "name",
-    ["", "image", "image/", "env/app", "env/app/", "replicas/x", "image/a/b", "x/y", "field", "field//"],
+    [
+        "",
+        "image",
+        "image/",
+        "env/app",
+        "env/app/",
+        "replicas/x",
+        "image/a/b",
+        "x/y",
+        "field",
+        "field//",
+        "label",
+        "annotation/",
+    ],
 )
 def test_other_names_are_no_slots(name: str) -> None:
     with pytest.raises(ValueError, match="is no slot"):
@@ -30,6 +43,10 @@ def test_other_names_are_no_slots(name: str) -> None:
         (Slot("env", "app", "A"), {"name": "B"}, False),
         (Slot("image", "app"), "x", True),
         (Slot("image", "app"), 1, False),
+        (Slot("minreadyseconds"), 5, True),
+        (Slot("minreadyseconds"), "5", False),
+        (Slot("label", "a/b"), "x", True),
+        (Slot("annotation", "a/b"), {}, False),
     ],
 )
 def test_a_value_has_the_type_of_its_slot(slot: Slot, value: object, does: bool) -> None:
