@@ -11,7 +11,7 @@ from addons.link.drills import Drills
 from addons.link.request_records import RequestRecords
 from addons.options import Options
 from addons.proxy.master import HubMaster
-from addons.ui.attachments import Attachments
+from addons.ui.attached.attachments import Attachments
 
 if TYPE_CHECKING:
     from addons.ui.commands.console_commands import ConsoleCommands
@@ -36,7 +36,9 @@ class Console:
 
     def load(self, loader: Loader) -> None:
         if isinstance(loader.master, HubMaster):
-            self.attachments = Attachments(self._visible, self._drills)
+            self.attachments = Attachments(
+                self._visible, self._drills, lambda: self._options.settings.allow_hold
+            )
             return
         # The packages of an interface, which no other hub imports.
         from addons.proxy.flow_replay import replay_through_the_hub  # noqa: PLC0415 - as said above
@@ -78,16 +80,21 @@ class Console:
         if self.attachments is not None:
             self.attachments.requestheaders(flow)
 
+    async def request(self, flow: http.HTTPFlow) -> None:
+        if self.attachments is not None:
+            await self.attachments.request(flow)
+
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         if self.attachments is not None:
             self.attachments.responseheaders(flow)
 
-    def response(self, flow: http.HTTPFlow) -> None:
+    async def response(self, flow: http.HTTPFlow) -> None:
         if self.attachments is not None:
-            self.attachments.ended(flow)
+            await self.attachments.response(flow)
 
     def error(self, flow: http.HTTPFlow) -> None:
-        self.response(flow)
+        if self.attachments is not None:
+            self.attachments.ended(flow)
 
     def show(self, hub: RunningHub) -> None:
         """Answer a person's commands of this hub."""

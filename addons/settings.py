@@ -114,6 +114,10 @@ class Settings:
         "slow it down. An interface allows it, too.",
         begins="What people see",
     )
+    allow_hold: bool = option(
+        False,
+        "`edgehub attach` may [hold flows and edit them](seeing.md#a-hub-that-runs); an interface may always.",
+    )
     access_log: bool = option(
         False, "Log a line for each request, as [`edgehub observe`](operations.md#observe) prints it."
     )

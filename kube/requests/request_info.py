@@ -28,7 +28,7 @@ _VERB_STEPS = frozenset({"proxy", "watch"})
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 # Requests that a kube-apiserver never times out; it does not even read their ?timeout=.
 _LONG_VERBS = frozenset({"proxy", "watch"})
-_LONG_SUBRESOURCES = frozenset({"attach", "exec", "log", "portforward", "proxy"})
+LONG_SUBRESOURCES = frozenset({"attach", "exec", "log", "portforward", "proxy"})
 _PROFILES = "/debug/pprof/"
 
 _GET_PARAMETERS = frozenset({"resourceVersion", "timeout", "includeObject"})
@@ -250,7 +250,7 @@ def _resource_request(method: str, path: str, location: _Location, query: str) -
         verb = "watch"
     if method != "GET" and verb in ("list", "watch"):
         raise method_not_supported("the server does not allow this method on the requested resource")
-    timeout = None if verb in _LONG_VERBS or subresource in _LONG_SUBRESOURCES else _timeout(values)
+    timeout = None if verb in _LONG_VERBS or subresource in LONG_SUBRESOURCES else _timeout(values)
     options = _NO_OPTIONS
     if verb in _PARAMETERS and values:
         options = _list_options(values, watch=verb == "watch")

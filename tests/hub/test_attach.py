@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from mitmproxy import http
 from mitmproxy.io import FlowReader
 
+from addons.ui.attached.attachments import NO_LEAVE
 from addons.ui.commands.shell import run
 from kube.json_type import Json
 from tests.addons.support.samples import config_map, service
@@ -22,6 +26,9 @@ from tests.hub.support.process import ROOT, SLACK, Hub
 from tests.hub.support.streams import watching
 
 SERVICES = "/api/v1/services"
+CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
+XSRF = "00" * 16
+"""The interface wants the same in a cookie and in a header."""
 SECRETS = "/api/v1/namespaces/default/secrets"
 TOKEN = "secret-token-of-a-caller"
 VALUE = "c2VjcmV0"
@@ -161,6 +168,123 @@ async def test_a_browser_is_attached_to_a_running_hub(cloud: ScriptableCloud, tm
         await viewer.communicate()
         await ask(hub, "/version")
     finally:
+        await asyncio.to_thread(hub.stop)
+
+
+class Attached:
+    """The browser's side of an attached process."""
+
+    def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
+        self.url, self._session = f"http://{LOOPBACK}:{port}", session
+
+    async def change(self, method: str, path: str, body: Json | None = None) -> tuple[int, str]:
+        """What a button does: status and text of the answer."""
+        headers = {"Authorization": "Bearer w", "X-XSRFToken": XSRF, "Cookie": f"_mitmproxy_xsrf={XSRF}"}
+        async with self._session.request(method, self.url + path, headers=headers, json=body) as answer:
+            return answer.status, await answer.text()
+
+    async def held(self, path: str, *, has_answer: bool = False) -> Any:
+        """A flow that waits for the person; nothing tells when it is in the list."""
+        async with asyncio.timeout(SLACK):
+            while True:
+                with suppress(aiohttp.ClientError):
+                    async with self._session.get(
+                        f"{self.url}/flows", headers={"Authorization": "Bearer w"}
+                    ) as answer:
+                        for each in await answer.json():
+                            is_it = each["request"]["path"] == path and each["intercepted"]
+                            if is_it and bool(each.get("response")) is has_answer:
+                                return each
+                await asyncio.sleep(0.1)
+
+    async def edit(self, path: str, what: str, edit: Json) -> None:
+        flow = await self.held(path, has_answer=what == "response")
+        assert (await self.change("PUT", f"/flows/{flow['id']}", {what: edit}))[0] == 200
+        await self.change("POST", f"/flows/{flow['id']}/resume")
+
+
+async def write(hub: Hub, path: str, value: str) -> tuple[int, str]:
+    """A relayed write of a component; its answer."""
+    made = config_map({"key": value}, name="written")
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(hub.url + path, json=made, headers={"User-Agent": "kubelet/v1"}) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_a_person_at_an_attached_browser_holds_edits_and_ends_what_passes_a_running_hub(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    hub, port = Hub(tmp_path, cloud.url, flags=("--allow-hold",)), free_port()
+    settings = (f"web_port={port}", "web_password=w", "web_open_browser=false")
+    log = tmp_path / "hub.log"
+    words = ("--ui", "web", "--hold", f"~m POST & ~u {CONFIG_MAPS}")
+    await asyncio.to_thread(hub.start)
+    viewer = await attach(hub, *words, "--", *(w for each in settings for w in ("--set", each)))
+    try:
+        async with aiohttp.ClientSession() as session:
+            attached = Attached(session, port)
+            beginning = asyncio.create_task(shown(session, attached.url, "/version"))
+            while not beginning.done():
+                await ask(hub, "/version")
+                await asyncio.wait([beginning], timeout=0.2)
+            written = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
+            edited = config_map({"key": "edited"}, name="written")
+            await attached.edit(CONFIG_MAPS, "request", {"content": json.dumps(edited)})
+            await attached.edit(CONFIG_MAPS, "response", {"code": 202, "content": "edited, too"})
+            assert await written == (202, "edited, too")
+            stored = cloud.store.get("configmaps", "written", "kube-system")
+            assert stored["data"] == {"key": "edited"}
+            refused = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
+            await attached.edit(CONFIG_MAPS, "request", {"path": "/api/v1/nodes"})
+            status, why = await refused
+            assert (status, "method, path and server were decided on" in why) == (403, True)
+            ended = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
+            flow = await attached.held(CONFIG_MAPS)
+            await attached.change("POST", f"/flows/{flow['id']}/kill")
+            with pytest.raises(aiohttp.ClientError):
+                await ended
+            # The filter is mitmproxy's own option: nothing is held without one.
+            assert (await attached.change("PUT", "/options", {"intercept": None}))[0] == 200
+            await asyncio.to_thread(wait_until_written, log, b"nothing is held")
+            assert (await write(hub, CONFIG_MAPS, "sent"))[0] == 409
+            assert (await attached.change("PUT", "/options", {"intercept": "~all"}))[0] == 200
+            await asyncio.to_thread(wait_until_written, log, b"requests of ~all are held")
+            waits = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
+            await attached.held(CONFIG_MAPS)
+            viewer.terminate()
+            await viewer.communicate()
+            assert (await waits)[0] == 409, "who leaves holds nothing"
+    finally:
+        if viewer.returncode is None:
+            viewer.terminate()
+            await viewer.communicate()
+        await asyncio.to_thread(hub.stop)
+
+
+async def test_without_leave_nothing_is_held_and_the_interface_says_so(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    hub, port = Hub(tmp_path, cloud.url), free_port()
+    settings = (f"web_port={port}", "web_password=w", "web_open_browser=false")
+    await asyncio.to_thread(hub.start)
+    viewer = await attach(hub, "--ui", "web", "--", *(w for each in settings for w in ("--set", each)))
+    try:
+        async with aiohttp.ClientSession() as session:
+            attached = Attached(session, port)
+            beginning = asyncio.create_task(shown(session, attached.url, "/version"))
+            while not beginning.done():
+                await ask(hub, "/version")
+                await asyncio.wait([beginning], timeout=0.2)
+            status, said = await attached.change("PUT", "/options", {"intercept": "~all"})
+            assert (status, said) == (400, NO_LEAVE)
+        refused = await attach(hub, "--ui", "web", "--hold", "~all")
+        _, why = await refused.communicate()
+        assert (refused.returncode, why.decode().splitlines()[-1]) == (1, f"edgehub: {NO_LEAVE}")
+    finally:
+        viewer.terminate()
+        await viewer.communicate()
         await asyncio.to_thread(hub.stop)
 
 

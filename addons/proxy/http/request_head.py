@@ -34,15 +34,21 @@ _NO_VALUE = re.compile(rb"[\x00\r\n]")
 
 def fault_of(request: http.Request) -> StatusError | None:
     """Why this request is not served; None where nothing is wrong with its head."""
-    data, fields = request.data, request.headers.fields
+    data = request.data
     if len(data.path) > MAX_TARGET:
         return target_too_long()
-    if len(fields) > MAX_FIELDS or sum(len(name) + len(value) for name, value in fields) > MAX_HEADERS:
-        return headers_too_large()
     if not _METHOD.fullmatch(data.method):
         return bad_request("the request's method is not a token")
     if _NO_TARGET.search(data.path) or _NO_TARGET.search(data.authority):
         return bad_request("the request's target has bytes that are not visible ASCII")
+    return fields_fault_of(request)
+
+
+def fields_fault_of(message: http.Message) -> StatusError | None:
+    """What is wrong with the headers of a request or response; None for nothing."""
+    fields = message.headers.fields
+    if len(fields) > MAX_FIELDS or sum(len(name) + len(value) for name, value in fields) > MAX_HEADERS:
+        return headers_too_large()
     for name, value in fields:
         if not name or _NO_NAME.search(name):
             return bad_request("the name of a header is not a token")

@@ -28,15 +28,16 @@ def open_page(
     *,
     accept: str = JSON,
     body: bytes | None = None,
+    kind: str = "application/yaml",
 ) -> Iterator[BinaryIO]:
-    """The hub's answer to a GET, or to a POST of `body`, to be read as it comes.
+    """The hub's answer to a GET, or to a POST of a `body` of some `kind`, to be read as it comes.
 
     NoAnswer where the hub cannot be asked, refuses, or breaks off.
     """
     url = f"{admin.rstrip('/')}/debug/{page}" + (f"?{urlencode(query)}" if query else "")
     if not url.startswith(("http://", "https://")):
         raise NoAnswer(f"{admin} is no http URL")
-    headers = {"Accept": accept, **({"Content-Type": "application/yaml"} if body is not None else {})}
+    headers = {"Accept": accept, **({"Content-Type": kind} if body is not None else {})}
     request = Request(url, data=body, headers=headers)  # noqa: S310 - the scheme was looked at
     # The admin port is on this node: a proxy that the environment names does not reach it.
     opener = build_opener(ProxyHandler({}))

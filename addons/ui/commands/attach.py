@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from addons.ui.attached.attachments import NO_LEAVE
 from addons.ui.commands.asking import NoAnswer, open_page
 
 VIEWER = Path(__file__).parent / "viewer.py"
@@ -26,24 +27,43 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="Write each that is over to a new file, as mitmproxy does, until Ctrl-C.",
     )
     parser.add_argument(
+        "--hold",
+        metavar="FILTER",
+        default="",
+        help="Hold what this filter expression of mitmproxy matches, as the interface's own option intercept does.",
+    )
+    parser.add_argument(
         "rest", nargs="*", metavar="-- FLAG", help="With an interface, what follows -- goes to mitmproxy."
     )
 
 
-def run(admin: str, ui: str, file: str, rest: Sequence[str]) -> int:
+def run(admin: str, ui: str, file: str, hold: str, rest: Sequence[str]) -> int:
     """Until the person ends it. NoAnswer where the hub cannot be attached to, or the file cannot be written."""
-    return _write(admin, file) if file else _show(admin, ui, rest)
+    if file and hold:
+        raise NoAnswer("edgehub: --hold needs an interface, in which somebody lets go: --ui web or console")
+    return _write(admin, file) if file else _show(admin, ui, hold, rest)
 
 
-def _show(admin: str, ui: str, rest: Sequence[str]) -> int:
+def _show(admin: str, ui: str, hold: str, rest: Sequence[str]) -> int:
     # The heaviest of mitmproxy's modules, which no other command needs.
+    from mitmproxy import flowfilter  # noqa: PLC0415 - as said above
     from mitmproxy.tools import main as programs  # noqa: PLC0415 - as said above
+
+    from addons.ui.commands.attached_flows import records  # noqa: PLC0415 - as said above
 
     if ui == "console" and not sys.stdout.isatty():
         raise NoAnswer("edgehub: --ui console needs a terminal: attach in one, or with --ui web")
-    with open_page(admin, "flows", accept="*/*"):
-        pass  # a hub that refuses says why before a screen hides it
-    arguments = ["--set", "server=false", "--set", f"edgehub_admin={admin}", "-s", str(VIEWER), *rest]
+    # A hub that refuses says why before a screen hides it.
+    with open_page(admin, "flows", accept="*/*") as stream:
+        told = next(records(stream), {})
+    if hold and not told.get("may_hold"):
+        raise NoAnswer(f"edgehub: {NO_LEAVE}")
+    try:
+        flowfilter.parse(hold or "~all")
+    except ValueError as error:
+        raise NoAnswer(f"edgehub: --hold: {error}") from None
+    sets = ["server=false", f"edgehub_admin={admin}", *([f"intercept={hold}"] if hold else [])]
+    arguments = [*(word for each in sets for word in ("--set", each)), "-s", str(VIEWER), *rest]
     (programs.mitmweb if ui == "web" else programs.mitmproxy)(arguments)
     return 0
 

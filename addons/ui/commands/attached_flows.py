@@ -7,10 +7,14 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from mitmproxy import http
+from mitmproxy.flow import Error
 from mitmproxy.io import tnetstring
 from mitmproxy.websocket import WebSocketData, WebSocketMessage
 
 from addons.ui.flows.live_watches import MAX_EVENTS
+
+TIMES = frozenset({"timestamp_start", "timestamp_end"})
+"""The fields of a message that no person edits."""
 
 
 class Update(NamedTuple):
@@ -21,17 +25,27 @@ class Update(NamedTuple):
     is_over: bool
 
 
+class HeldMessage(NamedTuple):
+    number: int
+    state: dict[str, Any]
+    """Of the message that is held, as the hub has it."""
+
+
 class AttachedFlows:
     """Those that run. A flow that is over is forgotten here."""
 
     def __init__(self) -> None:
         self._running: OrderedDict[str, http.HTTPFlow] = OrderedDict()
+        self._held: dict[str, HeldMessage] = {}
 
     def take(self, record: dict[str, Any]) -> Update:
         """What a record with a flow makes of it. KeyError, TypeError or ValueError where it is none."""
-        state = dict(record["flow"])
+        state, hold = dict(record["flow"]), record["hold"]
         flow = self._running.get(state["id"])
         is_new = flow is None
+        before = self._held.get(state["id"])
+        if flow is not None and hold and before is not None and before.number == hold:
+            return Update(flow, is_new=False, is_over=False)  # a person may be editing it
         if flow is None:
             made = http.HTTPFlow.from_state(state)
             assert isinstance(made, http.HTTPFlow)
@@ -40,6 +54,10 @@ class AttachedFlows:
             messages, flow.websocket = flow.websocket, None
             flow.set_state(state)
             flow.websocket = messages
+        self._held.pop(flow.id, None)
+        flow.live = flow.intercepted = hold > 0  # mitmproxy ends no flow that is not live
+        if hold:
+            self._held[flow.id] = HeldMessage(hold, _message(flow).get_state())
         if record["is_watch"]:
             flow.websocket = flow.websocket or WebSocketData()
             flow.websocket.messages += map(WebSocketMessage.from_state, record["messages"])
@@ -50,11 +68,25 @@ class AttachedFlows:
             _close(flow)
         return Update(flow, is_new, is_over)
 
+    def decision(self, flow: http.HTTPFlow) -> dict[str, Any] | None:
+        """What to tell the hub of a flow that somebody has let go, once; None for every other."""
+        if flow.intercepted or (held := self._held.pop(flow.id, None)) is None:
+            return None
+        now = _message(flow).get_state()
+        changes = {name: each for name, each in now.items() if name not in TIMES and each != held.state[name]}
+        is_killed = flow.error is not None and flow.error.msg == Error.KILLED_MESSAGE
+        return {"flow": flow.id, "hold": held.number, "changes": changes, "kill": is_killed}
+
     def rest(self) -> list[http.HTTPFlow]:
         """The flows that are not over; nothing more of them comes."""
         for flow in self._running.values():
             _close(flow)
         return list(self._running.values())
+
+
+def _message(flow: http.HTTPFlow) -> http.Message:
+    """The one that is held: an answer where there is one."""
+    return flow.response or flow.request
 
 
 def _close(flow: http.HTTPFlow) -> None:

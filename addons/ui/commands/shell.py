@@ -87,7 +87,7 @@ def _observe(asked: Asked) -> int:
 
 
 def _attach(asked: Asked) -> int:
-    return attach.run(asked.admin, asked.ui, asked.write, asked.rest)
+    return attach.run(asked.admin, asked.ui, asked.write, asked.hold, asked.rest)
 
 
 def _kubeconfig(asked: Asked) -> int:

@@ -6,11 +6,17 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from mitmproxy import ctx
+from mitmproxy import ctx, http
 from mitmproxy.addonmanager import Loader
+from mitmproxy.exceptions import OptionsError
+from mitmproxy.flow import Flow
+from mitmproxy.io import tnetstring
 
+from addons.ui.attached.attachments import NO_LEAVE
 from addons.ui.commands.asking import NoAnswer, open_page
 from addons.ui.commands.attached_flows import AttachedFlows, records
 from addons.ui.flows.content_views import ATTACHED, register
@@ -35,13 +41,35 @@ class Viewer:
         self._kept: KeptFlows | None = None
         self._visible = USUALLY
         self._is_over = False
+        self._key = ""
+        """By which the hub knows this process; "" until it has said so."""
+        self._may_hold = True
+        """Whether the hub lets flows be held; it has not said no."""
+        self._tells = ThreadPoolExecutor(1, "decisions for the hub")
 
     def load(self, loader: Loader) -> None:
         loader.add_option("edgehub_admin", str, "", "The admin port of the hub.")
         register(ATTACHED)
 
+    def configure(self, updated: set[str]) -> None:
+        """Have the hub hold what mitmproxy's own option says."""
+        if not updated & {"intercept", "intercept_active"}:
+            return
+        if ctx.options.intercept and not self._may_hold:
+            raise OptionsError(NO_LEAVE)
+        if self._key and self._may_hold:
+            self._tell_filter()
+
+    def update(self, flows: Sequence[Flow]) -> None:
+        """Tell the hub of flows that somebody has let go, edited or ended."""
+        for flow in flows:
+            self._let_go(flow)
+
     def running(self) -> None:
-        self._kept = KeptFlows(ctx.master.addons.get("view").remove)
+        view = ctx.master.addons.get("view")
+        self._kept = KeptFlows(view.remove)
+        for each in (view.sig_view_update, view.sig_store_remove):  # the browser's buttons tell no addon
+            each.connect(self._let_go)
         choose_first_view()
         if address := web_address(ctx.master):
             print(f"edgehub: open {address}", flush=True)
@@ -50,6 +78,7 @@ class Viewer:
 
     def done(self) -> None:
         self._is_over = True
+        self._tells.shutdown(wait=False, cancel_futures=True)
 
     def _read(self, admin: str, loop: asyncio.AbstractEventLoop) -> None:
         while not self._is_over:
@@ -69,6 +98,12 @@ class Viewer:
     def _show(self, record: dict[str, Any]) -> None:
         if "visible" in record:
             self._visible = Visible(*record["visible"])
+            self._key, self._may_hold = record["key"], record["may_hold"]
+            if ctx.options.intercept and not self._may_hold:
+                ctx.options.update(intercept=None)
+                logger.warning(NO_LEAVE)
+            elif ctx.options.intercept:
+                self._tell_filter()
         elif "dropped" in record:
             logger.warning(
                 "%d flows are left out, for they came faster than they were shown", record["dropped"]
@@ -88,6 +123,24 @@ class Viewer:
             view.update([flow])
         if is_over and self._kept is not None:
             self._kept.add(flow, is_own=False)
+
+    def _let_go(self, flow: Flow) -> None:
+        if isinstance(flow, http.HTTPFlow) and (decision := self._flows.decision(flow)) is not None:
+            self._tell(decision)
+
+    def _tell_filter(self) -> None:
+        self._tell({"filter": (ctx.options.intercept or "") if ctx.options.intercept_active else ""})
+
+    def _tell(self, said: dict[str, Any]) -> None:
+        self._tells.submit(_post, ctx.options.edgehub_admin, self._key, tnetstring.dumps(said))
+
+
+def _post(admin: str, key: str, body: bytes) -> None:
+    try:
+        with open_page(admin, "flows", {"key": key}, body=body, kind="application/octet-stream"):
+            pass
+    except NoAnswer as error:
+        logger.warning("%s", error)
 
 
 addons = [Viewer()]

@@ -65,11 +65,14 @@ class Flows:
         drills: Drills,
         trigger: Callable[[Hook], object] | None = None,
         *,
+        is_to_be_held: Callable[[http.HTTPFlow], bool] | None = None,
         under_way: UnderWay | None = None,
         total: Total | None = None,
     ) -> None:
-        """`trigger` has mitmproxy call a hook; by default, of the interface of this process."""
+        """`trigger` has mitmproxy call a hook, and `is_to_be_held` says whether a person wants to edit a flow; by
+        default, both of the interface of this process."""
         self._trigger = trigger or ctx.master.addons.trigger
+        self._is_to_be_held = is_to_be_held or _is_intercepted
         self._visible = visible
         self._drills = drills
         self._parts: FilteringParts | None = None
@@ -159,14 +162,18 @@ class Flows:
             self._begin_watch(flow, context, under_way, response)
             if self._is_to_be_held(flow):
                 remark(flow, STREAMED)
-        elif (
-            self._is_to_be_held(flow)
-            and interventions.may_edit_answer(context)
-            and self._may_be_held(context)
-        ):
-            response.stream, under_way.mitmproxy_holds = False, True
         else:
-            response.stream = under_way.response = Copy(response.stream, self._under_way)
+            copy = under_way.response = Copy(response.stream, self._under_way)
+            response.stream = copy
+            if (
+                context is not None
+                and self._is_to_be_held(flow)
+                and interventions.may_edit_answer(context)
+                and self._may_be_held(context)
+            ):
+                # What is too large to be held goes on as a stream.
+                context.stream_too_large = copy.whole
+                response.stream, under_way.mitmproxy_holds = False, True
         if context is not None and context.answerer is not None:
             _show_own_address(flow, context)
 
@@ -217,7 +224,7 @@ class Flows:
 
     async def response(self, flow: http.HTTPFlow) -> None:
         if flow.intercepted:
-            await self._hold_answer(flow)
+            await self.hold_answer(flow)
         self.ended(flow)
 
     def error(self, flow: http.HTTPFlow) -> None:
@@ -237,29 +244,26 @@ class Flows:
         except StatusError as error:
             refuse(flow, error)
 
-    def _is_to_be_held(self, flow: http.HTTPFlow) -> bool:
-        """Whether mitmproxy is to intercept the flow, so that a person can edit its whole body."""
-        intercept = ctx.master.addons.get("intercept")
-        return intercept is not None and bool(intercept.should_intercept(flow))
-
     def _may_be_held(self, context: RequestContext | None) -> bool:
         """Whether a body may wait for a person, who then sees its bytes as they came."""
         return self._visible().secrets or not _is_secret(context)
 
-    async def _hold_answer(self, flow: http.HTTPFlow) -> None:
+    async def hold_answer(self, flow: http.HTTPFlow) -> None:
         """Wait with an intercepted answer until a person resumes it. A streamed body has been sent already."""
         assert flow.response is not None
         under_way, may_be_held = self._open.get(flow.id), self._may_be_held(context_of(flow))
-        if not may_be_held or under_way is None or not under_way.mitmproxy_holds:
+        if not may_be_held or under_way is None or not under_way.mitmproxy_holds or flow.response.stream:
             flow.resume()
             remark(flow, STREAMED if may_be_held else MASKED)
             return
         before = flow.response.copy()
         self._update(flow)
         await flow.wait_for_resume()
-        if not interventions.may_edit_answer(context_of(flow)) and flow.response.data != before.data:
+        try:
+            interventions.check_answer(before, flow.response, context_of(flow))
+        except StatusError as error:
             flow.response = before
-            remark(flow, "the edit does not hold: the node goes by what the hub answers itself")
+            remark(flow, error.message)
 
     def _begin_watch(
         self,
@@ -363,6 +367,12 @@ class Flows:
         self._watches.clear()
         if self._kept is not None:
             self._kept.clear()
+
+
+def _is_intercepted(flow: http.HTTPFlow) -> bool:
+    """Whether mitmproxy is to intercept the flow."""
+    intercept = ctx.master.addons.get("intercept")
+    return intercept is not None and bool(intercept.should_intercept(flow))
 
 
 def _show_own_address(flow: http.HTTPFlow, context: RequestContext | None) -> None:

@@ -2,7 +2,7 @@
 
 A relay is its sender's own, so its body and headers may be edited. What decides about a request (who sends it, what it
 asks for) was decided before a person saw it, so an edit of that is refused: the hub would filter one request, and send
-another.
+another. The hub itself writes where an edited body ends, or one connection would carry a second request.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ from dataclasses import dataclass
 
 from mitmproxy import http
 
+from addons.proxy.http.request_head import FRAMING, fault_of, fields_fault_of
 from addons.requests.caller import Lending
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
 from kube.errors import bad_request, forbidden
+from kube.requests.request_info import LONG_SUBRESOURCES
 
 CALLER = "edgehub caller"
 """Key of a flow's metadata: whose credentials its request had. Copies and files of flows have it too."""
 TEXT_BODY = "edgehub body"
 """Key of a flow's metadata: the flow shows a text of the hub in place of the body that was sent."""
 
-_DECIDES = ("user-agent", "accept", "authorization", "upgrade")
-"""Headers on which the hub's decision about a request rests."""
+_DECIDES = ("user-agent", "accept", "authorization", "proxy-authorization", "cookie", "host", "upgrade")
+_DECIDES_BY = ("impersonate-", "x-remote-", "x-edgehub-", "sec-websocket-")
+"""Headers on which the hub's decision about a request, and a server's about its sender, rests; and what the names of
+others of them begin with."""
 
 
 def check_replay(flow: http.HTTPFlow, context: RequestContext | None) -> None:
@@ -47,20 +51,19 @@ def check_replay(flow: http.HTTPFlow, context: RequestContext | None) -> None:
 class Snapshot:
     """A request as the hub decided about it."""
 
-    method: str
-    path: str
-    target: tuple[str, str, int]
-    decides: tuple[tuple[str, ...], ...]
+    asked: tuple[object, ...]
+    """Method, target and server."""
+    decides: tuple[tuple[str, str], ...]
     content: bytes | None
     headers: tuple[tuple[bytes, bytes], ...]
 
     @staticmethod
     def of(request: http.Request) -> Snapshot:
+        data = request.data
+        fields = ((name.lower(), value) for name, value in request.headers.items(multi=True))
         return Snapshot(
-            request.method,
-            request.path,
-            (request.scheme, request.host, request.port),
-            tuple(tuple(request.headers.get_all(name)) for name in _DECIDES),
+            (data.method, data.scheme, data.host, data.port, data.authority, data.path, data.http_version),
+            tuple(each for each in fields if each[0] in _DECIDES or each[0].startswith(_DECIDES_BY)),
             request.raw_content,
             request.headers.fields,
         )
@@ -75,21 +78,46 @@ def check_edit(before: Snapshot, request: http.Request, context: RequestContext 
         raise forbidden("the edit does not hold: the hub has not understood the request")
     if context.answerer is not None:
         raise forbidden("the edit does not hold: the hub answers this request itself, as it was when it came")
-    if (now.method, now.path, now.target) != (before.method, before.path, before.target):
+    if now.asked != before.asked:
         raise forbidden(
             "the edit does not hold: method, path and server were decided on; send a request of your own"
         )
     if now.decides != before.decides:
-        raise forbidden(f"the edit does not hold: the hub has decided by {', '.join(_DECIDES)}")
+        names = (*_DECIDES, *(f"{each}…" for each in _DECIDES_BY))
+        raise forbidden(f"the edit does not hold: the hub has decided by {', '.join(names)}")
+    _frame(request)
+    if (fault := fault_of(request)) is not None:
+        raise forbidden(f"the edit does not hold: {fault.message}")
+
+
+def check_answer(before: http.Response, response: http.Response, context: RequestContext | None) -> None:
+    """Return where a person's edit of an answer holds; StatusError 403 with the reason otherwise."""
+    if response.data == before.data:
+        return
+    if not may_edit_answer(context):
+        raise forbidden("the edit does not hold: the node goes by what the hub answers itself")
+    if not 200 <= response.status_code < 600 or not response.reason.isprintable():
+        raise forbidden("the edit does not hold: a status is between 200 and 599, and its reason one line")
+    _frame(response)
+    if (fault := fields_fault_of(response)) is not None:
+        raise forbidden(f"the edit does not hold: {fault.message}")
+
+
+def _frame(message: http.Message) -> None:
+    """Say where the body ends, whatever a person has said of that."""
+    fields = tuple(each for each in message.headers.fields if each[0].lower() not in FRAMING)
+    size = len(message.raw_content or b"")
+    message.headers.fields = (*fields, (b"Content-Length", b"%d" % size))
 
 
 def may_edit_answer(context: RequestContext | None) -> bool:
-    """Whether an answer was relayed: a person may edit those. The node acts by the hub's own answers, so nobody edits
-    them."""
+    """Whether an answer was relayed, and comes to an end: a person may edit those. The node acts by the hub's own
+    answers, so nobody edits them."""
     return (
         context is not None
         and context.route is not None
         and context.answerer is None
+        and context.info.subresource not in LONG_SUBRESOURCES
         and context.route.kind
         in (
             RouteKind.RELAY,

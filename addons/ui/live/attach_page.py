@@ -1,43 +1,52 @@
-"""The page `/debug/flows`: the flows of a running hub, for `edgehub attach`."""
+"""The page `/debug/flows`: the flows of a running hub, for `edgehub attach`, and what that decides about held ones."""
 
 from __future__ import annotations
 
 import asyncio
 
 from aiohttp import web
+from mitmproxy.io import tnetstring
 
+from addons.ui.attached.attachments import Attachments
 from addons.ui.live.observe_page import ALIVE
 from addons.ui.operator_check import refuse_others
 from addons.ui.reports.running_hub import RunningHub
-from kube.errors import conflict
+from kube.errors import bad_request, conflict, entity_too_large
+
+MAX_DECISION = 5 * 1024 * 1024
+"""Bytes of an edited message: the longest that is held has 4 MiB."""
 
 
 class AttachPage:
-    """The handler, for the admin server. `close` ends the feed."""
+    """The handlers, for the admin server. `close` ends the feed."""
 
     def __init__(self, hub: RunningHub) -> None:
         self._hub = hub
         self._closed = asyncio.Event()
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.get("/debug/flows", self._flows)]
+        return [web.get("/debug/flows", self._flows), web.post("/debug/flows", self._decide)]
 
     def close(self) -> None:
         self._closed.set()
 
     async def _flows(self, request: web.Request) -> web.StreamResponse:
         await refuse_others(request, self._hub.settings.plain_users)
-        if self._hub.attachments is None:
-            raise conflict("this hub has an interface of mitmproxy itself: look there")
+        attachments = self._attachments()
         response = web.StreamResponse(
             headers={"Content-Type": "application/octet-stream", "Cache-Control": "no-store"}
         )
-        feed, flows = self._hub.attachments.attach()
+        feed, flows = attachments.attach()
         try:
-            from addons.ui.flow_feed import NOTHING, record  # noqa: PLC0415 - loaded by `attach`
+            from addons.ui.attached.flow_feed import NOTHING, record  # noqa: PLC0415 - loaded by `attach`
 
             await response.prepare(request)
-            await response.write(record({"visible": [*self._hub.attachments.visible()]}))
+            told = {
+                "visible": [*attachments.visible()],
+                "key": attachments.key,
+                "may_hold": attachments.may_hold(),
+            }
+            await response.write(record(told))
             while not self._closed.is_set() and not feed.is_closed:
                 try:
                     async with asyncio.timeout(ALIVE):
@@ -52,5 +61,29 @@ class AttachPage:
         except ConnectionResetError:
             pass  # the person has ended what was attached
         finally:
-            self._hub.attachments.detach(feed)
+            attachments.detach(feed)
         return response
+
+    async def _decide(self, request: web.Request) -> web.Response:
+        await refuse_others(request, self._hub.settings.plain_users)
+        attachments = self._attachments()
+        attachments.refuse_others(request.query.get("key", ""))
+        text = b""
+        async for piece in request.content.iter_any():
+            text += piece
+            if len(text) > MAX_DECISION:
+                raise entity_too_large(f"limit is {MAX_DECISION}")
+        try:
+            said = tnetstring.loads(text)
+        except (ValueError, TypeError, IndexError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
+            raise bad_request("no record of an attached process")
+        attachments.told(said)
+        return web.Response(status=204)
+
+    def _attachments(self) -> Attachments:
+        """StatusError 409 beside an interface."""
+        if self._hub.attachments is None:
+            raise conflict("this hub has an interface of mitmproxy itself: look there")
+        return self._hub.attachments

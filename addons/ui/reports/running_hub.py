@@ -17,7 +17,7 @@ from addons.settings import Settings
 from addons.telemetry.component_traffic import ComponentTraffic
 from addons.telemetry.log_tail import LogTail
 from addons.telemetry.observations import Observations
-from addons.ui.attachments import Attachments
+from addons.ui.attached.attachments import Attachments
 from addons.ui.link_log import LinkState
 from addons.views.sources import Sources
 

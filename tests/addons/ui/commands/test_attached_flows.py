@@ -14,9 +14,15 @@ from addons.ui.commands.attached_flows import AttachedFlows, records
 from addons.ui.flows.live_watches import MAX_EVENTS
 
 
-def record(flow: Any, *messages: str, live: bool = True) -> dict[str, Any]:
+def record(flow: Any, *messages: str, live: bool = True, hold: int = 0) -> dict[str, Any]:
     made = [WebSocketMessage(Opcode.TEXT, False, each.encode(), 1.0).get_state() for each in messages]
-    return {"flow": flow.get_state(), "messages": made, "is_watch": bool(messages), "live": live}
+    return {
+        "flow": flow.get_state(),
+        "messages": made,
+        "is_watch": bool(messages),
+        "live": live,
+        "hold": hold,
+    }
 
 
 def test_a_flow_is_the_same_from_its_beginning_to_its_end() -> None:
@@ -45,3 +51,31 @@ def test_a_watch_gathers_its_messages_up_to_a_bound() -> None:
 def test_records_end_with_the_hub_and_not_with_an_error() -> None:
     whole = tnetstring.dumps({"dropped": 1})
     assert list(records(io.BytesIO(tnetstring.dumps(None) + whole + whole[:-4]))) == [{"dropped": 1}]
+
+
+def test_what_a_person_edits_of_a_held_flow_is_told_once() -> None:
+    flows, sent = AttachedFlows(), tflow.tflow(resp=True)
+    held = flows.take(record(sent, hold=3)).flow
+    assert held.response is not None
+    assert (held.intercepted, held.killable) == (True, True)
+    held.response.content = b"edited"
+    assert flows.decision(held) is None, "nobody has let it go"
+    flows.take(record(sent, hold=3))
+    assert held.response.content == b"edited", "not as the hub still has it"
+    held.resume()
+    decision = flows.decision(held)
+    assert decision is not None
+    assert (decision["flow"], decision["hold"], decision["kill"]) == (sent.id, 3, False)
+    assert decision["changes"].keys() == {"content", "headers"}
+    assert decision["changes"]["content"] == b"edited"
+    assert flows.decision(held) is None
+
+
+def test_who_ends_a_held_flow_and_whom_the_hub_lets_go() -> None:
+    flows, sent = AttachedFlows(), tflow.tflow()
+    held = flows.take(record(sent, hold=1)).flow
+    held.kill()
+    assert flows.decision(held) == {"flow": sent.id, "hold": 1, "changes": {}, "kill": True}
+    held = flows.take(record(sent, hold=2)).flow
+    flows.take(record(sent))
+    assert (held.intercepted, held.killable, flows.decision(held)) == (False, False, None)

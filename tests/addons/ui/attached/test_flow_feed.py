@@ -12,8 +12,8 @@ from mitmproxy.test import taddons, tflow
 
 from addons.link.drills import Drills
 from addons.telemetry import metrics
+from addons.ui.attached.flow_feed import MAX_FEED_BYTES, MAX_FLOWS, FlowFeed
 from addons.ui.commands.attached_flows import records
-from addons.ui.flow_feed import MAX_FEED_BYTES, MAX_FLOWS, FlowFeed
 from addons.ui.flows.flows import Flows
 from addons.ui.masking import USUALLY
 

@@ -13,9 +13,9 @@ from mitmproxy.websocket import WebSocketData
 
 from addons.link.drills import Drills
 from addons.requests.request_context import begin
-from addons.ui.attachments import Attachments
+from addons.ui.attached.attachments import Attachments
+from addons.ui.attached.flow_feed import FlowFeed
 from addons.ui.commands.attached_flows import AttachedFlows, Update, records
-from addons.ui.flow_feed import FlowFeed
 from addons.ui.flows.flows import Flows
 from addons.ui.masking import USUALLY
 from tests.addons.support.samples import SERVICES, request_context

@@ -12,6 +12,7 @@ from addons.ui.flows.kept_flows import size_of
 from kube.bounds import reached
 
 if TYPE_CHECKING:
+    from addons.ui.attached.holds import Holds
     from addons.ui.flows.flows import Flows
 
 MAX_FLOWS = 500
@@ -23,10 +24,12 @@ NOTHING = tnetstring.dumps(None)
 
 
 class FlowFeed:
-    """Each record is a tnetstring, as mitmproxy writes flows to files: `flow`, `messages` and `live`, or `dropped`."""
+    """Each record is a tnetstring, as mitmproxy writes flows to files: `flow` and what is known of it, or `dropped`."""
 
-    def __init__(self) -> None:
+    def __init__(self, holds: Holds | None = None) -> None:
+        """`holds` has the flows that wait for the attached process; None where none does."""
         self.is_closed = False
+        self._holds = holds
         self._changed: dict[str, tuple[http.HTTPFlow, int]] = {}
         self._bytes = 0
         self._dropped = 0
@@ -39,7 +42,9 @@ class FlowFeed:
         self._changed[flow.id] = (flow, size)
         self._bytes += size
         while len(self._changed) > MAX_FLOWS or (self._bytes > MAX_FEED_BYTES and len(self._changed) > 1):
-            self._take(next(iter(self._changed)))
+            dropped = self._take(next(iter(self._changed)))
+            if dropped is not None:
+                dropped.resume()  # nobody sees that it is held
             self._dropped += 1
             reached("flows for an attached process")
         self._has_more.set()
@@ -60,7 +65,7 @@ class FlowFeed:
         if self._dropped:
             said, self._dropped = record({"dropped": self._dropped}), 0
         if self._changed and (flow := self._take(next(iter(self._changed)))) is not None:
-            said += record(_state(flow, flows))
+            said += record(_state(flow, flows, self._holds.number(flow) if self._holds is not None else 0))
         if not self._changed and not self.is_closed:
             self._has_more.clear()
         return said
@@ -75,18 +80,20 @@ def record(values: dict[str, Any]) -> bytes:
     return tnetstring.dumps(values)
 
 
-def _state(flow: http.HTTPFlow, flows: Flows) -> dict[str, Any]:
+def _state(flow: http.HTTPFlow, flows: Flows, hold: int) -> dict[str, Any]:
     messages = flows.take_messages(flow)
     state: dict[str, Any] = flow.get_state()
     state["websocket"] = None
     is_settled, is_watch = flows.is_settled(flow), flow.websocket is not None
-    if not is_settled:
+    may_be_shown = is_settled or hold > 0
+    if not may_be_shown:
         state["request"]["content"] = None
-    if not is_settled and not is_watch and state["response"] is not None:
+    if not may_be_shown and not is_watch and state["response"] is not None:
         state["response"]["content"] = None
     return {
         "flow": state,
         "messages": [each.get_state() for each in messages],
         "is_watch": is_watch,
         "live": not is_settled,
+        "hold": hold,
     }

@@ -1,0 +1,1 @@
+"""What a hub without an interface shows to one process that is attached, and holds for it."""
