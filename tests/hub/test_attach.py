@@ -229,6 +229,7 @@ async def test_a_person_at_an_attached_browser_holds_edits_and_ends_what_passes_
             while not beginning.done():
                 await ask(hub, "/version")
                 await asyncio.wait([beginning], timeout=0.2)
+            await asyncio.to_thread(wait_until_written, log, b"are held")
             written = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
             edited = config_map({"key": "edited"}, name="written")
             await attached.edit(CONFIG_MAPS, "request", {"content": json.dumps(edited)})

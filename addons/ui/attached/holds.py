@@ -44,6 +44,7 @@ class Holds:
     """Each held flow waits until it is decided, its time is over, or the attached process leaves."""
 
     def __init__(self) -> None:
+        self._expression = ""
         self._filter: Callable[[http.HTTPFlow], object] | None = None
         self._held: dict[str, _Hold] = {}
         self._numbers = count(1)
@@ -54,6 +55,9 @@ class Holds:
             self._filter = flowfilter.parse(expression) if expression else None
         except ValueError as error:
             raise bad_request(f"no filter expression of mitmproxy's: {error}") from None
+        if expression == self._expression:
+            return  # mitmproxy says of one change that two options have changed
+        self._expression = expression
         logger.warning(
             "attached: %s", f"requests of {expression} are held" if expression else "nothing is held"
         )
