@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from mitmproxy import connection, tcp
+from mitmproxy import connection, tcp, tls
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.link.servers import Server, ServerHost
@@ -55,6 +55,18 @@ class Connections:
     def tcp_message(self, flow: tcp.TCPFlow) -> None:
         """Drop what passes through an upgraded connection: mitmproxy would keep all of an exec or a copy."""
         flow.messages.clear()
+
+    def tls_clienthello(self, data: tls.ClientHelloData) -> None:
+        """Tell the parts of a ClientHello no longer what they are parts of: 22 objects waited for a collection."""
+        waiting: list[object] = [data.client_hello._client_hello]
+        while waiting:
+            found = waiting.pop()
+            if isinstance(found, list):
+                waiting += found
+            elif hasattr(found, "_root"):
+                fields = vars(found)
+                del fields["_root"], fields["_parent"]
+                waiting += fields.values()
 
     def pace(self, client: connection.Client, conn: connection.Connection, pacing: Pacing) -> None:
         """Read from a client, or from an upstream connection that has just been opened for it, at a pace."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -47,6 +48,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # has nothing left. Those of one folder stay together, because its control plane ends when the folder is left.
     slow = {item.path for item in items if item.get_closest_marker("real") or item.path.parent == HUBS}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """What is part of a cycle stays, as it would in a process that seldom looks for garbage."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

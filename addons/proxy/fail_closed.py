@@ -30,7 +30,7 @@ FLOW_HOOKS = ("requestheaders", "request", "responseheaders", "response", "error
 CONNECTION_HOOKS = (
     *("client_connected", "client_disconnected"),
     *("server_connect", "server_connected", "server_disconnected", "server_connect_error"),
-    *("tls_start_client", "tls_established_client", "tls_start_server"),
+    *("tls_clienthello", "tls_start_client", "tls_established_client", "tls_start_server"),
     *("lend_way", "tcp_message"),
 )
 """Those that parts of the hub have; the last two are of connections that do not speak HTTP, or no longer do."""

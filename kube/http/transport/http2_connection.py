@@ -157,6 +157,7 @@ class Http2Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._end(str(error or "the connection was closed"))
         self._transport = None
+        self._h2._frame_dispatch_table.clear()  # h2's methods, which refer to h2: 75 objects until a full collection
         if self._timer is not None:
             self._timer.cancel()
 

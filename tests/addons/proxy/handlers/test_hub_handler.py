@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
 import struct
 import traceback
@@ -195,15 +194,6 @@ async def test_a_hook_that_ends_after_its_connection_is_no_crash(caplog: pytest.
         layer.command_sources[hook] = stream
     await handler.server_event(HookCompleted(hook))
     assert not caplog.records
-
-
-@pytest.fixture
-def uncollected() -> Iterator[None]:
-    """What is part of a cycle stays, as it would in a process that seldom looks for garbage."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def parts_of(handler: Handler) -> list[weakref.ref[object]]:

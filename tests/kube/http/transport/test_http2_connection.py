@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 
 import pytest
 from h2.config import H2Configuration
@@ -199,3 +200,14 @@ async def test_a_connection_without_requests_is_closed_after_a_while() -> None:
     await asyncio.sleep(3 * SILENCE)
     assert sink.is_gone
     made.connection_lost(None)
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_nothing_of_a_connection_outlives_it() -> None:
+    """Each token that a caller invents has one: of 500 of them 37,000 objects waited for a full collection."""
+    made = Http2Connection()
+    made.connection_made(Sink())
+    h2 = weakref.ref(made._h2)
+    made.connection_lost(None)
+    del made
+    assert h2() is None
