@@ -260,8 +260,7 @@ class Sources:
 
     def _sweep(self) -> None:
         for source in self:
-            is_refused = source.reflector.refusal is not None and bool(source.user) and not source.users
-            if source.sweep(self._idle) or is_refused:
+            if source.sweep(self._idle) or _is_refused_for_nothing(source):
                 self._drop(source)
         for source in too_large(self):
             self._drop(source)
@@ -296,3 +295,13 @@ class Sources:
     def _remind(self) -> None:
         for source in self:
             source.remind()
+
+
+def _is_refused_for_nothing(source: Source) -> bool:
+    """Whether nobody waits for a source that the cloud refuses, and another one is made at once for who asks again.
+
+    The node's sources of whole resources stay: there are as many as the cloud has resources.
+    """
+    if source.reflector.refusal is None or source.users or source.is_own:
+        return False
+    return bool(source.user) or not source.list_watch.is_whole

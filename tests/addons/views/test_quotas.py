@@ -27,7 +27,7 @@ from tests.addons.support.samples import HUB, POD, SERVICES, service
 from tests.addons.support.source_parts import cut_watches
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
-from tests.cloud.scriptable.faults import Silence
+from tests.cloud.scriptable.faults import Refuse, Silence
 from tests.cloud.scriptable.request_log import matching
 
 SECRETS = "/api/v1/namespaces/{}/secrets?resourceVersion=0"
@@ -306,6 +306,21 @@ async def test_a_source_that_the_cloud_refuses_goes_at_the_next_sweep(
     await until(lambda: source.reflector.refusal is not None)
     parts.sources._sweep()
     assert of_tokens(parts) == 0
+
+
+async def test_parts_that_the_cloud_refuses_the_node_go_at_the_next_sweep(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """Lists under selectors that a process of the node invents left a source each, up to 4,096."""
+    cloud.faults.add(Refuse(403), times=None, when=matching(resource="secrets"))
+    before = set(parts.sources)
+    for number in range(3):
+        assert (await parts.ask(SECRETS.format(f"n{number}")))[0] == 403
+    assert len(set(parts.sources) - before) == 3
+    parts.sources._sweep()
+    assert set(parts.sources) == before
+    cloud.faults.clear()
+    assert (await parts.ask(SECRETS.format("n0")))[0] == 200
 
 
 @pytest.mark.parametrize(
