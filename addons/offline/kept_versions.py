@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 
 import orjson
 
-from addons.offline.copies import DiskCopies, list_watch_of
+from addons.offline.copies import DiskCopies
 from addons.offline.write_behind import WriteBehind
 from addons.rules.given_versions import GivenVersions, RulesEdit
 from kube.disk.rows import table_of
@@ -38,10 +38,9 @@ class KeptVersions:
 
     def given(self) -> GivenVersions:
         """The versions that clients may hold, beginning with what an earlier process kept."""
-        metas = self._copies.metas.values()
-        copied = {list_watch_of(meta).type.group_resource for meta in metas if "question" in meta}
-        is_new = self._row.is_read and not self._copies.access.disk.lost
-        return GivenVersions(self.last, self.keep, copied, is_new=is_new)
+        is_new = self._row.is_read and not self._copies.access.disk.lost and not self._copies.metas
+        # Whatever the disk has besides is from a hub whose rules nobody knows.
+        return GivenVersions(self.last or (None if is_new else RulesEdit("")), self.keep)
 
     def keep(self, edit: RulesEdit) -> None:
         """Have the disk hold this edit."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from kube.errors import StatusError
@@ -43,23 +43,23 @@ class GivenVersions:
         self,
         kept: RulesEdit | None = None,
         keep: Callable[[RulesEdit], None] | None = None,
-        copied: Collection[str] = (),
         *,
         is_new: bool = True,
     ) -> None:
         """`kept` is what an earlier process noted, None for nothing; `keep` lets the next one know.
 
-        `copied` are the resources of the copies on disk: an earlier process gave their clients versions, and nobody
-        knows how new the last of them were. `is_new`: but for these, no process before this one gave any.
+        `is_new`: no process before this one gave any client a version.
         """
         self._last = kept
         self._keep = keep
         self._digest: str | None = None
-        self._earlier = {*copied, *(kept.versions if kept is not None else ())}
-        """Resources of which an earlier process gave versions, while nobody knows how new."""
+        self._earlier: dict[str, int] = {}
+        """The newest versions that an earlier process may have given, where the cloud has said how far it is."""
+        self._newest_earlier = 0 if kept is None else ANY_VERSION
+        """That of resources which `_earlier` does not name."""
         self._other_rules: dict[str, int] = dict(kept.versions) if kept is not None else {}
-        self._elsewhere = dict.fromkeys(self._earlier, ANY_VERSION)
-        self._newest_elsewhere = 0 if is_new else ANY_VERSION
+        self._elsewhere: dict[str, int] = {}
+        self._newest_elsewhere = 0 if is_new and kept is None else ANY_VERSION
         """That of resources which `_elsewhere` does not name."""
         self._former = dict(kept.former) if kept is not None else {}
         self._asking: dict[str, asyncio.Task[None]] = {}
@@ -67,7 +67,8 @@ class GivenVersions:
     def rules_edited(self, digest: str, given: Mapping[str, int]) -> None:
         """The rules of this digest are in force.
 
-        `given` has for each resource the newest version that filtered views of this process gave any client.
+        `given` has the newest version that filtered views of this process gave any client: for each resource that
+        filters know, 0 where none did.
         """
         if digest == self._digest:
             return
@@ -76,10 +77,10 @@ class GivenVersions:
             if self._former != self._last.former:
                 self._save()
             return
-        for resource in self._earlier:
-            self._other_rules[resource] = ANY_VERSION
         for resource, version in given.items():
-            self._other_rules[resource] = max(self.of_other_rules(resource), version)
+            earlier = self._earlier.get(resource, self._newest_earlier)
+            if newest := max(self.of_other_rules(resource), earlier, version):
+                self._other_rules[resource] = newest
         if not is_first or self._last is not None:
             # Before the first hub of a node, clients were given what the cloud has, and no filter hid any of it.
             self._elsewhere, self._newest_elsewhere = {}, ANY_VERSION
@@ -119,7 +120,8 @@ class GivenVersions:
 
         After a restore from a backup it is a lower one than before.
         """
-        self._earlier.discard(resource)
+        if self._earlier.get(resource, self._newest_earlier) > version:
+            self._earlier[resource] = version
         if self.of_elsewhere(resource) > version:
             self._elsewhere[resource] = version
         if self.of_other_rules(resource) > version:

@@ -149,6 +149,11 @@ class Rules:
         """Those that a rule names, built-in ones too."""
         return (self._named | BASE_AGENTS | self.agents.added) - {ANY}
 
+    @property
+    def understood(self) -> frozenset[str]:
+        """The resources that some ConfigMap could filter, each as in `endpointslices.discovery.k8s.io`."""
+        return frozenset(f"{resource}.{group}" if group else resource for group, resource in self._understood)
+
     def is_cached(self, component: str) -> bool:
         """Whether what this component reads is kept for when the cloud is gone."""
         return component in self.agents

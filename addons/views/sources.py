@@ -185,10 +185,11 @@ class Sources:
 
     def rules_changed(self) -> None:
         """Give each view the filters that the rules now bind to its component."""
-        given = {type_.group_resource: version for type_, version in self._unlike.items()}
-        for source in self:
-            resource = source.list_watch.type.group_resource
-            given[resource] = max(given.get(resource, 0), source.given_filtered)
+        given = dict.fromkeys(self._rules().understood, 0)
+        running = ((source.list_watch.type, source.given_filtered) for source in self)
+        for type_, version in (*self._unlike.items(), *running):
+            if version:
+                given[type_.group_resource] = max(given.get(type_.group_resource, 0), version)
         self._given.rules_edited(self._rules().digest, given)
         for source in self:
             source.rules_changed()

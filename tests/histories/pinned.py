@@ -38,6 +38,17 @@ PINNED = {
         put services b 1; elsewhere; wait 12""",
     "a relayed watch of a quiet cluster after a kill and an edit": """
         come slices-fresh; elsewhere; bookmarks; wait 0.3; kill; rules discard-watches""",
+    # An earlier process gave versions of what it did not keep on disk.
+    "a relayed watch before an edit, and a restart after it": """
+        rules uncached; come watchlist; put services b 1; rules discard; stop""",
+    "a component that was filtered and not cached, and an edit while the hub was off": """
+        rules uncached-discard; put services b 1; come list; wait 1; stop; rules none""",
+    "a component that was filtered and not cached, and an edit after a restart": """
+        rules uncached-discard; put services b 1; come list; wait 1; go list; stop; start; wait 3; rules none; wait 1;
+        come list""",
+    "a filter of an earlier process, and an edit when the cloud has said how far it is": """
+        rules discard-plain; put services b 1; come plain; wait 1; go plain; stop; start; come list; wait 3; rules none;
+        wait 1; come plain""",
     # Issue 22, 3. The cloud was restored, and then written past the version of the node's copy.
     "a restored cloud that went on while the node was off": """
         rules discard; put services ghost 0; come list; wait 3; stop; restore 0; rules discard; put services a 0;

@@ -28,7 +28,7 @@ async def test_the_next_process_finds_the_last_edit(tmp_path: Path) -> None:
         assert kept.last == RulesEdit("b", {"pods": 7})
 
 
-async def test_of_what_was_copied_an_earlier_process_may_have_given_any_version(tmp_path: Path) -> None:
+async def test_who_left_copies_without_an_edit_may_have_given_any_version(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
         kept = KeptVersions(copies)
         await kept.open()
@@ -41,7 +41,8 @@ async def test_of_what_was_copied_an_earlier_process_may_have_given_any_version(
         kept = KeptVersions(copies)
         await kept.open()
         given = kept.given()
-        assert (given.of_elsewhere("pods"), given.of_elsewhere("nodes")) == (ANY_VERSION, 0)
+        given.rules_edited("a", {"pods": 0})
+        assert (given.of_elsewhere("pods"), given.of_other_rules("pods")) == (ANY_VERSION, ANY_VERSION)
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b'{"digest": "a", "versions": {"x": "x"}}', b"\xff"])

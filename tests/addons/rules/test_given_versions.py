@@ -10,32 +10,38 @@ KEPT = RulesEdit("a", {"pods": 100})
 
 
 @pytest.mark.parametrize(
-    ("kept", "copied", "edits", "other_rules", "elsewhere"),
+    ("kept", "edits", "other_rules", "elsewhere"),
     [
         # Before the first hub of a node there were no filters.
-        (None, [], [], 0, 0),
-        (None, [], ["a"], 0, 0),
+        (None, [], 0, 0),
+        (None, ["a"], 0, 0),
         # The same rules as before the restart: filters had other inputs, perhaps.
-        (KEPT, [], ["a"], 100, ANY_VERSION),
-        (RulesEdit("a"), [], ["a"], 0, 0),
+        (KEPT, ["a"], 100, ANY_VERSION),
+        (RulesEdit("a"), ["a"], 0, ANY_VERSION),
         # Edited while no hub ran: nobody knows how new the last versions were that the earlier process gave.
-        (KEPT, [], ["b"], ANY_VERSION, ANY_VERSION),
-        (RulesEdit("a"), ["pods"], ["b"], ANY_VERSION, ANY_VERSION),
-        (RulesEdit("a"), ["nodes"], ["b"], 0, ANY_VERSION),
-        # Copies without a note are from a hub whose rules nobody knows.
-        (None, ["pods"], ["a"], ANY_VERSION, ANY_VERSION),
+        (KEPT, ["b"], ANY_VERSION, ANY_VERSION),
+        (RulesEdit("a"), ["b"], ANY_VERSION, ANY_VERSION),
         # An edit of this process.
-        (None, [], ["a", "b"], 0, ANY_VERSION),
-        (KEPT, [], ["a", "b"], ANY_VERSION, ANY_VERSION),
+        (None, ["a", "b"], 0, ANY_VERSION),
+        (RulesEdit("a"), ["a", "b"], ANY_VERSION, ANY_VERSION),
     ],
 )
 def test_what_an_earlier_process_and_an_edit_leave(
-    kept: RulesEdit | None, copied: list[str], edits: list[str], other_rules: int, elsewhere: int
+    kept: RulesEdit | None, edits: list[str], other_rules: int, elsewhere: int
 ) -> None:
-    given = GivenVersions(kept, copied=copied)
+    given = GivenVersions(kept)
     for digest in edits:
-        given.rules_edited(digest, {})
+        given.rules_edited(digest, {"pods": 0})
     assert (given.of_other_rules("pods"), given.of_elsewhere("pods")) == (other_rules, elsewhere)
+
+
+def test_an_edit_leaves_what_an_earlier_process_gave_of_what_the_cloud_has_said_since() -> None:
+    """Who was away since then holds what filters of that process made."""
+    given = GivenVersions(RulesEdit("a"))
+    given.rules_edited("a", {"pods": 0})
+    given.reached("pods", 120)
+    given.rules_edited("b", {"pods": 7, "services": 0})
+    assert (given.of_other_rules("pods"), given.of_other_rules("services")) == (120, ANY_VERSION)
 
 
 def test_an_edit_leaves_what_filtered_views_gave_of_each_resource() -> None:
@@ -54,13 +60,13 @@ def test_no_number_is_above_what_its_resource_has_reached() -> None:
     """The cloud may have been restored from a backup."""
     kept: list[RulesEdit] = []
     given = GivenVersions(KEPT, kept.append)
-    given.rules_edited("b", {"nodes": 50})
+    given.rules_edited("b", {"pods": 0, "nodes": 50})
     given.reached("pods", 120)
     assert (given.of_other_rules("pods"), given.of_elsewhere("pods")) == (120, 120)
     given.reached("pods", 30)
     given.reached("nodes", 60)
-    assert (given.of_other_rules("pods"), given.of_other_rules("nodes")) == (30, 50)
-    assert kept[-1].versions == {"pods": 30, "nodes": 50}
+    assert (given.of_other_rules("pods"), given.of_other_rules("nodes")) == (30, 60)
+    assert kept[-1].versions == {"pods": 30, "nodes": 60}
     given.rules_edited("c", {})
     assert given.of_other_rules("pods") == 30, "what the earlier process gave is known by now"
 

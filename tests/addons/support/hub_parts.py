@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Self
@@ -52,12 +52,8 @@ class HubParts:
         cloud: ScriptableCloud,
         idle: float = 300.0,
         edit: RulesEdit | None = None,
-        copied: Collection[str] = (),
     ) -> None:
-        """`edit` is the last edit of the rules that an earlier hub noted; without it there was none since ever.
-
-        `copied` are the resources of which that hub left a copy on disk.
-        """
+        """`edit` is the last edit of the rules that an earlier hub noted; without it there was no hub before."""
         self.cloud = cloud
         self._cloud_session = aiohttp.ClientSession(auto_decompress=False)
         self.is_up = True
@@ -65,14 +61,14 @@ class HubParts:
         self.clients: list[str] = []
         """The Authorization header of every client that was made; "" = the hub's own."""
         self.rules: Rules = parse_rules(RULES)
-        self.edit = edit or RulesEdit(self.rules.digest)
+        self.edit = edit
         self.inputs = FilterInputs(NODE, "", HubAddress(("169.254.2.1",), 10268))
         self.sources = Sources(
             lambda identity: self._client_of(identity.authorization),
             partial(chain_of, self.inputs),
             lambda: self.rules,
             idle,
-            given=GivenVersions(self.edit, self._keep_edit, copied),
+            given=GivenVersions(self.edit, self._keep_edit),
         )
         if edit is None:
             self.sources.rules_changed()

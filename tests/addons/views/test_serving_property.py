@@ -126,7 +126,6 @@ class World:
         self.rules: dict[str, str] = {**DISCARD, **TOPOLOGY}
         self.parts: HubParts
         self.last_edit: RulesEdit | None = None
-        self.copied: tuple[str, ...] = ()
         self.patched = patched
         selected = f"{SERVICES}?labelSelector=app%3Dx"
         self.clients = [
@@ -207,7 +206,7 @@ class World:
         await self.start()
 
     async def start(self) -> None:
-        self.parts = await HubParts(self.cloud, edit=self.last_edit, copied=self.copied).__aenter__()
+        self.parts = await HubParts(self.cloud, edit=self.last_edit).__aenter__()
         self.parts.set_rules({**BASE, **self.rules})
         for client in self.clients:
             client.start()
@@ -216,7 +215,7 @@ class World:
         for client in self.clients:
             await client.stop()
         await self.parts.__aexit__()
-        self.last_edit, self.copied = self.parts.edit, ("services", "endpointslices.discovery.k8s.io")
+        self.last_edit = self.parts.edit
 
 
 def seen(obj: ApiObject) -> Any:

@@ -175,6 +175,7 @@ async def test_an_edit_knows_what_a_stopped_source_gave(parts: HubParts, clock: 
     assert source not in parts.sources
     parts.rules = parse_rules({})
     parts.sources.rules_changed()
+    assert parts.edit is not None
     assert parts.edit.versions == {"services": version}
 
 
