@@ -51,8 +51,9 @@ from tests.histories.line import Line, Link
 from tests.histories.session import MemorySession
 
 SERVER = "https://cloud:6443"
-LEADER = LeaderHub("n0", "10.0.0.1")
-POOL = PoolConfig((LEADER,), FIRST_SCOPE, is_shared=True, has_deputies=False)
+LEADERS = LeaderHub("n0", "10.0.0.1"), LeaderHub("n4", "10.0.0.4")
+type LeaderOf = Callable[[str], Hub | None]
+"""The process at an address, None while there is none."""
 PROBE = 2.0
 """Seconds between two looks of a node at its line, and at what it holds for its pool."""
 DISK_DELAY = 0.002
@@ -120,10 +121,7 @@ SETTLED = frozenset({State.WATCHING, State.REFUSED, State.UNSERVED})
 class Hub:
     """One process of the hub, from its start to its end or a kill."""
 
-    def __init__(
-        self, node: str, folder: Path, line: Line, disk: Disk, leader: Callable[[], Hub | None]
-    ) -> None:
-        """`leader` is the process of the pool's leader, None while there is none."""
+    def __init__(self, node: str, folder: Path, line: Line, disk: Disk, leader_of: LeaderOf) -> None:
         self._settings = parse_settings(SETTINGS | {"state_dir": str(folder), "node": node})
         self.is_dead = False
         self.disk_is_full = False
@@ -132,7 +130,7 @@ class Hub:
         self.failures: list[str] = []
         """Errors that nobody should ever see."""
         self._line = line
-        self._session = MemorySession(line, leader, lambda: self.is_dead)
+        self._session = MemorySession(line, leader_of, lambda: self.is_dead)
         self._clients = Clients(self._session, self._session)
         self.offline = Offline(folder / "cache")
         access = self.offline.access
@@ -159,10 +157,10 @@ class Hub:
         reflectors = [each.reflector for each in self.parts.sources]
         return all(each.state in SETTLED and not each._continuity.awaits_witness for each in reflectors)
 
-    async def start(self, *, is_in_pool: bool) -> None:
-        await self._own(self._start(is_in_pool))
+    async def start(self, *, leaders: int) -> None:
+        await self._own(self._start(leaders))
 
-    async def _start(self, is_in_pool: bool) -> None:
+    async def _start(self, leaders: int) -> None:
         await self.offline.open()
         parts = self.parts = make_parts(
             self._settings,
@@ -181,12 +179,12 @@ class Hub:
             self._clients.hub,
             parts.sources,
             lambda: self.upstream.is_up,
-            lambda _server: self._session.cut_leader(),
+            lambda server: self._session.cut_leader(server.host),
             clock,
             clock,
         )
         parts.sources.upstream_of = self.following.reader_of
-        self.follow(is_in_pool)
+        self.follow(leaders)
         self._serving = PeerServing(
             parts.sources, parts.serving, lambda: True, lambda each: each in FIRST_SCOPE
         )
@@ -218,12 +216,18 @@ class Hub:
 
     # -- the link and the pool ------------------------------------------------------------------------------------
 
-    def follow(self, is_in_pool: bool) -> None:
-        """Join the pool, or leave it."""
-        if is_in_pool and self._settings.node != LEADER.node:
-            self.following.update(Role.FOLLOWER, POOL, (LEADER.node, self._settings.node))
+    def follow(self, leaders: int) -> None:
+        """Follow so many leaders of a pool, 0 for no pool."""
+        if leaders and not self._leads:
+            pool = PoolConfig(LEADERS[:leaders], FIRST_SCOPE, is_shared=True, has_deputies=False)
+            members = (*(each.node for each in pool.leaders), self._settings.node)
+            self.following.update(Role.FOLLOWER, pool, members)
         else:
             self.following.update(Role.NONE, NOTHING_SHARED, ())
+
+    @property
+    def _leads(self) -> bool:
+        return any(each.node == self._settings.node for each in LEADERS)
 
     async def lead(self) -> None:
         """Hold what the pool shares, with its history."""
@@ -245,7 +249,7 @@ class Hub:
     async def _probe(self) -> None:
         while True:
             self._look()
-            if self._settings.node == LEADER.node:
+            if self._leads:
                 await self.lead()
             await asyncio.sleep(PROBE)
 

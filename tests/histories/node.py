@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 from addons.offline.disk_access import RETRY
 from tests.histories.cloud import Cloud
-from tests.histories.hub import DISK_DELAY, Disk, Hub
+from tests.histories.hub import DISK_DELAY, Disk, Hub, LeaderOf
 from tests.histories.line import Line, Link
 
 SLOW = 1.5
@@ -18,15 +17,15 @@ SLOW = 1.5
 class Node:
     """A node: its line to the cloud, its disk, and the hub that runs there, if any."""
 
-    def __init__(self, name: str, folder: Path, cloud: Cloud, leader: Callable[[], Hub | None]) -> None:
+    def __init__(self, name: str, folder: Path, cloud: Cloud, leader_of: LeaderOf) -> None:
         self.name = name
         self.line = Line(cloud)
         self.disk = Disk()
         self.hub: Hub | None = None
-        self.is_in_pool = False
+        self.leaders = 0
         self._past_edits = 0
         self.doubted_until = 0.0
-        self._folder, self._leader = folder / name, leader
+        self._folder, self._leader_of = folder / name, leader_of
 
     @property
     def edits(self) -> int:
@@ -37,8 +36,8 @@ class Node:
         if self.hub is None:
             self._folder.mkdir(exist_ok=True)
             self.line.forget()
-            hub = Hub(self.name, self._folder, self.line, self.disk, self._leader)
-            await hub.start(is_in_pool=self.is_in_pool)
+            hub = Hub(self.name, self._folder, self.line, self.disk, self._leader_of)
+            await hub.start(leaders=self.leaders)
             self.hub = hub
 
     async def stop(self) -> None:

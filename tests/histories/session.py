@@ -1,4 +1,4 @@
-"""A hub's HTTP session in memory: to the cloud by the node's line, and to the hub of its pool's leader."""
+"""A hub's HTTP session in memory: to the cloud by the node's line, and to the hubs of its pool's leaders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.addons.support.exchange import Exchange
 from tests.histories.line import Line
 
 if TYPE_CHECKING:
-    from tests.histories.hub import Hub
+    from tests.histories.hub import LeaderOf
 
 
 @dataclass
@@ -43,15 +43,16 @@ class Answer:
 class MemorySession:
     """A `kube.http.session.Session`. Nothing comes back any more once its process was killed."""
 
-    def __init__(self, line: Line, leader: Callable[[], Hub | None], is_dead: Callable[[], bool]) -> None:
-        self._line, self._leader, self._is_dead = line, leader, is_dead
-        self._to_leader: set[Exchange] = set()
+    def __init__(self, line: Line, leader_of: LeaderOf, is_dead: Callable[[], bool]) -> None:
+        self._line, self._leader_of, self._is_dead = line, leader_of, is_dead
+        self._to_leaders: dict[Exchange, str] = {}
 
-    def cut_leader(self) -> int:
-        """Close the connections to the leader; how many requests that ends."""
-        for each in self._to_leader:
+    def cut_leader(self, address: str) -> int:
+        """Close the connections to a leader; how many requests that ends."""
+        ended = [each for each, to in self._to_leaders.items() if to == address]
+        for each in ended:
             each.close()
-        return len(self._to_leader)
+        return len(ended)
 
     @asynccontextmanager
     async def open(
@@ -67,14 +68,15 @@ class MemorySession:
             await asyncio.Event().wait()
         fields = CIMultiDict(headers)
         if not url.startswith("/"):
-            async with self._asked("/" + url.split("/", 3)[3], fields) as answer:
+            _, _, server, path = url.split("/", 3)
+            async with self._asked(server.rpartition(":")[0], f"/{path}", fields) as answer:
                 yield answer
         else:
             yield await _of_cloud(self._line, method, url, fields, body or b"")
 
     @asynccontextmanager
-    async def _asked(self, target: str, fields: CIMultiDict[str]) -> AsyncIterator[Answer]:
-        leader = self._leader()
+    async def _asked(self, address: str, target: str, fields: CIMultiDict[str]) -> AsyncIterator[Answer]:
+        leader = self._leader_of(address)
         if leader is None:
             raise ConnectionRefusedError("nobody listens")
         if target == PEER_PROBE_PATH:
@@ -82,11 +84,11 @@ class MemorySession:
             yield Answer(404, age, _once(b""))
             return
         exchange = leader.ask(HUB, target, headers=fields, peer="n1")
-        self._to_leader.add(exchange)
+        self._to_leaders[exchange] = address
         try:
             yield Answer(await exchange.status, exchange.headers, exchange.pieces())
         finally:
-            self._to_leader.discard(exchange)
+            del self._to_leaders[exchange]
             exchange.close()
 
 

@@ -17,10 +17,10 @@ from tests.histories.truth import NODE
 from tests.histories.world import World
 
 type Step = tuple[str, ...]
-"""A word and its arguments. What a node does may have `leader:` before the word: then the pool's leader does it."""
+"""A word and its arguments. What a node does may have `leader:` or `second:` before the word: then a leader does it."""
 type History = list[Step]
 
-LEADERS = "leader:"
+LEADERS = "leader:", "second:"
 TYPES = ("ClusterIP", "LoadBalancer", "NodePort")
 DISCARD = {"filter_discardcloudservice": "cached/services,other/services"}
 TOPOLOGY = {"filter_servicetopology": "reader/endpointslices"}
@@ -134,12 +134,13 @@ CAUSES = frozenset({"compact", "restore", "kill", "stop", "rules", "sweep", "lin
 
 async def take(world: World, step: Step) -> None:
     """Take one step, and let what it causes begin. Finding where something is wrong at once."""
-    word = step[0].removeprefix(LEADERS)
+    who, _, word = step[0].rpartition(":")
+    node = world.nodes[LEADERS.index(f"{who}:")] if who else world.node
     world.steps += word in CAUSES
     if step[0] in ("kill", "stop"):
         done: Awaitable[None] | None = world.kill() if word == "kill" else world.stop()
     elif word in OF_NODE:
-        done = OF_NODE[word](world.node if word == step[0] else world.leader, *step[1:])
+        done = OF_NODE[word](node, *step[1:])
     else:
         done = STEPS[word](world, *step[1:])
     if done is not None:
@@ -160,7 +161,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "link": tuple(each.name for each in Link),
     "status": tuple("123"),
     "event": ("e1 1", "e1 2", "e1 3", "e2 4", "e2 5"),
-    "pool": ("0", "1", "1"),
+    "pool": ("0", "1", "2"),
     "wait": ("0.1", "0.3", "1", "1", "3", "3", "12", "12", "60", "400"),
 }
 """What may follow a word; none for the others."""
@@ -178,7 +179,7 @@ def made_up(chance: random.Random, most: int) -> History:
     history: History = [("rules", chance.choice(list(RULE_SETS)))]
     has_pool = not chance.randrange(3)
     if has_pool:
-        history.append(("pool", "1"))
+        history.append(("pool", chance.choice("12")))
     if chance.randrange(2):
         history.append(("small", *chance.sample(list(LIMITS), chance.randint(1, len(LIMITS)))))
     history += [("come", name) for name in coming]
@@ -198,6 +199,6 @@ def _made_up_step(chance: random.Random, coming: list[str], has_pool: bool) -> S
             return word, chance.choice(RESOURCES[:-1]), chance.choice("abc")
         case "come" | "go" | "slow":
             return word, chance.choice(coming)
-    is_leaders = has_pool and word in OF_NODE and chance.randrange(2)
+    who = chance.choice(("", *LEADERS)) if has_pool and word in OF_NODE else ""
     arguments = chance.choice(CHOICES[word]).split() if word in CHOICES else ()
-    return f"{LEADERS if is_leaders else ''}{word}", *arguments
+    return f"{who}{word}", *arguments

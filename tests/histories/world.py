@@ -13,7 +13,7 @@ from kube.objects.status_json import canonical
 from kube.store.store import Key
 from tests.histories.clients import JSON, KINDS, Reflector, State, Style
 from tests.histories.cloud import Cloud, version_of
-from tests.histories.hub import LEADER, Hub
+from tests.histories.hub import LEADERS, Hub
 from tests.histories.limits import shrink
 from tests.histories.line import Link
 from tests.histories.node import Node
@@ -37,8 +37,10 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.cloud = Cloud()
-        self.leader = Node(LEADER.node, folder, self.cloud, lambda: None)
-        self.node = Node(NODE, folder, self.cloud, lambda: self.leader.hub)
+        self.leaders = {
+            each.address: Node(each.node, folder, self.cloud, lambda _address: None) for each in LEADERS
+        }
+        self.node = Node(NODE, folder, self.cloud, lambda address: self.leaders[address].hub)
         self.clients: dict[str, Reflector] = {}
         self.found: list[str] = []
         """What was wrong at once, and need not wait for a quiet moment."""
@@ -71,13 +73,18 @@ class World:
         """As `tests.histories.clients.Judge`. The hub learns of an edit of the rules when it can."""
         return self.steps + self.node.edits
 
-    async def pool(self, is_in_pool: int) -> None:
-        """Have the node follow the leader of a pool, or nobody."""
-        self.node.is_in_pool = bool(is_in_pool)
-        if is_in_pool:
-            await self.leader.start()
+    @property
+    def nodes(self) -> list[Node]:
+        """The leaders, and the node that may follow them."""
+        return [*self.leaders.values(), self.node]
+
+    async def pool(self, leaders: int) -> None:
+        """Have the node follow so many leaders of a pool, or nobody."""
+        self.node.leaders = leaders
+        for leader in list(self.leaders.values())[:leaders]:
+            await leader.start()
         if self.hub is not None:
-            self.hub.follow(self.node.is_in_pool)
+            self.hub.follow(leaders)
 
     def come(self, name: str) -> None:
         client = self.clients.get(name)
@@ -97,8 +104,8 @@ class World:
         """Restore the cloud. Nobody has to know what it forgot of kubelet's reports."""
         self.cloud.restore(bumped=bumped)
         self.is_restored = True
-        self.node.line.cut()
-        self.leader.line.cut()
+        for node in self.nodes:
+            node.line.cut()
         for what, reported in self.accepted.items():
             reported.add(self._in_cloud(what))
         self.was_restored = True
@@ -184,8 +191,9 @@ class World:
     async def settle(self) -> None:
         """Let everything catch up with a cloud that nothing is wrong with; Finding where it does not."""
         await self.node.recover()
-        if self.leader.hub is not None or self.node.is_in_pool:
-            await self.leader.recover()
+        for number, leader in enumerate(self.leaders.values()):
+            if leader.hub is not None or number < self.node.leaders:
+                await leader.recover()
         for client in self.clients.values():
             client.read(True)
             client.come()
@@ -200,7 +208,7 @@ class World:
         wrong = self.differences() + self.found + self.hub.failures
         if not self._follows():
             wrong.append("a source does not follow the cloud")
-        for node in (self.leader, self.node):
+        for node in self.nodes:
             if node.line.impatient > MAX_IMPATIENT:
                 wrong.append(f"impatient: {node.name} asked {node.line.impatient} times before it should")
         if wrong:
@@ -210,7 +218,7 @@ class World:
 
     def _follows(self) -> bool:
         """Whether both hubs have heard of whatever happened to the cloud."""
-        return all(node.hub is None or node.hub.follows for node in (self.leader, self.node))
+        return all(node.hub is None or node.hub.follows for node in self.nodes)
 
     async def _resume(self) -> None:
         """Nobody is refused a version that was given, when nothing has happened since."""
@@ -233,7 +241,7 @@ class World:
 
     async def _remind(self) -> None:
         """Send bookmarks, as some minutes do: the cloud to the leader, the leader to the node, the node to clients."""
-        for node in (self.leader, self.node):
+        for node in self.nodes:
             node.line.mark()
             await asyncio.sleep(0.1)
             node.remind()
@@ -242,8 +250,8 @@ class World:
     def check_refusals(self) -> None:
         """Finding where a client gets 410 again and again."""
         # A leader's history may begin later than the version of another one's client.
-        is_well = all(node.line.link is Link.UP for node in (self.leader, self.node))
-        self.was_troubled |= not is_well or self.node.is_in_pool
+        is_well = all(node.line.link is Link.UP for node in self.nodes)
+        self.was_troubled |= not is_well or bool(self.node.leaders)
         follows = self._follows()
         for name, client in self.clients.items():
             client.refusals *= follows
@@ -347,7 +355,7 @@ class World:
             end()
         for client in self.clients.values():
             client.close()
-        for node in (self.node, self.leader):
+        for node in reversed(self.nodes):
             await node.kill()
 
 
