@@ -18,6 +18,7 @@ from tests.histories.hub import Hub
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf,application/json"
 """The cloud of a history speaks JSON alone, so the second makes another source, and the same answers."""
+TOKEN = "Bearer of.a.token"
 METADATA = "meta.k8s.io/v1"
 PAUSE = 0.8
 """Seconds from the end of a watch to the next request, as client-go's first delay."""
@@ -60,6 +61,8 @@ class Kind:
     watches_json: bool = False
     """The watch is in JSON, whatever the list was in."""
     metadata_only: bool = False
+    token: str = ""
+    """What it shows of itself; "" for a component of the node, which the hub's identity is lent."""
 
     @property
     def path(self) -> str:
@@ -96,6 +99,10 @@ KINDS = {
         Kind("widgets", "cached", "widgets", Style.FRESH),
         Kind("picked", "cached", "widgets", Style.LIST, selector="labelSelector=app%3Dx"),
         Kind("plain-widgets", "plain", "widgets", Style.LIST),
+        Kind("own", "other", "services", Style.LIST, token=TOKEN),
+        Kind("own-slices", "reader", "endpointslices", Style.FRESH, token=TOKEN),
+        Kind("own-widgets", "cached", "widgets", Style.LIST, token=TOKEN),
+        Kind("own-events", "other", "events", Style.WATCH_AGAIN, token=TOKEN),
         Kind("node", "kubelet", "nodes", Style.LIST, selector="fieldSelector=metadata.name%3Dn1"),
         Kind("nodes", "cached", "nodes", Style.WATCH_LIST),
     )
@@ -307,8 +314,9 @@ class Reflector:
         if self.kind.metadata_only:
             as_kind = "PartialObjectMetadata" + "List" * (not is_watch)
             accept = f"{JSON};as={as_kind};g=meta.k8s.io;v=v1,{JSON}"
+        headers = {"Accept": accept} | ({"Authorization": self.kind.token} if self.kind.token else {})
         self._is_slow = False
-        self._exchange = hub.ask(self.kind.component, target, headers={"Accept": accept})
+        self._exchange = hub.ask(self.kind.component, target, headers=headers)
         return self._exchange
 
 

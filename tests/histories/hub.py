@@ -294,7 +294,8 @@ class Hub:
         self, component: str, method: str, target: str, headers: Mapping[str, str], body: bytes, peer: str
     ) -> ClientRequest:
         """As `addons.router.Router` does."""
-        rules, caller = self.parts.rules, Caller(Lending.HUB)
+        rules, token = self.parts.rules, headers.get("Authorization", "")
+        caller = Caller(Lending.OWN, token) if token else Caller(Lending.HUB)
         info, listener = parse_request(method, target), Listener.PEER if peer else Listener.PLAIN
         is_filterable = may_be_filtered(info, listener, rules.rules)
         if is_filterable:

@@ -24,6 +24,11 @@ RETRY_AFTER = 10
 """Seconds that an overloaded cloud asks for."""
 LONGEST = 1800.0
 """Seconds that a watch lasts which does not say."""
+REVIEWS: dict[str, Json] = {
+    "selfsubjectreviews": {"userInfo": {"username": "somebody"}},
+    "selfsubjectaccessreviews": {"allowed": True},
+}
+"""What the cloud says of every token."""
 NEVER = 0.0, 0.0
 """From when, and until when, a hub was told to wait."""
 
@@ -90,6 +95,9 @@ class Line:
         `is_hubs`: the hub asks for itself, and not for a component.
         """
         info = parse_request(method, target)
+        if info.type is not None and info.type.resource in REVIEWS:
+            await self._travel(info, is_hubs=is_hubs)
+            return 201, {"status": REVIEWS[info.type.resource]}
         resource = await self._reach(info, is_hubs=is_hubs)
         if info.verb == "get":
             return 200, self.cloud.get(resource.name, info)
@@ -149,6 +157,13 @@ class Line:
 
     async def _reach(self, info: RequestInfo, *, is_hubs: bool) -> Resource:
         """The resource that a request is for, once it has reached the cloud."""
+        await self._travel(info, is_hubs=is_hubs)
+        name = info.type.resource if info.type is not None else ""
+        if name not in RESOURCES:
+            raise StatusError(404, "NotFound", "the server could not find the requested resource")
+        return RESOURCES[name]
+
+    async def _travel(self, info: RequestInfo, *, is_hubs: bool) -> None:
         clock = asyncio.get_running_loop().time
         sent = clock()
         await asyncio.sleep(LATENCY)
@@ -168,10 +183,6 @@ class Line:
                 "busy",
                 spec={"type": "ClusterIP", "ip": str(self.cloud.storage(self.floods).version)},
             )
-        name = info.type.resource if info.type is not None else ""
-        if name not in RESOURCES:
-            raise StatusError(404, "NotFound", "the server could not find the requested resource")
-        return RESOURCES[name]
 
 
 class Tap(Follower):
