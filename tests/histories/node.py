@@ -66,6 +66,12 @@ class Node:
         is_well = self.disk.delay == DISK_DELAY and now > self.doubted_until
         return hub is not None and not hub.disk_is_full and is_well
 
+    def damage(self) -> None:
+        """Make the database unreadable, between two processes of the hub."""
+        file = self._folder / "cache" / "cache.db"
+        if self.hub is None and file.exists():
+            file.write_bytes(b"damaged" + file.read_bytes()[7:])
+
     def sweep(self) -> None:
         """Let go of the views and sources that nobody uses, as after some minutes."""
         if self.hub is not None:

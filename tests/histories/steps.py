@@ -110,6 +110,7 @@ STEPS: dict[str, Callable[..., Awaitable[None] | None]] = {
     "status": World.write_status,
     "event": lambda world, name, count: world.write_event(name, int(count)),
     "read": World.read_node,
+    "damage": World.damage,
     "wait": lambda _world, seconds: asyncio.sleep(float(seconds)),
     "settle": World.settle,
     "small": World.shrink,
@@ -162,13 +163,13 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "status": tuple("123"),
     "event": ("e1 1", "e1 2", "e1 3", "e2 4", "e2 5"),
     "pool": ("0", "1", "2"),
-    "wait": ("0.1", "0.3", "1", "1", "3", "3", "12", "12", "60", "400"),
+    "wait": (*(("0.1", "0.3", "1", "3", "12") * 5), "60", "400"),
 }
 """What may follow a word; none for the others."""
 OFTEN = """
 put 30, delete 14, elsewhere 4, annotate 3, label 3, rules 5, stall 6, flood 1, cut 5, end 3, compact 4, bookmarks 3,
-link 8, backup 3, restore 2, kill 3, stop 2, start 5, disk 2, come 12, go 8, slow 3, sweep 2, remind 3, status 5,
-event 4, read 3, pool 2, wait 25, settle 1"""
+link 8, backup 3, restore 2, kill 3, stop 2, damage 1, start 5, disk 2, come 12, go 8, slow 3, sweep 2, remind 3,
+status 5, event 4, read 3, pool 2, wait 25, settle 1"""
 """How often each word comes, of all of them together."""
 WEIGHTS = {word: int(weight) for word, weight in (each.split() for each in OFTEN.split(","))}
 

@@ -341,6 +341,14 @@ class World:
         self._part()
         await self.node.stop()
 
+    def damage(self) -> None:
+        """Lose what is on the node's disk, where no hub runs."""
+        if self.hub is None:
+            self.node.damage()
+            self.is_forgetful = self.is_killed = True
+            for what, reported in self.accepted.items():
+                reported.add(self._in_cloud(what))
+
     def _part(self) -> None:
         """The next process cannot name what is gone since a restore."""
         for client in self.clients.values():
