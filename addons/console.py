@@ -41,9 +41,9 @@ class Console:
             )
             return
         # The packages of an interface, which no other hub imports.
-        from addons.proxy.flow_replay import replay_through_the_hub  # noqa: PLC0415 - as said above
-        from addons.proxy.har_comments import comment_hars  # noqa: PLC0415 - as said above
-        from addons.proxy.script_reload import stop_watching  # noqa: PLC0415 - as said above
+        from addons.proxy.interface.flow_replay import replay_through_the_hub  # noqa: PLC0415 - as said above
+        from addons.proxy.interface.har_comments import comment_hars  # noqa: PLC0415 - as said above
+        from addons.proxy.interface.script_reload import stop_watching  # noqa: PLC0415 - as said above
         from addons.ui.commands.console_commands import ConsoleCommands  # noqa: PLC0415 - as said above
         from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
         from addons.ui.flows.flows import Flows  # noqa: PLC0415 - as said above

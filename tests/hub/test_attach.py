@@ -24,6 +24,7 @@ from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import ROOT, SLACK, Hub
 from tests.hub.support.streams import watching
+from tests.support.terminal import Terminal
 
 SERVICES = "/api/v1/services"
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
@@ -45,10 +46,18 @@ def secret() -> Json:
     }
 
 
+def command(hub: Hub, *words: str) -> list[str]:
+    return [sys.executable, str(ROOT / "addons" / "command.py"), "attach", "--admin", hub.admin_url, *words]
+
+
+def environment(hub: Hub) -> dict[str, str]:
+    return {"PYTHONPATH": str(ROOT), "HOME": str(hub.folder), "PATH": "/usr/bin"}
+
+
 async def attach(hub: Hub, *words: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, str(ROOT / "addons" / "command.py"), "attach", "--admin", hub.admin_url, *words),
-        env={"PYTHONPATH": str(ROOT), "HOME": str(hub.folder), "PATH": "/usr/bin"},
+        *command(hub, *words),
+        env=environment(hub),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -262,6 +271,34 @@ async def test_a_person_at_an_attached_browser_holds_edits_and_ends_what_passes_
             viewer.terminate()
             await viewer.communicate()
         await asyncio.to_thread(hub.stop)
+
+
+async def test_a_person_at_an_attached_terminal_resumes_and_ends_what_is_held(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    hub, log = Hub(tmp_path, cloud.url, flags=("--allow-hold",)), tmp_path / "hub.log"
+    await asyncio.to_thread(hub.start)
+    words = ("--ui", "console", "--hold", "~m POST")
+    variables = [f"{name}={value}" for name, value in environment(hub).items()]
+    async with Terminal(tmp_path, ["env", *variables, "LANG=C.UTF-8", *command(hub, *words)]) as terminal:
+        try:
+            await asyncio.to_thread(wait_until_written, log, b"are held")
+            resumed = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
+            screen = await terminal.until(CONFIG_MAPS, "[1/1]", "[i:~m POST]")
+            assert any(line.startswith("kubelet ") and CONFIG_MAPS in line for line in screen.splitlines())
+            await terminal.press("a")
+            await terminal.until("201")
+            await terminal.press("a")
+            assert (await resumed)[0] == 201
+            ended = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
+            await terminal.until("[1/2]")
+            await terminal.press("Down", "X")
+            with pytest.raises(aiohttp.ClientError):
+                await ended
+            await terminal.press("q", "y")
+            await terminal.ended()
+        finally:
+            await asyncio.to_thread(hub.stop)
 
 
 async def test_without_leave_nothing_is_held_and_the_interface_says_so(

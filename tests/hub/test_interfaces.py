@@ -89,7 +89,8 @@ async def test_a_person_follows_a_component_through_an_outage_in_the_terminal(
     async with Terminal(tmp_path, ["sh", "-c", f"exec {command}"]) as terminal:
         await ready(session, made)
         await listed(session, made)
-        await terminal.until(SERVICES, "[1/1]")
+        shown = await terminal.until(SERVICES, "[1/1]")
+        assert any(line.startswith("kube-proxy ") and SERVICES in line for line in shown.splitlines())
         await terminal.press("Enter")
         await terminal.until("User-Agent", "kube-proxy/v1.36")
         await terminal.press("Right")

@@ -22,7 +22,7 @@ from addons.ui.commands.attached_flows import AttachedFlows, records
 from addons.ui.flows.content_views import ATTACHED, register
 from addons.ui.flows.flow_records import FlowRecord, remember
 from addons.ui.flows.kept_flows import KeptFlows
-from addons.ui.flows.web_address import choose_first_view, web_address
+from addons.ui.flows.web_address import begin_interface, choose_first_view
 from addons.ui.masking import USUALLY, Visible
 
 AGAIN = 2.0
@@ -71,8 +71,7 @@ class Viewer:
         for each in (view.sig_view_update, view.sig_store_remove):  # the browser's buttons tell no addon
             each.connect(self._let_go)
         choose_first_view()
-        if address := web_address(ctx.master):
-            print(f"edgehub: open {address}", flush=True)
+        begin_interface(ctx.master)
         loop, admin = asyncio.get_running_loop(), ctx.options.edgehub_admin
         threading.Thread(target=self._read, args=(admin, loop), name="flows of the hub", daemon=True).start()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import orjson
 from mitmproxy import http
+from mitmproxy.flow import Flow
 
 from addons.link.drills import Drill
 from addons.requests.request_context import RequestContext
@@ -59,6 +60,12 @@ def comment_of(
         return component
     route = context.route
     return ARROW.join((component, WORDS[route.kind], ", ".join(route.filtered_by) or route.reason))
+
+
+def component_of(flow: Flow) -> str:
+    """Who asks, by the comment."""
+    first, *others = flow.comment.split(ARROW)
+    return others[0] if first.startswith(ALARM) and others else first if others else ""
 
 
 def why_refused(answer: http.Response) -> str:

@@ -29,7 +29,7 @@ from addons.ui.flows.kept_flows import KeptFlows
 from addons.ui.flows.live_watches import LiveWatch, Total
 from addons.ui.flows.own_requests_shown import OwnRequestsShown
 from addons.ui.flows.saving import save_when_over
-from addons.ui.flows.web_address import web_address
+from addons.ui.flows.web_address import begin_interface, web_address
 from addons.ui.masking import Visible
 from kube.errors import StatusError
 from kube.wire.codec import codec_for
@@ -100,9 +100,7 @@ class Flows:
             records.listeners.append(shown.told)
 
     def running(self) -> None:
-        """Tell the person at the terminal where to look. The log, which others may read, never has the token."""
-        if address := self.web_address():
-            print(f"edgehub: open {address}", flush=True)
+        begin_interface(ctx.master)
 
     def web_address(self) -> str:
         """The URL of mitmproxy's web interface, with its token; "" where there is none."""

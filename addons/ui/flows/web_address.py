@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from mitmproxy import ctx
 
-from addons.ui.flows.annotations import DEFAULT_FILTER
+from addons.ui.flows.annotations import DEFAULT_FILTER, component_of
 
 if TYPE_CHECKING:
     from mitmproxy.master import Master
@@ -15,6 +15,19 @@ if TYPE_CHECKING:
 WEB_COLUMNS = ["comment", "status", "size"]
 """What mitmproxy shows of a flow in the browser. The comment ends with method and path: beside a column of the path,
 which takes all room, mitmproxy cuts a comment after some twenty characters."""
+
+
+def begin_interface(master: Master) -> None:
+    """Name components in the list of a terminal, and say at that of mitmweb where to look.
+
+    The log, which others may read, never has the token.
+    """
+    if master.addons.get("consoleaddon") is not None:
+        from addons.proxy.interface.console_list import list_components  # noqa: PLC0415 - imports the console
+
+        list_components(master, component_of)
+    if address := web_address(master):
+        print(f"edgehub: open {address}", flush=True)
 
 
 def choose_first_view() -> None:

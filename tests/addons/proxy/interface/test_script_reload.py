@@ -8,7 +8,7 @@ from pathlib import Path
 from mitmproxy.addons.script import ScriptLoader
 from mitmproxy.test import taddons
 
-from addons.proxy.script_reload import HUB, stop_watching
+from addons.proxy.interface.script_reload import HUB, stop_watching
 
 
 async def test_only_the_hubs_own_script_is_no_longer_watched(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from mitmproxy.addons.savehar import SaveHar
 from mitmproxy.test import taddons, tflow
 
-from addons.proxy.har_comments import comment_hars
+from addons.proxy.interface.har_comments import comment_hars
 
 
 def comment_in_har(file: Path, *, is_hub: bool) -> str:

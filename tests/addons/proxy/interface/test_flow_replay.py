@@ -11,7 +11,7 @@ from mitmproxy.addons.clientplayback import ClientPlayback
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons, tflow, tutils
 
-from addons.proxy.flow_replay import FlowReplays, replay_through_the_hub
+from addons.proxy.interface.flow_replay import FlowReplays, replay_through_the_hub
 from addons.proxy.listener_mode import HubMode, listener_of
 from addons.proxy.listeners import open_listeners
 from addons.requests.caller import Listener

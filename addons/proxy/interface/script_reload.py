@@ -7,7 +7,7 @@ from pathlib import Path
 from mitmproxy.addons.script import ScriptLoader
 from mitmproxy.master import Master
 
-HUB = Path(__file__).parents[1] / "hub.py"
+HUB = Path(__file__).parents[2] / "hub.py"
 
 
 def stop_watching(master: Master) -> None:

@@ -1,0 +1,1 @@
+"""What the hub changes of mitmproxy's interfaces. Loaded beside one alone."""

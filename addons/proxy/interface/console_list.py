@@ -1,0 +1,69 @@
+"""mitmproxy's list of flows in the terminal, with the component of each. mitmproxy's own shows no part of a comment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import urwid
+from mitmproxy.flow import Flow
+from mitmproxy.master import Master
+from mitmproxy.tools.console import flowlist
+from mitmproxy.tools.console.master import ConsoleMaster
+
+WIDTH = 18
+"""Columns of a component's name: kube-controller-manager is the one of Kubernetes' own that is cut."""
+
+type NameOf = Callable[[Flow], str]
+
+
+def list_components(master: Master, name_of: NameOf) -> None:
+    """Have the list begin with what `name_of` says of each flow. For a master that runs; others have no list.
+
+    The window has its views in a dictionary, by their names.
+    """
+    if isinstance(master, ConsoleMaster) and master.window is not None:
+        for stack in master.window.stacks:
+            stack.windows["flowlist"] = ComponentList(master, name_of)
+        master.window.refresh()
+
+
+class NamedFlow(flowlist.FlowItem):
+    """A line of mitmproxy's behind a name."""
+
+    def __init__(self, master: ConsoleMaster, flow: Flow, name: str) -> None:
+        self._name = name
+        super().__init__(master, flow)
+
+    def get_text(self) -> urwid.Widget:
+        name = urwid.Text(("title", self._name), wrap="ellipsis")
+        return urwid.Columns([(WIDTH, name), super().get_text()], dividechars=1)
+
+
+class NamedFlows(flowlist.FlowListWalker):
+    """The lines, made anew when a flow has changed."""
+
+    def __init__(self, master: ConsoleMaster, name_of: NameOf) -> None:
+        self._name_of = name_of
+        super().__init__(master)
+
+    def view_changed(self) -> None:
+        self._modified()  # mitmproxy keeps lines, and forgets them here
+
+    def get_focus(self) -> tuple[NamedFlow | None, int]:
+        focus = self.master.view.focus
+        return (self._named(focus.flow), focus.index) if focus.flow else (None, 0)
+
+    def _get(self, pos: int) -> tuple[NamedFlow | None, int | None]:
+        view = self.master.view
+        return (self._named(view[pos]), pos) if view.inbounds(pos) else (None, None)
+
+    def _named(self, flow: Flow) -> NamedFlow:
+        return NamedFlow(self.master, flow, self._name_of(flow))
+
+
+class ComponentList(flowlist.FlowListBox):
+    """The list with the lines above."""
+
+    def __init__(self, master: ConsoleMaster, name_of: NameOf) -> None:
+        super().__init__(master)
+        self.body = NamedFlows(master, name_of)
