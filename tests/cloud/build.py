@@ -90,6 +90,8 @@ class Recipe:
     flags: Callable[[str], tuple[str, ...]]
     verb: tuple[str, ...] = ("build", "-v")
     """What makes a program of a package: `go build`, or `go test -c` where the program is its tests."""
+    sources: tuple[Path, ...] = ()
+    """Files of our own that a program is made of: one that changes is built anew."""
 
     @property
     def go_mod(self) -> str:
@@ -101,6 +103,14 @@ E2E = Recipe(
     MODULE, {"e2e.test": "k8s.io/kubernetes/test/e2e"}, "k8s.io/kubernetes", build_flags, ("test", "-c")
 )
 """Kubernetes' end-to-end tests, which `scripts/conformance` alone builds."""
+KUBELET = Recipe(
+    MODULE,
+    {"kubelet": "./kubelet"},
+    "k8s.io/kubernetes",
+    build_flags,
+    sources=(MODULE / "kubelet" / "main.go",),
+)
+"""A kubelet for tests of outages, of kubemark's packages (see `tests.cloud.kubelet`)."""
 PINNED_ALONE = ("etcd",)
 """Programs that stay the pinned ones with an older Kubernetes: every kube-apiserver speaks etcd 3's API."""
 HELM = Recipe(
@@ -136,7 +146,8 @@ def cache_folder(environ: Mapping[str, str], go_mod: str, recipe: Recipe = CONTR
     # The XDG specification: a relative path is invalid and to be ignored.
     root = Path(base) if base.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".cache"
     version = required_version(go_mod, recipe.versioned)
-    made_of = "\0".join((go_mod, *recipe.flags(go_mod), platform.system(), platform.machine()))
+    own = (each.read_text() for each in recipe.sources)
+    made_of = "\0".join((go_mod, *recipe.flags(go_mod), platform.system(), platform.machine(), *own))
     digest = hashlib.sha256(made_of.encode()).hexdigest()[:16]
     return root / "edgehub" / "testcloud" / f"{version}-{digest}"
 

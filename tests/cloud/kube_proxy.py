@@ -10,7 +10,10 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Self
 
@@ -29,7 +32,7 @@ NODE_PORTS_OF_PRIMARY = 31
 FAKE_IPTABLES = """\
 #!/bin/sh
 case "$1" in --version) echo 'iptables v1.8.9 (legacy)'; exit;; esac
-case "$0" in *-restore) exec cat >>"$EDGEHUB_TEST_RULES";; esac
+case "$0" in *-restore) { date '+# %m%d %H:%M:%S.%N'; exec cat; } >>"$EDGEHUB_TEST_RULES";; esac
 """
 
 
@@ -84,6 +87,14 @@ class KubeProxy:
         """Where the rules lead each cluster IP: `namespace/name:port name` to its `address:port`s."""
         return parse_endpoints(self._rules.read_text().splitlines())
 
+    def history(self, service_port: str) -> list[frozenset[str]]:
+        """Where each write of rules led a service port, without repetitions."""
+        return [state for state, _ in groupby(each for _, each in self._led(service_port))]
+
+    def _led(self, service_port: str) -> Iterator[tuple[str, frozenset[str]]]:
+        for at, endpoints in states_of(self._rules.read_text().splitlines()):
+            yield at, endpoints.get(service_port, frozenset())
+
     def wait_endpoints(self, service_port: str, wanted: Set[str], timeout: float = READY_TIMEOUT) -> None:
         """Returns when a service port leads to exactly these addresses; raises ProcessFailedError."""
         deadline = time.monotonic() + timeout
@@ -98,13 +109,28 @@ class KubeProxy:
                 error.add_note(f"It leads {service_port} to {sorted(found)}, wanted is {sorted(wanted)}.")
                 raise
 
+    def led_at(self, service_port: str, wanted: Set[str]) -> datetime:
+        """When the write began that first led a service port to exactly these addresses."""
+        at = next(at for at, state in self._led(service_port) if state == wanted)
+        return time_of(*at.split())
+
     def stop(self) -> None:
         """Ends it."""
         self.process.stop()
 
 
+def time_of(day: str, time_of_day: str) -> datetime:
+    """A time of this year, by what ends in `1123`, and `19:55:04.123456` with further digits or not."""
+    return datetime.fromisoformat(f"{datetime.now():%Y}{day[-4:]} {time_of_day[:15]}")
+
+
 def parse_endpoints(lines: Iterable[str]) -> dict[str, frozenset[str]]:
-    """What a sequence of `iptables-restore --noflush` inputs amounts to; each counts from its COMMIT on.
+    """What a sequence of `iptables-restore --noflush` inputs amounts to; each counts from its COMMIT on."""
+    return deque(states_of(lines), maxlen=1)[0][1]
+
+
+def states_of(lines: Iterable[str]) -> Iterator[tuple[str, dict[str, frozenset[str]]]]:
+    """Where such a sequence led each cluster IP at first, and after each of its writes, which begin with their time.
 
     Naming a chain (`:CHAIN`) empties it; kube-proxy names only the chains that it writes anew. Addresses are
     translated in the table `nat`; what rejects traffic to services without endpoints, in `filter`, is not
@@ -112,9 +138,12 @@ def parse_endpoints(lines: Iterable[str]) -> dict[str, frozenset[str]]:
     """
     chains: dict[str, list[str]] = {}
     pending: dict[str, list[str]] = {}
-    table = ""
+    table = at = ""
+    yield at, {}
     for line in lines:
         match line.split(maxsplit=2):
+            case ["#", day, time_of_day]:
+                at = f"{day} {time_of_day}"
             case [word] if word.startswith("*"):
                 table, pending = word, {}
             case [word, _, _] if word.startswith(":"):
@@ -123,6 +152,10 @@ def parse_endpoints(lines: Iterable[str]) -> dict[str, frozenset[str]]:
                 pending.setdefault(chain, []).append(rule)
             case ["COMMIT"] if table == "*nat":
                 chains |= pending
+                yield at, _endpoints_of(chains)
+
+
+def _endpoints_of(chains: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
     endpoints: dict[str, frozenset[str]] = {}
     for rule in chains.get("KUBE-SERVICES", ()):
         if found := re.search(r'--comment "(\S+) cluster IP" .*-j (KUBE-SVC-\w+)$', rule):

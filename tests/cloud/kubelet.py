@@ -1,0 +1,82 @@
+"""A kubelet of real code over a runtime that a test can break: `tests/cloud/gomod/kubelet`.
+
+Where kubemark's gives each pod the same address for ever, here a pod that restarts has another one, and a log, and
+containers that answer exec. Its server asks who calls, as a node's does.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+import urllib3
+
+from tests.cloud.build import KUBELET, ensure_binaries
+from tests.cloud.hollow import READY_TIMEOUT
+from tests.cloud.kube_proxy import time_of
+from tests.cloud.pki import Authority
+from tests.cloud.ports import free_port
+from tests.cloud.processes import Process
+
+PROGRAM = "kubelet"
+
+
+class Kubelet:
+    """One kubelet, which registers its node. Its User-Agent is that of a real one."""
+
+    def __init__(
+        self, node: str, kubeconfig: Path, folder: Path, addresses: str, authority: Authority | None = None
+    ) -> None:
+        """`addresses` is how those of its pods begin, as `10.1.1`. With an `authority` its server asks who calls."""
+        self.node = node
+        self.port = free_port()
+        self._scratch = folder / f"kubelet-{node}"
+        self._scratch.mkdir()
+        flags = [
+            *(f"--name={node}", f"--kubeconfig={kubeconfig}", f"--addresses={addresses}"),
+            # From 3 on the log names each status that the API server took.
+            *(f"--port={self.port}", "-v=3"),
+        ]
+        if authority is not None:
+            certificate, key = authority.issue_server(node, [node]).write(self._scratch, "serving")
+            client_ca = self._scratch / "client-ca.crt"
+            client_ca.write_bytes(authority.certificate)
+            flags += [f"--cert={certificate}", f"--key={key}", f"--client-ca={client_ca}"]
+        program = ensure_binaries([PROGRAM], recipe=KUBELET)[PROGRAM]
+        # kubemark makes its folder below the one for temporary files, and leaves it there.
+        self.process = Process(
+            f"kubelet-{node}", [program, *flags], folder, env={"TMPDIR": str(self._scratch)}
+        )
+        self._http = urllib3.PoolManager(retries=False, timeout=READY_TIMEOUT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def restart(self, namespace: str, pod: str) -> str:
+        """End the sandbox of a pod; the address that it had. kubelet makes another one within seconds."""
+        said = self.process.wait_for_line("^runtime at ", READY_TIMEOUT)
+        answer = self._http.request("POST", f"{said.split()[-1]}/restart/{namespace}/{pod}")
+        assert answer.status == 200, answer.data
+        return answer.data.decode().strip()
+
+    def said(self, namespace: str, pod: str, address: str) -> datetime:
+        """When the hub, or the cloud, had taken the first status of a pod that is ready at this address."""
+        ready, at = r'"type":"ContainersReady",[^}]*"status":"True"', f'"podIP":"{re.escape(address)}"'
+        wanted = rf'"Status for pod updated successfully" pod="{namespace}/{pod}" .*{ready}.*{at}'
+        return logged_at(self.process.wait_for_line(wanted, READY_TIMEOUT))
+
+    def stop(self) -> None:
+        """Ends it, and removes what it leaves."""
+        self.process.stop()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def logged_at(line: str) -> datetime:
+    """The time of a line of klog, as in `I1123 19:55:04.123456   12345 server.go:1] …`, as of this year."""
+    return time_of(*line.split()[:2])

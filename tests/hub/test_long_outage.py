@@ -1,0 +1,152 @@
+"""Real kubelet code and kube-proxy through a long outage of a site: what kube-proxy programs, rule by rule.
+
+EDGEHUB_OUTAGE is how long the outage lasts, in seconds: 600 for the ten minutes of the promise.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from kube.json_type import Json
+from tests.cloud.kube_proxy import KubeProxy
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.kubelet import Kubelet
+from tests.cloud.real import RealCloud
+from tests.hub.support.outage import STARTED, Outage
+from tests.hub.support.pool_site import Site, eventually
+from tests.hub.test_local_pods import CONTROLLERS, new_pod, path_of, web
+from tests.hub.test_views import services
+
+OUTAGE = float(os.environ.get("EDGEHUB_OUTAGE", "45"))
+PROOF = 600.0
+PROMISED = 1.0
+"""Seconds from kubelet's word to kube-proxy's rules. An outage of PROOF seconds is held to it: idle cores keep it."""
+WEB = "default/web:http"
+
+
+@pytest.fixture
+def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[Site]:
+    """Two nodes, none of which leads, before a cloud with the controllers that make endpoints."""
+    with RealCloud(tmp_path / "cloud", cloud_programs, controllers=CONTROLLERS) as cloud:
+        made = Site(cloud, tmp_path, "quarry", 47)
+        try:
+            made.prepare(1, 2)
+            made.lead()
+            made.configure({"hubs": ",".join(f"{each.name}/{each.address}" for each in made.members)})
+            made.start()
+            yield made
+        finally:
+            made.close()
+
+
+class Cluster:
+    """The kubelet and the kube-proxy of each node, and where the pods are."""
+
+    def __init__(self, site: Site, folder: Path, programs: dict[str, Path], stack: ExitStack) -> None:
+        self.kubelets: dict[str, Kubelet] = {}
+        self.proxies: list[KubeProxy] = []
+        self.addresses: dict[str, str] = {}
+        """By pod, as its kubelet last gave it."""
+        self._states: list[frozenset[str]] = []
+        self._marks: list[int] = []
+        for number, member in enumerate(site.members, 1):
+            kubeconfig = write_kubeconfig(folder / f"{member.name}.kubeconfig", member.hub.url)
+            kubelet = stack.enter_context(Kubelet(member.name, kubeconfig, folder, f"10.1.{number}"))
+            self.kubelets[f"web-{number}"] = kubelet
+            self.addresses[f"web-{number}"] = f"10.1.{number}.1"
+            self.proxies.append(stack.enter_context(KubeProxy(member.name, kubeconfig, folder, programs)))
+
+    def follow(self) -> None:
+        """Look at what is written from now on."""
+        self._states = [self.wanted]
+        self._marks = [len(each.history(WEB)) - 1 for each in self.proxies]
+
+    def written(self) -> list[list[frozenset[str]]]:
+        """Where each kube-proxy led the Service since, write by write. AssertionError where it is not what is right.
+
+        While a pod restarts it may have no endpoint.
+        """
+        found = [proxy.history(WEB)[mark:] for proxy, mark in zip(self.proxies, self._marks, strict=True)]
+        between = [before & after for before, after in pairwise(self._states)]
+        assert [[each for each in states if each not in between] for states in found] == [
+            self._states for _ in found
+        ]
+        return found
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        return frozenset(f"{address}:8080" for address in self.addresses.values())
+
+    def restart(self, pod: str) -> list[float]:
+        """Have a pod restart, and return when all kube-proxies have it: seconds from its kubelet's word."""
+        kubelet = self.kubelets[pod]
+        former = kubelet.restart("default", pod)
+        assert former == self.addresses[pod]
+        start, _, last = former.rpartition(".")
+        address = self.addresses[pod] = f"{start}.{int(last) + 1}"
+        for proxy in self.proxies:
+            proxy.wait_endpoints(WEB, self.wanted, STARTED)
+        self._states.append(self.wanted)
+        said = kubelet.said("default", pod, address)
+        return [(proxy.led_at(WEB, self.wanted) - said).total_seconds() for proxy in self.proxies]
+
+
+@pytest.mark.since(31, "the kubelet is of the pinned version")
+def test_kube_proxies_of_a_site_follow_its_kubelets_through_an_outage_and_nothing_flaps(
+    site: Site, tmp_path: Path, cloud_programs: dict[str, Path]
+) -> None:
+    admin = site.cloud.admin
+    admin.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}})
+    admin.post(services("default"), web())
+    nodes = [Outage(each.hub, each.link) for each in site.members]
+    with ExitStack() as stack:
+        cluster = Cluster(site, tmp_path, cloud_programs, stack)
+        for pod, kubelet in cluster.kubelets.items():
+            admin.post(path_of("default"), new_pod(pod, kubelet.node))
+        for proxy in cluster.proxies:
+            proxy.wait_synced(STARTED)
+            proxy.wait_endpoints(WEB, cluster.wanted, STARTED)
+        cluster.follow()
+
+        for node in nodes:
+            node.leave()
+        over, took = time.monotonic() + OUTAGE, list[float]()
+        for _ in range(2):
+            for pod in cluster.kubelets:
+                took += cluster.restart(pod)
+        time.sleep(max(0.0, over - time.monotonic()))
+        during = cluster.written()
+
+        for node in nodes:
+            node.come_back()
+        for node in nodes:
+            node.hub.wait_for_metric("edgehub_journal_entries", 0, STARTED)
+        eventually(lambda: in_cloud(site) == cluster.wanted, "the cloud's slice")
+        eventually(lambda: not any(each.pool()["neighbours"] for each in site.members), "a neighbour's word")
+        assert cluster.written() == during, "nothing is written for the return"
+        # What a kubelet says next comes with everything before it.
+        cluster.restart("web-1")
+        assert cluster.written()[0][: len(during[0])] == during[0]
+    print(f"seconds from kubelet's word to kube-proxy's rules: {sorted(took)}")
+    assert OUTAGE < PROOF or max(took) < PROMISED
+
+
+def in_cloud(site: Site) -> frozenset[str]:
+    found: list[Json] = site.cloud.admin.get("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices")[
+        "items"
+    ]
+    ours = [
+        each
+        for each in found
+        if each["metadata"].get("labels", {}).get("kubernetes.io/service-name") == "web"
+    ]
+    return frozenset(
+        f"{endpoint['addresses'][0]}:8080" for each in ours for endpoint in each["endpoints"] or ()
+    )
