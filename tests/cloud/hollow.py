@@ -15,7 +15,7 @@ from typing import Self
 from kube.json_type import Json
 from tests.cloud.processes import Process
 from tests.cloud.rest import RestClient
-from tests.cloud.versions import chosen, minor_of
+from tests.cloud.versions import node_minor
 
 PROGRAM = "kubemark"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -122,7 +122,7 @@ class HollowProxy:
 
 def wait_caches_synced(process: Process, timeout: float) -> None:
     """Returns when a kube-proxy has read all that it needs; raises ProcessFailedError."""
-    caches = PROXY_CACHES if minor_of(chosen()) >= SERVICE_CIDRS else PROXY_CACHES[:2]
+    caches = PROXY_CACHES if node_minor() >= SERVICE_CIDRS else PROXY_CACHES[:2]
     for cache in caches:
         process.wait_for_line(f'Caches are synced(" controller="{cache}"| for {cache}$)', timeout)
 

@@ -20,7 +20,7 @@ from typing import Self
 from tests.cloud.hollow import READY_TIMEOUT, wait_caches_synced
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.processes import Process, ProcessFailedError
-from tests.cloud.versions import chosen, minor_of
+from tests.cloud.versions import node_minor
 
 PROGRAM = "kube-proxy"
 SYNCED = "SyncProxyRules complete"
@@ -55,7 +55,7 @@ class KubeProxy:
             "--iptables-min-sync-period=0s",
             # Settings of the kernel and of this process that it shall leave alone.
             "--iptables-localhost-nodeports=false",
-            *(["--nodeport-addresses=primary"] if minor_of(chosen()) >= NODE_PORTS_OF_PRIMARY else []),
+            *(["--nodeport-addresses=primary"] if node_minor() >= NODE_PORTS_OF_PRIMARY else []),
             "--conntrack-max-per-core=0",
             "--conntrack-tcp-timeout-established=0s",
             "--conntrack-tcp-timeout-close-wait=0s",

@@ -85,7 +85,7 @@ def test_an_older_version_is_pinned_with_the_programs_but_etcd(version: str) -> 
 
 
 def test_a_version_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(BuildError, match=r"TESTCLOUD=v1\.2\.3: there are v1\.30\.14, and without TESTCLOUD"):
+    with pytest.raises(BuildError, match=r"no Kubernetes v1\.2\.3 to test with: there are v1\.30\.14, v1"):
         control_plane("v1.2.3")
 
 

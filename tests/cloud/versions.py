@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.cloud.build import control_plane, required_version
+from tests.cloud.build import chosen_node_version, chosen_version, control_plane, required_version
 
 PINNED = ""
-"""TESTCLOUD without a choice."""
+"""Nothing chosen."""
 OF_THE_PINNED = {
     "tests/cloud/contract/": "what kube-apiserver itself answers is recorded of the pinned version",
     "tests/kube/objects/": "fields of the status of Pods and Nodes are those of the pinned version",
@@ -26,7 +25,12 @@ NEWER_MANIFESTS = {"autonomy-endpoints.yaml": 36}
 
 def chosen() -> str:
     """The version that TESTCLOUD names, or the pinned one, as in `v1.36.3`."""
-    return required_version(control_plane(os.environ.get("TESTCLOUD", PINNED)).go_mod)
+    return required_version(control_plane(chosen_version()).go_mod)
+
+
+def node_minor() -> int:
+    """The minor version of kubelet and kube-proxy."""
+    return minor_of(required_version(control_plane(chosen_node_version()).go_mod))
 
 
 def minor_of(version: str) -> int:

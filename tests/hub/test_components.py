@@ -6,9 +6,8 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
-from tests.cloud.hollow import HollowKubelet, HollowProxy
+from tests.cloud.hollow import HollowKubelet
+from tests.cloud.kube_proxy import KubeProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
@@ -29,7 +28,6 @@ def asked(cloud: RealCloud, since: int, node: str) -> Counter[str]:
     )
 
 
-@pytest.mark.since(31, "kubemark's kube-proxy of 1.30 ends with a fault of its own at the first Node")
 def test_a_kubelet_becomes_ready_and_a_kube_proxy_synced(
     hub: Hub, real_cloud: RealCloud, cloud_programs: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -37,7 +35,7 @@ def test_a_kubelet_becomes_ready_and_a_kube_proxy_synced(
     mark = real_cloud.audit_mark()
     with (
         HollowKubelet(hub.node, kubeconfig, tmp_path, cloud_programs) as kubelet,
-        HollowProxy(hub.node, kubeconfig, tmp_path, cloud_programs) as proxy,
+        KubeProxy(hub.node, kubeconfig, tmp_path, cloud_programs) as proxy,
     ):
         kubelet.wait_ready(real_cloud.admin)
         proxy.wait_synced()

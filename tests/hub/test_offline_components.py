@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.cloud.hollow import HollowKubelet, HollowProxy, is_ready
+from tests.cloud.hollow import HollowKubelet, is_ready
+from tests.cloud.kube_proxy import KubeProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
 from tests.hub.support.outage import STARTED, Outage
 from tests.hub.test_views import set_rules
 
-COMPONENTS = "hollow-kubelet,hollow-proxy,kubectl"
+COMPONENTS = "hollow-kubelet,kubectl"
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +73,6 @@ def started(kubelet: HollowKubelet, namespace: str, pod: str) -> None:
     kubelet.process.wait_for_line('"Type":"ContainerStarted"', STARTED)
 
 
-@pytest.mark.since(31, "kubemark's kube-proxy of 1.30 ends with a fault of its own at the first Node")
 def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
     outage: Outage,
     real_cloud: RealCloud,
@@ -95,7 +95,7 @@ def test_a_node_lives_through_an_outage_and_a_restart_of_its_kubelet(
 
     prepare()
     mark = real_cloud.audit_mark()
-    with HollowProxy(node, kubeconfig, tmp_path, cloud_programs) as proxy:
+    with KubeProxy(node, kubeconfig, tmp_path, cloud_programs) as proxy:
         with begin() as kubelet:
             kubelet.wait_ready(admin)
             proxy.wait_synced()
