@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import urwid
+import urwid  # type: ignore[import-untyped]  # it has no annotations
 from mitmproxy.flow import Flow
 from mitmproxy.master import Master
 from mitmproxy.tools.console import flowlist
@@ -32,30 +32,34 @@ class NamedFlow(flowlist.FlowItem):
 
     def __init__(self, master: ConsoleMaster, flow: Flow, name: str) -> None:
         self._name = name
-        super().__init__(master, flow)
+        super().__init__(master, flow)  # type: ignore[no-untyped-call]  # as mitmproxy has it
 
     def get_text(self) -> urwid.Widget:
         name = urwid.Text(("title", self._name), wrap="ellipsis")
-        return urwid.Columns([(WIDTH, name), super().get_text()], dividechars=1)
+        line = super().get_text()  # type: ignore[no-untyped-call]  # as mitmproxy has it
+        return urwid.Columns([(WIDTH, name), line], dividechars=1)
 
 
 class NamedFlows(flowlist.FlowListWalker):
-    """The lines, made anew when a flow has changed."""
+    """The lines, made anew each time they are drawn."""
 
     def __init__(self, master: ConsoleMaster, name_of: NameOf) -> None:
         self._name_of = name_of
-        super().__init__(master)
+        super().__init__(master)  # type: ignore[no-untyped-call]  # as mitmproxy has it
 
-    def view_changed(self) -> None:
-        self._modified()  # mitmproxy keeps lines, and forgets them here
-
-    def get_focus(self) -> tuple[NamedFlow | None, int]:
+    def get_focus(self) -> tuple[NamedFlow | None, int | None]:
         focus = self.master.view.focus
         return (self._named(focus.flow), focus.index) if focus.flow else (None, 0)
 
-    def _get(self, pos: int) -> tuple[NamedFlow | None, int | None]:
+    def get_next(self, pos: int) -> tuple[NamedFlow | None, int | None]:
+        return self._at(pos + 1)
+
+    def get_prev(self, pos: int) -> tuple[NamedFlow | None, int | None]:
+        return self._at(pos - 1)
+
+    def _at(self, position: int) -> tuple[NamedFlow | None, int | None]:
         view = self.master.view
-        return (self._named(view[pos]), pos) if view.inbounds(pos) else (None, None)
+        return (self._named(view[position]), position) if view.inbounds(position) else (None, None)
 
     def _named(self, flow: Flow) -> NamedFlow:
         return NamedFlow(self.master, flow, self._name_of(flow))

@@ -37,7 +37,8 @@ async def master() -> ConsoleMaster:
 
 def lines(master: ConsoleMaster) -> list[str]:
     assert master.window is not None
-    canvas = master.window.stacks[0].windows["flowlist"].render(SIZE)
+    shown: Any = master.window.stacks[0].windows["flowlist"]
+    canvas = shown.render(SIZE)
     return [text.decode().rstrip() for text in canvas.text if text.strip()]
 
 
