@@ -21,8 +21,7 @@ from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.inputs.local_health import LocalHealthSource
-from addons.link.budget import Budget
-from addons.link.health import Cloud, ServerHealth
+from addons.link.health import Cloud
 from addons.link.link import Link
 from addons.link.own_requests import OwnRequests
 from addons.link.plugin_credentials import PluginCredentials
@@ -155,11 +154,8 @@ class Assembly:
             await self._offline.open()
         if settings.tls_port:
             self._local = await self._serving_certificate(settings)
-        states = [
-            ServerHealth(server, Budget(settings.probe_interval, settings.probe_timeout))
-            for server in servers
-        ]
-        cloud = Cloud(states, settings.server_order)
+        times = settings.probe_interval, settings.probe_timeout
+        cloud = Cloud.by(servers, settings.uplinks, settings.server_order, *times)
         try:
             self._build(settings, credentials, cloud, self._log_link(cloud), modules)
             await open_listeners(listener_specs(settings))

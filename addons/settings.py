@@ -14,8 +14,10 @@ from typing import Annotated, Any, Literal
 from addons.filters.chain import build_filters
 from addons.filters.foreign import is_foreign_name
 from addons.filters.inputs import HubAddress, family_of
+from addons.filters.pod_address import PodAddress, parse_pod_address
 from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT, parse_duration
 from addons.link.servers import Server, ServerOrder, parse_leaders, parse_relays, parse_server
+from addons.link.uplinks.uplink import Uplink, parse_uplinks
 from kube.option import (
     Days,
     File,
@@ -30,15 +32,11 @@ from kube.option import (
     Port,
     Seconds,
     Users,
-    addresses,
     option,
     options_of,
     read,
     words,
 )
-
-AUTO_ADDRESS = "169.254.2.1"
-"""The address for pods that the hub makes by itself: link-local, so that no network beyond the node has it."""
 
 
 def _servers(_name: str, text: str) -> tuple[Server, ...]:
@@ -55,23 +53,6 @@ def _hosts(_name: str, text: str) -> frozenset[str]:
 
 def _kubeconfigs(_name: str, text: str) -> tuple[Path, ...]:
     return tuple(Path(each).expanduser() for each in text.split(os.pathsep) if each)
-
-
-@dataclass(frozen=True, slots=True)
-class PodAddress:
-    """Where pods reach the hub; no address where nobody says."""
-
-    addresses: tuple[str, ...]
-    makes: bool
-    """Whether the hub itself gives the node these addresses, and listens there."""
-
-
-def _pod_address(name: str, text: str) -> PodAddress:
-    """`auto`, or `auto,ADDRESS` with one for each family, or addresses of the node."""
-    first, *others = text.split(",")
-    if first.strip() != "auto":
-        return PodAddress(addresses(name, text), makes=False)
-    return PodAddress(addresses(name, ",".join(others)) if others else (AUTO_ADDRESS,), makes=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +88,13 @@ class Settings:
     )
     server_order: ServerOrder = option(
         "round-robin", "`round-robin`, or `priority`: the first server that is up, as listed."
+    )
+    uplinks: Annotated[tuple[Uplink, ...], parse_uplinks] = option(
+        "",
+        "[Devices](links.md#several-uplinks) of this node, or addresses of them, by which the hub reaches the cloud, "
+        "in the order of preference and separated by commas. `:COST` behind one puts it behind those that cost less.",
+        name="uplink",
+        shown="as the node's routes lead",
     )
     allow_drills: bool = option(
         False,
@@ -149,7 +137,7 @@ class Settings:
         "and IP addresses. All others are refused, so that no web page can use them (DNS rebinding); see "
         "[security](security.md).",
     )
-    pod_address: Annotated[PodAddress, _pod_address] = option(
+    pod_address: Annotated[PodAddress, parse_pod_address] = option(
         "",
         "IP address (or two, one per family) that filters write for pods. `auto`: the hub [makes the "
         "interface](install.md#the-address-for-pods) edgehub0 with 169.254.2.1, or with the addresses behind "

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from addons.link.budget import Budget
 from addons.link.servers import Server, ServerOrder
+from addons.link.uplinks.uplink import Uplink
 
 ERRORS_IN_A_ROW = 2
 """Answers of 5xx to probes, in a row, that take a server down. A single one proves nothing."""
@@ -128,11 +129,55 @@ class Cloud:
     """The servers of the cloud, and the choice among those that are up."""
 
     servers: list[ServerHealth]
-    """Each by the node's own way."""
+    """Each by the node's own way, or by each of its uplinks, the preferred one first."""
     order: ServerOrder
+    uplink: Uplink | None = None
+    """The one that is used as long as it leads to a server; None where the routes of the node decide."""
     borrowed: tuple[ServerHealth, ...] = ()
     """The servers by ways of other hubs of the pool, which `addons.pool.shared_links` borrows or tries."""
     _turn: int = field(default=0, init=False)
+
+    @classmethod
+    def by(
+        cls, servers: Sequence[Server], uplinks: Sequence[Uplink], order: ServerOrder, *times: float
+    ) -> Cloud:
+        """The servers, each by each uplink. `times` are the interval and the time-out of their probes."""
+        ways = [(each, uplink) for uplink in uplinks or (None,) for each in servers]
+        states = [ServerHealth(replace(each, uplink=uplink), Budget(*times)) for each, uplink in ways]
+        return cls(states, order, next(iter(uplinks), None))
+
+    @property
+    def uplinks(self) -> Sequence[Uplink]:
+        """In the order of preference."""
+        return list(
+            dict.fromkeys(each.server.uplink for each in self.servers if each.server.uplink is not None)
+        )
+
+    def leads(self, uplink: Uplink) -> bool:
+        """Whether an uplink leads to a server."""
+        return any(each.usable for each in self.servers if each.server.uplink == uplink)
+
+    @property
+    def leading_uplink(self) -> Uplink | None:
+        """The uplink that is used, and when it leads to no server the first one that does; None where none does."""
+        if self.uplink is None:
+            return None
+        return next(filter(self.leads, (self.uplink, *self.uplinks)), None)
+
+    @property
+    def own_ways(self) -> Sequence[ServerHealth]:
+        """The servers as they are reached without a lender."""
+        if self.uplink is None:
+            return self.servers
+        uplink = self.leading_uplink or self.uplink
+        return [each for each in self.servers if each.server.uplink == uplink]
+
+    def is_spare(self, health: ServerHealth) -> bool:
+        """Whether this is a way by an uplink that waits until a better one is gone."""
+        uplinks, used = self.uplinks, self.leading_uplink
+        if used is None or health.server.uplink is None:
+            return False
+        return uplinks.index(health.server.uplink) > uplinks.index(used)
 
     @property
     def owns_way(self) -> bool:
@@ -142,7 +187,7 @@ class Cloud:
     @property
     def ways(self) -> Sequence[ServerHealth]:
         """The servers as they are reached now: a borrowed way counts until it is given back, or fails."""
-        return self.borrowed if any(each.usable for each in self.borrowed) else self.servers
+        return self.borrowed if any(each.usable for each in self.borrowed) else self.own_ways
 
     @property
     def lender(self) -> str:

@@ -19,9 +19,13 @@ from addons.link.probes import Probes
 from addons.link.servers import Lender, Server, Way
 from addons.link.tls import UpstreamTls, plain_connection
 from addons.link.token_lanes import NO_LANE, TokenLanes
+from addons.link.uplink_choice import UplinkChoice
+from addons.link.uplinks.better_way import keep_choosing
+from addons.link.uplinks.uplink import Uplink
 from addons.link.wire import connect
 from addons.requests.caller import Lending
 from addons.telemetry import metrics
+from addons.telemetry.background import background
 from kube.concurrency.pulse import Pulse
 from kube.http.client import Client
 from kube.http.kubeconfig import Credentials
@@ -65,6 +69,7 @@ class Link:
         """Of the servers of the cloud: the environment of a process stays as it is."""
         self._peer_tls: PeerTlsTo | None = None
         self._peers: Callable[[], Mapping[str, ServerHealth]] = dict
+        self._choosing: asyncio.Task[None] | None = None
 
     def start(self, cloud: Cloud, credentials: Credentials) -> None:
         """Begin to send requests to the servers of `cloud`. ValueError where the environment names no usable proxy."""
@@ -75,8 +80,12 @@ class Link:
         metrics.watch_expiry("client", self._tls.expiry)
 
     def start_probes(self, client: Client) -> None:
-        """Probe the servers by this client."""
+        """Probe the servers by this client, and choose among the uplinks by what that shows."""
         self._probes.start(self.cloud, client)
+        if len(self.cloud.uplinks) > 1:
+            step = UplinkChoice(self.cloud, self._leave).step
+            choosing = keep_choosing(step, self.clock, self.changed, self.probed)
+            self._choosing = background(choosing, "choice of the uplink")
 
     @property
     def probed(self) -> Pulse:
@@ -103,6 +112,8 @@ class Link:
 
     def close(self) -> None:
         self._probes.close()
+        if self._choosing is not None:
+            self._choosing.cancel()
         self.drills.close()
         self.connections.close()
 
@@ -157,6 +168,15 @@ class Link:
             return proxy_for(server.scheme, server.host, server.port, given, os.environ)
         return self._proxies[server]
 
+    def uplink(self, server: Server) -> Uplink | None:
+        """By which uplink a connection to a server leaves the node; None where its routes decide.
+
+        Hubs of other nodes are on this node's network, and relays where the servers are.
+        """
+        if server.lender is not None or not server.is_in_cloud:
+            return None
+        return server.uplink or self.cloud.leading_uplink or self.cloud.uplink
+
     def proxy_tls(self, proxy: Proxy) -> SSL.Connection:
         """TLS towards a proxy of https: a lender is the hub that the certificate names, and is shown this node's.
 
@@ -180,7 +200,7 @@ class Link:
         try:
             drills, proxy = self.drills if server.is_in_cloud else None, self.proxy(server)
             proxy_tls = self.proxy_tls(proxy) if proxy is not None and proxy.scheme == "https" else None
-            wire = await connect(tls, drills, health, proxy, proxy_tls)
+            wire = await connect(tls, drills, health, proxy, proxy_tls, self.uplink(server))
         except OSError as error:
             self.connect_failed(server, str(error))
             raise
@@ -246,6 +266,13 @@ class Link:
     def cut(self, server: Server) -> int:
         """Close the connections to a server; how many there were."""
         return self._cut_relayed(server) + self.connections.cut(lambda way: way.server == server)
+
+    def _leave(self, uplink: Uplink) -> None:
+        """Have everything that is open by an uplink go on by the one that is used now."""
+        for each in (*self.cloud.servers, *self._peers().values()):
+            if each.server.uplink == uplink or (each.server.node and each.server.is_in_cloud):
+                self.cut(each.server)
+        self.changed.notify()
 
     def sent(self, server: Server) -> Callable[[int], None]:
         """Counts the bytes of bodies that a server is sent."""

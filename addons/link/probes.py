@@ -12,9 +12,9 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 
-from addons.link.connect_errors import Fault, fault_of
 from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.servers import Server
+from addons.link.uplinks.connect_errors import Fault, fault_of
 from addons.telemetry import metrics
 from addons.telemetry.background import background
 from kube.concurrency.pulse import Pulse
@@ -25,6 +25,9 @@ RECOVERY_INTERVAL = 1.0
 """Seconds between probes of a server that is down, or whose last answer was an error."""
 SHORTEST_WAIT = 0.001
 """Seconds: a timer may fire a moment early, and what is left would be waited for without end."""
+SPARE_INTERVAL = 300.0
+"""Seconds between probes of a way by an uplink that waits until a better one is gone: it may cost money by the byte.
+When it is needed it is probed like any other."""
 PROMPT_PAUSE = 0.25
 """Seconds from a probe to the earliest next one, however many connections break under requests."""
 LOG_INTERVAL = 60.0
@@ -194,22 +197,23 @@ class Probes:
 
     async def _until_due(self, health: ServerHealth, wanted: asyncio.Event, began: float) -> None:
         """Return when the server is to be probed again, after a probe that began then."""
-        while True:
-            left = RECOVERY_INTERVAL - PROMPT_PAUSE
-            if is_settled := health.usable and not health.doubtful:
-                # A server that answers 5xx to others is not well because it speaks.
-                last = began if health.is_erring else max(began, health.heard)
-                # It may be asked something meanwhile.
-                left = min(health.due(last) - self._clock(), health.budget.patience)
-            if left <= 0:
-                return
-            try:
-                async with asyncio.timeout(max(left, SHORTEST_WAIT)):
+        again = self._clock() + RECOVERY_INTERVAL - PROMPT_PAUSE
+        while (left := self._due(health, began, again) - self._clock()) > 0:
+            # It may be asked something meanwhile, or be needed.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(min(left, health.budget.patience), SHORTEST_WAIT)):
                     await wanted.wait()
-            except TimeoutError:
-                if is_settled:
-                    continue
-            return
+                    return
+
+    def _due(self, health: ServerHealth, began: float, again: float) -> float:
+        """When to probe a server, whose last probe began then; `again` where it is to be soon."""
+        is_settled = health.usable and not health.doubtful
+        if (is_settled or health.condition is Condition.DOWN) and self._cloud.is_spare(health):
+            return began + SPARE_INTERVAL
+        if not is_settled:
+            return again
+        # A server that answers 5xx to others is not well because it speaks.
+        return health.due(began if health.is_erring else max(began, health.heard))
 
     async def _probe(self, health: ServerHealth, client: Client, began: float) -> RawResponse | None:
         """The server's answer, noted; None where there was none."""

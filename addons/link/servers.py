@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
+from addons.link.uplinks.uplink import Uplink
 from addons.requests.caller import Lending
 from kube.bounds import reached
 from kube.http.proxies import Proxy
@@ -36,6 +37,8 @@ class Server:
     """The node whose hub this is, or a name for a relay; "" for a server of the cloud."""
     lender: Lender | None = None
     """Whose way leads there; None for this node's own."""
+    uplink: Uplink | None = None
+    """By which uplink; None where the routes of the node decide."""
 
     @property
     def is_in_cloud(self) -> bool:
@@ -54,7 +57,9 @@ class Server:
         return f"{self.scheme}://{self.authority}"
 
     def __str__(self) -> str:
-        return self.url if self.lender is None else f"{self.url} via {self.lender.node}"
+        if self.lender is not None:
+            return f"{self.url} via {self.lender.node}"
+        return self.url if self.uplink is None else f"{self.url} over {self.uplink}"
 
 
 def parse_server(text: str) -> Server:

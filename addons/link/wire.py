@@ -14,6 +14,8 @@ from OpenSSL import SSL
 from addons.link.drills import Drills
 from addons.link.health import ServerHealth
 from addons.link.servers import Server
+from addons.link.uplinks import uplink as uplinks
+from addons.link.uplinks.uplink import Uplink
 from kube.http.proxies import Proxy
 
 RECORD = 16 * 1024
@@ -272,21 +274,22 @@ async def connect(
     health: ServerHealth,
     proxy: Proxy | None = None,
     proxy_tls: SSL.Connection | None = None,
+    uplink: Uplink | None = None,
 ) -> Wire:
     """An open wire to a server, over which nobody speaks yet. OSError where there is none in the server's budget.
 
     `proxy_tls` is TLS with the proxy.
     """
-    loop, server, seconds = asyncio.get_running_loop(), health.server, health.budget.opening
+    server, seconds = health.server, health.budget.opening
     wire = Wire(tls, drills, health)
     if proxy is None:
         async with asyncio.timeout(seconds):
-            await loop.create_connection(lambda: wire, server.host, server.port)
+            await uplinks.connect(lambda: wire, server.host, server.port, uplink)
         return wire
     # What the way to the proxy shows is nothing about the server.
     outer = Wire(proxy_tls, None, ServerHealth(Server(proxy.scheme, proxy.host, proxy.port)))
     async with asyncio.timeout(seconds):
-        await loop.create_connection(lambda: outer, proxy.host, proxy.port)
+        await uplinks.connect(lambda: outer, proxy.host, proxy.port, uplink)
     try:
         await outer.secured()
         tunnel = Tunnel(proxy, server, wire)

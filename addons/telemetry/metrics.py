@@ -161,7 +161,8 @@ PEER_WATCHERS = gauge(
 )
 LINK = gauge(
     "edgehub_link{via}",
-    "1 for the way by which the node has the cloud: its `own`, that of the node whose hub lends it, or `none`.",
+    "1 for the way by which the node has the cloud: its `own`, `uplink ` and the name of one, that of the node "
+    "whose hub lends it, or `none`.",
 )
 LENT_TUNNELS = gauge("edgehub_lent_tunnels{node}", "Tunnels to the cloud that other nodes borrow.")
 LENT_BYTES = counter(

@@ -78,8 +78,9 @@ class Admin:
     async def _readyz(self, _request: web.Request) -> web.Response:
         if missing := self._why_unready():
             return web.Response(status=503, text=f"{missing}\n")
-        lender = self._hub.cloud.lender
-        return web.Response(text=f"ok, with the link of node {lender}\n" if lender else "ok\n")
+        lender, uplink = self._hub.cloud.lender, self._hub.cloud.leading_uplink
+        way = f", by the uplink {uplink}" if uplink is not None else ""
+        return web.Response(text=f"ok, with the link of node {lender}\n" if lender else f"ok{way}\n")
 
     def _why_unready(self) -> str:
         """What keeps the hub from serving; "" for nothing."""

@@ -101,16 +101,20 @@ class LinkLog:
     def _tell_way(self) -> None:
         """Tell by which way the cloud is reached, where that has changed."""
         lender = self._cloud.lender
-        via = (f"node {lender}" if lender else OWN) if self._cloud.is_up else NO_WAY
+        via = (f"node {lender}" if lender else self._own()) if self._cloud.is_up else NO_WAY
         if via == self._via:
             return
         if lender and via != NO_WAY:
             logger.warning("no own way leads to the cloud: this node borrows that of node %s", lender)
-        elif via == OWN and self._via not in ("", NO_WAY):
+        elif self._via.startswith("node ") and via != NO_WAY:
             logger.info("an own way leads to the cloud again, and nothing is borrowed any more")
         self._via = via
         metrics.LINK.clear()
         metrics.LINK.labels(metrics.peer_label(lender) if lender and via != NO_WAY else via).set(1)
+
+    def _own(self) -> str:
+        uplink = self._cloud.leading_uplink
+        return f"uplink {uplink}" if uplink is not None else OWN
 
     async def _replay(self) -> None:
         """Return when no write waits, when the link is gone once more, or after a minute."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,8 +10,9 @@ from dataclasses import replace
 from addons.link.budget import Budget
 from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.servers import Lender
+from addons.link.uplinks.better_way import BetterWay, keep_choosing
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse, first_of
+from kube.concurrency.pulse import Pulse
 
 AT_ONCE = 3
 """Lenders that are asked at the same time: the first one that leads to the cloud is used, and the others are left."""
@@ -20,41 +20,7 @@ TRY = 10.0
 """Seconds in which a lender must lead to the cloud."""
 RETRY, LAST_RETRY = 1.0, 10.0
 """Seconds between two rounds of asking, at first and at most."""
-HOLD = 10.0
-"""Seconds that an own way must have been up before the node leaves a borrowed one."""
-LONGEST_HOLD = 160.0
-"""The same for an own way that was lost again and again, each time in less than LASTING seconds."""
-LASTING = 300.0
-
 logger = logging.getLogger(__name__)
-
-
-class OwnWay:
-    """When an own way that is back is used again. Pure; all moments are monotonic seconds."""
-
-    def __init__(self) -> None:
-        self._hold = HOLD
-        self._up_since: float | None = None
-        self._used_since = float("-inf")
-
-    def lost(self, now: float) -> None:
-        """Every own way is gone. One that did not last must be up for twice as long the next time."""
-        lasted = now - self._used_since
-        self._hold = min(2 * self._hold, LONGEST_HOLD) if lasted < LASTING else HOLD
-        self._up_since = None
-
-    def seconds_left(self, now: float, *, is_up: bool) -> float | None:
-        """Until the own way is used again; None while there is none."""
-        if not is_up:
-            self._up_since = None
-            return None
-        if self._up_since is None:
-            self._up_since = now
-        return max(0.0, self._up_since + self._hold - now)
-
-    def used(self, now: float) -> None:
-        """The node goes its own way again."""
-        self._used_since = now
 
 
 def lenders_to_ask(known: Iterable[Lender], failed: Mapping[Lender, float]) -> list[Lender]:
@@ -78,7 +44,7 @@ class Borrowing:
         self._borrow = borrow
         self._lenders = lenders
         self._clock = clock
-        self._own = OwnWay()
+        self._own = BetterWay()
         self._lender: Lender | None = None
         """Whose way is used."""
         self._is_lost = False
@@ -90,14 +56,7 @@ class Borrowing:
 
     async def run(self, changed: Pulse, probed: Pulse) -> None:
         """Go on until cancelled. `changed` beats when a server comes up or goes down, `probed` after each probe."""
-        while True:
-            moved = (changed.wait(), probed.wait())
-            seconds = self.step(self._clock())
-            try:
-                async with asyncio.timeout(seconds):
-                    await first_of(*moved)
-            except TimeoutError:
-                continue
+        await keep_choosing(self.step, self._clock, changed, probed)
 
     def step(self, now: float) -> float | None:
         """Do what is due; seconds until there is more to do, None where only a server's coming or going can make it."""
@@ -158,10 +117,11 @@ class Borrowing:
         self._failed = {each: at for each, at in self._failed.items() if each in known}
         ways = tuple(
             ServerHealth.untried(
-                replace(own.server, lender=lender), Budget(own.budget.interval, own.budget.timeout)
+                replace(own.server, lender=lender, uplink=None),
+                Budget(own.budget.interval, own.budget.timeout),
             )
             for lender in lenders_to_ask(known, self._failed)
-            for own in self._cloud.servers
+            for own in self._cloud.own_ways
             if own.server.scheme == "https"
         )
         if not ways:

@@ -69,7 +69,7 @@ class LentWays:
         if not self._is_on:
             raise refused("lends nothing", forbidden("this hub lends no way to the cloud"))
         health = next(
-            (each for each in self._cloud.servers if (each.server.host, each.server.port) == (host, port)),
+            (each for each in self._cloud.own_ways if (each.server.host, each.server.port) == (host, port)),
             None,
         )
         if health is None or health.server.scheme != "https":

@@ -11,18 +11,21 @@ collection, which counts objects and not what OpenSSL holds for them: a burst of
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from traceback import clear_frames
 from typing import Any
 from weakref import WeakValueDictionary
 
-from mitmproxy.connection import Connection, Server
-from mitmproxy.proxy import events
+from mitmproxy.connection import Connection, ConnectionState, Server
+from mitmproxy.proxy import events, server_hooks
 from mitmproxy.proxy.commands import OpenConnection
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
-from mitmproxy.proxy.server import LiveConnectionHandler
+from mitmproxy.proxy.server import ConnectionIO, LiveConnectionHandler
 
+from addons.link.servers import ServerHost
+from addons.link.uplinks.uplink import Uplink
 from addons.proxy.handlers.gathered_writes import GatheringWriter
 from addons.proxy.handlers.pausing_reader import LARGEST_READ, PausingReader, read_at_most, share_of
 from addons.proxy.http.direct_frames import DirectFrames
@@ -81,10 +84,48 @@ class HubHandler(LiveConnectionHandler):
         take_apart([*layers, self.layer])
 
     async def open_connection(self, command: OpenConnection) -> None:
+        host = command.connection.address[0] if command.connection.address is not None else ""
+        uplink = host.server.uplink if isinstance(host, ServerHost) else None
         try:
-            await super().open_connection(command)
+            if uplink is None:
+                await super().open_connection(command)
+            else:
+                await self._open_by(uplink, command)
         finally:
             await self._end_unopened(command)
+
+    async def _open_by(self, uplink: Uplink, command: OpenConnection) -> None:
+        """What mitmproxy's own `open_connection` does, by an uplink: it takes no socket."""
+        server, told = (
+            command.connection,
+            server_hooks.ServerConnectionHookData(command.connection, self.client),
+        )
+        assert server.address is not None
+        await self.handle_hook(server_hooks.ServerConnectHook(told))
+        try:
+            if server.error:
+                raise ConnectionError(server.error)
+            server.timestamp_start = time.time()
+            streams = await asyncio.open_connection(sock=await uplink.open(*server.address))
+        except (OSError, asyncio.CancelledError) as error:
+            server.error = str(error) or "connection cancelled"
+            await self.handle_hook(server_hooks.ServerConnectErrorHook(told))
+            await self.server_event(events.OpenConnectionCompleted(command, server.error))
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            return
+        server.timestamp_tcp_setup, server.state = time.time(), ConnectionState.OPEN
+        server.peername, server.sockname = (
+            streams[1].get_extra_info(each) for each in ("peername", "sockname")
+        )
+        self.transports[server] = ConnectionIO(asyncio.current_task(), *streams)
+        await self.handle_hook(server_hooks.ServerConnectedHook(told))
+        await self.server_event(events.OpenConnectionCompleted(command, None))
+        try:
+            await self.handle_connection(server)
+        finally:
+            server.timestamp_end = time.time()
+            await self.handle_hook(server_hooks.ServerDisconnectedHook(told))
 
     async def _end_unopened(self, command: OpenConnection) -> None:
         """Tell the layer of a connection whose opening was cancelled, and forget one that could not be opened.

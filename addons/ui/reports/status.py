@@ -16,7 +16,8 @@ from kube.requests.node_pools import POOL_LABEL
 def status(hub: RunningHub) -> dict[str, Any]:
     """`fromCopies` are bytes that components got from copies since the start: neither errors nor relayed ones.
 
-    `reached` says whether a server has answered since then; `via` is the node whose way to the cloud is borrowed.
+    `reached` says whether a server has answered since then; `via` is the node whose way to the cloud is borrowed,
+    `uplink` the one of this node that leads there.
     """
     rules = hub.rules.rules
     up_today, down_today = hub.traffic.link_today()
@@ -34,6 +35,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "since": hub.link.since.isoformat(timespec="seconds"),
             "seconds": hub.link.seconds(),
             "via": hub.cloud.lender,
+            "uplink": str(hub.cloud.leading_uplink or ""),
             "servers": servers(hub),
         },
         "drill": link(hub),

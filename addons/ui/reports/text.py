@@ -26,8 +26,9 @@ def link(status: Row) -> str:
     drill = "DRILL, " if status["drill"]["link"] != "online" else ""
     if not cloud["up"] and not cloud["reached"]:
         return f"{drill}Never reached the cloud for {duration(cloud['seconds'])}, since the start of the hub"
-    borrowed = f" through node {cloud['via']}" if cloud["up"] and cloud["via"] else ""
-    words = f"{drill}{'Online' if cloud['up'] else 'Offline'}{borrowed} for {duration(cloud['seconds'])}"
+    way = f" by {cloud['uplink']}" if cloud["uplink"] else ""
+    way = f" through node {cloud['via']}" if cloud["via"] else way
+    words = f"{drill}{'Online' + way if cloud['up'] else 'Offline'} for {duration(cloud['seconds'])}"
     writes = "write waits" if waits == 1 else "writes wait"
     return f"{words}, {waits} {writes} for the cloud" if waits or not cloud["up"] else words
 

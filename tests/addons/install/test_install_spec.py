@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from addons.filters.pod_address import AUTO_ADDRESS, PodAddress
 from addons.install.changes import Ledger
 from addons.install.install_spec import (
     BOOTSTRAP_KUBECONFIG,
@@ -24,7 +25,7 @@ from addons.install.install_spec import (
 )
 from addons.install.kubeconfigs import server_of
 from addons.install.templates import KUBELET_PKI, STATE_DIR
-from addons.settings import AUTO_ADDRESS, PodAddress, Settings
+from addons.settings import Settings
 from kube.http.kubeconfig import load_kubeconfig
 from tests.cloud.kubeconfig import write_kubeconfig
 

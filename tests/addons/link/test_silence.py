@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
 from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT, UNANSWERED
-from addons.link.health import Condition
-from kube.http.client import Unreachable
+from addons.link.health import Cloud, Condition
+from addons.link.probes import SPARE_INTERVAL
+from addons.link.uplinks.uplink import parse_uplinks
+from kube.http.client import Client, Unreachable
 from tests.addons.support.observed import until
-from tests.addons.support.probed_server import BROKEN, World
+from tests.addons.support.probed_server import BROKEN, A, World
 
 GONE = Unreachable("no route")
 
@@ -151,6 +154,31 @@ async def test_probes_end_in_the_middle_of_a_ping(server: World) -> None:
     server.probes.close()
     await asyncio.sleep(60)
     assert (server.pings, len(server.asked)) == (1, 1)
+
+
+@pytest.mark.looptime
+async def test_a_spare_uplink_is_probed_rarely_until_it_is_needed(server: World) -> None:
+    cloud = Cloud.by([A], parse_uplinks("", "wan1,wan2"), "priority")
+    preferred, server.health = cloud.servers
+    server.probes.start(cloud, cast(Client, server))
+    server.probes.end(preferred)
+    await asyncio.sleep(SPARE_INTERVAL - 1)
+    assert len(server.asked) == 1, "once at the start"
+    await asyncio.sleep(2)
+    assert len(server.asked) == 2
+    await asyncio.sleep(PROBE_INTERVAL)
+    preferred.failed("no route")
+    await asyncio.sleep(2)
+    assert len(server.asked) == 3
+    server.says = GONE
+    await until(lambda: not server.health.usable, 60)
+    asked = len(server.asked)
+    await asyncio.sleep(5)
+    assert len(server.asked) >= asked + 4, "nothing else leads to the cloud"
+    preferred.condition = Condition.UP
+    asked = len(server.asked)
+    await asyncio.sleep(60)
+    assert len(server.asked) <= asked + 1
 
 
 @pytest.mark.looptime

@@ -9,6 +9,7 @@ import pytest
 
 from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import Lender, Server, parse_server
+from addons.link.uplinks.uplink import parse_uplinks
 from addons.telemetry import metrics
 from addons.ui.link_log import LinkLog
 from kube.concurrency.pulse import Pulse
@@ -125,6 +126,22 @@ async def test_whose_way_leads_to_the_cloud(caplog: pytest.LogCaptureFixture) ->
     await asyncio.sleep(0.01)
     assert ways() == ["own"]
     assert lines(caplog) == ["an own way leads to the cloud again, and nothing is borrowed any more"]
+    task.cancel()
+
+
+async def test_which_uplink_leads_to_the_cloud(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    world = World()
+    named = Cloud.by([world.health.server], parse_uplinks("", "wan1,wan2"), "priority")
+    world.cloud.servers[:], world.cloud.uplink = named.servers, named.uplink
+    task = asyncio.create_task(world.log.run())
+    await asyncio.sleep(0.01)
+    assert ways() == ["uplink wan1"]
+    world.cloud.servers[0].failed("no route")
+    world.changed.notify()
+    await asyncio.sleep(0.01)
+    assert ways() == ["uplink wan2"]
+    assert lines(caplog) == []
     task.cancel()
 
 

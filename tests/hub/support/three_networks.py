@@ -13,7 +13,7 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -121,9 +121,35 @@ class Node:
         self._thread.shutdown()
 
 
+class Door:
+    """Lets callers in, but those of one address."""
+
+    def __init__(self) -> None:
+        self._open: dict[asyncio.StreamWriter, str] = {}
+        self._refused = ""
+
+    def refuse(self, address: str) -> None:
+        """Reset what comes from an address, what is open and what is not; "" for none."""
+        self._refused = address
+        for each in [each for each, caller in self._open.items() if caller == address]:
+            each.transport.abort()
+
+    @contextlib.contextmanager
+    def opened(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        self._open[writer] = writer.get_extra_info("peername")[0]
+        self.refuse(self._refused)
+        try:
+            yield
+        finally:
+            del self._open[writer]
+
+
 @asynccontextmanager
-async def in_the_cloud(authority: Authority, folder: Path) -> AsyncIterator[ScriptableCloud]:
+async def in_the_cloud(
+    authority: Authority, folder: Path, door: Door | None = None
+) -> AsyncIterator[ScriptableCloud]:
     """A cloud at CLOUD."""
+    door = door or Door()
     for each in ("ip link set lo up", f"ip addr add {CLOUD}/32 dev lo", "sysctl -q -w net.ipv4.ip_forward=1"):
         run(each)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -135,7 +161,7 @@ async def in_the_cloud(authority: Authority, folder: Path) -> AsyncIterator[Scri
 
         async def lead(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             theirs, to_them = await asyncio.open_connection(LOOPBACK, int(cloud.url.rpartition(":")[2]))
-            with contextlib.closing(writer), contextlib.closing(to_them):
+            with contextlib.closing(writer), contextlib.closing(to_them), door.opened(writer):
                 both = [asyncio.create_task(pump(*each)) for each in ((reader, to_them), (theirs, writer))]
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
                 for each in both:

@@ -14,15 +14,13 @@ import pytest
 from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.probes import Probes
 from addons.link.servers import Lender, parse_server
+from addons.link.uplinks.better_way import HOLD
+from addons.link.uplinks.uplink import parse_uplinks
 from addons.pool.shared_links.borrowing import (
     AT_ONCE,
-    HOLD,
-    LASTING,
-    LONGEST_HOLD,
     RETRY,
     TRY,
     Borrowing,
-    OwnWay,
     lenders_to_ask,
 )
 from kube.concurrency.pulse import Pulse
@@ -205,31 +203,6 @@ def test_whom_a_node_asks(known: list[Lender], failed: dict[Lender, float], aske
     assert len(asked) <= AT_ONCE
 
 
-@pytest.mark.parametrize(
-    ("lasted", "holds"),
-    [
-        ([LASTING], [HOLD, HOLD]),
-        ([LASTING - 1, 1, 0], [HOLD, 2 * HOLD, 4 * HOLD, 8 * HOLD]),
-        ([0] * 6, [HOLD, 2 * HOLD, 4 * HOLD, 8 * HOLD, LONGEST_HOLD, LONGEST_HOLD, LONGEST_HOLD]),
-        ([0, 0, LASTING, 0], [HOLD, 2 * HOLD, 4 * HOLD, HOLD, 2 * HOLD]),
-    ],
-)
-def test_an_own_way_that_does_not_last_is_trusted_later_each_time(
-    lasted: list[float], holds: list[float]
-) -> None:
-    own, now, found = OwnWay(), 0.0, []
-    for each in [*lasted, 0.0]:
-        own.lost(now)
-        left = own.seconds_left(now, is_up=True)
-        assert left is not None
-        found.append(left)
-        now += left
-        assert own.seconds_left(now, is_up=True) == 0.0
-        own.used(now)
-        now += each
-    assert found == holds
-
-
 class BlackHole:
     """A node whose own link may swallow everything, and a lender's way; RTT is the round trip of both."""
 
@@ -296,3 +269,18 @@ async def test_a_lease_waits_for_less_than_six_seconds_in_a_black_hole(each: flo
     assert longest < 5.0
     running.cancel()
     node.probes.close()
+
+
+def test_a_lent_way_is_asked_once_however_many_uplinks_the_node_has() -> None:
+    node = Node(A)
+    node.cloud = Cloud.by([each.server for each in node.own], parse_uplinks("", "wan1,wan2"), "priority")
+    node.borrowing = Borrowing(node.cloud, node._borrow, lambda: node.lenders, lambda: node.now)
+    for each in node.cloud.servers[:2]:
+        each.failed("refused")
+    node.step()
+    assert node.asked() == [], "the other uplink leads there"
+    for each in node.cloud.servers[2:]:
+        each.failed("refused")
+    node.step()
+    found = [str(each.server) for each in node.cloud.borrowed]
+    assert found == ["https://10.1.0.1:6443 via a", "https://10.1.0.2:6443 via a"]

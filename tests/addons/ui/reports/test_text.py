@@ -26,7 +26,7 @@ from tests.cloud.scriptable import ScriptableCloud
 )
 def test_the_link(up: bool, seconds: int, waits: int, said: str) -> None:
     report = {
-        "cloud": {"up": up, "seconds": seconds, "reached": True, "via": ""},
+        "cloud": {"up": up, "seconds": seconds, "reached": True, "via": "", "uplink": ""},
         "journal": waits,
         "drill": {"link": "online"},
     }
@@ -36,9 +36,11 @@ def test_the_link(up: bool, seconds: int, waits: int, said: str) -> None:
 
 
 def test_a_link_that_is_borrowed_is_said() -> None:
-    cloud = {"up": True, "seconds": 5, "reached": True, "via": "n2"}
+    cloud = {"up": True, "seconds": 5, "reached": True, "via": "n2", "uplink": "wwan0"}
     said = link({"cloud": cloud, "journal": 0, "drill": {"link": "online"}})
     assert said == "Online through node n2 for 5s"
+    own = link({"cloud": cloud | {"via": ""}, "journal": 0, "drill": {"link": "online"}})
+    assert own == "Online by wwan0 for 5s"
 
 
 def test_a_cloud_that_was_never_there_is_no_outage() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from addons.link.connect_errors import Fault, fault_of
+from addons.link.uplinks.connect_errors import Fault, fault_of
 
 
 @pytest.mark.parametrize(

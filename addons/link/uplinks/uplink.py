@@ -1,0 +1,104 @@
+"""An uplink of this node: parsed from the operator's text, and how a connection is opened by it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import re
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_DEVICE = re.compile(r"[^\s/:\[\]]{1,15}")
+"""As Linux names a device: IFNAMSIZ with its final zero."""
+_FORM = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[^:\[\]]+))(?::(?P<cost>[0-9]+))?")
+NOT_THERE = frozenset({errno.ENODEV, errno.ENXIO, errno.EADDRNOTAVAIL, errno.EPERM})
+"""What the kernel says where the uplink is missing, has no address, or may not be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uplink:
+    """A device, or an address of one, by which connections leave the node."""
+
+    name: str
+    is_address: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    def bind(self, unbound: socket.socket) -> None:
+        """Have a socket's connection leave by this uplink; OSError where it cannot.
+
+        A device counts whatever its address is by now. Linux lets everybody choose one since 5.7, before that who has
+        CAP_NET_RAW. By an address routes must lead over its device, which the kernel does not see to.
+        """
+        if self.is_address:
+            unbound.bind((self.name, 0))
+        else:
+            unbound.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, self.name.encode())
+
+    async def open(self, host: str, port: int) -> socket.socket:
+        """A connection to a host by this uplink. OSError, with a line for each of the host's addresses, where none
+        leads there; the system's resolver knows its name."""
+        loop, errors = asyncio.get_running_loop(), list[str]()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in found:
+            opened = socket.socket(family, kind, protocol)
+            opened.setblocking(False)
+            try:
+                self.bind(opened)
+                await loop.sock_connect(opened, address)
+            except OSError as error:
+                opened.close()
+                errors.append(str(self._told(error)))
+            except BaseException:
+                opened.close()
+                raise
+            else:
+                return opened
+        raise OSError("; ".join(errors))
+
+    def _told(self, error: OSError) -> OSError:
+        """An uplink that is not there is no fault of the node, as a want of ports is: another one may lead there."""
+        if error.errno in NOT_THERE or isinstance(error, socket.gaierror):
+            return OSError(errno.ENETUNREACH, f"uplink {self.name}: {error.strerror}")
+        return error
+
+
+async def connect[P: asyncio.BaseProtocol](
+    make: Callable[[], P], host: str, port: int, uplink: Uplink | None
+) -> tuple[asyncio.Transport, P]:
+    """As the loop's `create_connection`, by an uplink. The one place where a connection to a server is opened."""
+    loop = asyncio.get_running_loop()
+    if uplink is None:
+        return await loop.create_connection(make, host, port)
+    return await loop.create_connection(make, sock=await uplink.open(host, port))
+
+
+def parse_uplinks(name: str, text: str) -> tuple[Uplink, ...]:
+    """The uplinks of `DEVICE|ADDRESS[:COST],…`, the cheapest first, equals as they are listed; ValueError otherwise."""
+    found: list[tuple[int, Uplink]] = []
+    for each in filter(None, (each.strip() for each in text.split(","))):
+        if _is_address(each):
+            found.append((0, Uplink(each, is_address=True)))
+            continue
+        parts = _FORM.fullmatch(each)
+        bare = (parts["address"] or parts["name"]) if parts is not None else ""
+        if parts is None or not (_is_address(bare) or _DEVICE.fullmatch(bare)):
+            raise ValueError(
+                f"{name}: {each!r} is not of the form DEVICE, ADDRESS, or one with :COST behind it"
+            )
+        found.append((int(parts["cost"] or 0), Uplink(bare, _is_address(bare))))
+    made = tuple(uplink for _, uplink in sorted(found, key=lambda each: each[0]))
+    if len(set(made)) != len(made):
+        raise ValueError(f"{name} names an uplink twice")
+    return made
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,120 @@
+"""Which of a node's uplinks is used, and when a better one is used again."""
+
+from __future__ import annotations
+
+from addons.link.health import Cloud
+from addons.link.servers import parse_server
+from addons.link.uplink_choice import UplinkChoice
+from addons.link.uplinks.better_way import HOLD
+from addons.link.uplinks.uplink import Uplink, parse_uplinks
+
+A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
+FIRST, SECOND, THIRD = parse_uplinks("", "wan1,wan2,wan3")
+
+
+class Node:
+    """A node with two servers and three uplinks, and a clock that tests move."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.cloud = Cloud.by([A, B], [FIRST, SECOND, THIRD], "round-robin")
+        self.left: list[Uplink] = []
+        self.choice = UplinkChoice(self.cloud, self.left.append)
+
+    def lose(self, *uplinks: Uplink) -> None:
+        for each in self.cloud.servers:
+            if each.server.uplink in uplinks:
+                each.failed("no route")
+
+    def come_back(self, uplink: Uplink) -> None:
+        health = next(each for each in self.cloud.servers if each.server.uplink == uplink)
+        health.succeeded()
+        health.succeeded()
+
+    def step(self, after: float = 0.0) -> float | None:
+        self.now += after
+        return self.choice.step(self.now)
+
+    def used(self) -> set[Uplink | None]:
+        return {found.uplink for _ in range(4) if (found := self.cloud.choose()) is not None}
+
+
+def test_the_first_uplink_is_used_while_it_leads_to_a_server() -> None:
+    node = Node()
+    assert (node.step(), node.used()) == (None, {FIRST})
+    node.cloud.servers[0].failed("no route")
+    assert (node.step(), node.used(), node.left) == (None, {FIRST}, [])
+
+
+def test_the_next_one_is_used_at_once_and_not_only_after_a_step() -> None:
+    node = Node()
+    node.lose(FIRST)
+    assert (node.used(), node.cloud.is_up) == ({SECOND}, True)
+    node.step()
+    node.lose(SECOND)
+    assert node.used() == {THIRD}
+    node.step()
+    assert node.left == [FIRST, SECOND]
+
+
+def test_a_better_one_is_used_again_when_it_has_lasted() -> None:
+    node = Node()
+    node.lose(FIRST)
+    node.step()
+    node.come_back(FIRST)
+    assert (node.step(5.0), node.used()) == (HOLD, {SECOND})
+    node.lose(FIRST)
+    assert (node.step(HOLD - 1), node.used()) == (None, {SECOND}), "it counts anew when it is lost meanwhile"
+    node.come_back(FIRST)
+    assert node.step(2.0) == HOLD
+    assert (node.step(HOLD), node.used()) == (None, {FIRST})
+    assert node.left == [FIRST, SECOND], "what was open by the other one goes on by this one"
+    node.lose(FIRST)
+    node.step(1.0)
+    node.come_back(FIRST)
+    assert node.step() == 2 * HOLD, "it did not last"
+
+
+def test_the_only_one_that_leads_to_a_server_is_used_at_once() -> None:
+    node = Node()
+    node.lose(FIRST)
+    node.step()
+    node.come_back(FIRST)
+    node.step()
+    node.lose(SECOND, THIRD)
+    assert node.used() == {FIRST}
+    node.step()
+    assert node.left == [FIRST, SECOND]
+
+
+def test_a_node_without_any_keeps_the_one_that_it_used() -> None:
+    node = Node()
+    node.lose(FIRST, SECOND, THIRD)
+    assert (node.step(), node.cloud.is_up, node.left) == (None, False, [])
+    assert {each.server.uplink for each in node.cloud.ways} == {FIRST}
+    node.come_back(THIRD)
+    assert node.used() == {THIRD}
+
+
+def test_those_behind_the_one_that_is_used_are_spare() -> None:
+    node = Node()
+
+    def spare() -> set[Uplink | None]:
+        return {each.server.uplink for each in node.cloud.servers if node.cloud.is_spare(each)}
+
+    assert spare() == {SECOND, THIRD}
+    node.lose(FIRST)
+    assert spare() == {THIRD}
+    node.lose(SECOND, THIRD)
+    assert spare() == set(), "each may be the one that comes back"
+
+
+def test_a_node_that_names_none_goes_as_its_routes_lead() -> None:
+    cloud = Cloud.by([A, B], (), "priority", 2.0, 3.0)
+    assert (cloud.uplinks, cloud.leading_uplink, cloud.choose()) == ([], None, A)
+    assert cloud.own_ways is cloud.servers
+    assert [str(each.server) for each in Cloud.by([A], [FIRST], "priority").servers] == [
+        "https://a:6443 over wan1"
+    ]
+    assert not cloud.is_spare(cloud.servers[0])
+    assert (cloud.servers[0].budget.interval, cloud.servers[0].budget.timeout) == (2.0, 3.0)

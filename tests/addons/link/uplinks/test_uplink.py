@@ -1,0 +1,121 @@
+"""What the operator may call an uplink, and by which one a connection leaves the node."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+
+from addons.link.uplinks import uplink as uplinks
+from addons.link.uplinks.connect_errors import Fault, fault_of
+from addons.link.uplinks.uplink import Uplink, parse_uplinks
+
+LOOPBACK = "127.0.0.1"
+OTHER = "127.0.0.7"
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", []),
+        ("wwan0", ["wwan0"]),
+        ("wwan0, eth0", ["wwan0", "eth0"]),
+        ("wwan0:10,eth0", ["eth0", "wwan0"]),
+        ("wwan0:10,eth0:3,10.0.0.5:3", ["eth0", "10.0.0.5", "wwan0"]),
+        ("fd00::1:10,eth0", ["fd00::1:10", "eth0"]),
+        ("[fd00::1]:10,eth0", ["eth0", "fd00::1"]),
+        ("[fd00::1],eth0.100", ["fd00::1", "eth0.100"]),
+    ],
+)
+def test_uplinks_are_in_the_order_of_their_costs_then_as_listed(text: str, names: list[str]) -> None:
+    found = parse_uplinks("hub_uplink", text)
+    assert [each.name for each in found] == names
+    assert all(each.is_address == (":" in each.name or each.name[0].isdecimal()) for each in found)
+
+
+@pytest.mark.parametrize(
+    "text", ["a-name-that-is-too-long", "wwan0:x", "wwan0:", "wan 0", "a/b", "[wan0", "w,w:3"]
+)
+def test_what_is_no_uplink_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="hub_uplink"):
+        parse_uplinks("hub_uplink", text)
+
+
+class Seen(asyncio.Protocol):
+    """Notes from where it was called."""
+
+    callers: list[str]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.callers.append(transport.get_extra_info("peername")[0])
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
+
+
+@pytest.fixture
+async def port() -> AsyncIterator[int]:
+    Seen.callers = []
+    server = await asyncio.get_running_loop().create_server(Seen, LOOPBACK, 0)
+    yield server.sockets[0].getsockname()[1]
+    server.close()
+
+
+class Ended(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.over.set()
+
+
+async def came_from(port: int, uplink: Uplink | None, host: str = LOOPBACK) -> str:
+    _, ended = await uplinks.connect(Ended, host, port, uplink)
+    await ended.over.wait()
+    return Seen.callers[-1]
+
+
+async def test_a_connection_leaves_by_its_uplink(port: int) -> None:
+    assert await came_from(port, None) == LOOPBACK
+    assert await came_from(port, Uplink(OTHER, is_address=True)) == OTHER
+    assert await came_from(port, Uplink("lo")) == LOOPBACK
+    assert await came_from(port, Uplink("lo"), "localhost") == LOOPBACK
+    with socket.socket() as bound:
+        Uplink("lo").bind(bound)
+        assert bound.getsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, 16).rstrip(b"\0") == b"lo"
+
+
+@pytest.mark.parametrize(
+    ("uplink", "host", "said"),
+    [
+        (Uplink("gone0"), LOOPBACK, "uplink gone0: No such device"),
+        (
+            Uplink("203.0.113.7", is_address=True),
+            LOOPBACK,
+            "uplink 203.0.113.7: Cannot assign requested address",
+        ),
+        (Uplink(OTHER, is_address=True), "::1", f"uplink {OTHER}: "),
+        (Uplink("lo"), LOOPBACK, "Connection refused|Connect call failed"),
+    ],
+)
+async def test_an_uplink_that_leads_nowhere_is_no_fault_of_the_node(
+    uplink: Uplink, host: str, said: str
+) -> None:
+    """Another one may lead there: the server counts as down by this one."""
+    with socket.socket() as taken:
+        taken.bind((LOOPBACK, 0))
+        with pytest.raises(OSError, match=said) as failed:
+            await uplinks.connect(Ended, host, taken.getsockname()[1], uplink)
+    assert fault_of(str(failed.value)) is Fault.SERVER
+
+
+async def test_an_opening_that_is_given_up_leaves_no_socket() -> None:
+    with socket.create_server((LOOPBACK, 0), backlog=0) as full:
+        opening = [asyncio.create_task(Uplink("lo").open(*full.getsockname())) for _ in range(4)]
+        await asyncio.wait(opening, return_when=asyncio.FIRST_COMPLETED)
+        left = [each for each in opening if each.cancel()]
+        for each in await asyncio.gather(*opening, return_exceptions=True):
+            if isinstance(each, socket.socket):
+                each.close()
+        assert left, "the queue of the server was full"

@@ -1,0 +1,193 @@
+"""A node with two links to the cloud, in a network of its own: `… two_uplinks FOLDER`.
+
+Runs as root of a new user and network namespace (`unshare --map-root-user --net`), which is the cloud's network. Cuts
+the link that the node prefers by all means, and prints by which one it has the cloud then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import urllib3
+
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import Authority
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+from tests.cloud.scriptable.request_log import matching
+from tests.hub.support.process import Hub
+from tests.hub.support.three_networks import CLOUD, LEASES, PATIENCE, PORT, Door, in_the_cloud, run
+
+NODE, PREFERRED, OTHER = "island-1", "wan1", "wan2"
+ADDRESS = "10.1.1.2"
+"""That of the preferred one."""
+LARGE = 100_000
+"""Bytes."""
+SERVICES = "/api/v1/services"
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+ROUTE = f"ip route replace {CLOUD} via 10.1.1.1 dev {PREFERRED} metric 1"
+DROPPED = (
+    f"ip neigh replace 10.1.1.1 lladdr 02:00:00:00:00:99 dev {PREFERRED} nud permanent",
+    f"ip neigh del 10.1.1.1 dev {PREFERRED}",
+)
+DOWN = (f"ip link set {PREFERRED} down", f"ip link set {PREFERRED} up")
+
+
+class Node:
+    """A thread whose network is the node's, the node's hub, and a watch through it."""
+
+    def __init__(self, authority: Authority, folder: Path) -> None:
+        self._thread = ThreadPoolExecutor(1, initializer=os.unshare, initargs=(os.CLONE_NEWNET,))
+        tid = self._thread.submit(threading.get_native_id).result()
+        for number in (1, 2):
+            run(f"ip link add out{number} type veth peer name wan{number} netns {tid}")
+            run(f"ip addr add 10.1.{number}.1/24 dev out{number}")
+            run(f"ip link set out{number} up")
+            self.run(f"ip addr add 10.1.{number}.2/24 dev wan{number}")
+            self.run(f"ip link set wan{number} up")
+        self.run("ip link set lo up")
+        self.run(ROUTE)
+        self.run(f"ip route add {CLOUD} via 10.1.2.1 dev {OTHER} metric 2")
+        server, credential = f"https://{CLOUD}:{PORT}", authority.issue_node(NODE)
+        kubeconfig = write_kubeconfig(
+            folder / "node.conf", server, authority=authority.certificate, credential=credential
+        )
+        uplinks = ("--uplink", f"{OTHER}:10,{PREFERRED}")
+        self.hub = Hub(folder, server, node=NODE, kubeconfig=kubeconfig, flags=uplinks)
+        self.events: list[str] = []
+        self.has_ended = False
+
+    def run(self, command: str) -> None:
+        self.do(partial(run, command))
+
+    def do[T](self, what: Callable[[], T]) -> T:
+        """Do something in the node's network."""
+        return self._thread.submit(what).result()
+
+    def watch(self) -> None:
+        """Watch Services as kube-proxy does, from now on."""
+        # A thread is in the network of the one that starts it.
+        self.do(partial(threading.Thread(target=self._follow, daemon=True).start))
+
+    def _follow(self) -> None:
+        headers = {"User-Agent": "kube-proxy/v1.34.0", "Accept": "application/json"}
+        answer = urllib3.PoolManager(retries=False).request(
+            "GET",
+            f"{self.hub.url}{SERVICES}?watch=true",
+            headers=headers,
+            preload_content=False,
+            timeout=PATIENCE * 3,
+        )
+        for line in answer.stream(None):
+            self.events += [
+                json.loads(each)["object"]["metadata"]["name"] for each in line.splitlines() if each
+            ]
+        self.has_ended = True
+
+    def renew(self, holder: str) -> int:
+        """Renew the node's lease, which the hub relays; the status of the answer."""
+        headers = {"User-Agent": "kubelet/v1.34.0", "Content-Type": "application/merge-patch+json"}
+        url, body = f"{self.hub.url}{LEASES}/{NODE}", f'{{"spec":{{"holderIdentity":"{holder}"}}}}'
+        try:
+            return (
+                urllib3.PoolManager(retries=False, timeout=10)
+                .request("PATCH", url, body=body, headers=headers)
+                .status
+            )
+        except urllib3.exceptions.HTTPError:
+            return 0
+
+    def fetch(self) -> set[str]:
+        """Read something large, which the hub relays; the devices by which it came."""
+        before = received()
+        urllib3.PoolManager(retries=False, timeout=10).request("GET", self.hub.url + CONFIG_MAPS)
+        return {name for name, size in received().items() if size - before[name] > LARGE}
+
+    def says(self) -> tuple[bool, str, str]:
+        """Whether the metric names an uplink, and which one `/readyz` and the status name."""
+        status = self.hub.debug("status")
+        assert isinstance(status, dict)
+        named = self.hub.metric("edgehub_link", via=f"uplink {status['cloud']['uplink']}") == 1
+        return named, self.hub.admin("/readyz").strip(), status["cloud"]["uplink"]
+
+    def close(self) -> None:
+        self.do(partial(self.hub.stop))
+        self._thread.shutdown()
+
+
+def received() -> dict[str, int]:
+    """The bytes that came by each uplink of this thread's network."""
+    lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
+    found = {
+        name.strip(): int(counts.split()[0]) for name, _, counts in (each.partition(":") for each in lines)
+    }
+    return {each: found[each] for each in (PREFERRED, OTHER)}
+
+
+async def until(node: Node, what: Callable[[], object], wanted: object) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while (found := await asyncio.to_thread(node.do, what)) != wanted:
+            print("waits:", found, file=sys.stderr)
+            await asyncio.sleep(0.1)
+
+
+async def goes_by(node: Node, cloud: ScriptableCloud, uplink: str, how: str) -> None:
+    """The node's writes, its reads and its watch go by an uplink alone."""
+    await until(node, partial(node.says), (True, f"ok, by the uplink {uplink}", uplink))
+    await until(node, partial(node.renew, how), 200)
+    await until(node, partial(node.fetch), {uplink})
+    cloud.store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": how.replace(" ", "-")}})
+    await until(node, partial(lambda: node.events[-1:]), [how.replace(" ", "-")])
+    print(f"{how}: everything goes by {uplink}", flush=True)
+
+
+async def main(folder: Path) -> None:
+    authority = Authority()
+    door = Door()
+    async with in_the_cloud(authority, folder, door) as cloud:
+        user = f"system:node:{NODE}"
+        cloud.access.certificates[user] = User(user, ("system:nodes",))
+        cloud.store.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "spec": {}}
+        cloud.store.create({**lease, "metadata": {"name": NODE, "namespace": "kube-node-lease"}})
+        named = {"name": "large", "namespace": "default"}
+        large = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named, "data": {"x": "x" * LARGE}}
+        cloud.store.create(large)
+        node = await asyncio.to_thread(Node, authority, folder)
+        try:
+            await asyncio.to_thread(node.do, partial(node.hub.start))
+            node.watch()
+            await goes_by(node, cloud, PREFERRED, "at first")
+            listed = matching(verb="list", resource="services", whole=True)
+            lists = len(cloud.requests.where(listed))
+            for how, cut, heal in (("dropped", *DROPPED), ("refused", "", ""), ("down", *DOWN)):
+                began = time.monotonic()
+                if cut:
+                    await asyncio.to_thread(node.run, cut)
+                else:
+                    door.refuse(ADDRESS)
+                await goes_by(node, cloud, OTHER, how)
+                print(f"{how}: after {time.monotonic() - began:.1f} s", file=sys.stderr)
+                if heal:
+                    await asyncio.to_thread(node.run, heal)
+                    await asyncio.to_thread(node.run, ROUTE)
+                door.refuse("")
+                await goes_by(node, cloud, PREFERRED, f"{how} no longer")
+            assert not node.has_ended
+            assert len(cloud.requests.where(listed)) == lists
+            print("the watch went on without a list", flush=True)
+        finally:
+            await asyncio.to_thread(node.close)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

@@ -1,0 +1,33 @@
+"""A hub whose node has several uplinks, before a cloud that sees by which one it is called."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.hub.support.process import ROOT
+
+
+def test_a_node_goes_by_the_uplink_that_leads_to_the_cloud_and_back_when_the_better_one_has_lasted(
+    isolated: list[str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [*isolated, sys.executable, "-m", "tests.hub.support.two_uplinks", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert done.stdout.splitlines() == [
+        "at first: everything goes by wan1",
+        "dropped: everything goes by wan2",
+        "dropped no longer: everything goes by wan1",
+        "refused: everything goes by wan2",
+        "refused no longer: everything goes by wan1",
+        "down: everything goes by wan2",
+        "down no longer: everything goes by wan1",
+        "the watch went on without a list",
+    ], done.stderr
+    print(*(each for each in done.stderr.splitlines() if ": after " in each), sep="\n")
