@@ -217,7 +217,7 @@ def documented() -> list[Json]:
 
 def test_the_examples_of_the_document_are_taken(bindings: BindingScene) -> None:
     examples = documented()
-    assert len(examples) == 2 + 6, "two whole ones, and one of each kind of item"
+    assert len(examples) == 2 + 10, "two whole ones, and one of each kind of item"
     for each in examples:
         name = bindings.scene.name("example")
         body = {**each, "metadata": {"name": name}}
