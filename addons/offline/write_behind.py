@@ -152,6 +152,8 @@ class WriteBehind:
         self._is_closed = True
         if self._is_changed:
             self.change(is_urgent=True)
+        else:
+            self._drop_owner()
 
     # -- what the disk has ------------------------------------------------------------------------------------------
 
@@ -225,6 +227,12 @@ class WriteBehind:
             self._writing = asyncio.get_running_loop().create_task(
                 self._write(), name=f"write behind of {self._table.replace(chr(0), ' ')}"
             )
+            self._writing.add_done_callback(self._drop_owner)
+
+    def _drop_owner(self, *_: object) -> None:
+        """Forget the owner, which refers to this, once nothing is to be written any more."""
+        if self._is_closed:
+            self._batch, self._rows = _no_batch, dict
 
     def _stop_lingering(self) -> None:
         if self._next is not None:
@@ -339,6 +347,10 @@ def _as_disk_error[T](work: Callable[[], T]) -> T:
         return work()
     except OSError as error:
         raise DiskError(str(error)) from error
+
+
+def _no_batch(_: TableChanges) -> None:
+    """Of a table without an owner."""
 
 
 def _cost(value: Kept | None) -> int:

@@ -91,7 +91,7 @@ class Source:
         self.user = identity.user
         self.store = Store()
         self.reflector = Reflector(client, list_watch, self.store, begin_at=begin_at)
-        self.reflector.reached = self._reached
+        self.reflector.reached = partial(_reached, given, self._what, self.store)
         self.views: dict[ViewKey, OpenView] = {}
         self.projections: dict[tuple[Filter, ...], Projection] = {}
         self.users = 0
@@ -120,8 +120,8 @@ class Source:
         if copies is not None:
             self._restoring = self.keep(copies).start(self.reflector)
             run = self._restoring.run
-        self._task = background(run(), f"source {path}")
-        self._errors = asyncio.create_task(self._follow_errors(), name=f"errors {path}")
+        errors = asyncio.create_task(self._follow_errors(), name=f"errors {path}")
+        self._tasks: tuple[asyncio.Task[None], ...] = (background(run(), f"source {path}"), errors)
         return self
 
     def keep(self, copies: SourceCopies) -> SourceCopy:
@@ -135,15 +135,16 @@ class Source:
         """End the source. Requests that wait for a view of it are refused."""
         self.is_closed = True
         self._settled.notify()
-        self._task.cancel()
-        self._errors.cancel()
-        if self._settling is not None:
-            self._settling.cancel()
+        for task in filter(None, (*self._tasks, self._settling)):
+            task.cancel()
+        self._tasks, self._settling = (), None  # a cancelled task keeps its frames, which name this
         if self.copy is not None:
             self.copy.close()
         for key in list(self.views):
-            self._close_view(key)
+            self.views.pop(key).view.close()
         self._drop_projections()
+        if not self.users:
+            self.store.empty()
 
     @contextmanager
     def in_use(self) -> Iterator[Source]:
@@ -153,6 +154,8 @@ class Source:
         finally:
             self.users -= 1
             self.used = time.monotonic()
+            if self.is_closed and not self.users:
+                self.store.empty()
 
     async def ready(self, wait: float, version: int = 0) -> None:
         """Return once the store is complete and of `version` or later, or the source is closed.
@@ -225,7 +228,7 @@ class Source:
             filters = self._filters(key)
             self._learn(key)
             if not self._can_be_read_by(filters):
-                self._close_view(key)
+                self.views.pop(key).view.close()
             elif filters != opened.filters:
                 opened.filters, opened.next = filters, self._projection(filters)
         self._switch_settled()
@@ -251,7 +254,7 @@ class Source:
             if opened.view.watchers:
                 opened.used = now
             elif now - opened.used > idle:
-                self._close_view(key)
+                self.views.pop(key).view.close()
         self._drop_projections()
         if self.copy is not None and not self.copy.is_written:
             return False  # the next source of this question would begin with an older state
@@ -308,9 +311,6 @@ class Source:
         opened.used = time.monotonic()
         return opened
 
-    def _close_view(self, key: ViewKey) -> None:
-        self.views.pop(key).view.close()
-
     def _elsewhere(self, key: ViewKey) -> int:
         """The newest version that a client of a view may hold with another state than the view ever showed.
 
@@ -330,11 +330,7 @@ class Source:
             self._given.learn(self._what, self._ask_version)
 
     async def _ask_version(self) -> None:
-        self._reached(await self.reflector.current_version())
-
-    def _reached(self, version: int) -> None:
-        # A client may have been given a newer version while the answer was on its way.
-        self._given.reached(self._what, max(version, self.store.newest_given))
+        self.reflector.reached(await self.reflector.current_version())
 
     def _filters(self, key: ViewKey) -> tuple[Filter, ...]:
         type_ = self.list_watch.type
@@ -397,3 +393,8 @@ class Source:
                 self._unlike = self.store.newest_given if filters else self._unlike
                 del self.projections[filters]
                 projection.close()
+
+
+def _reached(given: GivenVersions, resource: str, store: Store, version: int) -> None:
+    """The cloud is at a version. A client may have been given a newer one while the answer was on its way."""
+    given.reached(resource, max(version, store.newest_given))

@@ -289,6 +289,7 @@ class Sources:
         type_ = source.list_watch.type
         self._unlike[type_] = max(self._unlike.get(type_, 0), source.given_filtered)
         source.close()
+        source.reflector.restored = source.reflector.grew = _nothing
         if not any(each.user == source.user for each in self):
             self._clients.pop(source.user, None)
         metrics.SOURCES.set(len(self._sources))
@@ -306,3 +307,7 @@ def _is_refused_for_nothing(source: Source) -> bool:
     if source.reflector.refusal is None or source.users or source.is_own:
         return False
     return bool(source.user) or not source.list_watch.is_whole
+
+
+def _nothing() -> None:
+    """Of a reflector that has ended."""

@@ -182,7 +182,8 @@ class Reflector:
             await asyncio.wait((self._round,))
         except asyncio.CancelledError:
             self._round.cancel()
-            await asyncio.gather(self._round, return_exceptions=True)
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                await self._round  # who awaits it takes its error, whose frames name the task
             raise
         if not self._round.cancelled():
             self._round.result()

@@ -169,6 +169,11 @@ class Store:
         self._listeners: list[StoreListener] = []
         self._pulse = Pulse()
 
+    def empty(self) -> None:
+        """Drop the objects, each of which refers to the store: nobody reads it any more."""
+        self.complete = False
+        self._items, self._former, self.history = {}, {}, History()
+
     def disprove(self) -> None:
         """Take the next list for the beginning of another history: the cloud was restored from a backup."""
         self.is_disproved = True

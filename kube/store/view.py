@@ -105,6 +105,7 @@ class View:
         if self._trimming is not None:
             self._trimming.cancel()
         self.end_watches(None)
+        self.noted = None
         self.ring.close()
         self._projection.forget(self)
 

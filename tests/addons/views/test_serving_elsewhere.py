@@ -170,7 +170,7 @@ async def test_a_view_that_is_made_anew_knows_nothing_of_former_inputs(parts: Hu
     before.names.add("lb")  # as if an input had shown it then
     (source,) = [each for each in parts.sources if each.views]
     for key in list(source.views):
-        source._close_view(key)
+        source.views.pop(key).view.close()
     await other.list(ZERO)
     assert other.version == before.version
     await before.watch("web")

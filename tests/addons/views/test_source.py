@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
 from addons.filters.chain import FILTERS
 from addons.filters.foreign import foreign, in_order
+from addons.offline.copies import DiskCopies, DiskCopy
+from addons.offline.disk_access import DiskAccess
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
+from addons.views.observed_events import observed_events
 from addons.views.source import ViewKey
+from kube.disk.database import Disk
+from kube.disk.writer import DiskWriter
 from kube.errors import StatusError
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
@@ -139,6 +146,42 @@ async def test_a_source_that_ends_refuses_who_waits_for_a_view_and_leaves_nothin
     assert not [
         task for task in asyncio.all_tasks() if "filters of" in task.get_name() and not task.cancelling()
     ]
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_nothing_of_a_source_outlives_it(
+    parts: HubParts, cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    """One that is closed for its size would stay in memory until a full collection, with all its objects."""
+    copies = DiskCopies(DiskAccess(Disk(tmp_path), DiskWriter()))
+    await copies.open()
+    parts.sources._copies = copies
+    parts.sources.noted = observed_events(lambda _: None)
+    cloud.store.create(service("web"))
+    source = await ready(parts)
+    view = await source.view(KEY, 1)
+    cloud.store.delete("services", "web", "default")
+    await source.ready(2, cloud.store.version)
+    assert isinstance(source.copy, DiskCopy)
+    watched = [source, source.store, source.reflector, source.copy, source.copy.table, view, *source._tasks]
+    left = [weakref.ref(each) for each in watched]
+    parts.sources._drop(source)
+    del source, view, watched
+    async with asyncio.timeout(20):
+        while any(each() is not None for each in left):  # noqa: ASYNC110 - what goes by itself tells nobody
+            await asyncio.sleep(0.01)
+    copies.access.close()
+
+
+async def test_a_request_has_the_objects_of_a_source_that_ends_under_it(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    cloud.store.create(service("web"))
+    source = await ready(parts)
+    with source.in_use():
+        parts.sources._drop(source)
+        assert len(source.store) == 1
+    assert len(source.store) == 0
 
 
 async def test_one_watch_of_the_cloud_for_any_number_of_views(
