@@ -287,7 +287,7 @@ class Assembly:
         link: LinkState,
         modules: FilterModules,
     ) -> None:
-        self._link.start(cloud, credentials)
+        self._link.start(cloud, credentials, settings.kubelet)
         clients = self._clients()
         parts = self._parts = make_parts(
             *(settings, clients, cloud, self._link.changed, self._link.confirm, self._offline),

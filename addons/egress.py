@@ -15,19 +15,20 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.connections import Connections
 from addons.link.health import RETRY_REFUSED
+from addons.link.kubelet import kubelet_at
 from addons.link.link import Link
 from addons.link.servers import ProxyHost, Server, ServerHost
 from addons.offline.cached_response import is_too_large
 from addons.pool.shared_links.lending import LentWays
 from addons.proxy.lent_way import AskedWay
-from addons.requests.caller import Lending
+from addons.requests.caller import Caller, Lending
 from addons.requests.hidden_credentials import lend
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from kube.errors import forbidden, internal, unavailable
 
-SENT = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY})
-"""The kinds of requests that may go to the cloud."""
+SENT = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY, RouteKind.KUBELET})
+"""The kinds of requests that may go to a server."""
 
 
 class Egress:
@@ -64,11 +65,13 @@ class Egress:
             return  # the request goes nowhere
         if context.route.kind not in SENT:
             raise internal("nobody answers the request")
-        server = self.link.choose()
+        port, caller = context.kubelet_port, context.caller
+        server = kubelet_at(port) if port else self.link.choose()
         if server is None:
             raise unavailable("the cloud cannot be reached")
-        caller = context.caller
-        if caller.lending is Lending.HUB and self.link.cloud.refusal:
+        if port:
+            caller = Caller(Lending.HUB)
+        elif caller.lending is Lending.HUB and self.link.cloud.refusal:
             raise unavailable(self.link.cloud.refusal, retry_after=RETRY_REFUSED)
         way = self.link.way(server, caller.lending, caller.authorization)
         context.server = str(server)
@@ -119,7 +122,7 @@ class Egress:
         address, refusal = data.server.address, self.link.drills.refusal
         if address is None or not isinstance(address[0], ServerHost):
             data.server.error = "no addon named this server"
-        elif refusal is not None:
+        elif refusal is not None and address[0].server.is_in_cloud:
             data.server.error = str(refusal)
 
     def tls_start_server(self, data: tls.TlsData) -> None:

@@ -15,11 +15,13 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_response import unpacked
 from addons.offline.offline_request import OfflineRequest
+from addons.offline.people.pod_requests import PodRequests
 from addons.options import Options
 from addons.proxy.listener_mode import DEAD_ADDRESS
 from addons.requests.answers import Answerer
 from addons.requests.caller import Lending, Listener
-from addons.requests.hidden_credentials import lend, path_of
+from addons.requests.hidden_credentials import lend, path_of, redirect
+from addons.requests.offline_policy import is_kubelets
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import (
     Route,
@@ -129,6 +131,8 @@ class Router:
                 context.failover = self._fail_over
             else:
                 self._answer_here(context)
+        elif context.route.kind is RouteKind.KUBELET:
+            await self._lead_to_kubelet(context, flow.request)
         elif context.info.verb == "watch":
             self._relayed[flow.id] = flow
 
@@ -142,6 +146,8 @@ class Router:
             and self._filters(context)
         ):
             raise unavailable("the rules have changed meanwhile", retry_after=1)
+        if context.route.kind is RouteKind.RELAY and is_kubelets(context.info) and self._pod_requests:
+            self._pod_requests.learn(context.caller, context.info, flow.response.status_code)
         if context.answerer is not None and (
             context.route.kind is RouteKind.VIEW or not context.route.filtered_by
         ):
@@ -149,7 +155,8 @@ class Router:
         if context.route.kind is RouteKind.PEER:
             flow.response.headers.update(self._peer_headers())
             flow.response.stream = _counted(context.peer)
-        if flow.response.stream or (context.route.kind is RouteKind.RELAY and not context.route.filtered_by):
+        is_streamed = context.route.kind in (RouteKind.RELAY, RouteKind.KUBELET)
+        if flow.response.stream or (is_streamed and not context.route.filtered_by):
             _count(context, flow.response.status_code)
 
     async def response(self, flow: http.HTTPFlow) -> None:
@@ -183,6 +190,16 @@ class Router:
         self._answer_here(context)
         flow.request.scheme = "http"
         flow.request.data.host, flow.request.data.port = DEAD_ADDRESS
+
+    async def _lead_to_kubelet(self, context: RequestContext, request: http.Request) -> None:
+        assert self._pod_requests is not None
+        found = await self._pod_requests.at_kubelet(context.caller, context.info, path_of(request).decode())
+        context.kubelet_port = found.port
+        redirect(request, found.target)
+
+    @property
+    def _pod_requests(self) -> PodRequests | None:
+        return self._cached_relay.pod_requests if self._cached_relay is not None else None
 
     def _answer_here(self, context: RequestContext) -> None:
         assert context.route is not None

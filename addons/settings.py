@@ -6,16 +6,16 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from addons.filters.chain import build_filters
+from addons.filters.chain import check_names
 from addons.filters.foreign import is_foreign_name
 from addons.filters.inputs import HubAddress, family_of
 from addons.filters.pod_address import PodAddress, parse_pod_address
 from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT, parse_duration
+from addons.link.kubelet import KubeletAccess
 from addons.link.servers import Server, ServerOrder, parse_leaders, parse_relays, parse_server
 from addons.link.uplinks.uplink import Uplink, parse_uplinks
 from kube.option import (
@@ -256,6 +256,16 @@ class Settings:
     keep_days: Days = option(
         14, "Days after its last use when a copy is deleted from disk; never while the cloud is away."
     )
+    kubelet_client_certificate: File = option(
+        "",
+        "Client certificate for this node's kubelet, which the hub asks for [logs and streams of "
+        "pods](offline.md#logs-and-exec) while the cloud is away. Without it they are refused then.",
+        begins="This node's kubelet",
+    )
+    kubelet_client_key: File = option("", "Key of hub_kubelet_client_certificate.")
+    kubelet_certificate_authority: Folder = option(
+        "/var/lib/kubelet/pki/kubelet.crt", "CA of the certificate that kubelet serves with, or that itself."
+    )
 
     @property
     def pod_addresses(self) -> tuple[str, ...]:
@@ -266,6 +276,12 @@ class Settings:
     def local_endpoint(self) -> HubAddress | None:
         """Where the endpoints of default/kubernetes are to lead; None when nothing is asked for."""
         return HubAddress(self.local_hosts, self.local_port or self.tls_port) if self.local_hosts else None
+
+    @property
+    def kubelet(self) -> KubeletAccess | None:
+        """How the hub asks this node's kubelet; None where it may not."""
+        files = self.kubelet_client_certificate, self.kubelet_client_key, self.kubelet_certificate_authority
+        return KubeletAccess.of(self.node, *files)
 
     @property
     def leaders(self) -> tuple[Server, ...]:
@@ -329,12 +345,13 @@ def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = o
         raise ValueError(
             "hub_listen is every address: say with hub_pod_address at which one pods reach the hub"
         )
-    for name in ("tls", "peer"):
-        if (getattr(settings, f"{name}_cert") is None) != (getattr(settings, f"{name}_key") is None):
-            raise ValueError(f"hub_{name}_cert and hub_{name}_key belong together")
+    for name, kind in (("tls", "cert"), ("peer", "cert"), ("kubelet_client", "certificate")):
+        if (getattr(settings, f"{name}_{kind}") is None) != (getattr(settings, f"{name}_key") is None):
+            raise ValueError(f"hub_{name}_{kind} and hub_{name}_key belong together")
     _check_pool(settings)
     _check_local_endpoint(settings)
-    _check_filters(settings.disabled_filters)
+    # Those that are not the hub's are known at the start.
+    check_names(frozenset(each for each in settings.disabled_filters if not is_foreign_name(each)))
     return settings
 
 
@@ -368,15 +385,6 @@ def _check_local_endpoint(settings: Settings) -> None:
         raise ValueError("hub_local_endpoint needs hub_local_port, for hub_tls_port is off")
     if len({family_of(host) for host in hosts}) != len(hosts):
         raise ValueError("hub_local_endpoint is one IP address per family")
-
-
-def _check_filters(disabled: frozenset[str]) -> None:
-    """ValueError for one that no filter of the hub has. What is not the hub's is known at the start."""
-    known = [each.name for each in build_filters(health=True)]
-    for name in sorted(each for each in disabled.difference(known) if not is_foreign_name(each)):
-        nearest = get_close_matches(name, known, n=1)
-        hint = f"is it {nearest[0]}?" if nearest else f"there are {', '.join(sorted(known))}"
-        raise ValueError(f"hub_disabled_filters: there is no filter {name!r}: {hint}")
 
 
 def _host(address: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from addons.filters.builtin.discardcloudservice import DiscardCloudService
 from addons.filters.builtin.endpoints import EndpointsInPool
@@ -82,3 +83,12 @@ def apply_chain(
         if verdict.outcome is Outcome.CHANGED:
             outcome = Outcome.CHANGED
     return ChainVerdict(outcome, tuple(steps))
+
+
+def check_names(disabled: frozenset[str]) -> None:
+    """ValueError for a name that no filter of the hub has."""
+    known = [each.name for each in build_filters(health=True)]
+    for name in sorted(disabled.difference(known)):
+        nearest = get_close_matches(name, known, n=1)
+        hint = f"is it {nearest[0]}?" if nearest else f"there are {', '.join(sorted(known))}"
+        raise ValueError(f"hub_disabled_filters: there is no filter {name!r}: {hint}")

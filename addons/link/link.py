@@ -15,6 +15,7 @@ from OpenSSL import SSL
 
 from addons.link.drills import Drills
 from addons.link.health import Cloud, ServerHealth
+from addons.link.kubelet import KUBELET, KubeletAccess
 from addons.link.probes import Probes
 from addons.link.servers import Lender, Server, Way
 from addons.link.tls import UpstreamTls, plain_connection
@@ -65,15 +66,19 @@ class Link:
         self._lanes = TokenLanes()
         self._credentials: Credentials | None = None
         self._tls: UpstreamTls | None = None
+        self._kubelet: KubeletAccess | None = None
         self._proxies: dict[Server, Proxy | None] = {}
         """Of the servers of the cloud: the environment of a process stays as it is."""
         self._peer_tls: PeerTlsTo | None = None
         self._peers: Callable[[], Mapping[str, ServerHealth]] = dict
         self._choosing: asyncio.Task[None] | None = None
 
-    def start(self, cloud: Cloud, credentials: Credentials) -> None:
-        """Begin to send requests to the servers of `cloud`. ValueError where the environment names no usable proxy."""
-        self.cloud, self._credentials = cloud, credentials
+    def start(self, cloud: Cloud, credentials: Credentials, kubelet: KubeletAccess | None = None) -> None:
+        """Begin to send requests to the servers of `cloud`. ValueError where the environment names no usable proxy.
+
+        Without `kubelet` the hub has nothing to ask the node's own by.
+        """
+        self.cloud, self._credentials, self._kubelet = cloud, credentials, kubelet
         self._proxies.clear()
         self._proxies |= {each.server: self.proxy(each.server) for each in cloud.servers}
         self._tls = UpstreamTls(credentials)
@@ -145,6 +150,10 @@ class Link:
 
         RuntimeError before the start.
         """
+        if server.node == KUBELET:
+            if self._kubelet is None:
+                raise RuntimeError("the hub has no certificate for kubelet")
+            return self._kubelet.tls(offers)
         if server.node:
             if self._peer_tls is None:
                 raise RuntimeError("the hub is in no pool")

@@ -68,7 +68,7 @@ class UpstreamTls:
         ValueError or OpenSSL.SSL.Error when the credentials cannot be used.
         """
         context = self._current(lend_certificate).context
-        return _connection(context, server_name, alpn, is_verified=not self._credentials.insecure)
+        return client_connection(context, server_name, alpn, is_verified=not self._credentials.insecure)
 
     def _lent(self) -> _Made | None:
         try:
@@ -130,12 +130,13 @@ def plain_connection(server_name: str) -> SSL.Connection:
     context = client_context(())
     context.set_default_verify_paths()
     context.set_verify(SSL.VERIFY_PEER)
-    return _connection(context, server_name, [b"http/1.1"], is_verified=True)
+    return client_connection(context, server_name, [b"http/1.1"], is_verified=True)
 
 
-def _connection(
+def client_connection(
     context: SSL.Context, server_name: str, alpn: list[bytes], *, is_verified: bool
 ) -> SSL.Connection:
+    """TLS that is about to begin, with a server of this name where it is verified. ValueError for no name."""
     ssl_conn = SSL.Connection(context)
     if is_verified:
         _expect_name(ssl_conn, server_name)

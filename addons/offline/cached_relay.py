@@ -23,13 +23,14 @@ from addons.offline.offline_reads import OfflineReads, as_kept
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.copy_warning import copy_warning
 from addons.offline.people.kept_discovery import Discovery
+from addons.offline.people.pod_requests import PodRequests
 from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Lending
 from addons.requests.clients import Clients
-from addons.requests.cloud_identity import CloudIdentity
-from addons.requests.offline_policy import PEOPLE, OfflinePolicy, is_token_request
+from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
+from addons.requests.offline_policy import PEOPLE, OfflinePolicy, is_access_review, is_token_request
 from addons.views.reviews import Reviews
 from kube.bounds import reached
 from kube.errors import StatusError, unavailable
@@ -67,7 +68,9 @@ class CachedRelay:
         writes: OfflineWrites,
         discovery: Discovery,
         leases: HeldLeases,
+        pod_requests: PodRequests | None = None,
     ) -> None:
+        """Without `pod_requests` nobody sees logs or enters containers while the cloud is away."""
         self._node = node
         self._clients = clients
         self._cloud = cloud
@@ -78,10 +81,11 @@ class CachedRelay:
         self._writes = writes
         self._discovery = discovery
         self._leases = leases
+        self.pod_requests = pod_requests
         self._tasks: set[asyncio.Task[None]] = set()
 
     def offline_policy(self, caller: Caller) -> OfflinePolicy:
-        return OfflinePolicy(self._node, self._has_cloud(caller))
+        return OfflinePolicy(self._node, self._has_cloud(caller), self.pod_requests is not None)
 
     def goes_to_cloud(self, info: RequestInfo, caller: Caller) -> bool:
         """Whether a request goes to the cloud: it is up, and has every write that the hub accepted in its place."""
@@ -117,12 +121,16 @@ class CachedRelay:
                 return Answer(answer.body, _end_to_end(answer.headers), answer.status)
         wanted.served.source = "copy"
         identity = await self._reviews.identity(wanted.caller)
-        may = partial(self._reviews.may, identity.authorization, wanted.info) if not identity.is_hub else None
+        check = self._reviews.may_in_namespace
+        may = partial(check, identity.authorization, wanted.info) if not identity.is_hub else None
         if may is not None:
             await may()
         lease = self._leases.answer(identity.user, request)
         if lease is not None:
             return lease
+        if is_access_review(request.info):
+            assert self.pod_requests is not None
+            return await self.pod_requests.kubelet_reviews.answer(request)
         try:
             if request.info.method != "GET":
                 return await self._writes.answer(wanted.caller, identity, request, was_sent=was_sent)
@@ -182,6 +190,8 @@ class CachedRelay:
         self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest
     ) -> Answer:
         response = await self._objects.answer(identity, request, wanted.route.read)
+        if response is None and self.pod_requests is not None and self.pod_requests.has(request.info):
+            response = await self._objects.answer(HUB_IDENTITY, request, wanted.route.read)
         if response is None and request.info.type is None:
             response = as_kept(await self._discovery.answer(request))
         is_partial = response is None and wanted.component in PEOPLE

@@ -21,6 +21,7 @@ from addons.offline.kept_versions import KeptVersions
 from addons.offline.node_lease import NodeLease
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.people.kept_discovery import Discovery
+from addons.offline.people.pod_requests import PodRequests
 from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.journal import TABLE, Journal
 from addons.offline.writes.node_return import NodeReturn
@@ -92,10 +93,14 @@ class Offline:
         )
         registration = Registration(objects, self._answers)
         writes = OfflineWrites(status, Tokens(self._answers), registration, self._journal, replay)
-        discovery = Discovery(own, self._answers, lambda: cloud.is_up, changed)
+        pods = PodRequests.of(
+            settings.node, settings.kubelet, partial(objects.find, HUB_IDENTITY), reviews, self._answers
+        )
+        further = pods.kubelet_reviews.questions if pods is not None else tuple
+        discovery = Discovery(own, self._answers, lambda: cloud.is_up, changed, further)
         self.cached_relay = CachedRelay(
             *(settings.node, clients, cloud, reviews, objects, self._answers, writes, discovery),
-            HeldLeases(leases),
+            *(HeldLeases(leases), pods),
         )
         # As in kube-apiserver: where lists must wait, signs of life need not.
         alive = own.with_headers({}, queue="lease")

@@ -67,6 +67,12 @@ def lend(request: http.Request, bearer: str) -> None:
     _hidden[request] = dataclasses.replace(hidden, lent=lent)
 
 
+def redirect(request: http.Request, target: str) -> None:
+    """Have the request sent with this target, and with no credentials: it goes to another than its sender called."""
+    request.data.path = target.encode()
+    _hidden[request] = Hidden(_of(request).own, lent=())
+
+
 def headers_of(request: http.Request) -> list[tuple[str, str]]:
     """The header fields that its sender gave it, hidden ones too, as text.
 

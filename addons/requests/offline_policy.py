@@ -26,6 +26,8 @@ class OfflinePolicy:
 
     node: str
     is_up: bool = True
+    asks_kubelet: bool = False
+    """The hub may ask this node's kubelet in the cloud's place."""
 
 
 def is_own_lease(info: RequestInfo, node: str) -> bool:
@@ -78,14 +80,19 @@ def is_status_write(info: RequestInfo) -> bool:
 
 
 def is_kubelets(info: RequestInfo) -> bool:
-    """Whether kube-apiserver has a pod's kubelet answer: its logs, and what goes on in its containers.
-
-    The hub cannot ask in its place. kubelet takes a client certificate of the cluster without a question, but has its
-    webhook ask the cloud what the certificate's user may do (SubjectAccessReview), and answers 500 where nobody says.
-    """
+    """Whether kube-apiserver has a pod's kubelet answer: its logs, and what goes on in its containers."""
     if info.type is None or (info.type.group, info.type.resource) != ("", "pods"):
         return False
     return info.subresource in ("log", "exec", "attach", "portforward")
+
+
+def is_access_review(info: RequestInfo) -> bool:
+    """Whether this asks what another user may do, as kubelet does of those who call it."""
+    return (
+        info.type is not None
+        and (info.type.group, info.type.resource) == ("authorization.k8s.io", "subjectaccessreviews")
+        and info.verb == "create"
+    )
 
 
 def is_event(info: RequestInfo) -> bool:

@@ -32,6 +32,8 @@ class RequestContext:
     reads_differences: bool = False
     route: Route | None = None
     server: str = ""
+    kubelet_port: int = 0
+    """The port of this node's kubelet, where that answers the request; 0 where it does not."""
     answerer: Answerer | None = None
     """Answers the request in place of a server; None where it goes to the cloud."""
     failover: Callable[[http.HTTPFlow], None] | None = None

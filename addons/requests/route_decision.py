@@ -15,6 +15,7 @@ from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_continue
 from addons.requests.offline_policy import (
     PEOPLE,
     OfflinePolicy,
+    is_access_review,
     is_answered_offline,
     is_kept_lease,
     is_kubelets,
@@ -63,6 +64,8 @@ class RouteKind(StrEnum):
     """A hub of another node of the pool asks: answered from the node's own copy, or refused."""
     LOCAL = "local"
     """Answered by the node, whether there is a cloud or not."""
+    KUBELET = "kubelet"
+    """To this node's kubelet, where kube-apiserver would ask it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +133,12 @@ def decide(
     """
     route = _online(info, component, caller, listener, accept, rules, is_upgrade=is_upgrade)
     is_away = offline_policy is not None and not offline_policy.is_up
-    if is_away and route.kind is RouteKind.RELAY and is_kubelets(info):
+    if offline_policy is not None and is_away and route.kind is RouteKind.RELAY and is_kubelets(info):
+        if offline_policy.asks_kubelet:
+            return replace(route, kind=RouteKind.KUBELET, reason="kubelet, while the cloud is away")
         raise unavailable(
-            "the cloud cannot be reached, and kubelet asks it who may see logs and enter containers: "
-            "use crictl on the pod's node"
+            "the cloud cannot be reached, and this hub has no certificate for kubelet "
+            "(--kubelet-client-certificate): use crictl on the pod's node"
         )
     if route.kind is not RouteKind.RELAY or offline_policy is None or is_upgrade:
         return route
@@ -147,7 +152,8 @@ def decide(
         return route
     if caller.lending is Lending.HUB and is_own_lease(info, offline_policy.node):
         return replace(route, kind=RouteKind.LOCAL, reason="this node's lease")
-    if not (is_answered_offline(info) or (is_person and is_object_watch(info))):
+    is_kept_review = offline_policy.asks_kubelet and caller.lending is Lending.HUB and is_access_review(info)
+    if not (is_kept_review or is_answered_offline(info) or (is_person and is_object_watch(info))):
         return route
     reason = route.reason if rules.is_cached(component) else "people, while the cloud is away"
     return replace(route, kind=RouteKind.CACHED_RELAY, reason=reason, read=route.read or _read(info, accept))

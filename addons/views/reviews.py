@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from addons.requests.caller import Caller, Lending, digest_of
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
@@ -99,6 +99,16 @@ class Reviews:
     async def may(self, authorization: str, info: RequestInfo) -> None:
         """As `may_read`, for any request."""
         await self._check(authorization, right_to(info))
+
+    async def may_in_namespace(self, authorization: str, info: RequestInfo) -> None:
+        """As `may`, also where all objects of the namespace are known to be open to the token's user."""
+        if info.type is None or not info.name:
+            await self.may(authorization, info)
+            return
+        try:
+            await self.may(authorization, replace(info, name=""))
+        except StatusError:
+            await self.may(authorization, info)
 
     def learn(self, authorization: str, info: RequestInfo, code: int) -> None:
         """Take the code of the cloud's own answer to a request of this token for what it says of the token's rights.

@@ -264,6 +264,8 @@ class RealCloud:
             f"--client-ca-file={self.authority_file}",
             f"--kubelet-client-certificate={self.folder / 'kubelet-client.crt'}",
             f"--kubelet-client-key={self.folder / 'kubelet-client.key'}",
+            # No name server knows the nodes of tests.
+            "--kubelet-preferred-address-types=InternalIP",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
             "--service-account-issuer=https://kubernetes.default.svc",

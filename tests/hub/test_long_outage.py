@@ -24,7 +24,7 @@ from tests.hub.support.pool_site import Site, eventually
 from tests.hub.test_local_pods import CONTROLLERS, new_pod, path_of, web
 from tests.hub.test_views import services
 
-OUTAGE = float(os.environ.get("EDGEHUB_OUTAGE", "45"))
+OUTAGE = float(os.environ.get("EDGEHUB_OUTAGE", "20"))
 PROOF = 600.0
 PROMISED = 1.0
 """Seconds from kubelet's word to kube-proxy's rules. An outage of PROOF seconds is held to it: idle cores keep it."""
@@ -98,6 +98,7 @@ class Cluster:
         return [(proxy.led_at(WEB, self.wanted) - said).total_seconds() for proxy in self.proxies]
 
 
+@pytest.mark.timeout(OUTAGE + 300)
 @pytest.mark.since(31, "the kubelet is of the pinned version")
 def test_kube_proxies_of_a_site_follow_its_kubelets_through_an_outage_and_nothing_flaps(
     site: Site, tmp_path: Path, cloud_programs: dict[str, Path]

@@ -1,11 +1,15 @@
-"""Keeps what the API says of itself for an outage: kubectl asks for it first, and maybe never did before."""
+"""Keeps what the API says of itself for an outage: kubectl asks for it first, and maybe never did before.
+
+What else the hub will be asked then, and may keep beforehand, it asks with that.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from addons.offline.cached_response import CachedResponse, ResponseKey, response_key, unpacked
 from addons.offline.cached_responses import CachedResponses
@@ -24,20 +28,44 @@ KEPT = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
 INTERVAL = 3600.0
 """Seconds between looks at what changed. With its ETag an answer that did not costs some 300 bytes."""
 
+TAKEN_AWAY = frozenset({403, 404})
+"""By these the cloud says that it answers no longer, or not to the hub."""
+
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A request whose answer is kept."""
+
+    method: str
+    path: str
+    form: str
+    body: bytes = b""
+    """JSON."""
+
+    @property
+    def key(self) -> ResponseKey:
+        return response_key("", self.path, self.form, "gzip", self.body)
 
 
 class Discovery:
     """Fetches the paths as the hub, and answers from what was kept."""
 
     def __init__(
-        self, client: Client, answers: CachedResponses, is_up: Callable[[], bool], changed: Pulse
+        self,
+        client: Client,
+        answers: CachedResponses,
+        is_up: Callable[[], bool],
+        changed: Pulse,
+        further: Callable[[], Iterable[Question]] = tuple,
     ) -> None:
-        """`changed` notifies when a server of the cloud comes or goes."""
+        """`changed` notifies when a server of the cloud comes or goes. `further` is what is asked besides."""
         self._client = client
         self._answers = answers
         self._is_up = is_up
         self._changed = changed
+        self._further = further
         self._backoff = Backoff(first=0.1)  # the first look is before a server was chosen
         self._asked_for = 0
         """Seconds for which the cloud has just asked not to be asked again."""
@@ -61,7 +89,7 @@ class Discovery:
         asked = (each.replace(" ", "") for each in (request.accept or "*/*").split(","))
         if form is None or (form is AGGREGATED and not any(map(_is_aggregated, asked))):
             return None
-        kept = await self._answers.get(_key(request.info.path))
+        kept = await self._answers.get(Question("GET", request.info.path, form).key)
         if kept is None:
             return None
         plain = unpacked(kept.headers, kept.body)
@@ -70,18 +98,8 @@ class Discovery:
     async def _renew(self) -> bool:
         """Whether the cloud said of each path what there is, or that it is as before."""
         try:
-            for path, form in KEPT.items():
-                kept = await self._answers.get(_key(path))
-                etag = kept.headers.get("etag", "") if kept is not None else ""
-                headers = {"Accept": form, "Accept-Encoding": "gzip"} | (
-                    {"If-None-Match": etag} if etag else {}
-                )
-                answer = await self._client.relay("GET", path, headers=headers.items(), body=b"", is_own=True)
-                if answer.status == 200:
-                    self._answers.keep(_key(path), answer.headers, answer.body)
-                elif answer.status != 304:
-                    logger.debug("%s is not kept for an outage: the cloud answers %d", path, answer.status)
-                    self._asked_for = retry_after(answer.headers) or 0
+            for question in (*(Question("GET", *each) for each in KEPT.items()), *self._further()):
+                if not await self._ask(question):
                     return False
         except StatusError as error:
             self._asked_for = error.retry_after or 0
@@ -90,9 +108,25 @@ class Discovery:
             return False
         return True
 
-
-def _key(path: str) -> ResponseKey:
-    return response_key("", path, KEPT[path], "gzip")
+    async def _ask(self, question: Question) -> bool:
+        """Whether the cloud answered, or said that it does not."""
+        kept = await self._answers.get(question.key)
+        etag = kept.headers.get("etag", "") if kept is not None else ""
+        headers = {"Accept": question.form, "Accept-Encoding": "gzip"}
+        headers |= {"If-None-Match": etag} if etag else {}
+        headers |= {"Content-Type": JSON} if question.body else {}
+        answer = await self._client.relay(
+            question.method, question.path, headers=headers.items(), body=question.body, is_own=True
+        )
+        if answer.status in (200, 201):
+            self._answers.keep(question.key, answer.headers, answer.body)
+        elif answer.status in TAKEN_AWAY:
+            self._answers.forget(question.key.name)
+        elif answer.status != 304:
+            logger.debug("%s is not kept for an outage: the cloud answers %d", question.path, answer.status)
+            self._asked_for = retry_after(answer.headers) or 0
+            return False
+        return True
 
 
 def _is_aggregated(clause: str) -> bool:

@@ -14,6 +14,7 @@ from addons.requests.hidden_credentials import (
     hide,
     lend,
     path_of,
+    redirect,
     with_credentials,
 )
 
@@ -102,3 +103,11 @@ def test_values_are_not_altered(value: bytes) -> None:
     hide(made)
     assert (b"Authorization", value) in with_credentials(made).headers.fields
     assert dict(headers_of(made))["Authorization"].encode("utf-8", "surrogateescape") == value
+
+
+def test_who_is_asked_in_the_place_of_another_sees_no_credentials() -> None:
+    asked = request((b"Authorization", SECRET), (b"Cookie", SECRET), path=b"/a?token=" + SECRET)
+    hide(asked)
+    redirect(asked, "/b?c=d")
+    sent = with_credentials(asked)
+    assert (sent.path, SECRET in repr(sent.data).encode()) == ("/b?c=d", False)

@@ -27,12 +27,12 @@ def kind(
     *,
     is_upgrade: bool = False,
     is_up: bool = True,
+    asks_kubelet: bool = False,
 ) -> RouteKind:
     info = parse_request(method, target)
     asked = (info, component, caller, listener, "application/json", RULES)
-    return decide(
-        *asked, is_upgrade=is_upgrade, offline_policy=OfflinePolicy("n", is_up) if keeps else None
-    ).kind
+    policy = OfflinePolicy("n", is_up, asks_kubelet) if keeps else None
+    return decide(*asked, is_upgrade=is_upgrade, offline_policy=policy).kind
 
 
 @pytest.mark.parametrize(
@@ -99,16 +99,24 @@ def test_who_is_never_answered_by_the_node() -> None:
 @pytest.mark.parametrize(
     ("method", "target"), [("GET", "log"), ("POST", "exec"), ("GET", "attach"), ("POST", "portforward")]
 )
-def test_what_kubelet_answers_is_refused_with_the_reason_while_the_cloud_is_away(
+def test_what_kubelet_answers_goes_to_it_while_the_cloud_is_away_or_is_refused_with_the_reason(
     method: str, target: str, is_upgrade: bool
 ) -> None:
-    """kubelet's webhook asks the cloud, for whomever."""
     path = f"/api/v1/namespaces/a/pods/p/{target}"
     assert kind(method, path, component="kubectl", is_upgrade=is_upgrade) is RouteKind.RELAY
     for component in ("kubectl", "stranger"):
-        with pytest.raises(StatusError, match=r"kubelet asks it .* crictl") as refused:
+        found = kind(method, path, component=component, is_upgrade=is_upgrade, is_up=False, asks_kubelet=True)
+        assert found is RouteKind.KUBELET
+        with pytest.raises(StatusError, match=r"no certificate for kubelet .* crictl") as refused:
             kind(method, path, component=component, is_upgrade=is_upgrade, is_up=False)
         assert (refused.value.code, refused.value.retry_after) == (503, None), "kubectl would try ten times"
+
+
+def test_kubelets_own_questions_are_kept_for_it_where_the_hub_asks_it() -> None:
+    reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    assert kind("POST", reviews, asks_kubelet=True) is RouteKind.CACHED_RELAY
+    assert kind("POST", reviews) is RouteKind.RELAY
+    assert kind("POST", reviews, caller=Caller(Lending.OWN, "Bearer x"), asks_kubelet=True) is RouteKind.RELAY
 
 
 @pytest.mark.parametrize("is_up", [True, False])

@@ -378,3 +378,16 @@ async def test_no_token_is_kept(reviews: Reviews) -> None:
     await reviews.user(TOKEN)
     await reviews.may_read(TOKEN, LIST)
     assert "secret-token" not in repr(reviews._answers)
+
+
+async def test_a_right_to_all_of_a_namespace_is_one_to_each_object_of_it() -> None:
+    clock, cloud = Clock(), Cloud()
+    reviews = Reviews(cloud.client_of, MAX_AGE, clock, clock)
+    one, all_ = (parse_request("GET", f"/api/v1/namespaces/a/pods{each}") for each in ("/p", ""))
+    await reviews.may_in_namespace(TOKEN, one)
+    cloud.error = Unreachable("gone")
+    other = parse_request("GET", "/api/v1/namespaces/a/pods/q")
+    await reviews.may_in_namespace(TOKEN, other)
+    assert await code_of(lambda: reviews.may_in_namespace(TOKEN, all_)) == 503, "a list is another right"
+    elsewhere = parse_request("GET", "/api/v1/namespaces/b/pods/q")
+    assert await code_of(lambda: reviews.may_in_namespace(TOKEN, elsewhere)) == 503

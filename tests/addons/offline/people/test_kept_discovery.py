@@ -11,7 +11,8 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.people.kept_discovery import AGGREGATED, INTERVAL, KEPT, Discovery
+from addons.offline.offline_request import OfflineRequest
+from addons.offline.people.kept_discovery import AGGREGATED, INTERVAL, KEPT, Discovery, Question
 from kube.concurrency.pulse import Pulse
 from kube.http.client import RawResponse, Unreachable
 from tests.addons.support.copying import copies_in
@@ -27,6 +28,7 @@ class Api(Told):
         super().__init__()
         self.is_gone = False
         self.etag = '"0"'
+        self.refused: frozenset[str] = frozenset()
         self.answered: list[tuple[str, int]] = []
 
     async def relay(
@@ -41,10 +43,13 @@ class Api(Told):
     ) -> RawResponse:
         if self.is_gone:
             raise Unreachable("gone")
-        has = {"etag": self.etag} if KEPT[target] is AGGREGATED else {}
+        form = KEPT.get(target, JSON)
+        if target in self.refused:
+            return RawResponse(403, CIMultiDictProxy(CIMultiDict()), b"")
+        has = {"etag": self.etag} if form is AGGREGATED else {}
         status = 304 if has and dict(headers).get("If-None-Match") == self.etag else 200
         self.answered.append((target, status))
-        typed = CIMultiDict({"content-type": KEPT[target], "content-encoding": "gzip", **has})
+        typed = CIMultiDict({"content-type": form, "content-encoding": "gzip", **has})
         return RawResponse(status, CIMultiDictProxy(typed), gzip.compress(f"{target} {self.etag}".encode()))
 
 
@@ -110,3 +115,21 @@ async def test_a_cloud_that_is_away_at_first_is_asked_when_it_comes(tmp_path: Pa
         kept.changed.notify()
         await kept.is_kept("/apis")
         kept.task.cancel()
+
+
+async def test_what_the_cloud_refuses_is_kept_no_longer_and_holds_up_nothing(tmp_path: Path) -> None:
+    async with copies_in(tmp_path) as copies:
+        answers, api = CachedResponses(copies.access), Api()
+        further = [Question("POST", "/reviews", JSON, each) for each in (b"1", b"2")]
+        made = Discovery(api, answers, lambda: True, Pulse(), lambda: further)
+        assert await made._renew()
+        assert [await answers.get(each.key) is not None for each in further] == [True, True]
+        api.refused = frozenset({"/version", "/reviews"})
+        assert await made._renew()
+        assert [await answers.get(each.key) for each in further] == [None, None]
+        assert await made.answer(asked_for("/version")) is None
+        assert await made.answer(asked_for("/apis")) is not None
+
+
+def asked_for(target: str) -> OfflineRequest:
+    return asked("GET", target, accept=KUBECTL)

@@ -30,9 +30,10 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	"k8s.io/klog/v2"
 	kubeletapp "k8s.io/kubernetes/cmd/kubelet/app"
+	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
 	cadvisortest "k8s.io/kubernetes/pkg/kubelet/cadvisor/testing"
 	"k8s.io/kubernetes/pkg/kubelet/cm"
-	containertest "k8s.io/kubernetes/pkg/kubelet/container"
+	kubecontainer "k8s.io/kubernetes/pkg/kubelet/container"
 	"k8s.io/kubernetes/pkg/kubelet/server"
 	"k8s.io/kubernetes/pkg/kubemark"
 )
@@ -207,9 +208,13 @@ func run(ctx context.Context) error {
 	kubelet := kubemark.NewHollowKubelet(flags, settings, client, heartbeatClient, &cadvisortest.Fake{NodeName: *name},
 		apitest.NewFakeImageService(), containers, cm.NewStubContainerManager())
 	// Logs are real files.
-	kubelet.KubeletDeps.OSInterface = containertest.RealOS{}
+	kubelet.KubeletDeps.OSInterface = kubecontainer.RealOS{}
 	if *clientCA != "" {
+		// As kubeadm configures a kubelet; the flags' own defaults are older ones that allow everything.
 		settings.Authentication.X509.ClientCAFile = *clientCA
+		settings.Authentication.Anonymous.Enabled = false
+		settings.Authentication.Webhook.Enabled = true
+		settings.Authorization.Mode = kubeletconfig.KubeletAuthorizationModeWebhook
 		auth, reload, err := kubeletapp.BuildAuth(types.NodeName(*name), client, *settings)
 		if err != nil {
 			return err

@@ -1,0 +1,60 @@
+"""The kubelet of this node, which the hub asks in the cloud's place while that is away: where it is, and by which TLS.
+
+The files are read for each connection: people ask rarely, and what is renewed counts at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+from OpenSSL import SSL
+
+from addons.link.servers import Server
+from addons.link.tls import client_connection, client_context, show_certificate
+
+KUBELET = "kubelet of this node"
+"""In place of the name of a node whose hub a server is; no node has one with blanks."""
+LOOPBACK = "127.0.0.1"
+"""Where the hub calls it: no other node's may answer in its place, and kubelet listens at every address by default."""
+
+
+def kubelet_at(port: int) -> Server:
+    """This node's kubelet as a server."""
+    return Server("https", LOOPBACK, port, KUBELET)
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletAccess:
+    """Who the hub is towards kubelet, and who kubelet must be."""
+
+    node: str
+    certificate: Path
+    key: Path
+    authority: Path
+
+    @classmethod
+    def of(
+        cls, node: str, certificate: Path | None, key: Path | None, authority: Path
+    ) -> KubeletAccess | None:
+        """None without a certificate and its key."""
+        return None if certificate is None or key is None else cls(node, certificate, key, authority)
+
+    def tls(self, offers: list[bytes]) -> SSL.Connection:
+        """TLS that is about to begin; OSError, ValueError or OpenSSL.SSL.Error where the files cannot be used.
+
+        kubelet's certificate names the node: a self-signed one names nothing else, one of the cluster names it, too.
+        """
+        context = client_context(x509.load_pem_x509_certificates(self.authority.read_bytes()))
+        context.set_verify(SSL.VERIFY_PEER)
+        show_certificate(context, self.certificate.read_bytes(), self.key.read_bytes())
+        return client_connection(context, self.node, offers, is_verified=True)
+
+    def user(self) -> tuple[str, list[str]]:
+        """Whom kubelet sees, by name and groups; OSError or ValueError where the certificate cannot be read."""
+        subject = x509.load_pem_x509_certificates(self.certificate.read_bytes())[0].subject
+        names = [str(each.value) for each in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        groups = [str(each.value) for each in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+        return (names or [""])[0], [*groups, "system:authenticated"]

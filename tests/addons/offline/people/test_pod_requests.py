@@ -1,0 +1,125 @@
+"""Who may have kubelet asked while the cloud is away, and for which pods."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from addons.link.kubelet import KubeletAccess
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.people.pod_requests import PORT, AtKubelet, PodRequests
+from addons.requests.caller import Caller, Lending
+from addons.views.reviews import Reviews
+from kube.errors import StatusError
+from kube.http.client import Unreachable
+from kube.json_type import Json
+from kube.requests.request_info import RequestInfo, parse_request
+from kube.store.store import Item, Store
+from tests.addons.support.copying import copies_in
+from tests.addons.support.samples import fill
+from tests.addons.views.test_reviews import TOKEN, Cloud
+
+TYPE = {"apiVersion": "v1", "kind": "Any"}
+PERSON = Caller(Lending.OWN, TOKEN)
+LOG = "/api/v1/namespaces/a/pods/p/log?follow=true"
+EXEC = "/api/v1/namespaces/a/pods/p/exec?command=ls"
+
+
+class Scene:
+    def __init__(self, answers: CachedResponses) -> None:
+        self.cloud = Cloud()
+        self.objects: dict[str, Json] = {}
+        access = KubeletAccess("n1", *(Path(each) for each in ("certificate", "key", "authority")))
+        reviews = Reviews(self.cloud.client_of, 3600)
+        made = PodRequests.of("n1", access, self.find, reviews, answers)
+        assert made is not None
+        self.requests = made
+
+    def has(self, path: str, **fields: Json) -> None:
+        self.objects[path] = {
+            **TYPE,
+            "metadata": {"name": path.rpartition("/")[2], "resourceVersion": "5"},
+            **fields,
+        }
+
+    async def find(self, info: RequestInfo) -> list[Item]:
+        assert info.type is not None
+        found = self.objects.get(info.type.path(info.namespace, info.name))
+        store = Store()
+        fill(store, [found] if found else [], 5)
+        return [*store]
+
+    async def go(self, target: str, caller: Caller = PERSON) -> AtKubelet:
+        return await self.requests.at_kubelet(caller, parse_request("GET", target), target)
+
+    async def learn(self, target: str, caller: Caller = PERSON, status: int = 200) -> None:
+        self.requests.learn(caller, parse_request("GET", target), status)
+        await asyncio.gather(*self.requests._tasks)
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with copies_in(tmp_path) as copies:
+        made = Scene(CachedResponses(copies.access))
+        made.has("/api/v1/namespaces/a/pods/p", spec={"nodeName": "n1", "containers": [{"name": "c"}]})
+        yield made
+
+
+async def code_of(scene: Scene, target: str, caller: Caller = PERSON) -> int:
+    with pytest.raises(StatusError) as refused:
+        await scene.go(target, caller)
+    return refused.value.code
+
+
+async def test_who_saw_logs_before_the_outage_sees_them_in_it_and_may_what_the_cloud_said(
+    scene: Scene,
+) -> None:
+    await scene.learn(LOG)
+    scene.cloud.error = Unreachable("gone")
+    assert await scene.go(LOG) == AtKubelet(PORT, "/containerLogs/a/p/c?follow=true")
+    assert await scene.go(EXEC) == AtKubelet(PORT, "/exec/a/p/c?command=ls")
+    scene.has("/api/v1/nodes/n1", status={"daemonEndpoints": {"kubeletEndpoint": {"Port": 7}}})
+    assert (await scene.go(LOG)).port == 7
+
+
+async def test_who_was_refused_by_the_cloud_stays_refused(scene: Scene) -> None:
+    scene.cloud.allowed = False
+    await scene.learn(LOG, status=403)
+    scene.cloud.error = Unreachable("gone")
+    assert await code_of(scene, LOG) == 403
+    assert await code_of(scene, EXEC) == 403
+
+
+async def test_whom_the_hub_does_not_know_is_told_to_wait_for_the_cloud(scene: Scene) -> None:
+    await scene.learn(LOG, status=401)
+    assert scene.cloud.asked == [], "an answer that says nothing of the user is no reason to ask"
+    scene.cloud.error = Unreachable("gone")
+    assert await code_of(scene, LOG) == 503
+
+
+@pytest.mark.parametrize(
+    "caller", [Caller(Lending.HUB), Caller(Lending.NONE), Caller(Lending.OWN, TOKEN, impersonates=True)]
+)
+async def test_nobody_gets_in_by_the_nodes_own_identity_or_in_anothers_name(
+    scene: Scene, caller: Caller
+) -> None:
+    await scene.learn(LOG)
+    before = len(scene.cloud.asked)
+    await scene.learn(LOG, caller)
+    assert len(scene.cloud.asked) == before
+    assert await code_of(scene, LOG, caller) == 403
+
+
+@pytest.mark.parametrize("fields", [None, {"nodeName": "n2", "containers": [{"name": "c"}]}, {}])
+async def test_pods_of_other_nodes_are_none_of_this_kubelets(scene: Scene, fields: Json | None) -> None:
+    scene.objects.clear()
+    if fields is not None:
+        scene.has("/api/v1/namespaces/a/pods/p", spec=fields)
+    assert await code_of(scene, LOG) == 503
+
+
+def test_without_a_certificate_there_is_nothing_to_ask_by() -> None:
+    assert KubeletAccess.of("n1", None, Path("key"), Path("ca")) is None

@@ -1,0 +1,191 @@
+"""Logs, exec, attach and port-forward at a node without its cloud, by real kubelet code and its own authorization.
+
+The kubelet asks the cloud through the hub who may call it, and forgets with each restart. Its person uses a token.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from addons.offline.people.kept_discovery import KEPT
+from addons.offline.people.pod_requests import VERBS
+from tests.cloud.fixtures import HUB_RBAC, OpenLink
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.kubelet import Kubelet
+from tests.cloud.processes import Process
+from tests.cloud.real import RealCloud
+from tests.hub.support.outage import STARTED, Outage
+from tests.hub.support.pool_site import eventually
+from tests.hub.support.process import Hub
+from tests.hub.test_offline_components import is_running
+
+RBAC = "rbac.authorization.k8s.io"
+pytestmark = pytest.mark.since(31, "the kubelet is of the pinned version")
+
+
+@pytest.fixture
+def at_node(real_cloud: RealCloud, link: OpenLink, node: str, tmp_path: Path) -> Iterator[Outage]:
+    """A hub with a client certificate for its node's kubelet."""
+    real_cloud.apply(HUB_RBAC)
+    opened = link(real_cloud.host, real_cloud.port)
+    certificate, key = real_cloud.authority.issue_client(user_of(node)).write(tmp_path, "for-kubelet")
+    flags = (
+        *("--kubelet-client-certificate", str(certificate), "--kubelet-client-key", str(key)),
+        *("--kubelet-certificate-authority", str(real_cloud.authority_file), "--wait", "60"),
+    )
+    url, kubeconfig = f"https://{opened.host}:{opened.port}", real_cloud.node_kubeconfig(node)
+    with Hub(tmp_path / "hub", url, node=node, kubeconfig=kubeconfig, flags=flags) as hub:
+        yield Outage(hub, opened)
+
+
+def user_of(node: str) -> str:
+    return f"edgehub:kubelet:{node}"
+
+
+def rights(kind: str, name: str, rules: list[Any], subject: dict[str, str], **where: str) -> list[Any]:
+    """A Role or ClusterRole, and who has it."""
+    ref = {"apiGroup": RBAC, "kind": kind, "name": name}
+    common = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": name, **where}}
+    return [
+        {**common, "kind": kind, "rules": rules},
+        {**common, "kind": f"{kind}Binding", "roleRef": ref, "subjects": [subject]},
+    ]
+
+
+def at_kubelet(node: str) -> list[Any]:
+    """What the hub's certificate needs: kubelet of this node alone."""
+    rule = {
+        "apiGroups": [""],
+        "resources": ["nodes/proxy"],
+        "resourceNames": [node],
+        "verbs": ["get", "create"],
+    }
+    subject = {"apiGroup": RBAC, "kind": "User", "name": user_of(node)}
+    return rights("ClusterRole", user_of(node), [rule], subject)
+
+
+class Person:
+    """kubectl with a token at the hub's TLS port."""
+
+    def __init__(self, cloud: RealCloud, hub: Hub, namespace: str, name: str, folder: Path) -> None:
+        self._cloud, self._namespace = cloud, namespace
+        self.kubeconfig = write_kubeconfig(
+            folder / f"{name}.kubeconfig",
+            hub.tls_url,
+            authority=hub.authority.read_bytes(),
+            token=cloud.token(namespace, name),
+            namespace=namespace,
+        )
+
+    def asks(self, *args: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        return self._cloud.kubectl(*args, stdin=stdin, kubeconfig=self.kubeconfig, check=False)
+
+    def gets(self, *args: str, stdin: str = "") -> str:
+        done = self.asks(*args, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+def test_a_person_sees_logs_and_enters_containers_without_the_cloud(
+    real_cloud: RealCloud,
+    at_node: Outage,
+    namespace: str,
+    cloud_programs: dict[str, Path],
+    tmp_path: Path,
+) -> None:
+    admin, hub, node = real_cloud.admin, at_node.hub, at_node.hub.node
+    core = f"/api/v1/namespaces/{namespace}"
+    admin.post(f"{core}/serviceaccounts", {"metadata": {"name": "default"}})
+    pods = [
+        {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get"]},
+        {
+            "apiGroups": [""],
+            "resources": ["pods/exec", "pods/attach", "pods/portforward"],
+            "verbs": ["get", "create"],
+        },
+    ]
+    for name, rules in (("person", pods), ("stranger", [{**pods[0], "resources": ["pods"]}])):
+        subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+        real_cloud.apply(rights("Role", name, rules, subject, namespace=namespace))
+    containers = [{"name": "main", "image": "any"}]
+    spec = {"nodeName": node, "containers": containers, "automountServiceAccountToken": False}
+    admin.post(f"{core}/pods", {"metadata": {"name": "app"}, "spec": spec})
+    person = Person(real_cloud, hub, namespace, "person", tmp_path)
+    stranger, unseen = (Person(real_cloud, hub, namespace, name, tmp_path) for name in ("stranger", "unseen"))
+    plain = write_kubeconfig(tmp_path / "plain.kubeconfig", hub.url, namespace=namespace)
+
+    def kubelet(name: str) -> Kubelet:
+        folder = tmp_path / name
+        folder.mkdir()
+        kubeconfig = write_kubeconfig(folder / "kubelet.kubeconfig", hub.url)
+        return Kubelet(node, kubeconfig, folder, "10.1.0", real_cloud.authority)
+
+    with kubelet("first"):
+        admin.wait_for(f"{core}/pods", "app", is_running, timeout=STARTED)
+        # What the person did here before is what the hub knows of the person.
+        assert person.gets("logs", "app") == "hello of main\n"
+        assert person.gets("exec", "app", "--", "ls", "/") == "ran ls /\n"
+        assert person.gets("attach", "app") == "ran attached\n"
+        refused = stranger.asks("logs", "app")
+        assert "Forbidden" in refused.stderr
+        everything = len(VERBS) + len(KEPT)
+        for each in ("person", "stranger"):
+            asked = partial(reviews, real_cloud, 0, f"system:serviceaccount:{namespace}:{each}")
+            eventually(partial(has, asked, everything), "the rights", STARTED)
+        at_node.leave()
+        # kubelet grants the hub's certificate nothing so far.
+        assert "Forbidden" in person.asks("logs", "app").stderr
+        real_cloud.apply(at_kubelet(node))
+        mark = real_cloud.audit_mark()
+        at_node.come_back()
+        asking = f"system:node:{node}"
+        eventually(
+            partial(has, partial(reviews, real_cloud, mark, asking), 2), "the hub's questions", STARTED
+        )
+    at_node.leave()
+    with kubelet("second"):
+        eventually(lambda: person.asks("logs", "app").returncode == 0, "kubelet", STARTED)
+        assert person.gets("logs", "app", "--tail=1", "-c", "main") == "hello of main\n"
+        assert person.gets("exec", "-i", "app", "--", "cat", stdin="words\n") == "ran cat\nwords\n"
+        assert person.gets("attach", "-i", "app", stdin="more\n") == "ran attached\nmore\n"
+        forward = Process(
+            "port-forward",
+            real_cloud.kubectl_command("port-forward", "app", ":8080", kubeconfig=person.kubeconfig),
+            tmp_path,
+        )
+        try:
+            said = forward.wait_for_line("Forwarding from 127.0.0.1", STARTED)
+            with socket.create_connection(
+                ("127.0.0.1", int(said.split(":")[1].split()[0])), STARTED
+            ) as client:
+                assert client.recv(100) == b"port 8080\n"
+        finally:
+            forward.stop()
+        # Who may not gets a reason.
+        assert "cannot get resource" in stranger.asks("logs", "app").stderr
+        assert (
+            "ask with a token of your own"
+            in real_cloud.kubectl("logs", "app", kubeconfig=plain, check=False).stderr
+        )
+        assert "cannot be verified" in unseen.asks("logs", "app").stderr
+        assert "is not valid for pod app" in person.asks("logs", "app", "-c", "other").stderr
+
+
+def has(asked: Callable[[], list[Any]], number: int) -> bool:
+    return len(asked()) >= number
+
+
+def reviews(cloud: RealCloud, mark: int, user: str) -> list[Any]:
+    """The answered reviews of rights that a user has asked for."""
+    return [
+        each
+        for each in cloud.audit(mark)
+        if "accessreviews" in each.uri and each.user == user and each.stage == "ResponseComplete"
+    ]
