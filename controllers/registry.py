@@ -13,6 +13,7 @@ from controllers.leaders.hub_leader_config_controller import HubLeaderConfigCont
 from controllers.leaders.hub_leader_controller import HubLeaderController
 from controllers.leaders.hub_leader_rbac_controller import HubLeaderRbacController
 from controllers.pools.node_attributes_controller import NodeAttributesController
+from controllers.pools.node_labels_controller import NodeLabelsController
 from controllers.pools.node_pool_controller import NodePoolController
 from controllers.runtime.controller import Context, Controller
 from controllers.triggers.update_trigger import EndpointSlicesTriggerController, EndpointsTriggerController
@@ -22,6 +23,7 @@ type Make = Callable[[Context], Controller]
 CONTROLLERS: dict[str, Make] = {
     NodePoolController.name: NodePoolController,
     NodeAttributesController.name: NodeAttributesController,
+    NodeLabelsController.name: NodeLabelsController,
     HubLeaderController.name: HubLeaderController,
     HubLeaderConfigController.name: HubLeaderConfigController,
     HubLeaderRbacController.name: HubLeaderRbacController,

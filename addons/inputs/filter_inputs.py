@@ -15,19 +15,19 @@ from typing import NamedTuple
 from addons.filters.builtin.pruning import SERVICE_NAME_LABEL, ready_nodes_of
 from addons.filters.inputs import HubAddress, PodWord, Selection, ServiceFacts, TargetPort, family_of
 from addons.inputs.derived import Derived
-from addons.inputs.input_sources import Changed, Input, InputKind, labels_of, list_watches_of, pool_of
+from addons.inputs.input_sources import Changed, Input, InputKind, list_watches_of, pool_of, unknown
 from addons.inputs.kubelet_words import KubeletWords
 from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
+from addons.inputs.relabelling import labels_in, of_labels
 from addons.inputs.words import Words
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
 from kube.reflector.list_watch import ListWatch
+from kube.requests.node_labels import BUCKETS, bucket_of
+from kube.requests.node_pools import POOL_LABEL
 from kube.store.projection import InputKey
 from kube.store.store import Change, Item, Key
 from kube.wire.fields import Fields
-
-MANY_LABELS = 2_000
-"""Of a node before and after a change. Its kubelet may write a hundred thousand, which all hubs of the cluster read."""
 
 
 class SliceFacts(NamedTuple):
@@ -61,6 +61,8 @@ class FilterInputs:
         self._facts = Derived(_facts_in)
         self._selections = Derived(selection_in)
         self._members = Derived(_members_in)
+        self._buckets: dict[str, Mapping[str, Mapping[str, str]]] = {}
+        """The labels of nodes as the manager writes them, by the names of its objects."""
         self._labelled: defaultdict[str, set[str]] = defaultdict(set)
         self._slices: defaultdict[Key, set[Key]] = defaultdict(set)
         self._slice_facts = Derived(_slice_facts_in)
@@ -110,6 +112,22 @@ class FilterInputs:
     def kind_of_pool(self, pool: str) -> InputKind:
         """Which input knows a pool. This node's is read alone: all others change as often, and nobody asks for them."""
         return InputKind.OWN_POOL if pool and pool == self.own_pool else InputKind.POOL
+
+    def kind_of_nodes(self) -> InputKind:
+        """Which input knows the labels of other nodes: what the manager writes, or each node where it writes nothing.
+
+        A Node changes with each of its statuses, and what the manager writes with labels alone.
+        """
+        written = self.input(InputKind.NODE_LABELS)
+        is_some = written.source.store.complete and not self._has_buckets
+        return InputKind.NODE if written.is_refused or is_some else InputKind.NODE_LABELS
+
+    def node_labels(self, kind: InputKind, name: str) -> Mapping[str, str] | None:
+        """The labels of a node by an input that knows them; None where there is no such node."""
+        if kind is InputKind.NODE_LABELS:
+            return self._buckets[bucket_of(name)].get(name)
+        item = self.input(kind).source.store.get(("", name))
+        return item.labels if item is not None else None
 
     def service(self, key: Key) -> ServiceFacts | None:
         item = self.input(InputKind.SERVICE).source.store.get(key)
@@ -177,6 +195,8 @@ class FilterInputs:
                 return self._of_own_node, partial(self._forget_labels, own=True)
             case InputKind.NODE:
                 return self._of_node, partial(self._forget_labels, own=False)
+            case InputKind.NODE_LABELS:
+                return self._of_bucket, self._forget_buckets
             case InputKind.ADDRESS:
                 return self._of_address, self._addresses.clear
             case InputKind.OWN_POOL:
@@ -199,18 +219,59 @@ class FilterInputs:
         self._selections.clear()
 
     def _of_own_node(self, change: Change) -> set[InputKey]:
-        touched = self._of_relabelling(change)
+        touched = self._of_relabelled(change)
         if pool_of(change.old) != pool_of(change.new):
             touched.add((InputKind.OWN_NODE,))
         return touched
 
     def _of_node(self, change: Change) -> set[InputKey]:
         # This node has a source of its own. If both reported its change, clients would get two events.
-        return set() if change.key[1] == self.node_name else self._of_relabelling(change)
+        return set() if change.key[1] == self.node_name else self._of_relabelled(change)
 
-    def _of_relabelling(self, change: Change) -> set[InputKey]:
-        name, touched = change.key[1], _of_labels(change)
-        was, now = pool_of(change.old), pool_of(change.new)
+    def _of_relabelled(self, change: Change) -> set[InputKey]:
+        before, after = (each.labels if each is not None else None for each in (change.old, change.new))
+        return self._of_relabelling(change.key[1], before, after)
+
+    @property
+    def _has_buckets(self) -> bool:
+        return len(self._buckets) == BUCKETS
+
+    def _of_bucket(self, change: Change) -> set[InputKey]:
+        had = self._has_buckets
+        before: Mapping[str, Mapping[str, str]] = self._buckets.pop(change.key[1], {})
+        after = labels_in(change.new) if change.new is not None else {}
+        if change.new is not None:
+            self._buckets[change.key[1]] = after
+        if had is not self._has_buckets:
+            self._forget_labels(own=False)
+            if not had:
+                self._take_buckets()
+            return {unknown(InputKind.NODE_LABELS)}
+        names = before.keys() | after.keys() if had else set()
+        changed = (name for name in names if before.get(name) != after.get(name) and name != self.node_name)
+        relabelled = (self._of_relabelling(name, before.get(name), after.get(name)) for name in changed)
+        return set[InputKey]().union(*relabelled)
+
+    def _take_buckets(self) -> None:
+        """Go on with what the manager writes, which is all there now, and read the Nodes no longer."""
+        if InputKind.NODE in self._inputs:
+            self._inputs.pop(InputKind.NODE).release()
+        for bucket in self._buckets.values():
+            for name, labels in bucket.items():
+                if name != self.node_name and POOL_LABEL in labels:
+                    self._labelled[labels[POOL_LABEL]].add(name)
+
+    def _forget_buckets(self) -> None:
+        if self._has_buckets:
+            self._forget_labels(own=False)
+        self._buckets.clear()
+
+    def _of_relabelling(
+        self, name: str, before: Mapping[str, str] | None, after: Mapping[str, str] | None
+    ) -> set[InputKey]:
+        """The keys that a change of a node's labels touches; None stands for no node."""
+        touched = of_labels(name, before, after)
+        was, now = ((labels or {}).get(POOL_LABEL, "") for labels in (before, after))
         if was != now:
             self._labelled[was].discard(name)
             kinds = (InputKind.OWN_POOL, InputKind.POOL)
@@ -320,24 +381,6 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _of_labels(change: Change) -> set[InputKey]:
-    """The keys of the labels that changed, and the node's own key when the node came or went.
-
-    Of a node with very many labels it is the node's own key alone: whoever asked for a label asked for the node.
-    """
-    name = change.key[1]
-    before, after = labels_of(change.old), labels_of(change.new)
-    if len(before) + len(after) > MANY_LABELS:
-        return {(InputKind.NODE, name)} if before != after or None in (change.old, change.new) else set()
-    keys = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-    touched: set[InputKey] = {(InputKind.NODE, name, key) for key in keys}
-    if keys:
-        touched.add((InputKind.NODE, name, None))
-    if change.old is None or change.new is None:
-        touched.add((InputKind.NODE, name))
-    return touched
 
 
 def _service_of(item: Item | None) -> Key | None:

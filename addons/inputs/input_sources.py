@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from addons.views.source import Source
 from kube.reflector.list_watch import ListWatch
+from kube.requests.node_labels import NODE_LABELS
 from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS, POOL_LABEL
 from kube.requests.request_info import ResourceType
 from kube.store.projection import InputKey
@@ -29,6 +30,7 @@ class InputKind(StrEnum):
     SERVICE = "services"
     OWN_NODE = "this node"
     NODE = "nodes"
+    NODE_LABELS = "node labels"
     ADDRESS = "node addresses"
     OWN_POOL = "this node's pool"
     POOL = "node pools"
@@ -49,6 +51,8 @@ def list_watches_of(kind: InputKind, node: str, pool: str = "") -> list[ListWatc
             return [ListWatch(_NODES, field_selector=f"metadata.name={node}", metadata_only=True)]
         case InputKind.NODE:
             return [ListWatch(_NODES, metadata_only=True)]
+        case InputKind.NODE_LABELS:
+            return [ListWatch(NODE_LABELS, encoding=Encoding.JSON)]
         case InputKind.ADDRESS:
             return [ListWatch(_NODES)]
         case InputKind.OWN_POOL | InputKind.POOL:
@@ -106,7 +110,7 @@ class Input:
         self._changed = changed
         self._keys_of = keys_of
         self._forget = forget
-        self._was = (False, False)
+        self._was = (False, False, False)
         self._is_new = False
         self._opened: list[tuple[Source, asyncio.Task[None]]] = []
         self.source = self._open_next()
@@ -115,7 +119,7 @@ class Input:
 
     def start(self) -> None:
         """Index what the source has already. No filter has asked yet, so nothing is reported."""
-        self._was = (self.is_known, self.is_missing)
+        self._was = self._state
         self._is_new = False
         self._index()
 
@@ -139,6 +143,14 @@ class Input:
     @property
     def is_known(self) -> bool:
         return self.is_missing or (self.source.store.complete and self.source.reflector.refusal is None)
+
+    @property
+    def is_refused(self) -> bool:
+        return self.source.reflector.refusal is not None
+
+    @property
+    def _state(self) -> tuple[bool, bool, bool]:
+        return self.is_known, self.is_missing, self.is_refused
 
     def changed(self, change: Change) -> None:
         touched = self._keys_of(change)
@@ -188,7 +200,7 @@ class Input:
             self._check()
 
     def _check(self) -> None:
-        now = (self.is_known, self.is_missing)
+        now = self._state
         if now == self._was and not self._is_new:
             return
         self._was, self._is_new = now, False

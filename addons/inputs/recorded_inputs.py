@@ -31,6 +31,8 @@ class KnownInputs(Protocol):
     def unhealthy(self) -> frozenset[str]: ...
 
     def input(self, kind: InputKind) -> Input: ...
+    def kind_of_nodes(self) -> InputKind: ...
+    def node_labels(self, kind: InputKind, name: str) -> Mapping[str, str] | None: ...
     def kind_of_pool(self, pool: str) -> InputKind: ...
     def service(self, key: Key) -> ServiceFacts | None: ...
     def pool_members(self, pool: str) -> frozenset[str] | None: ...
@@ -65,12 +67,12 @@ class RecordedInputs:
         return self._inputs.service((namespace, name)) if self._is_known(InputKind.SERVICE) else None
 
     def node_labels(self, name: str) -> Mapping[str, str] | None:
-        kind = InputKind.OWN_NODE if name == self.node_name else InputKind.NODE
         self.reads.add((InputKind.NODE, name))
+        kind = InputKind.OWN_NODE if name == self.node_name else self._kind_of_nodes()
         if not self._is_known(kind):
             return None
-        item = self._inputs.input(kind).source.store.get(("", name))
-        return RecordedLabels(name, item.labels, self.reads) if item is not None else None
+        labels = self._inputs.node_labels(kind, name)
+        return RecordedLabels(name, labels, self.reads) if labels is not None else None
 
     def own_pool(self) -> str:
         if self._inputs.pool:
@@ -88,7 +90,7 @@ class RecordedInputs:
         if not self._inputs.input(kind).is_missing:
             members = self._inputs.pool_members(pool)
         else:
-            known = self._is_known(InputKind.NODE) and self._is_known(InputKind.OWN_NODE)
+            known = self._is_known(self._kind_of_nodes()) and self._is_known(InputKind.OWN_NODE)
             members = self._inputs.labelled(pool) if known else None
         return RecordedMembers(pool, members, self.reads) if members is not None else None
 
@@ -117,6 +119,10 @@ class RecordedInputs:
         self.reads |= {(InputKind.SLICE, (namespace, service), "pods"), unknown(InputKind.SLICE)}
         is_known = self._inputs.input(InputKind.SLICE).is_known
         return self._inputs.first_slice((namespace, service), address_type, pod) if is_known else None
+
+    def _kind_of_nodes(self) -> InputKind:
+        self.reads.add(unknown(InputKind.NODE_LABELS))
+        return self._inputs.kind_of_nodes()
 
     def _is_known(self, kind: InputKind) -> bool:
         self.reads.add(unknown(kind))

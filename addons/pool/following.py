@@ -33,6 +33,8 @@ PROBE_INTERVAL = 3.5
 """Seconds between probes of a leader: with TICK and the timeout the hub notices a black hole within 6 s."""
 PROBE_TIMEOUT = 1.9
 """Seconds without a word of a leader that was probed, after which the hub leaves it."""
+UNTOLD_INTERVAL = 60.0
+"""As PROBE_INTERVAL, of a leader that is not read from and has not said what it serves besides what all do."""
 KNOW_WAIT = 3.0
 """Seconds from the start for which shared sources wait to learn whether this node follows a leader. Then they go to
 the cloud in the node's turn."""
@@ -133,8 +135,8 @@ class Following:
         self._is_known = True
         self._role, self._config, self._members = role, config, members
         self._can_follow, self._can_serve = can_follow, can_serve
-        leaders = {each.node for each in config.leaders}
         if members:  # nodes that are in no pool any more go to the cloud as they would have in their last one
+            leaders = {each.node for each in config.leaders}
             self._turns.turn = cloud_turn(self._node, [each for each in members if each not in leaders])
         self._arrange()
 
@@ -322,8 +324,8 @@ class Following:
             return ()
 
     def _new_state(self, hub: LeaderHub, *, is_deputy: bool = False) -> LeaderState:
-        server = Server("https", hub.address, self._port, hub.node)
-        return LeaderState(hub, _health_of(server), is_deputy=is_deputy)
+        health = _health_of(Server("https", hub.address, self._port, hub.node))
+        return LeaderState(hub, health, is_deputy=is_deputy)
 
     async def _probe_always(self, state: LeaderState) -> None:
         """Probe a leader that is read from, has failed or is without a cloud, until cancelled."""
@@ -332,10 +334,11 @@ class Following:
         while True:
             await asyncio.sleep(TICK)
             interval = state.return_within if state.failure else PROBE_INTERVAL
-            # A server says first what it serves besides what all do.
-            is_used = any(reader.leader is state or is_further(reader.type) for _, reader in self._readers())
+            readers = [each for _, each in self._readers()]
             # Leaders are told who lends a way, and say it.
-            is_used |= self._lends() or not self._cloud_is_up()
+            is_used = self._lends() or not self._cloud_is_up() or state in (each.leader for each in readers)
+            if not is_used and not state.shares and any(is_further(each.type) for each in readers):
+                is_used, interval = True, max(interval, UNTOLD_INTERVAL)
             if (is_used or state.failure or state.age) and self._clock() - probed >= interval:
                 probed = self._clock()
                 await self._probe(state, client)

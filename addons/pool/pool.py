@@ -37,6 +37,7 @@ from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials
 from kube.reflector.list_watch import ListWatch
+from kube.requests.node_labels import NODE_LABELS
 from kube.requests.request_info import ResourceType
 from kube.store.scope import EVERYTHING
 
@@ -328,7 +329,9 @@ class Pool:
         """
         while True:
             woken = self._changed.wait()
-            wanted = {whole(each) for each in self._facts.config.scope} if self.serves() else set()
+            # What the manager writes of nodes is read when a filter of some hub of the pool asks for it.
+            scope = [each for each in self._facts.config.scope if each != NODE_LABELS]
+            wanted = {whole(each) for each in scope} if self.serves() else set()
             for list_watch in [each for each in self._held if each not in wanted]:
                 self._held.pop(list_watch).users -= 1
             for list_watch in wanted.difference(self._held):

@@ -32,6 +32,7 @@ from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
 from kube.http.client import Client
 from kube.http.kubeconfig import Credentials
+from kube.requests.node_labels import NODE_LABELS
 
 
 def join_pool(
@@ -46,7 +47,7 @@ def join_pool(
     """The pool, which begins with `run`. `client` sends as the hub; `open_port` as in `Pool`. `close` ends a connection
     of the peer port, by its id, for a reason."""
     inputs, sources, serving, rules = hub
-    cloud, further = link.cloud, lambda: rules.current().pool_resources
+    cloud, further = link.cloud, lambda: (*rules.current().pool_resources, NODE_LABELS)
     open_source = sources.get_own
     facts: PoolFacts
     announcement: Announcement | NoAnnouncement

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 def manifest(group_resource: str) -> Json | None:
     """The shipped CustomResourceDefinition of a resource, None for one that is not ours."""
-    for name in ("nodepools", "servicegrids", "configbindings"):
+    for name in ("nodepools", "nodelabels", "servicegrids", "configbindings"):
         for document in yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()):
             crd = mapping(document)
             if mapping(crd.get("metadata")).get("name") == group_resource:

@@ -7,7 +7,7 @@ see it (openyurt#1028).
 
 When something is missing, as OpenYurt and SuperEdge do:
 - no service-name label, no Service, no annotation, a word or a JSON text that says nothing, more keys than
-  MAX_KEYS, an object larger than MAX_ENDPOINTS: nothing is filtered by it;
+  an object larger than MAX_ENDPOINTS: nothing is filtered by it;
 - pool scope, and this node is in no pool or its pool does not exist: nothing is filtered by it. A pool
   without nodes is a known answer: it takes every endpoint away;
 - label keys, and this node is unknown or has none of the keys: every endpoint goes; an endpoint whose node is
@@ -23,7 +23,6 @@ from functools import cache
 
 from addons.filters.builtin.pruning import SLICE, prune, ready_nodes_of, service_of, unprunable
 from addons.filters.builtin.topology import (
-    MAX_KEYS,
     NodeRule,
     Order,
     Reach,
@@ -38,6 +37,7 @@ from addons.filters.builtin.topology import (
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Outcome, Verdict, changed, ignore_note, kept
+from kube.requests.node_labels import MAX_KEYS
 from kube.wire.api_objects import ApiObject
 
 

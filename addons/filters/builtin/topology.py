@@ -6,24 +6,17 @@ array of node label keys. Where a Service has both, both must be satisfied.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 
 from addons.filters.inputs import Inputs
-from kube.requests.label_syntax import key_faults
+from kube.requests.node_labels import ANY_ENDPOINT, parse_topology_keys
 from kube.requests.node_pools import POOL_LABEL
 
 SCOPE_ANNOTATION = "openyurt.io/topologyKeys"
 KEYS_ANNOTATION = "topologyKeys"
-ANY_ENDPOINT = "*"
-"""The last resort in an ordered list of keys: any endpoint (SuperEdge)."""
-MAX_KEYS = 16
-"""Different keys of one Service, as in Kubernetes' former spec.topologyKeys. Each is looked for on each node."""
-MAX_KEYS_TEXT = 16 * 1024
-"""Characters of their JSON text, which is read for each slice of the Service: some three times the longest keys."""
 
 
 class Order(StrEnum):
@@ -70,32 +63,13 @@ def parse_topology(annotations: Mapping[str, str], order: Order = Order.ANY) -> 
     if word is not None and reach is Reach.EVERYWHERE:
         doubts.append("unknown-topology")
     text = annotations.get(KEYS_ANNOTATION)
-    keys = () if text is None else _parse_keys(text)
+    keys = () if text is None else parse_topology_keys(text)
     if keys is None:
         doubts.append("bad-topology-keys")
         keys = ()
     if keys and keys[-1] == ANY_ENDPOINT:
         order = Order.PREFERRED
     return Topology(reach, keys, order, tuple(doubts))
-
-
-def _parse_keys(text: str) -> tuple[str, ...] | None:
-    """Each key once; None if it is not a JSON array of at most MAX_KEYS label keys and `"*"`. `null` and `[]` are
-    SuperEdge's ways to say "no topology"."""
-    if len(text) > MAX_KEYS_TEXT:
-        return None
-    try:
-        keys = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if keys is None:
-        return ()
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        return None
-    once = tuple(dict.fromkeys(keys))
-    if len(once) > MAX_KEYS or any(key != ANY_ENDPOINT and key_faults(key) for key in once):
-        return None
-    return once
 
 
 LabelsOf = Callable[[str], Mapping[str, str] | None]

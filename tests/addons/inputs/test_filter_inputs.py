@@ -27,6 +27,10 @@ POOL = POOL_LABEL.replace("/", "__")
 WEB = ("default", "web")
 
 
+BUCKETS_NAME = "nodelabels"
+"""What the manager writes of the labels of nodes: nothing, but where a test says otherwise."""
+
+
 def in_pool(name: str, pool: str, version: int = 1) -> Json:
     return node(name, version, **{POOL: pool})
 
@@ -38,6 +42,7 @@ class Cluster:
         self.sources: dict[str, HandSource] = {}
         self.list_watches: dict[str, ListWatch] = {}
         self.told: list[set[InputKey]] = []
+        self.source(BUCKETS_NAME).reflector.refusal = not_found("nodelabels.edgehub.io", "")
         self.inputs = FilterInputs(NODE, pool, HubAddress(("169.254.2.1",), 10268))
         self.inputs.start(self._open, self._changed)
 
@@ -48,7 +53,8 @@ class Cluster:
             else {}
         )
         name = own.get(list_watch.type.resource, list_watch.type.resource)
-        self.list_watches[name] = list_watch
+        if name != BUCKETS_NAME:
+            self.list_watches[name] = list_watch
         return cast(Source, self.sources.setdefault(name, HandSource()))
 
     def _changed(self, touched: Collection[InputKey]) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from addons.inputs.filter_inputs import MANY_LABELS, _of_labels
 from addons.inputs.input_sources import InputKind
 from addons.inputs.recorded_inputs import RecordedLabels, RecordedMembers
+from addons.inputs.relabelling import MANY_LABELS, of_labels
 from kube.store.projection import InputKey
-from kube.store.store import Change, Item, Store
 
 
 def test_a_label_is_read_by_who_looks_at_it() -> None:
@@ -36,10 +35,6 @@ def test_a_member_is_read_by_who_looks_for_it() -> None:
 def test_very_many_labels_of_a_node_touch_who_asked_for_any_of_them() -> None:
     """A kubelet may write a hundred thousand, each of which was looked up among what filters asked."""
     many = {f"k{number}": "" for number in range(MANY_LABELS)}
-    was, same, now = (
-        Item(Store(), ("", "n2"), version, many | more, b"")
-        for version, more in enumerate(({}, {}, {"zone": "a"}))
-    )
-    touched = [_of_labels(Change(now.version, now.key, was, each)) for each in (same, now)]
+    touched = [of_labels("n2", many, many | more) for more in ({}, {"zone": "a"})]
     asked: set[InputKey] = {(InputKind.NODE, "n2")}
     assert touched == [set(), asked]

@@ -49,6 +49,7 @@ class Cluster:
     def __init__(self, first: PoolConfig = NOTHING_SHARED) -> None:
         self.sources: dict[str, HandSource] = {}
         self.changes = asyncio.Event()
+        self.source("nodelabels").reflector.refusal = not_found("nodelabels.edgehub.io", "")
         inputs = FilterInputs(NODE, "", HubAddress(("169.254.2.1",), 10268))
         inputs.start(self._open, lambda _: None)
         self.inputs = inputs

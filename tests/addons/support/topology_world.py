@@ -20,6 +20,7 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.views.source import Source
 from kube.errors import not_found
 from kube.reflector.list_watch import ListWatch
+from kube.requests.node_labels import NODE_LABELS
 from kube.requests.node_pools import POOL_LABEL
 from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.listing import Form
@@ -217,6 +218,10 @@ class Hub:
 
     def _open(self, list_watch: ListWatch) -> Source:
         names = {"services": "services", "nodepools": "pools", "endpointslices": "slices"}
+        if list_watch.type == NODE_LABELS:
+            nobody = HandSource()
+            nobody.reflector.refusal = not_found("nodelabels.edgehub.io", "")
+            return cast(Source, nobody)
         is_own_node = list_watch.field_selector and list_watch.type.resource == "nodes"
         name = "own" if is_own_node else names.get(list_watch.type.resource, "nodes")
         return cast(Source, self._source(name))

@@ -10,8 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from addons.filters.builtin.topology import (
-    MAX_KEYS,
-    MAX_KEYS_TEXT,
     NodeRule,
     Order,
     Reach,
@@ -23,6 +21,7 @@ from addons.filters.builtin.topology import (
     parse_topology,
     sharing_a_key,
 )
+from kube.requests.node_labels import MAX_KEYS, MAX_KEYS_TEXT
 from kube.requests.node_pools import POOL_LABEL
 from tests.addons.filters.support.samples import World, pooled_world
 

@@ -1,0 +1,68 @@
+"""Writes the labels of all nodes by which Services keep their traffic near, so that hubs need not read the Nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from controllers.cluster.nodes import NODES, Node
+from controllers.cluster.services import SERVICES, Service
+from controllers.pools.written_labels import LABELS, MAX_KEYS, differs, labels_of_nodes
+from controllers.runtime.controller import Context, Controller
+from kube.bounds import reached
+from kube.json_type import Json
+from kube.requests.node_labels import BUCKETS, NODE_LABELS, bucket_of
+from kube.store.store import Key
+
+ALL = tuple(("", f"{number:02}") for number in range(BUCKETS))
+"""The keys of all objects. Hubs use them when all are there."""
+
+
+class NodeLabelsController(Controller):
+    """Key: an object of NodeLabels, which has the nodes of one bucket."""
+
+    name = "nodelabels"
+    debounce = 0.2
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._keys: Counter[str] = Counter()
+        """How many Services ask for each label key."""
+        self._nodes = self.watch(NODES, _bucket_of_relabelled)
+        self._services = self.watch(SERVICES, self._when_keys_change)
+        self._written = self.watch(LABELS, _when_not_ours, optional=True)
+        for key in ALL:
+            self.queue.add(key)
+
+    async def reconcile(self, key: Key) -> None:
+        if self._written.missing or key not in ALL:
+            return
+        live, api = self._written.get(key), self._context.api
+        if len(self._keys) > MAX_KEYS:
+            reached("topology keys")
+            if live is not None:
+                await api.delete(NODE_LABELS, "", key[1], live["metadata"]["uid"])
+            return
+        nodes = (node for _, node in self._nodes.items() if bucket_of(node.name) == key[1])
+        intended = labels_of_nodes(key[1], nodes, self._keys)
+        if differs(live, intended):
+            await self._written.wait_until_observed(await api.apply(NODE_LABELS, intended))
+
+    def _when_keys_change(self, _key: Key, old: Service | None, new: Service | None) -> Iterable[Key]:
+        before = self._keys.keys() | ()
+        if new is not None:
+            self._keys.update(new.keys)
+        if old is not None:
+            self._keys.subtract(old.keys)
+        for key in [each for each, count in self._keys.items() if count <= 0]:
+            del self._keys[key]
+        return ALL if self._keys.keys() != before else ()
+
+
+def _bucket_of_relabelled(key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
+    was, now = (node.labels if node is not None else None for node in (old, new))
+    return [("", bucket_of(key[1]))] if was != now else []
+
+
+def _when_not_ours(key: Key, old: Json | None, new: Json | None) -> Iterable[Key]:
+    return [key] if old != new else []
