@@ -14,6 +14,7 @@ from addons.inputs.input_sources import InputKind, list_watches_of, unknown
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.reflector.list_watch import ListWatch
+from kube.reflector.state import State
 from kube.store.projection import InputKey
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import fill, node_pool
@@ -84,6 +85,22 @@ async def test_pools_are_read_in_the_best_version_that_the_cloud_serves(served: 
     served.told.clear()
     fill(served.sources["v1beta1"].store, [node_pool("p1", [], 3)], 3, kind="NodePool")
     assert served.told == [], "and no longer listened to"
+
+
+async def test_a_watch_that_ends_asks_for_better_versions(served: Served) -> None:
+    """A change of a kind's versions ends its watches, and an absent version is asked for each five minutes alone."""
+    served.members()
+    await served.missing("v1beta2")
+    await served.missing("v1beta1")
+    assert list(served.sources) == ["v1beta2", "v1beta1", "v1alpha1"]
+    before = [each.reflector.retried for each in served.sources.values()]
+    followed = served.sources["v1alpha1"].reflector
+    for state in (State.WATCHING, State.WAITING):
+        followed.state = state
+        followed.changed.notify()
+        await asyncio.sleep(0)
+    after = [each.reflector.retried for each in served.sources.values()]
+    assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, 0]
 
 
 async def test_a_kind_that_is_served_in_no_version_is_missing(served: Served) -> None:

@@ -6,6 +6,7 @@ from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.reflector.list_pages import Malformed
+from kube.reflector.state import State
 from kube.store.store import Store
 
 
@@ -17,6 +18,11 @@ class HandReflector:
         self.error: StatusError | Unreachable | Malformed | None = None
         self.changed = Pulse()
         self.disproved = False
+        self.state = State.WATCHING
+        self.retried = 0
+
+    def retry_now(self) -> None:
+        self.retried += 1
 
     def disprove(self) -> None:
         self.disproved = True
