@@ -22,9 +22,9 @@ from addons.egress import Egress
 from addons.identity import Identity
 from addons.inputs.local_health import LocalHealthSource
 from addons.link.health import Cloud
+from addons.link.identities.plugin_credentials import PluginCredentials
 from addons.link.link import Link
 from addons.link.own_requests import OwnRequests
-from addons.link.plugin_credentials import PluginCredentials
 from addons.link.request_records import RequestRecords
 from addons.link.servers import Server, parse_server
 from addons.offline.offline_mode import Offline

@@ -15,7 +15,7 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.connections import Connections
 from addons.link.health import RETRY_REFUSED
-from addons.link.kubelet import kubelet_at
+from addons.link.identities.kubelet import kubelet_at
 from addons.link.link import Link
 from addons.link.servers import ProxyHost, Server, ServerHost
 from addons.offline.cached_response import is_too_large

@@ -15,7 +15,7 @@ from addons.filters.foreign import is_foreign_name
 from addons.filters.inputs import HubAddress, family_of
 from addons.filters.pod_address import PodAddress, parse_pod_address
 from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT, parse_duration
-from addons.link.kubelet import KubeletAccess
+from addons.link.identities.kubelet import KubeletAccess
 from addons.link.servers import Server, ServerOrder, parse_leaders, parse_relays, parse_server
 from addons.link.uplinks.uplink import Uplink, parse_uplinks
 from kube.option import (

@@ -15,11 +15,11 @@ from OpenSSL import SSL
 
 from addons.link.drills import Drills
 from addons.link.health import Cloud, ServerHealth
-from addons.link.kubelet import KUBELET, KubeletAccess
+from addons.link.identities.kubelet import KUBELET, KubeletAccess
+from addons.link.identities.token_lanes import NO_LANE, TokenLanes
 from addons.link.probes import Probes
 from addons.link.servers import Lender, Server, Way
 from addons.link.tls import UpstreamTls, plain_connection
-from addons.link.token_lanes import NO_LANE, TokenLanes
 from addons.link.uplink_choice import UplinkChoice
 from addons.link.uplinks.better_way import keep_choosing
 from addons.link.uplinks.uplink import Uplink

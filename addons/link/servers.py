@@ -112,7 +112,8 @@ class Way(NamedTuple):
 
     kube-apiserver takes each request on a connection with the hub's certificate for the hub's, so a request with a
     caller's own token must never travel on one. A lane keeps apart callers with tokens of their own
-    (`addons.link.token_lanes`), and the certificates that the hub has had one after another (`addons.link.tls`).
+    (`addons.link.identities.token_lanes`), and the certificates that the hub has had one after another
+    (`addons.link.tls`).
     """
 
     server: Server

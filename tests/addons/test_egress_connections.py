@@ -13,9 +13,9 @@ from mitmproxy.test import tflow
 from addons.egress import Egress
 from addons.link.drills import DrillKind
 from addons.link.health import Condition, ServerHealth
+from addons.link.identities.token_lanes import SHARED_LANES
 from addons.link.link import Link
 from addons.link.servers import ServerHost
-from addons.link.token_lanes import SHARED_LANES
 from addons.link.uplinks.connect_errors import Fault, fault_of
 from addons.requests.caller import Caller, Lending
 from addons.requests.request_context import context_of

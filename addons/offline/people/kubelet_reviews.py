@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import orjson
 
-from addons.link.kubelet import KubeletAccess
+from addons.link.identities.kubelet import KubeletAccess
 from addons.offline.cached_response import unpacked
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-from addons.link.kubelet import KubeletAccess
+from addons.link.identities.kubelet import KubeletAccess
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.people.kept_discovery import KEPT
 from addons.offline.people.kubelet_path import kubelet_target

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from addons.link.kubelet import KubeletAccess
+from addons.link.identities.kubelet import KubeletAccess
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.people.kubelet_reviews import PATH, TYPE, VERBS, KubeletReviews
 from kube.errors import StatusError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from addons.link.kubelet import KubeletAccess
+from addons.link.identities.kubelet import KubeletAccess
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.people.pod_requests import PORT, AtKubelet, PodRequests
 from addons.requests.caller import Caller, Lending

@@ -9,8 +9,8 @@ from mitmproxy import flow as mitmproxy_flow
 from mitmproxy import http
 from mitmproxy.test import tflow, tutils
 
+from addons.link.identities.token_lanes import NO_LANE
 from addons.link.servers import ServerHost, parse_server
-from addons.link.token_lanes import NO_LANE
 from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream, Served
 from addons.requests.caller import Lending
 from addons.requests.request_context import begin, context_of

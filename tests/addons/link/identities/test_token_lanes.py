@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from addons.link.token_lanes import MAX_TOKENS, SHARED_LANES, TokenLanes
+from addons.link.identities.token_lanes import MAX_TOKENS, SHARED_LANES, TokenLanes
 
 
 def is_shared(lanes: TokenLanes, token: str) -> bool:

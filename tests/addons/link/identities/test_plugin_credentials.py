@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from addons.link.plugin_credentials import PluginCredentials
+from addons.link.identities.plugin_credentials import PluginCredentials
 from kube.concurrency.pulse import Pulse
 from kube.http.exec_plugin import ExecCredentials, ExecPlugin
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece

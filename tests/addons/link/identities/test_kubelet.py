@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from OpenSSL import SSL
 
-from addons.link.kubelet import KUBELET, KubeletAccess, kubelet_at
+from addons.link.identities.kubelet import KUBELET, KubeletAccess, kubelet_at
 from addons.link.link import Link
 from addons.requests.caller import Lending
 from tests.cloud.pki import Authority, Credential

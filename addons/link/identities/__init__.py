@@ -1,0 +1,1 @@
+"""Who the hub is towards servers: renewed credentials, callers with tokens of their own, and what kubelet is shown."""
