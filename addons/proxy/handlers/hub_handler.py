@@ -166,6 +166,8 @@ class HubHandler(LiveConnectionHandler):
         self._readers[connection] = reader
         transport.reader = reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
         if isinstance(transport.writer, asyncio.StreamWriter):
+            ended = transport.writer._protocol._closed  # type: ignore[attr-defined]  # asyncio says so in no other way
+            ended.add_done_callback(_forget_frames)
             writer = GatheringWriter(transport.writer, self._written)
             transport.writer = writer  # type: ignore[assignment]  # it has all that mitmproxy calls
 
@@ -264,6 +266,14 @@ def close_client(client_id: str, why: str) -> bool:
         return False
     transport.handler.cancel(why)
     return True
+
+
+def _forget_frames(ended: asyncio.Future[None]) -> None:
+    """Drop the frames of an error that has ended a connection: they name its writer, which keeps the error."""
+    try:
+        ended.result()  # it keeps the frames beside the error until somebody asks
+    except Exception as error:
+        error.__traceback__ = None
 
 
 async def _nothing() -> None:

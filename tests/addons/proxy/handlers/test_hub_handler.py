@@ -24,6 +24,7 @@ from mitmproxy.test import taddons, tflow
 from mitmproxy.utils import asyncio_utils
 
 from addons.proxy.handlers import hub_handler
+from addons.proxy.handlers.gathered_writes import GatheringWriter
 from addons.proxy.handlers.hub_handler import HubHandler, close_client, cut
 from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.ended_layers import layers_below
@@ -246,6 +247,27 @@ async def test_nothing_outlives_a_connection_that_its_client_has_reset(proxy: Pr
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
         writer.transport.abort()
         await gone(parts)
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_nothing_outlives_a_connection_whose_last_write_failed(proxy: Proxy[Raw]) -> None:
+    async with proxy.serve(), asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")
+        await reader.readuntil(b"hello\r\n")
+        handler = proxy.handlers.pop()
+        own = handler.transports[handler.client]
+        assert isinstance(own.writer, GatheringWriter)
+        assert own.handler is not None
+        left = weakref.ref(own.writer)
+        own.writer.transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
+        own.handler.cancel()
+        own.writer.write(b"bye")
+        handler.flush()
+        del handler, own
+        while left() is not None:  # noqa: ASYNC110 - what goes by itself tells nobody
+            await asyncio.sleep(0.01)
+        writer.close()
 
 
 @pytest.mark.usefixtures("uncollected")
