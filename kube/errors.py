@@ -73,6 +73,11 @@ class StatusError(Exception):
         self.retry_after = retry_after
         self.continue_token = continue_token
 
+    def again(self) -> "StatusError":
+        """The same failure, for a further caller to raise: an error keeps the frames of all who raise it."""
+        said = self.code, self.reason, self.message, self.details, self.retry_after
+        return StatusError(*said, continue_token=self.continue_token)
+
     def to_dict(self) -> dict[str, Any]:
         """The Status object, with the fields in the order of a kube-apiserver."""
         status: dict[str, Any] = {

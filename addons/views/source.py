@@ -168,15 +168,15 @@ class Source:
             async with asyncio.timeout(wait):
                 while not self._is_ready(version) and not self.is_closed:
                     if self.reflector.refusal is not None and self.reflector.refusal is not before:
-                        # Each who waits raises it: with its traceback it would keep the frames of all of them.
-                        raise self.reflector.refusal.with_traceback(None)
+                        # The reflector keeps its own: with a traceback it would keep the frames of all who wait.
+                        raise self.reflector.refusal.again()
                     has_server = self.is_up() or (upstream is not None and upstream.is_up)
                     if not self._is_restoring and not self.store.complete and not has_server:
                         raise unavailable(f"{self._what}: the cloud cannot be reached, and there is no copy")
                     await first_of(self.store.next_update(), self.reflector.changed.wait())
         except TimeoutError:
             if self.reflector.refusal is not None:
-                raise self.reflector.refusal.with_traceback(None) from None
+                raise self.reflector.refusal.again() from None
             raise unavailable(f"{self._what}: {self.why_empty()}", retry_after=1) from None
 
     def has_view(self, wanted: ViewKey) -> bool:

@@ -173,6 +173,21 @@ async def test_nothing_of_a_source_outlives_it(
     copies.access.close()
 
 
+@pytest.mark.usefixtures("uncollected")
+async def test_nothing_of_a_refused_source_outlives_it(parts: HubParts, cloud: ScriptableCloud) -> None:
+    cloud.faults.add(Refuse(403), times=None, when=matching(resource="services"))
+    source = parts.sources.get(HUB_IDENTITY, SERVICES)
+    for _ in range(2):
+        with pytest.raises(StatusError):
+            await source.ready(5)
+    left = [weakref.ref(each) for each in (source, source.reflector)]
+    parts.sources._drop(source)
+    del source
+    async with asyncio.timeout(20):
+        while any(each() is not None for each in left):  # noqa: ASYNC110 - what goes by itself tells nobody
+            await asyncio.sleep(0.01)
+
+
 async def test_a_request_has_the_objects_of_a_source_that_ends_under_it(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
