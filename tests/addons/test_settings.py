@@ -1,11 +1,12 @@
 """From options to settings: what the hub accepts, and what it tells the operator otherwise."""
 
+from importlib import metadata
 from typing import Any
 
 import pytest
 
 from addons.filters.inputs import HubAddress
-from addons.settings import parse_settings
+from addons.settings import parse_settings, version
 
 
 def values(**given: Any) -> dict[str, Any]:
@@ -95,3 +96,10 @@ def test_a_filter_that_is_not_there_is_refused() -> None:
         parse_settings(values(disabled_filters="endpoints,mastersevice"))
     assert parse_settings(values(disabled_filters="acme-canary")).disabled_filters == {"acme-canary"}
     assert parse_settings(values(disabled_filters="localhealth")).disabled_filters == {"localhealth"}
+
+
+def test_the_version_of_the_program_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The status asks for it every few seconds, and each time all names of the installed packages were read."""
+    found = version()
+    monkeypatch.setattr(metadata, "version", lambda _: "another")
+    assert version() == found
