@@ -15,7 +15,7 @@ MAX_CHANGES = 256
 MAX_CHANGED_BYTES = 1024 * 1024
 """Bytes of the objects of these changes."""
 MAX_GAPS = 16
-"""Gaps that a history keeps apart."""
+"""Gaps that a history keeps apart: of more, the oldest two are one, with what is between."""
 
 
 class Recorded(Protocol):
@@ -68,13 +68,17 @@ class History[C: Recorded]:
         self._gaps.append((before, after))
         self.jumps += 1
         if len(self._gaps) > MAX_GAPS:
-            _, end = self._gaps.popleft()
-            self._oldest, self._names_gone_since = max(self._oldest, end), max(self._names_gone_since, end)
+            (begin, _), (_, end) = self._gaps.popleft(), self._gaps.popleft()
+            self._gaps.appendleft((begin, end))
 
     @property
     def newest_gap(self) -> int:
         """The version at which the last gap begins; 0 where there is none."""
         return self._gaps[-1][0] if self._gaps else 0
+
+    def gap_after(self, version: int) -> int | None:
+        """The version at which the first gap begins that ends after this one; None where none does."""
+        return next((before for before, after in self._gaps if after > version), None)
 
     def is_in_gap(self, version: int) -> bool:
         """Whether a client of this version may hold what the store has never seen."""

@@ -205,13 +205,18 @@ class View:
             raise expired(f"too old resource version: {since} ({self.version})")
         self._begin_history()
         if resumption is Resumption.FOLLOW:
-            return self._open(self.ring.position_after(since), since, bookmarks, coding)
-        if resumption is Resumption.CORRECT:
-            beginning = correction(self._projection, self.scope, since)
+            watcher = self._open(self.ring.position_after(since), since, bookmarks, coding)
         else:
-            missed = (self._event(change)[1] for change in self._projection.replay(since))
-            beginning = Beginning((), [bytes(frame) for frame in missed if frame])
-        return self._open(self.ring.end, 0, bookmarks, coding, beginning)
+            watcher = self._open(self.ring.end, 0, bookmarks, coding, self._missed(since, resumption))
+        if (gap := self._projection.store.history.gap_after(since)) is not None:
+            watcher.tell_gap(gap)
+        return watcher
+
+    def _missed(self, since: int, resumption: Resumption) -> Beginning:
+        if resumption is Resumption.CORRECT:
+            return correction(self._projection, self.scope, since)
+        missed = (self._event(change)[1] for change in self._projection.replay(since))
+        return Beginning((), [bytes(frame) for frame in missed if frame])
 
     def place(self) -> Place:
         """The place of a watcher that has read the whole ring."""

@@ -198,8 +198,11 @@ class Watcher:
         self.wake()
 
     def tell_gap(self, since: int) -> None:
-        """As `send_bookmark`, for other hubs too: a list left a gap after this version."""
-        self._gap = {HISTORY_GAP: str(since)}
+        """As `send_bookmark`, for other hubs too: a list left a gap after this version.
+
+        Of several gaps the first counts, as if all from there on were one.
+        """
+        self._gap = self._gap or {HISTORY_GAP: str(since)}
         if self.bookmarks:
             self.send_bookmark()
 

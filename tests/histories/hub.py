@@ -225,6 +225,11 @@ class Hub:
         else:
             self.following.update(Role.NONE, NOTHING_SHARED, ())
 
+    def cut_leaders(self) -> None:
+        """Break off what comes from leaders."""
+        for each in LEADERS:
+            self._session.cut_leader(each.address)
+
     @property
     def _leads(self) -> bool:
         return any(each.node == self._settings.node for each in LEADERS)

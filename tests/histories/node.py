@@ -23,6 +23,8 @@ class Node:
         self.disk = Disk()
         self.hub: Hub | None = None
         self.leaders = 0
+        self.is_split = False
+        """No leader can be reached."""
         self._past_edits = 0
         self.doubted_until = 0.0
         self._folder, self._leader_of = folder / name, leader_of
@@ -66,6 +68,12 @@ class Node:
         is_well = self.disk.delay == DISK_DELAY and now > self.doubted_until
         return hub is not None and not hub.disk_is_full and is_well
 
+    def split(self, is_split: bool) -> None:
+        """Part the node from the leaders of its pool, or bring it back."""
+        self.is_split = is_split
+        if is_split and self.hub is not None:
+            self.hub.cut_leaders()
+
     def damage(self) -> None:
         """Make the database unreadable, between two processes of the hub."""
         file = self._folder / "cache" / "cache.db"
@@ -83,6 +91,7 @@ class Node:
     async def recover(self) -> None:
         """Nothing is wrong here any more."""
         self.line.floods = ""
+        self.is_split = False
         self.line.stall()
         self.line.set(Link.UP)
         await self.start()

@@ -23,6 +23,9 @@ PINNED = {
     "a ghost of what a filter hides, gone before the view heard of it": """
         rules discard-watches; come list; wait 1; stall services; put services lb 1; come fresh; wait 0.1; go fresh;
         delete services lb; come fresh; wait 1; stall; wait 3""",
+    "a ghost of a follower that was away while its leader listed anew": """
+        pool 1; come list; wait 3; leader:stall services; put services ghost 0; come fresh; wait 1; link DOWN; wait 3;
+        split 1; delete services ghost; compact; leader:cut; leader:stall; wait 3; split 0; wait 12; link UP; wait 3""",
     # Issue 22, 2. One maximum over all resources guards relayed watches.
     "a relayed watch after an edit, where events have versions of their own": """
         come events; wait 3; stop; start; come plain; wait 3; rules discard; wait 3""",

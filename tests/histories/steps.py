@@ -120,6 +120,7 @@ OF_NODE: dict[str, Callable[..., Awaitable[None] | None]] = {
     "flood": flood,
     "cut": lambda node: node.line.cut(),
     "end": lambda node: node.line.end(),
+    "split": lambda node, is_split: node.split(bool(int(is_split))),
     "bookmarks": lambda node: node.line.mark(),
     "link": lambda node, state: node.line.set(Link[state]),
     "kill": Node.kill,
@@ -156,6 +157,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "label": ("a", "b", ""),
     "rules": tuple(RULE_SETS),
     "restore": ("0", "1"),
+    "split": ("0", "1"),
     "disk": ("0", "1", "slow"),
     "stall": ("", "services", "endpointslices nodes", "services configmaps", "events", "nodes"),
     "flood": ("services", "", ""),
@@ -167,9 +169,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 """What may follow a word; none for the others."""
 OFTEN = """
-put 30, delete 14, elsewhere 4, annotate 3, label 3, rules 5, stall 6, flood 1, cut 5, end 3, compact 4, bookmarks 3,
-link 8, backup 3, restore 2, kill 3, stop 2, damage 1, start 5, disk 2, come 12, go 8, slow 3, sweep 2, remind 3,
-status 5, event 4, read 3, pool 2, wait 25, settle 1"""
+put 30, delete 14, elsewhere 4, annotate 3, label 3, rules 5, stall 6, flood 1, cut 5, end 3, split 3, compact 4,
+bookmarks 3, link 8, backup 3, restore 2, kill 3, stop 2, damage 1, start 5, disk 2, come 12, go 8, slow 3, sweep 2,
+remind 3, status 5, event 4, read 3, pool 2, wait 25, settle 1"""
 """How often each word comes, of all of them together."""
 WEIGHTS = {word: int(weight) for word, weight in (each.split() for each in OFTEN.split(","))}
 

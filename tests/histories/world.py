@@ -40,7 +40,7 @@ class World:
         self.leaders = {
             each.address: Node(each.node, folder, self.cloud, lambda _address: None) for each in LEADERS
         }
-        self.node = Node(NODE, folder, self.cloud, lambda address: self.leaders[address].hub)
+        self.node = Node(NODE, folder, self.cloud, self._leader_at)
         self.clients: dict[str, Reflector] = {}
         self.found: list[str] = []
         """What was wrong at once, and need not wait for a quiet moment."""
@@ -77,6 +77,9 @@ class World:
     def nodes(self) -> list[Node]:
         """The leaders, and the node that may follow them."""
         return [*self.leaders.values(), self.node]
+
+    def _leader_at(self, address: str) -> Hub | None:
+        return None if self.node.is_split else self.leaders[address].hub
 
     async def pool(self, leaders: int) -> None:
         """Have the node follow so many leaders of a pool, or nobody."""

@@ -10,6 +10,8 @@ from kube.store import history as history_module
 from kube.store import store as store_module
 from kube.store.resumption import Resumption
 from kube.store.store import Store
+from kube.wire.api_objects import decode_object
+from kube.wire.codec_base import HISTORY_GAP
 from tests.kube.support.toys import Toy, after, events_of, fill, filled, short, tell, view_of
 
 
@@ -87,8 +89,24 @@ def test_gaps_that_are_too_many_are_one() -> None:
     store = filled(10, Toy("x", version=4))
     for version in range(20, 20 + 10 * (history_module.MAX_GAPS + 1), 10):
         fill(store, version, Toy("x", version=4))
-    assert not store.history.has_all_after(10)
-    assert store.history.has_all_after(20)
+    known = [version for version in range(10, 60, 10) if not store.history.is_in_gap(version)]
+    assert known == [10, 30, 40, 50]
+    assert [store.history.is_in_gap(version) for version in (15, 25, 35)] == [True] * 3
+
+
+@pytest.mark.parametrize(("since", "told"), [(10, "10"), (20, "30"), (40, "")])
+async def test_who_resumes_before_gaps_is_told_of_the_first(since: int, told: str) -> None:
+    """A follower that was away while its leader listed anew has clients that may be in the gap."""
+    store = filled(10, Toy("x", version=4))
+    view = view_of(store)
+    fill(store, 20, Toy("x", version=4))
+    tell(store, "MODIFIED", Toy("x", version=30))
+    fill(store, 40, Toy("x", version=30))
+    watcher = view.watch(since, bookmarks=True)
+    watcher.end()
+    *_, bookmark = view.codec.frames().feed(b"".join(await watcher.frames()))
+    found = decode_object(view.codec.encoding, "v1", "Service", bookmark.raw)
+    assert found.annotations.get(HISTORY_GAP, "") == told
 
 
 def test_another_history_begins_with_its_list() -> None:

@@ -115,4 +115,4 @@ async def test_what_the_cloud_confirmed_lately_is_remembered_past_a_gap() -> Non
         view.listing(version)
     fill(store, 500)
     assert refusal(lambda: view.watch(11, bookmarks=True)) == 410, "it is the oldest of too many"
-    assert after(view, 12) == []
+    assert after(view, 12) == [("BOOKMARK", "", 500)]
