@@ -37,8 +37,10 @@ from addons.telemetry.labels import resource_label, verb_label
 from addons.views.tally import tallies_of_one
 from kube.errors import StatusError, internal, not_found, unavailable
 from kube.http.client import RawResponse
+from kube.json_type import Json
 from kube.requests.request_info import ResourceType
-from kube.tables.server_table import TABLE, list_metadata, table
+from kube.tables.cloud_cells import CloudCells
+from kube.tables.server_table import TABLE, is_known, list_metadata, table
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoding import Encoding
@@ -237,6 +239,9 @@ class Router:
         # The cloud may pack what was asked for unpacked; `response.content` would unpack it without a bound.
         plain = unpacked(response.headers, response.raw_content or b"")
         api_version, kind, raw = codec.decode_single(plain)
+        cells = None
+        if kind == TABLE_KIND:
+            api_version, kind, raw, cells = _of_table(raw)
         try:
             async with asyncio.timeout(self._options.settings.wait):
                 filtered = await self._judge(codec, api_version, kind, raw, context)
@@ -255,6 +260,9 @@ class Router:
                 route.read.include,
                 route.representation.version,
             )
+            if cells is not None:
+                made |= {"columnDefinitions": cells.columns}
+                made["rows"][0]["cells"] = cells.of(shown, made["rows"][0]["cells"])
             body = codec.encode_single(*TABLE, write_json(made))
         elif route.representation.kind == METADATA_KIND:
             body = codec.encode_single("meta.k8s.io/v1", METADATA_KIND, codec.metadata_only(filtered))
@@ -291,7 +299,23 @@ def _ask_for(request: http.Request, route: Route) -> None:
     assert route.representation is not None
     protobuf = route.representation.encoding is Encoding.PROTOBUF
     request.headers["Accept"] = f"{Encoding.PROTOBUF},{Encoding.JSON}" if protobuf else Encoding.JSON
+    is_table = route.representation.kind == TABLE_KIND and route.kind is RouteKind.RELAY
+    if is_table and route.read is not None and not is_known(route.read.type):
+        # The cloud alone knows the columns. The filters see the object in the Table's row. What the node keeps comes as
+        # an object: filters see that when there is no cloud.
+        version = route.representation.version
+        request.headers["Accept"] = f"application/json;as=Table;v={version};g=meta.k8s.io,application/json"
+        request.query["includeObject"] = "Object"
     request.headers.pop("Accept-Encoding", None)
+
+
+def _of_table(raw: bytes) -> tuple[str, str, bytes, CloudCells]:
+    """The object of a Table with one row: its type, itself, and its cells. ValueError where it is none."""
+    cells = CloudCells()
+    cells.learn(raw)
+    table: Json = parse_object(raw)
+    obj = table["rows"][0]["object"]
+    return obj["apiVersion"], obj["kind"], write_json(obj), cells
 
 
 def _counted(node: str) -> Callable[[bytes], bytes]:

@@ -35,7 +35,6 @@ from kube.errors import (
 )
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.resource_versions import parse_version
-from kube.tables.server_table import RESOURCES
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import (
     METADATA_KIND,
@@ -235,7 +234,7 @@ def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]
     if representation is None:
         forms = "JSON" if need_json(filters) else "JSON or protobuf"
         raise not_acceptable(
-            f"filtered objects come as {forms}, whole or as PartialObjectMetadata, and of common kinds as a Table"
+            f"filtered objects come as {forms}, whole, as PartialObjectMetadata, or as a Table"
         )
     if info.verb == "list" and info.options.continue_token:
         parse_continued(info.options)
@@ -255,10 +254,9 @@ def _first_made_here(accepted: Iterable[Representation], info: RequestInfo) -> R
 
 
 def _is_made_here(representation: Representation, info: RequestInfo) -> bool:
-    """Whole objects; their metadata, in the version that every client since 2018 asks for; Tables of the kinds whose
-    columns the hub knows."""
+    """Whole objects; their metadata, in the version that every client since 2018 asks for; Tables."""
     if representation.kind == TABLE_KIND:
-        return info.type is not None and (info.type.group, info.type.resource) in RESOURCES
+        return True
     metadata = METADATA_LIST_KIND if info.verb == "list" else METADATA_KIND, "v1"
     return not representation.kind or (representation.kind, representation.version) == metadata
 

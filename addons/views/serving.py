@@ -28,6 +28,7 @@ from addons.views.relayed_read import Relays, relayed_read
 from addons.views.reviews import Reviews
 from addons.views.source import Source, ViewKey
 from addons.views.sources import Sources
+from addons.views.tables.cloud_tables import CloudTable
 from addons.views.tally import tallies
 from addons.views.watch_answer import watch_answer
 from kube.errors import (
@@ -51,6 +52,7 @@ from kube.store.scope import EVERYTHING, Scope
 from kube.store.stream_coding import DIFFERENCES, PLAIN
 from kube.store.view import View
 from kube.store.watcher import Watcher
+from kube.tables.server_table import is_known
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import METADATA_KINDS, TABLE_KIND, Representation
 
@@ -140,6 +142,10 @@ class Serving:
             self._sources.measure(source, keep=self._rules().is_cached(wanted.component))
             confirmed = await self._fresh_enough(source, read, scope)
             key = ViewKey(wanted.component, read.verb, scope, _form_of(source, read, form))
+            table = None
+            if form.kind == TABLE_KIND and not is_known(read.type):
+                table = CloudTable(source.client, source.is_up, read, form.version)
+                await table.learn(max(source.store.version, confirmed))
             user = (await self._reviews.identity(wanted.caller)).user
             self._sources.check_view(source, key, user)
             view = await source.view(key, self._wait, user)
@@ -150,11 +156,15 @@ class Serving:
             wanted.served.filters = tallies(wanted.route.filtered_by, view.projection)
             if read.verb == "list":
                 page = self._paged.page(view, read, confirmed)
+                if table is not None:
+                    page = table.listing(page)
                 return await list_answer(page, packed=wanted.reads_differences)
             if read.verb == "watch" and not read.wants_state and read.version:
                 confirmed = await self._check_history(wanted, source, read, scope, view)
             is_own = wanted.caller.lending is not Lending.HUB
             check = partial(self._check_rights, wanted.caller, read) if is_own else None
+            if table is not None:
+                stream = table.stream(stream, source.store.api_version, source.store.kind)
             coding = DIFFERENCES if wanted.reads_differences else PLAIN
             await watch_answer(view, read, stream, check, confirmed, coding, opened)
             return None
@@ -295,6 +305,8 @@ class Serving:
 
 def _form_of(source: Source, read: ObjectRead, form: Representation) -> Form:
     """A kind that the cloud has no protobuf for comes as JSON, if the client accepts that too."""
+    if form.kind == TABLE_KIND and not is_known(read.type):
+        return WHOLE  # its columns are another's to say
     if form.kind == TABLE_KIND:
         return TABLES[form.version, read.include]
     found = source.store.codec.encoding

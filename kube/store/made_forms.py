@@ -14,6 +14,7 @@ from kube.packed_text import Kept
 from kube.schemas.json_objects import json_object
 from kube.store.listing import Form, Listing
 from kube.store.store import Item
+from kube.tables.cloud_cells import CloudCells
 from kube.tables.server_table import OBJECTS, TABLE, list_metadata, row, table
 from kube.wire.codec import Codec, codec_for
 from kube.wire.codec_base import ListBody, write_version
@@ -72,7 +73,7 @@ class TableForm(Form):
         return write_json(self._table([plain(item)], item.store.api_version, item.store.kind, metadata))
 
     def event(self, codec: Codec, item: Item) -> bytes:
-        return self._event(plain(item), item.store.api_version, item.store.kind)
+        return self.event_of(plain(item), item.store.api_version, item.store.kind)
 
     def bookmark(
         self, codec: Codec, api_version: str, kind: str, version: int, annotations: Mapping[str, str]
@@ -82,10 +83,15 @@ class TableForm(Form):
             metadata["annotations"] = dict(annotations)
         empty = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
         # Its version and annotations are in the row's object, without which it would say nothing.
-        form = self if self._include != "None" else TableForm("Metadata", self._version)
-        return codec.encode_event("BOOKMARK", *TABLE, form._event(empty, api_version, kind))
+        form = self if self._include != "None" else self._with("Metadata")
+        return codec.encode_event("BOOKMARK", *TABLE, form.event_of(empty, api_version, kind))
 
-    def _event(self, obj: Json, api_version: str, kind: str) -> bytes:
+    def _with(self, include: str) -> TableForm:
+        """The same form whose rows have something else beside their cells."""
+        return TableForm(include, self._version)
+
+    def event_of(self, obj: Json, api_version: str, kind: str) -> bytes:
+        """As `event`, of an object as the values of its JSON."""
         made = self._table([obj], api_version, kind, list_metadata(obj))
         return write_json(made | {"columnDefinitions": None})
 
@@ -98,9 +104,10 @@ class TableForm(Form):
         return first.replace(_NO_COLUMNS, _COLUMNS + write_json(columns), 1)
 
     def listed(self, codec: Codec, item: Item) -> Kept:
-        return write_json(
-            row(plain(item), item.store.api_version, item.store.kind, self._include, self._version)
-        )
+        return write_json(self._row(plain(item), item.store.api_version, item.store.kind))
+
+    def _row(self, obj: Json, api_version: str, kind: str) -> Json:
+        return row(obj, api_version, kind, self._include, self._version)
 
     def body(self, listing: Listing, listed: Sequence[Kept]) -> ListBody:
         metadata: Json = {"resourceVersion": write_version(listing.version)}
@@ -112,6 +119,26 @@ class TableForm(Form):
         head, tail = empty.removesuffix(b"]}"), b"]}\n"
         size = len(head) + sum(map(len, listed)) + max(len(listed) - 1, 0) + len(tail)
         return ListBody(head, listed, tail, size, b",".join, b",")
+
+
+class CloudTableForm(TableForm):
+    """The same with the columns and cells that the cloud prints of a kind whose columns the hub does not know."""
+
+    def __init__(self, cells: CloudCells, include: str, version: str) -> None:
+        super().__init__(include, version)
+        self._cells = cells
+
+    def _with(self, include: str) -> TableForm:
+        return CloudTableForm(self._cells, include, self._version)
+
+    def _row(self, obj: Json, api_version: str, kind: str) -> Json:
+        made = super()._row(obj, api_version, kind)
+        return {**made, "cells": self._cells.of(obj, made["cells"])}
+
+    def _table(self, objects: list[Json], api_version: str, kind: str, metadata: Json) -> Json:
+        made = super()._table([], api_version, kind, metadata)
+        rows = [self._row(each, api_version, kind) for each in objects]
+        return {**made, "columnDefinitions": self._cells.columns or made["columnDefinitions"], "rows": rows}
 
 
 def plain(item: Item) -> Json:

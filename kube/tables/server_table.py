@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kube.json_type import Json
+from kube.requests.request_info import ResourceType
 from kube.tables.core_cells import (
     aged_cells,
     claim_cells,
@@ -83,9 +84,14 @@ _PRINTERS = {
 }
 _PRINTERS["events.k8s.io", "Event"] = _PRINTERS["", "Event"]
 KNOWN = frozenset(_PRINTERS)
-"""Groups and kinds whose columns the hub knows. Of all others a Table has name and age."""
+"""Groups and kinds whose columns the hub knows. Of others it asks the cloud, or has name and age."""
 RESOURCES = frozenset((group, f"{kind.lower().removesuffix('s')}s") for group, kind in KNOWN)
 """The same by group and resource."""
+
+
+def is_known(type_: ResourceType) -> bool:
+    """Whether the hub knows the columns of a kind. The cloud alone knows those of the others."""
+    return (type_.group, type_.resource) in RESOURCES
 
 
 def table(

@@ -1,0 +1,1 @@
+"""Tables of kinds whose columns the cloud alone knows."""

@@ -1,0 +1,125 @@
+"""Writes what a view shows as the Tables that the cloud prints, for kinds whose columns the hub does not know.
+
+The view decides which objects a client sees; the cloud, asked with the client's own rights, what their cells are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import orjson
+
+from addons.requests.answers import ClientStream
+from addons.requests.object_read import ObjectRead
+from kube.errors import StatusError
+from kube.http.client import Client, Unreachable
+from kube.json_type import Json
+from kube.store.listing import Listing
+from kube.store.made_forms import CloudTableForm
+from kube.tables.cloud_cells import CloudCells
+from kube.tables.server_table import TABLE
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+
+TIMEOUT = 5.0
+"""Seconds for the cloud to print. A client gets name and age of what it does not print in time."""
+
+_JSON = codec_for(Encoding.JSON)
+
+
+class CloudTable:
+    """Of one list or watch: asks the cloud for cells, and gives them to what the client sees."""
+
+    def __init__(self, client: Client, is_up: Callable[[], bool], read: ObjectRead, version: str) -> None:
+        """`is_up` says whether there is a cloud to ask. `version` is that of the Table."""
+        self._client = client
+        self._is_up = is_up
+        self._read = read
+        self._accept = f"application/json;as={TABLE[1]};v={version};g=meta.k8s.io"
+        self._cells = CloudCells()
+        self._form = CloudTableForm(self._cells, read.include, version)
+
+    async def learn(self, version: int) -> None:
+        """Ask for the cells of all that the client reads, as they are at a version or later."""
+        await self._ask(version)
+
+    def listing(self, shown: Listing) -> Listing:
+        """The same objects as a Table."""
+        return replace(shown, form=self._form, codec=_JSON)
+
+    def stream(self, stream: ClientStream, api_version: str, kind: str) -> ClientStream:
+        """Takes the events of a watch as JSON, and writes Tables."""
+        return _TableStream(stream, self, api_version, kind)
+
+    async def event(self, event: Json, api_version: str, kind: str) -> bytes:
+        """One event, which the columns begin where it is the first."""
+        obj: Json = event["object"]
+        if event["type"] == "BOOKMARK":
+            metadata = obj["metadata"]
+            version, annotations = int(metadata["resourceVersion"]), metadata.get("annotations") or {}
+            return self._form.bookmark(_JSON, api_version, kind, version, annotations)
+        if event["type"] != "DELETED" and self._cells.columns and not self._cells.has(obj):
+            metadata = obj["metadata"]
+            await self._ask(int(metadata["resourceVersion"]), metadata.get("namespace", ""), metadata["name"])
+        made = _JSON.encode_event(event["type"], *TABLE, self._form.event_of(obj, api_version, kind))
+        if event["type"] == "DELETED":
+            self._cells.forget(obj)
+        return made
+
+    def headed(self, first: bytes, api_version: str, kind: str) -> bytes:
+        return self._form.headed(first, api_version, kind)
+
+    async def _ask(self, version: int, namespace: str = "", name: str = "") -> None:
+        """Learn the cells of all objects that the client reads, or of one, not older than a version."""
+        if not self._is_up():
+            return
+        read = self._read
+        fields = f"metadata.name={name}" if name else read.fields.canonical
+        options = {
+            "labelSelector": "" if name else read.labels.canonical,
+            "fieldSelector": fields,
+            "resourceVersion": str(version),
+            "includeObject": "Metadata",
+        }
+        query = {option: text for option, text in options.items() if text}
+        path = read.type.path(namespace or read.namespace)
+        try:
+            answer = await self._client.request(
+                "GET", path, query=query, accept=self._accept, timeout=TIMEOUT
+            )
+            await answer.decoded(self._cells.learn)
+        except (StatusError, Unreachable, ValueError):
+            return  # name and age are better than nothing
+
+
+class _TableStream(ClientStream):
+    """Writes each event of a watch as a Table. All go by `write`: who reads Tables is a person."""
+
+    outlet = None
+
+    def __init__(self, stream: ClientStream, table: CloudTable, api_version: str, kind: str) -> None:
+        self._stream = stream
+        self._table = table
+        self._type = api_version, kind
+        self._rest = b""
+        self._is_first = True
+
+    async def begin(self, headers: Mapping[str, str]) -> None:
+        await self._stream.begin(headers)
+
+    async def write(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            event = orjson.loads(line)
+            if event["type"] == "ERROR":
+                await self._stream.write(line + b"\n")
+                continue
+            made = await self._table.event(event, *self._type)
+            if self._is_first:
+                made, self._is_first = self._table.headed(made, *self._type), False
+            await self._stream.write(made)
+
+    async def write_all(self, pieces: Iterable[bytes]) -> None:
+        for each in pieces:
+            await self.write(each)

@@ -1,0 +1,70 @@
+"""What the cloud prints of objects whose columns the hub does not know, custom resources above all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from kube.bounds import reached
+from kube.json_type import Json
+from kube.tables.server_table import TABLE
+
+UNKNOWN = "<unknown>"
+"""A cell that the cloud has not told."""
+MAX_TABLE = 4 * 1024 * 1024
+"""Bytes of a Table, some 4,000 objects. Of a longer one clients get name and age."""
+
+
+class CloudCells:
+    """Columns, and the cells of each object by its version. Without columns, what the hub itself makes of an object."""
+
+    def __init__(self) -> None:
+        self.columns: list[Json] = []
+        self._told: dict[tuple[str, str], tuple[str, list[Any]]] = {}
+
+    def learn(self, body: bytes) -> None:
+        """Take what a Table of the cloud has, with the metadata of each object. ValueError where it is none."""
+        if len(body) > MAX_TABLE:
+            reached("a Table of the cloud")
+            raise ValueError(f"a Table of more than {MAX_TABLE} bytes")
+        try:
+            table = orjson.loads(body)
+            if table["kind"] != TABLE[1]:
+                raise ValueError(f"the cloud makes no Table of this kind, but {table['kind']}")
+            told = {
+                _key(each["object"]): (each["object"]["metadata"]["resourceVersion"], list(each["cells"]))
+                for each in table["rows"] or ()
+            }
+            columns = list(table["columnDefinitions"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"no Table: {error!r}") from None
+        if not all(len(cells) == len(columns) for _, cells in told.values()):
+            raise ValueError("a Table whose rows do not have its columns")
+        self.columns = columns
+        self._told |= told
+
+    def has(self, obj: Json) -> bool:
+        """Whether the cells of an object are of its version."""
+        version, _ = self._told.get(_key(obj), ("", []))
+        return bool(version) and version == obj["metadata"].get("resourceVersion")
+
+    def forget(self, obj: Json) -> None:
+        """Let go of the cells of an object that is no longer shown."""
+        self._told.pop(_key(obj), None)
+
+    def of(self, obj: Json, known: list[Any]) -> list[Any]:
+        """The cells of an object: the last that the cloud told, else `known`, which is name and age, in the columns."""
+        if not self.columns:
+            return known
+        _, cells = self._told.get(_key(obj), ("", []))
+        if len(cells) == len(self.columns):
+            return cells
+        name, age = known
+        by_name = {"Name": name, "Age": age}
+        return [by_name.get(each.get("name", ""), UNKNOWN) for each in self.columns]
+
+
+def _key(obj: Json) -> tuple[str, str]:
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata.get("name", "")
