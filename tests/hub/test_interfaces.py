@@ -67,6 +67,9 @@ async def test_a_person_follows_a_watch_in_the_browser(
                 await browser.open(address)
                 shown = await browser.until_text("kube-proxy ▸ view", "watch=true")
                 assert "/livez" not in shown, "the hub's own probes are hidden"
+                cells = "[...document.querySelectorAll('td.col-comment')]"
+                assert await browser.run(f"{cells}.every(e => e.scrollWidth <= e.clientWidth)"), "none is cut"
+                assert await browser.run(f"{cells}[0].clientWidth > innerWidth / 2")
                 await browser.click(
                     "[...document.querySelectorAll('tr')].find(e => e.innerText.includes('watch=true'))"
                 )

@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from mitmproxy.master import Master
 
 WEB_COLUMNS = ["comment", "status", "size"]
-"""What mitmproxy shows of a flow in the browser. The comment ends with method and path: beside a column of the path,
-which takes all room, mitmproxy cuts a comment after some twenty characters."""
+"""What mitmproxy shows of a flow in the browser. The comment, which takes all room, ends with method and path."""
 
 
 def begin_interface(master: Master) -> None:
-    """Name components in the list of a terminal, and say at that of mitmweb where to look.
+    """Show components or whole comments in the list of flows, and say at the terminal of mitmweb where to look.
 
     The log, which others may read, never has the token.
     """
@@ -27,6 +26,9 @@ def begin_interface(master: Master) -> None:
 
         list_components(master, component_of)
     if address := web_address(master):
+        from addons.proxy.interface.web_style import show_comments_whole  # noqa: PLC0415 - imports mitmweb
+
+        show_comments_whole(master)
         print(f"edgehub: open {address}", flush=True)
 
 
