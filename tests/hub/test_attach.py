@@ -20,6 +20,7 @@ from addons.ui.attached.attachments import NO_LEAVE
 from addons.ui.commands.shell import run
 from kube.json_type import Json
 from tests.addons.support.samples import config_map, service
+from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import ROOT, SLACK, Hub
@@ -119,6 +120,23 @@ async def test_the_flows_of_a_running_hub_are_written_to_a_file(
         assert VALUE.encode() not in file.read_bytes()
         # The file is there: nobody's flows are overwritten.
         assert await asyncio.to_thread(run, ["attach", "-w", str(file), "--admin", hub.admin_url]) == 1
+    finally:
+        await asyncio.to_thread(hub.stop)
+
+
+async def test_a_hub_is_attached_to_through_a_forwarded_port(cloud: ScriptableCloud, tmp_path: Path) -> None:
+    """As by `ssh -L` and `kubectl port-forward`: another port of this machine leads to the admin port."""
+    hub, file = Hub(tmp_path, cloud.url), tmp_path / "flows"
+    await asyncio.to_thread(hub.start)
+    try:
+        with Link(LOOPBACK, hub.admin_port) as link:
+            # The last --admin counts.
+            writing = await attach(hub, "-w", str(file), "--admin", f"http://{link.host}:{link.port}")
+            while not file.exists() or not file.stat().st_size:
+                await ask(hub, "/version")
+            writing.send_signal(signal.SIGINT)
+            await writing.communicate()
+        assert flows_in(file)
     finally:
         await asyncio.to_thread(hub.stop)
 
