@@ -17,7 +17,7 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.people.kept_discovery import KEPT
 from addons.offline.people.kubelet_path import kubelet_target
 from addons.offline.people.kubelet_reviews import KubeletReviews
-from addons.requests.caller import Caller
+from addons.requests.caller import Caller, digest_of
 from addons.views.reviews import Reviews
 from kube.errors import StatusError, forbidden, unavailable
 from kube.json_type import Json
@@ -57,7 +57,8 @@ class PodRequests:
         self._node = node
         self._find_item = find
         self._reviews = reviews
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._learning: dict[str, asyncio.Task[None]] = {}
+        """One for each token, by its digest."""
 
     @classmethod
     def of(
@@ -98,10 +99,12 @@ class PodRequests:
 
     def learn(self, caller: Caller, info: RequestInfo, status: int) -> None:
         """Have the hub know for an outage what a caller may do here, whom the cloud has just answered."""
-        if caller.authorization and not caller.impersonates and status != 401:
-            task = asyncio.create_task(self._ask(caller, info), name="rights of who sees logs")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        token = digest_of(caller.authorization)
+        if not caller.authorization or caller.impersonates or status == 401 or token in self._learning:
+            return
+        task = asyncio.create_task(self._ask(caller, info), name="rights of who sees logs")
+        self._learning[token] = task
+        task.add_done_callback(lambda _: self._learning.pop(token))
 
     async def _ask(self, caller: Caller, info: RequestInfo) -> None:
         further = (replace(info, verb=verb, subresource=each) for each, verb in VERBS.items())

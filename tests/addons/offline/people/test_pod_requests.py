@@ -57,7 +57,7 @@ class Scene:
 
     async def learn(self, target: str, caller: Caller = PERSON, status: int = 200) -> None:
         self.requests.learn(caller, parse_request("GET", target), status)
-        await asyncio.gather(*self.requests._tasks)
+        await asyncio.gather(*self.requests._learning.values())
 
 
 @pytest.fixture
@@ -83,6 +83,17 @@ async def test_who_saw_logs_before_the_outage_sees_them_in_it_and_may_what_the_c
     assert await scene.go(EXEC) == AtKubelet(PORT, "/exec/a/p/c?command=ls")
     scene.has("/api/v1/nodes/n1", status={"daemonEndpoints": {"kubeletEndpoint": {"Port": 7}}})
     assert (await scene.go(LOG)).port == 7
+
+
+async def test_a_token_that_is_used_again_and_again_is_asked_about_once_at_a_time(scene: Scene) -> None:
+    scene.cloud.gate = asyncio.Event()
+    info = parse_request("GET", LOG)
+    for _ in range(100):
+        scene.requests.learn(PERSON, info, 200)
+    assert len(scene.requests._learning) == 1
+    scene.cloud.gate.set()
+    await scene.learn(LOG)
+    assert scene.requests._learning == {}
 
 
 async def test_who_was_refused_by_the_cloud_stays_refused(scene: Scene) -> None:
