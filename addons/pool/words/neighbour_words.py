@@ -22,9 +22,9 @@ from kube.store.store import Change, Key, Store
 
 PACE = 0.05
 """Seconds in which the changes are gathered that come together."""
-SHORTEST = 1.0
+SHORTEST = 0.5
 """Seconds between two times that changes are taken: a node that tells of some without end has slices filtered so often,
-and no more."""
+and no more. A word that comes right after another still has half of the second in which kube-proxies follow."""
 
 logger = logging.getLogger(__name__)
 

@@ -96,7 +96,7 @@ async def test_a_word_is_what_the_node_said_last(scene: Scene) -> None:
     assert scene.word.addresses == ("10.0.0.3",)
 
 
-async def test_however_often_a_node_speaks_slices_are_filtered_each_second(scene: Scene) -> None:
+async def test_however_often_a_node_speaks_slices_are_filtered_twice_a_second(scene: Scene) -> None:
     await scene.list(WORD)
     scene.told.clear()
     for number in range(100):
