@@ -67,6 +67,8 @@ TOGETHER = {
     "context": ("--kubeconfig", "{folder}/x"),
     "tls_cert": ("--tls-key", "/key"),
     "tls_key": ("--tls-cert", "/cert"),
+    "kubelet_client_certificate": ("--kubelet-client-key", "/key"),
+    "kubelet_client_key": ("--kubelet-client-certificate", "/cert"),
     "peer_cert": ("--peer-key", "/key"),
     "peer_key": ("--peer-cert", "/cert"),
     "peer_clients": ("--mode", "cloud", "--peer-cert", "/cert", "--peer-key", "/key"),
