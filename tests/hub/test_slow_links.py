@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,6 +14,8 @@ import aiohttp
 import pytest
 
 from tests.cloud.fixtures import OpenLink
+from tests.cloud.hollow import HollowKubelet, HollowProxy
+from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.scriptable import ScriptableCloud
@@ -85,3 +90,64 @@ async def test_a_link_that_gets_worse_is_no_outage(
     assert set(written) == {201}
     found = await asyncio.to_thread(real_cloud.admin.get, EVENTS.format(namespace))
     assert len(found["items"]) == len(written), "the cloud itself answered"
+
+
+SERVICE = """
+apiVersion: v1
+kind: Service
+metadata: {name: NAME, namespace: NAMESPACE}
+spec: {ports: [{port: 80}]}
+"""
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+LONG = 120.0
+"""Seconds that a kubelet may take to become Ready on a satellite: each of its steps is some round trips."""
+
+
+def renewed(cloud: RealCloud, node: str) -> str:
+    """When the node's lease was last renewed, as the cloud has it."""
+    return str(cloud.admin.get(f"{LEASES}/{node}")["spec"]["renewTime"])
+
+
+@pytest.mark.since(31, "kubemark's kube-proxy of 1.30 ends with a fault of its own at the first Node")
+@pytest.mark.timeout(400)
+def test_kubelet_kube_proxy_and_kubectl_start_over_a_satellite_and_outlast_a_link_that_gets_worse(
+    linked: tuple[Hub, Link],
+    real_cloud: RealCloud,
+    cloud_programs: dict[str, Path],
+    namespace: str,
+    tmp_path: Path,
+) -> None:
+    hub, link = linked
+    link.carry(delay=0.9, jitter=0.2)
+    hub.start()
+    kubeconfig = write_kubeconfig(tmp_path / "component.kubeconfig", hub.url)
+    rights = ("--clusterrole=cluster-admin", f"--serviceaccount={namespace}:operator")
+    real_cloud.kubectl("create", "clusterrolebinding", f"operator-of-{namespace}", *rights)
+    token = real_cloud.token(namespace, "operator")
+    operator = write_kubeconfig(
+        tmp_path / "operator.kubeconfig", hub.tls_url, authority=hub.authority.read_bytes(), token=token
+    )
+    with (
+        HollowKubelet(hub.node, kubeconfig, tmp_path, cloud_programs) as kubelet,
+        HollowProxy(hub.node, kubeconfig, tmp_path, cloud_programs) as proxy,
+    ):
+        kubelet.wait_ready(real_cloud.admin, LONG)
+        proxy.wait_synced(LONG)
+        real_cloud.admin.wait_for(LEASES, hub.node, bool, timeout=LONG)
+        for name, worse in (
+            ("far", partial(link.carry, delay=1.45, jitter=0.1)),
+            ("lossy", partial(link.carry, delay=0.1, jitter=0.1, loss=0.05)),
+        ):
+            link.carry(delay=0.025)
+            known = len(proxy.process.lines)
+            manifest = SERVICE.replace("NAMESPACE", namespace).replace("NAME", name)
+            with ThreadPoolExecutor(1) as writer:
+                create = partial(real_cloud.kubectl, "create", "-f", "-", kubeconfig=operator)
+                written = writer.submit(create, stdin=manifest)
+                worse()
+                assert "created" in written.result().stdout
+            proxy.process.wait_for_line("OnServiceAdd", LONG, after=known)
+            before = renewed(real_cloud, hub.node)
+            while renewed(real_cloud, hub.node) == before:
+                time.sleep(0.5)
+    assert outages(hub) == []
