@@ -52,6 +52,7 @@ from addons.traffic import Traffic
 from addons.ui.admin import Admin
 from addons.ui.link_log import LinkLog, LinkState
 from addons.ui.live.fleet_status import tell_fleet
+from addons.ui.live.link_spending import tell_link_budget
 from addons.ui.live.request_lines import tell_log_and_terminal
 from addons.ui.reports.running_hub import RunningHub
 from addons.views.observed_events import observed_events
@@ -333,6 +334,7 @@ class Assembly:
         )
         self._console.show(self._hub)
         self._run("status for the fleet", tell_fleet(self._hub))
+        self._run("budget of the link", tell_link_budget(self._hub, clients.hub))
         if settings.admin_port:
             self._admin = Admin(self._hub)
             self._run("admin server", self._admin.start())

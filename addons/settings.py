@@ -19,6 +19,7 @@ from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT, parse_duration
 from addons.link.identities.kubelet import KubeletAccess
 from addons.link.servers import Server, ServerOrder, parse_leaders, parse_relays, parse_server
 from addons.link.uplinks.uplink import Uplink, parse_uplinks
+from addons.telemetry.link_budget import LinkBudget, parse_link_budget
 from kube.option import (
     Days,
     File,
@@ -96,6 +97,11 @@ class Settings:
         "in the order of preference and separated by commas. `:COST` behind one puts it behind those that cost less.",
         name="uplink",
         shown="as the node's routes lead",
+    )
+    link_budget: Annotated[LinkBudget | None, parse_link_budget] = option(
+        "",
+        "What the link to the cloud may carry, `20MB/day` or `5GB/month`, both directions together. Beyond it the hub "
+        "[tells](links.md#link-budget), and cuts nothing.",
     )
     allow_drills: bool = option(
         False,

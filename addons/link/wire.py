@@ -16,10 +16,13 @@ from addons.link.health import ServerHealth
 from addons.link.servers import Server
 from addons.link.uplinks import uplink as uplinks
 from addons.link.uplinks.uplink import Uplink
+from addons.telemetry import metrics
 from kube.http.proxies import Proxy
 
 RECORD = 16 * 1024
 """Bytes of plain text that a record of TLS brings at most."""
+SENT, RECEIVED = (metrics.LINK_BYTES.labels(each).inc for each in ("up", "down"))
+"""Count bytes of the link to the cloud, as sockets have them."""
 AT_ONCE = 0.001
 """Seconds between bytes that came over the link together."""
 
@@ -27,12 +30,21 @@ AT_ONCE = 0.001
 class Wire(asyncio.Transport, asyncio.Protocol):
     """The transport of a protocol, which comes with `speak`, and the protocol of the socket."""
 
-    def __init__(self, tls: SSL.Connection | None, drills: Drills | None, health: ServerHealth) -> None:
-        """`drills` slow down what comes. The server's `health` learns what the connection shows of it."""
+    def __init__(
+        self,
+        tls: SSL.Connection | None,
+        drills: Drills | None,
+        health: ServerHealth,
+        *,
+        is_counted: bool = False,
+    ) -> None:
+        """`drills` slow down what comes. The server's `health` learns what the connection shows of it. What the link
+        to the cloud carries is counted."""
         super().__init__()
         self._tls = tls
         self._drills = drills
         self._health = health
+        self._is_counted = is_counted
         self._loop = asyncio.get_running_loop()
         self._greeted: float | None = None
         """When the ClientHello was sent, until the server has said something; in the loop's time."""
@@ -71,7 +83,7 @@ class Wire(asyncio.Transport, asyncio.Protocol):
         if not data or self._socket is None:
             return
         if self._tls is None:
-            self._socket.write(data)
+            self._send(data)
             return
         try:
             self._tls.sendall(data)
@@ -118,6 +130,8 @@ class Wire(asyncio.Transport, asyncio.Protocol):
             self._shake_hands(self._tls)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_counted:
+            RECEIVED(len(data))
         if self._drills is None or (self._drills.current is None and not self._is_late):
             self._take(data)
             return
@@ -191,7 +205,13 @@ class Wire(asyncio.Transport, asyncio.Protocol):
     def _flush(self, tls: SSL.Connection) -> None:
         with contextlib.suppress(SSL.WantReadError):
             while self._socket is not None:
-                self._socket.write(tls.bio_read(4 * RECORD))
+                self._send(tls.bio_read(4 * RECORD))
+
+    def _send(self, data: bytes | bytearray | memoryview) -> None:
+        assert self._socket is not None
+        if self._is_counted:
+            SENT(len(data))
+        self._socket.write(data)
 
     def _fail(self, error: Exception) -> None:
         self._error = self._error or error
@@ -281,13 +301,15 @@ async def connect(
     `proxy_tls` is TLS with the proxy.
     """
     server, seconds = health.server, health.budget.opening
-    wire = Wire(tls, drills, health)
+    is_on_link = server.is_in_cloud and server.lender is None
+    wire = Wire(tls, drills, health, is_counted=is_on_link and proxy is None)
     if proxy is None:
         async with asyncio.timeout(seconds):
             await uplinks.connect(lambda: wire, server.host, server.port, uplink)
         return wire
     # What the way to the proxy shows is nothing about the server.
-    outer = Wire(proxy_tls, None, ServerHealth(Server(proxy.scheme, proxy.host, proxy.port)))
+    nobody = ServerHealth(Server(proxy.scheme, proxy.host, proxy.port))
+    outer = Wire(proxy_tls, None, nobody, is_counted=is_on_link)
     async with asyncio.timeout(seconds):
         await uplinks.connect(lambda: outer, proxy.host, proxy.port, uplink)
     try:

@@ -38,6 +38,12 @@ UPSTREAM_BYTES = counter(
     "edgehub_upstream_bytes{direction,server}",
     "Bytes of bodies sent to (up) and received from (down) a server, as on the wire.",
 )
+LINK_BYTES = counter(
+    "edgehub_link_bytes{direction}",
+    "Bytes that connections to the cloud sent (up) and received (down), with TLS and heads, without TCP and IP.",
+)
+LINK_BUDGET = gauge("edgehub_link_budget_bytes", "The budget of the link; 0 where it has none.")
+LINK_BUDGET_SPENT = gauge("edgehub_link_budget_spent_bytes", "Bytes of the budget's period that runs.")
 SERVER_UP = gauge("edgehub_server_up{server}", "1 while a server is up.")
 ROUND_TRIP = gauge("edgehub_server_round_trip_seconds{server}", "Time to a server and back, smoothed.")
 DRILL = gauge("edgehub_drill", "1 while a person rehearses an outage, or a slow link, on this node.")

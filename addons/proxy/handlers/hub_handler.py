@@ -26,6 +26,7 @@ from mitmproxy.proxy.server import ConnectionIO, LiveConnectionHandler
 
 from addons.link.servers import ServerHost
 from addons.link.uplinks.uplink import Uplink
+from addons.link.wire import RECEIVED, SENT
 from addons.proxy.handlers.gathered_writes import GatheringWriter
 from addons.proxy.handlers.pausing_reader import LARGEST_READ, PausingReader, read_at_most, share_of
 from addons.proxy.http.direct_frames import DirectFrames
@@ -142,7 +143,8 @@ class HubHandler(LiveConnectionHandler):
     async def handle_connection(self, connection: Connection) -> None:
         ended = self.transports[connection]
         # What this frame named would live as long as the exception that may end the connection.
-        self._begin(connection)
+        if connection is self.client:
+            self._begin(connection)
         try:
             await super().handle_connection(connection)
         except asyncio.CancelledError as error:
@@ -162,17 +164,20 @@ class HubHandler(LiveConnectionHandler):
         if isinstance(transport.reader, asyncio.StreamReader) and connection is not self.client:
             most = share_of(len(self.transports))
             read_at_most(transport.reader, most)
-        reader = PausingReader(transport.reader, lambda: self._room(connection), moved, most)
+        counts = _counts_of(connection)
+        reader = PausingReader(transport.reader, lambda: self._room(connection), moved, most, counts[1])
         self._readers[connection] = reader
         transport.reader = reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
         if isinstance(transport.writer, asyncio.StreamWriter):
             ended = transport.writer._protocol._closed  # type: ignore[attr-defined]  # asyncio says so in no other way
             ended.add_done_callback(_forget_frames)
-            writer = GatheringWriter(transport.writer, self._written)
+            writer = GatheringWriter(transport.writer, self._written, counts[0])
             transport.writer = writer  # type: ignore[assignment]  # it has all that mitmproxy calls
 
     async def server_event(self, event: events.Event) -> None:
         """Handle an event, without waiting for anything; one that follows from another one, after that."""
+        if isinstance(event, events.OpenConnectionCompleted) and not event.reply:
+            self._begin(event.command.connection)  # the layers send at once
         self._events.append(event)
         if self._is_busy:
             return
@@ -274,6 +279,18 @@ def _forget_frames(ended: asyncio.Future[None]) -> None:
         ended.result()  # it keeps the frames beside the error until somebody asks
     except Exception as error:
         error.__traceback__ = None
+
+
+def _counts_of(connection: Connection) -> tuple[Callable[[int], object], Callable[[int], object]]:
+    """What counts the bytes that a connection sends, and receives: those of the link to the cloud are counted."""
+    host = connection.address[0] if isinstance(connection, Server) and connection.address else ""
+    if isinstance(host, ServerHost) and host.server.lender is None:
+        return SENT, RECEIVED
+    return _uncounted, _uncounted
+
+
+def _uncounted(_size: int) -> None:
+    """For connections of this node and its pool."""
 
 
 async def _nothing() -> None:

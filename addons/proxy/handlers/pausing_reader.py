@@ -28,13 +28,21 @@ class PausingReader:
     """Reads only while there is room for what it reads, and lets asyncio read no further meanwhile."""
 
     def __init__(
-        self, reader: ByteReader, room: Callable[[], int], moved: asyncio.Event, most: int = LARGEST_READ
+        self,
+        reader: ByteReader,
+        room: Callable[[], int],
+        moved: asyncio.Event,
+        most: int = LARGEST_READ,
+        count: Callable[[int], object] = lambda _: None,
     ) -> None:
-        """`room` gives the bytes that there is room for, `moved` is set when there may be more; `most` bound a read."""
+        """`count` gets the size of each read.
+
+        `room` gives the bytes that there is room for, `moved` is set when there may be more; `most` bound a read."""
         self._most = most
         self.inner = reader
         self._room = room
         self._moved = moved
+        self._count = count
 
     async def read(self, n: int) -> bytes:
         while (room := self._room()) <= 0:
@@ -42,7 +50,9 @@ class PausingReader:
                 pause(self.inner)
             self._moved.clear()
             await self._moved.wait()
-        return await self.inner.read(min(n, self._most, max(room, LEAST_READ)))
+        data = await self.inner.read(min(n, self._most, max(room, LEAST_READ)))
+        self._count(len(data))
+        return data
 
     def let_go(self) -> None:
         """Drop what was read ahead, and what names the connection: it has ended."""

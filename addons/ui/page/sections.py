@@ -99,7 +99,8 @@ def _chain(hub: RunningHub, report: Row, rates: Rates) -> str:
         f"<span>copies gave {text(share)} of what components got: {text(size(counts['fromCopies']))}</span></div>"
         f"{_edge(f'<b>{_rate(from_cloud)}</b> from the cloud', f'<b>{_rate(to_cloud)}</b> to the cloud', up=up)}"
         f'<div class="box {"" if up else "away"}"><b>Cloud</b><span>{text(servers)}</span>'
-        f"<span>today {text(size(counts['linkDownToday']))} down, {text(size(counts['linkUpToday']))} up</span></div>"
+        f"<span>today {text(size(counts['linkDownToday']))} down, {text(size(counts['linkUpToday']))} up</span>"
+        f"{f'<span>budget: {text(counts["budget"])}</span>' if counts['budget'] else ''}</div>"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from addons.settings import Settings, version
 from addons.telemetry.component_traffic import link_bytes
+from addons.telemetry.link_budget import spent
 from addons.ui.reports.running_hub import RunningHub
 from addons.views.sources import Sources
 from kube.reflector.state import State
@@ -61,6 +62,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "linkDown": down,
             "sent": hub.traffic.sent(),
             "fromCopies": hub.traffic.copied(),
+            "budget": budget.told(spent()) if (budget := hub.settings.link_budget) is not None else "",
         },
     }
 

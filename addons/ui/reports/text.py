@@ -146,6 +146,7 @@ def status_text(report: Row) -> str:
         ("watchers", f"{report['watchers']} of {report['views']} views"),
         ("journal", f"{report['journal']} writes wait"),
         ("today", f"{size(counts['linkDownToday'])} from the cloud, {size(counts['linkUpToday'])} to it"),
+        *((("budget", counts["budget"]),) if counts["budget"] else ()),
         ("copies", f"gave {size(counts['fromCopies'])} of {size(counts['sent'])} that components got"),
         *(("not open", each) for each in report["closedListeners"]),
     ]

@@ -1,0 +1,87 @@
+"""The operator's budget of the link to the cloud, in bytes a day or a month, and what of it is spent. Cuts nothing."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass
+
+import orjson
+
+from addons.telemetry import metrics
+
+UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
+_FORM = re.compile(rf"([0-9]+(?:\.[0-9]+)?)({'|'.join(UNITS)})/(day|month)")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBudget:
+    """So many bytes, both directions together, in each period: `day` or `month`."""
+
+    bytes: int
+    period: str
+    unit: str = "MB"
+
+    def told(self, spent: int) -> str:
+        """`15.2 of 20 MB a day`."""
+        unit = UNITS[self.unit]
+        return f"{spent / unit:.1f} of {self.bytes / unit:g} {self.unit} a {self.period}"
+
+    def current(self, today: datetime.date) -> str:
+        """The name of the period that runs."""
+        return today.isoformat()[: 10 if self.period == "day" else 7]
+
+
+def parse_link_budget(name: str, text: str) -> LinkBudget | None:
+    """The budget of `20MB/day`; ValueError for what is of no such form, None of ""."""
+    if not text:
+        return None
+    parts = _FORM.fullmatch(text.strip())
+    budget = int(float(parts[1]) * UNITS[parts[2]]) if parts is not None else 0
+    if parts is None or not budget:
+        raise ValueError(f"{name} {text!r} is not of the form 20MB/day: kB, MB or GB, a day or a month")
+    return LinkBudget(budget, parts[3], parts[2])
+
+
+class Spending:
+    """What the link has carried in the period that runs."""
+
+    def __init__(self, budget: LinkBudget) -> None:
+        self.spent = 0
+        self.period = ""
+        self._budget = budget
+        self._total = 0
+        self._is_told = False
+
+    def take(self, kept: bytes) -> None:
+        """Go on with what an earlier process kept, by `kept`; what cannot be read counts as nothing."""
+        try:
+            found = orjson.loads(kept)
+            period, spent, is_told = str(found["period"]), int(found["bytes"]), bool(found["told"])
+        except (ValueError, KeyError, TypeError):
+            return
+        self.period, self.spent, self._is_told = period, spent, is_told
+
+    def kept(self) -> bytes:
+        return orjson.dumps({"period": self.period, "bytes": self.spent, "told": self._is_told})
+
+    def count(self, total: int, today: datetime.date) -> bool:
+        """Count what the link has carried since the process began; True once in a period, when that is too much."""
+        period = self._budget.current(today)
+        if period != self.period:
+            self.period, self.spent, self._is_told = period, 0, False
+        self.spent += total - self._total
+        self._total = total
+        is_news = self.spent > self._budget.bytes and not self._is_told
+        self._is_told |= is_news
+        return is_news
+
+
+def carried() -> int:
+    """Bytes that the link has carried since the process began."""
+    return int(sum(sample.value for each in metrics.LINK_BYTES.collect() for sample in each.samples))
+
+
+def spent() -> int:
+    """Bytes of the period that runs, as the metric has them."""
+    return int(sum(sample.value for each in metrics.LINK_BUDGET_SPENT.collect() for sample in each.samples))

@@ -1,0 +1,82 @@
+"""Tells when the link has carried more than its budget: by the log, an Event of the node, and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Callable, Collection, Mapping
+
+from addons.offline.write_behind import WriteBehind
+from addons.rules.events import send_event
+from addons.telemetry import metrics
+from addons.telemetry.labels import HUB
+from addons.telemetry.link_budget import Spending, carried
+from addons.ui.reports.running_hub import RunningHub
+from kube.disk.rows import table_of
+from kube.http.client import Client
+
+LOOK_INTERVAL = 10.0
+"""Seconds between two looks at what the link has carried."""
+LOOKS_TO_KEEP = 6
+"""Looks after which what is spent is written to the disk: a hub that is killed forgets a minute."""
+TABLE = table_of("link budget")
+ROW = "spent"
+NAMESPACE = "default"
+"""Of Events about objects without a namespace."""
+REASON = "LinkBudgetSpent"
+
+logger = logging.getLogger(__name__)
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now().astimezone()
+
+
+async def tell_link_budget(
+    hub: RunningHub, client: Client, now: Callable[[], datetime.datetime] = _now
+) -> None:
+    """Count until cancelled, where there is a budget. `client` sends as the hub."""
+    budget = hub.settings.link_budget
+    if budget is None:
+        return
+    spending, row = Spending(budget), None
+    metrics.LINK_BUDGET.set(budget.bytes)
+
+    def take(rows: Mapping[str, bytes | None]) -> Collection[str]:
+        spending.take(rows.get(ROW) or b"")
+        return ()
+
+    if hub.offline is not None:
+        row = WriteBehind(hub.offline.access, TABLE)
+        await row.open(take)
+    looks = 0
+    while True:
+        is_news = spending.count(carried(), now().date())
+        metrics.LINK_BUDGET_SPENT.set(spending.spent)
+        if row is not None and (is_news or looks % LOOKS_TO_KEEP == 0):
+            row.put(ROW, spending.kept())
+        if is_news:
+            said = f"the link to the cloud has spent its budget: {budget.told(spending.spent)}"
+            logger.warning("%s; nothing is cut", said)
+            await send_event(client, event_of(hub.settings.node, spending.period, said, now()), NAMESPACE)
+        looks += 1
+        await asyncio.sleep(LOOK_INTERVAL)
+
+
+def event_of(node: str, period: str, said: str, now: datetime.datetime) -> dict[str, object]:
+    """The Event of a node whose budget is spent, one for each period. `kubectl describe node` finds it by `uid`."""
+    stamp = now.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"{node}.link-budget-{period}", "namespace": NAMESPACE},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},
+        "type": "Warning",
+        "reason": REASON,
+        "message": said,
+        "source": {"component": HUB, "host": node},
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    }

@@ -1,0 +1,80 @@
+"""A hub whose link has a budget: it tells when that is spent, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from kube.json_type import Json
+from tests.cloud.fixtures import OpenLink
+from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.support.lone_links import until
+from tests.hub.support.process import Hub
+
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+LARGE = 300_000
+SPENT = "edgehub_link_budget_spent_bytes"
+
+
+async def read_through(hub: Hub) -> None:
+    """Have the hub relay something large."""
+    async with aiohttp.ClientSession() as session, session.get(hub.url + CONFIG_MAPS) as answer:
+        assert answer.status == 200
+        assert len(await answer.read()) > LARGE
+
+
+def told(hub: Hub) -> int:
+    return sum("has spent its budget" in line for line in hub.process.lines)
+
+
+def events_of(cloud: ScriptableCloud) -> list[Json]:
+    return [each for each in cloud.store.list("events") if each["reason"] == "LinkBudgetSpent"]
+
+
+async def test_a_budget_that_is_spent_is_told_once_and_nothing_is_cut(
+    cloud: ScriptableCloud, link: OpenLink, tmp_path: Path
+) -> None:
+    named = {"name": "large", "namespace": "default"}
+    large = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": named,
+        "data": {"x": random.Random(1).randbytes(LARGE // 2).hex()},
+    }
+    cloud.store.create(large)
+    url = urlsplit(cloud.url)
+    opened = link(url.hostname or "", url.port or 0)
+    server = f"http://{opened.host}:{opened.port}"
+    hub = Hub(tmp_path, server, flags=("--link-budget", "300kB/month"))
+    await asyncio.to_thread(hub.start)
+    try:
+        await read_through(hub)
+        before = opened.traffic
+        up, down = (hub.metric("edgehub_link_bytes_total", direction=each) for each in ("up", "down"))
+        after = opened.traffic
+        assert before.up * 0.9 <= up <= after.up * 1.1
+        assert LARGE / 2 < before.down * 0.9 <= down <= after.down * 1.1
+        assert hub.metric("edgehub_link_budget_bytes") == 300_000
+        assert not events_of(cloud)
+        await read_through(hub)
+        await until(lambda: events_of(cloud), "the Event is there")
+        await read_through(hub)
+        spent = hub.metric(SPENT)
+        assert spent > 300_000
+        assert "of 300 kB a month" in await asyncio.to_thread(hub.admin, "/debug/status")
+        assert "of 300 kB a month" in await asyncio.to_thread(hub.admin, "/")
+        assert told(hub) == 1
+        await asyncio.to_thread(hub.stop)
+        await asyncio.to_thread(hub.start)
+        await until(lambda: hub.metric(SPENT) >= spent, "the count outlives the restart")
+        await read_through(hub)
+        assert told(hub) == 0, "it was told in this month"
+    finally:
+        await asyncio.to_thread(hub.stop)
+    (event,) = events_of(cloud)
+    found = event["reason"], event["involvedObject"]["kind"], event["type"]
+    assert found == ("LinkBudgetSpent", "Node", "Warning")
