@@ -76,6 +76,8 @@ class NodeLease:
         self._renewed = Pulse()
         self._pushed = b""
         """The `_fixed_part` of the Lease that the cloud has."""
+        self._written: Json | None = None
+        """What of the spec the cloud has from the last renewal, but for its time; None after a failure or a push."""
         self._status = self._told = ""
         """What the hub says of itself, and what of that the cloud's Lease has."""
         self._last_stamp: tuple[datetime.datetime, float] | None = None
@@ -110,6 +112,8 @@ class NodeLease:
                 await self._changed.wait()
             else:
                 done = await self._renew()
+                if not done:
+                    self._written = None
                 metrics.LEASE_RENEWALS.labels("ok" if done else "failed").inc()
                 await (self._until_due() if done else asyncio.sleep(RETRY_INTERVAL))
 
@@ -247,19 +251,25 @@ class NodeLease:
             path, method, body = self._path, "PUT", _written_over(lease, version)
             self._note_time(answer.body)
         await self._client.request(method, path, body=body, content_type=content_type, timeout=TIMEOUT)
-        self._pushed, self._told = _fixed_part(lease), ""
+        self._pushed, self._told, self._written = _fixed_part(lease), "", None
 
     async def _touch(self, lease: Encoded) -> None:
         spec = lease.decode().fields.child("spec")
-        renewal = {
+        holder: Json = {
             "holderIdentity": spec.text("holderIdentity"),
             "leaseDurationSeconds": spec.number("leaseDurationSeconds") or int(DEFAULT_DURATION),
-            "renewTime": self._stamp().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         }
-        patch: Json = {"spec": renewal}
+        patch: Json = {"spec": {"renewTime": self._stamp().strftime("%Y-%m-%dT%H:%M:%S.%fZ")}}
         status = self._status
+        metadata: Json = {}
+        if holder != self._written:
+            patch["spec"] |= holder
+            # Who wrote which field is half of each answer. Nobody applies a node's Lease, so nobody asks for it.
+            metadata["managedFields"] = [{}]
         if status != self._told:
-            patch["metadata"] = {"annotations": {ANNOTATION: status}}
+            metadata["annotations"] = {ANNOTATION: status}
+        if metadata:
+            patch["metadata"] = metadata
         await self._client.request(
             "PATCH",
             self._path,
@@ -268,7 +278,7 @@ class NodeLease:
             content_type=MERGE_PATCH,
             timeout=TIMEOUT,
         )
-        self._told = status
+        self._told, self._written = status, holder
 
     def _note_time(self, lease: bytes) -> None:
         """Note the renewTime that the cloud has, perhaps from an earlier process with another clock.
