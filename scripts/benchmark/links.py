@@ -17,6 +17,7 @@ from pathlib import Path
 import urllib3
 
 from kube.json_type import Json
+from scripts.benchmark import quiet_node
 from scripts.benchmark.load import hubs_cloud
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
@@ -134,7 +135,7 @@ def black_holes(site: Site) -> None:
             print(f"{round_trip:28}{until(lambda: outages(hub) > 0):10.1f}")
 
 
-def quiet_node(site: Site, cloud: RealCloud) -> None:
+def quiet_hub(site: Site, cloud: RealCloud) -> None:
     """A node whose kubelet renews its Lease: the bytes on the link, of both directions, without those of TCP and IP."""
     print(f"\n{'quiet node':28}{'up B/s':>9}{'down B/s':>10}{'MB a day':>10}")
     for name, renews in (("hub alone", False), ("kubelet renews its Lease", True)):
@@ -181,4 +182,5 @@ def measure() -> None:
         cold_starts(site)
         steps(site)
         black_holes(site)
-        quiet_node(site, cloud)
+        quiet_hub(site, cloud)
+        quiet_node.measure(cloud, folder / "quiet")

@@ -44,6 +44,7 @@ from scripts.benchmark.load import (
     waiting,
     watches,
 )
+from scripts.benchmark.pools import fleet
 from scripts.benchmark.pools import links as pool_links
 from scripts.benchmark.pools import nodes as pool_nodes
 from tests.cloud.link import Link
@@ -200,6 +201,7 @@ def options() -> argparse.ArgumentParser:
         ("bindings", "the manager, with bindings of 1,000 workloads."),
         ("interface", "what an interface of mitmproxy costs a hub."),
         ("offline", "the disk, and the node without its cloud."),
+        ("fleet", "what a thousand hubs cost the cloud's links, plain, with leaders and with a relay."),
         ("links", "slow links: starts, outages, and bytes of a quiet node."),
     ):
         parser.add_argument(f"--{name}", action="store_true", help=f"Only {what}")
@@ -247,6 +249,9 @@ def main() -> None:
             pool_links.measure_links()
         if asked.pool != "links":
             asyncio.run(pool_nodes.measure(asked.slices, asked.pool_nodes, asked.pool_updates))
+        return
+    if asked.fleet:
+        fleet.measure()
         return
     if asked.links:
         links.measure()

@@ -55,16 +55,16 @@ class Cost:
 def record(cloud: RealCloud, name: str, slices: int, endpoints: int) -> Traffic:
     """Slices of a real API server, of which UPDATES updates each replace one endpoint by a new pod."""
     chance = random.Random(7)
-    made = [_slice(f"{name}-{number}", endpoints, chance) for number in range(slices)]
+    made = [slice_of(f"{name}-{number}", endpoints, chance) for number in range(slices)]
     for each in made:
         cloud.admin.post(PATH, each)
     begin = cloud.admin.get(SLICES)["metadata"]["resourceVersion"]
     for number in range(UPDATES):
         obj = made[number % slices]
-        obj["endpoints"][chance.randrange(endpoints)] = _endpoint(name, chance)
+        obj["endpoints"][chance.randrange(endpoints)] = endpoint_of(name, chance)
         obj["metadata"]["annotations"] = {"endpoints.kubernetes.io/last-change-trigger-time": _time(number)}
         cloud.admin.put(f"{PATH}/{obj['metadata']['name']}", obj)
-    events = _watched(cloud, name, resourceVersion=str(begin))
+    events = watched(cloud, name, resourceVersion=str(begin))
     state = cloud.admin.request("GET", SLICES, headers={"Accept": Encoding.PROTOBUF.value})
     page = CODEC.decode_list(state.body)
     first = [raw for raw in page.items if CODEC.peek(raw).name.startswith(f"{name}-")]
@@ -73,31 +73,33 @@ def record(cloud: RealCloud, name: str, slices: int, endpoints: int) -> Traffic:
     return Traffic(f"{slices} slices of {endpoints} endpoints", frames, events)
 
 
-def _watched(cloud: RealCloud, name: str, **query: str) -> list[bytes]:
-    """The frames of a watch from a version that is over, for one name's slices."""
+def watched(
+    cloud: RealCloud, name: str, path: str = SLICES, accept: str = Encoding.PROTOBUF, **query: str
+) -> list[bytes]:
+    """The frames of a watch from a version that is over, for the objects that begin with a name."""
     asked = {**query, "watch": "true", "timeoutSeconds": "3"}
-    answer = cloud.admin.request("GET", SLICES, query=asked, headers={"Accept": Encoding.PROTOBUF.value})
+    answer = cloud.admin.request("GET", path, query=asked, headers={"Accept": accept})
     assert answer.status == 200, answer.body[:300]
     found = CODEC.frames().feed(answer.body)
-    return [_frame(each) for each in found if CODEC.peek(each.raw).name.startswith(f"{name}-")]
+    return [frame_of(each) for each in found if CODEC.peek(each.raw).name.startswith(f"{name}-")]
 
 
-def _frame(frame: WatchFrame) -> bytes:
+def frame_of(frame: WatchFrame) -> bytes:
     return CODEC.encode_event(frame.type, frame.api_version, frame.kind, frame.raw)
 
 
-def _slice(name: str, endpoints: int, chance: random.Random) -> Json:
+def slice_of(name: str, endpoints: int, chance: random.Random) -> Json:
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
         "addressType": "IPv4",
         "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-        "endpoints": [_endpoint(name, chance) for _ in range(endpoints)],
+        "endpoints": [endpoint_of(name, chance) for _ in range(endpoints)],
     }
 
 
-def _endpoint(name: str, chance: random.Random) -> Json:
+def endpoint_of(name: str, chance: random.Random) -> Json:
     """An endpoint of a new pod, as the cluster's controller writes it."""
     uid = f"{chance.getrandbits(128):032x}"
     pod = "".join(chance.choices("bcdfghjklmnpqrstvwxz2456789", k=5))
