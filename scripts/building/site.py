@@ -51,6 +51,8 @@ NAVIGATION = {
 """Every page by its heading."""
 LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)#\s:]+)(?P<rest>(?:#[^)\s]*)?\))")
 """A link of Markdown to a file of the tree."""
+RUNBOOK = re.compile(r"(?<= )runbook: ")
+"""Before a page, among the annotations of an alert."""
 LOADED = re.compile(r"""<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=["']?(https?://[^"'\s>]+)""")
 
 
@@ -72,12 +74,17 @@ def rewritten(page: str, text: str) -> str:
     return LINK.sub(link, text)
 
 
-def lay_out(folder: Path) -> None:
-    """Write the pages of the site, and what they show, below a folder."""
+def lay_out(folder: Path, address: str = "") -> None:
+    """Write the pages of the site, and what they show, below a folder. `address` is where people will find the site: to
+    its pages the alerts link then.
+    """
     for each in DOCS.iterdir():
         shutil.copy(each, folder)
     for page in (*OTHERS, *(f"docs/{path.name}" for path in DOCS.glob("*.md"))):
         (folder / place_of(page)).write_text(rewritten(page, (ROOT / page).read_text()))
+    if address:
+        alerts = folder / "alerts.yaml"
+        alerts.write_text(RUNBOOK.sub(f"runbook_url: {address.rstrip('/')}/", alerts.read_text()))
 
 
 def configuration(pages: Path, output: Path) -> str:
@@ -116,11 +123,15 @@ def main() -> int:
     """Build the site, or serve it; mkdocs' exit status."""
     parser = argparse.ArgumentParser(prog="scripts/site", description=__doc__)
     parser.add_argument("--serve", action="store_true", help="Show the site at http://127.0.0.1:8000.")
-    serve: bool = parser.parse_args().serve
+    parser.add_argument(
+        "--address", default="", help="Where the site will be found: its alerts.yaml links to it."
+    )
+    asked = parser.parse_args()
+    serve: bool = asked.serve
     with tempfile.TemporaryDirectory() as place:
         pages = Path(place) / "pages"
         pages.mkdir()
-        lay_out(pages)
+        lay_out(pages, asked.address)
         settings = Path(place) / "mkdocs.yml"
         settings.write_text(configuration(pages, OUTPUT))
         verb = ["serve"] if serve else ["build", "--strict", "--quiet"]

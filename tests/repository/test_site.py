@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from scripts.building.site import DOCS, LINK, NAVIGATION, OTHERS, foreign, lay_out, place_of, rewritten
 from tests.repository.support.tree import ROOT
@@ -28,6 +29,20 @@ def test_links_lead_to_pages_and_pictures_of_the_site(tmp_path: Path) -> None:
     }
     assert broken == set()
     assert (tmp_path / "index.md").read_text().startswith((ROOT / "README.md").read_text().splitlines()[0])
+
+
+def test_the_alerts_of_a_site_with_an_address_link_to_its_pages(tmp_path: Path) -> None:
+    lay_out(tmp_path, "https://docs.my.org/edgehub/")
+    links = set[str]()
+    for group in yaml.safe_load((tmp_path / "alerts.yaml").read_text())["groups"]:
+        for rule in group["rules"]:
+            assert "runbook" not in rule["annotations"]
+            links.add(rule["annotations"]["runbook_url"])
+    assert "https://docs.my.org/edgehub/offline.html#replay" in links
+    assert all(
+        (tmp_path / link.rpartition("/")[2].replace(".html", ".md").partition("#")[0]).exists()
+        for link in links
+    )
 
 
 def test_a_link_out_of_the_site_is_refused() -> None:
