@@ -173,6 +173,5 @@ class Frames:
 def cause_of(method: str, target: str) -> str:
     """What a request is for, in words that are few."""
     path, _, query = target.partition("?")
-    path = re.sub(r"^/(api/v1|apis/)", "", path).strip("/")
-    verb = "watch" if "watch=" in query else method
-    return f"{verb} {path}"
+    words = re.sub(r"^/api/v1/|^/apis/|namespaces/[^/]+/(?=.)", "", path).split("/")
+    return f"{'watch' if 'watch=' in query else method} {'/'.join(words[-3:])}"

@@ -87,7 +87,7 @@ def report(counts: Counter[tuple[str, str]], up: int, down: int) -> None:
 
 def line(name: str, sent: int, received: int) -> None:
     up, down = megabytes(sent), megabytes(received)
-    print(f"{name[-59:]:60}{up:9.2f}{down:9.2f}{up + down:10.2f}")
+    print(f"{name[:59]:60}{up:9.2f}{down:9.2f}{up + down:10.2f}")
 
 
 def megabytes(size: int) -> float:
