@@ -76,7 +76,10 @@ def run(data: bytes) -> None:
 def _open() -> tuple[Http2Connection, Sink, list[StreamedResponse]]:
     connection, sink = Http2Connection(), Sink()
     connection.connection_made(sink)
-    return connection, sink, [connection.send(FIELDS, body, FAR) for body in (b"", LARGE)]
+    responses = [StreamedResponse(FAR, connection.take) for _ in range(2)]
+    for response, body in zip(responses, (b"", LARGE), strict=True):
+        connection.send(FIELDS, body, response)
+    return connection, sink, responses
 
 
 async def _asked() -> bytes:

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from kube.bounds import reached
 from kube.http.transport.request_fields import HeaderFields
-from kube.http.transport.streamed_response import NotProcessed, StreamedResponse
+from kube.http.transport.response_sink import NotProcessed, ResponseSink
+from kube.http.transport.streamed_response import StreamedResponse
 
 SENDS = 5
 """How often a request is sent that the peer does not process. kube-apiserver closes one connection after another
@@ -27,13 +28,24 @@ class Connection(Protocol):
     def has_room(self) -> bool:
         """Whether a further request may be sent now."""
 
-    def send(self, fields: HeaderFields, body: bytes, deadline: float) -> StreamedResponse:
-        """Send a request. Its response must end by the deadline, a time of the loop's clock."""
+    def send(
+        self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_whole: bool = True
+    ) -> None:
+        """Send a request, and tell the sink of its response. More of the body follows unless this is all."""
+
+    def send_more(self, response: ResponseSink, data: bytes, *, is_last: bool) -> None:
+        """Send more of the body of a request."""
+
+    def unsent(self, response: ResponseSink) -> int:
+        """Bytes of the request's body that the peer has no room for."""
+
+    def take(self, response: ResponseSink, size: int) -> None:
+        """Let the peer send more of a response: the sink has taken so many bytes of its window."""
 
     def ping(self) -> asyncio.Future[float] | None:
         """The seconds until the peer has answered a ping; ConnectionResetError where it has not. None for HTTP/1.1."""
 
-    def release(self, response: StreamedResponse) -> None:
+    def release(self, response: ResponseSink) -> None:
         """Drop a response that the caller reads no further."""
 
     def retire(self) -> None:
@@ -102,9 +114,10 @@ class ConnectionPool[Key: Hashable]:
     ) -> tuple[Connection, StreamedResponse]:
         for sent in range(1, SENDS + 1):
             async with asyncio.timeout_at(deadline):
-                connection = await self._with_room(key)
-            response = connection.send(fields, body, deadline)
+                connection = await self.with_room(key)
+            response = StreamedResponse(deadline, connection.take)
             response.received = received
+            connection.send(fields, body, response)
             try:
                 await response.begun()
             except NotProcessed:
@@ -122,9 +135,9 @@ class ConnectionPool[Key: Hashable]:
                 return connection, response
         raise AssertionError("unreachable")
 
-    async def _with_room(self, key: Key) -> Connection:
-        """An open connection with room for a request, or a new one."""
-        while (found := self._kept_with_room(key)) is None:
+    async def with_room(self, key: Key) -> Connection:
+        """An open connection with room for a request, or a new one; OSError where there is none."""
+        while (found := self.kept(key)) is None:
             if self._is_closed:
                 raise ConnectionResetError("no connection is opened any more")
             opening = self._opening.get(key)
@@ -141,14 +154,21 @@ class ConnectionPool[Key: Hashable]:
                 raise ConnectionResetError("the connection was closed at once")
         return found
 
-    def _kept_with_room(self, key: Key) -> Connection | None:
+    def kept(self, key: Key) -> Connection | None:
+        """An open connection with room for a request; None where there is none."""
         kept = [each for each in self._kept.pop(key, ()) if each.is_open]
         if kept:
             self._kept[key] = kept
         return next((each for each in kept if each.has_room), None)
 
+    def __len__(self) -> int:
+        """The connections that are open, or that are being opened."""
+        return sum(each.is_open for kept in self._kept.values() for each in kept) + len(self._opening)
+
     async def _new(self, key: Key) -> Connection:
         made = await self._connect(key)
+        for each in list(self._kept):
+            self.kept(each)  # forgets those that have ended, of keys for which nobody asks any more, too
         self._kept.setdefault(key, []).append(made)
         return made
 

@@ -8,7 +8,7 @@ import h11
 
 from kube.errors import bad_request
 from kube.http.transport.request_fields import HeaderFields
-from kube.http.transport.streamed_response import MAX_UNTAKEN, NotProcessed, StreamedResponse
+from kube.http.transport.response_sink import NotProcessed, ResponseSink
 
 SILENCE = 58.0
 """Seconds after which a connection is closed that nobody has used: its server, or a router, may have forgotten it."""
@@ -25,7 +25,7 @@ class Http1Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         self._transport: asyncio.Transport | None = None
-        self._response: StreamedResponse | None = None
+        self._response: ResponseSink | None = None
         """Under way: its reader has not let go of it."""
         self._method = b""
         self._untaken = 0
@@ -33,6 +33,8 @@ class Http1Connection(asyncio.Protocol):
         self._is_retired = False
         self._was_answered = False
         """The server has answered a request on this connection."""
+        self._is_switched = False
+        """Both sides speak another protocol."""
         self._timer: asyncio.TimerHandle | None = None
         self._was_used = True
         """Since the timer was set."""
@@ -55,27 +57,56 @@ class Http1Connection(asyncio.Protocol):
     def ping(self) -> None:
         """HTTP/1.1 has none."""
 
-    def send(self, fields: HeaderFields, body: bytes, deadline: float) -> StreamedResponse:
+    def send(
+        self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_whole: bool = True
+    ) -> None:
         (_, self._method), _, (_, authority), (_, target), *others = fields
         assert self._transport is not None
         self._was_used = True
         headers = [(b"host", authority), *others]
+        if not is_whole and b"content-length" not in dict(others):
+            headers.append((b"transfer-encoding", b"chunked"))
         try:
             sent = self._h11.send(h11.Request(method=self._method, target=target, headers=headers)) or b""
         except h11.LocalProtocolError:
             raise bad_request("the request cannot be sent") from None
-        if body:
-            sent += self._h11.send(h11.Data(data=body)) or b""
-        sent += self._h11.send(h11.EndOfMessage()) or b""
+        sent += self._framed(body, is_last=is_whole)
         self._untaken = 0
-        self._response = StreamedResponse(1, deadline, self._taken)
+        response.stream, self._response = 1, response
         self._transport.write(sent)
-        return self._response
 
-    def release(self, response: StreamedResponse) -> None:
+    def send_more(self, response: ResponseSink, data: bytes, *, is_last: bool) -> None:
+        if response is not self._response or self._transport is None:
+            return
+        if self._is_switched:
+            self._transport.write(data)
+        elif self._h11.our_state is h11.SEND_BODY:
+            self._transport.write(self._framed(data, is_last=is_last))
+
+    def _framed(self, data: bytes, *, is_last: bool) -> bytes:
+        try:
+            sent = (self._h11.send(h11.Data(data=data)) or b"") if data else b""
+            return sent + ((self._h11.send(h11.EndOfMessage()) or b"") if is_last else b"")
+        except h11.LocalProtocolError:
+            raise bad_request("the body has not the length that the head says") from None
+
+    def unsent(self, response: ResponseSink) -> int:
+        if response is not self._response or not isinstance(self._transport, asyncio.WriteTransport):
+            return 0
+        return self._transport.get_write_buffer_size()
+
+    def take(self, response: ResponseSink, size: int) -> None:
+        if response is self._response:
+            self._untaken -= size
+            if self._is_paused and self._untaken <= response.first_window // 2:
+                self._read_on()
+
+    def release(self, response: ResponseSink) -> None:
         """The next request finds the connection idle, or closed where the answer has not ended."""
+        if response is not self._response:
+            return
         self._response = None
-        if not response.has_ended or self._is_retired:
+        if not response.has_ended or self._is_retired or self._is_switched:
             self.close()
         elif self._is_paused:
             self._read_on()
@@ -86,13 +117,29 @@ class Http1Connection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
 
     def data_received(self, data: bytes) -> None:
-        if self._response is None or self._response.has_ended:
+        response = self._response
+        if response is None or response.has_ended:
             self._close()  # nobody has asked, and no later request may take this for its answer
+            return
+        if self._is_switched:
+            self._hand_on(response, data)
         else:
-            self._take(data)
+            self._take(response, data)
+        response.settle()
 
     def eof_received(self) -> None:
-        self._take(b"")
+        response = self._response
+        if response is None or response.has_ended:
+            return
+        if self._is_switched:
+            response.end()
+        else:
+            self._take(response, b"")
+        response.settle()
+
+    def resume_writing(self) -> None:
+        if self._response is not None:
+            self._response.settle()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
@@ -107,10 +154,7 @@ class Http1Connection(asyncio.Protocol):
         self._was_used = False
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
 
-    def _take(self, data: bytes) -> None:
-        response = self._response
-        if response is None or response.has_ended:
-            return
+    def _take(self, response: ResponseSink, data: bytes) -> None:
         try:
             self._h11.receive_data(data)
             while isinstance(event := self._h11.next_event(), h11.Event):
@@ -128,8 +172,13 @@ class Http1Connection(asyncio.Protocol):
             else:
                 self._close()
 
-    def _handle(self, response: StreamedResponse, event: object) -> None:
+    def _handle(self, response: ResponseSink, event: object) -> None:
         match event:
+            case h11.InformationalResponse() if event.status_code == 101:
+                self._was_answered = self._is_switched = True
+                response.begin(101, list(event.headers))
+                if rest := self._h11.trailing_data[0]:
+                    self._hand_on(response, rest)
             case h11.Response():
                 self._was_answered = True
                 fields = list(event.headers)
@@ -140,19 +189,16 @@ class Http1Connection(asyncio.Protocol):
                 )
                 response.begin(event.status_code, fields)
             case h11.Data():
-                piece = bytes(event.data)
-                self._untaken += len(piece)
-                if self._untaken > MAX_UNTAKEN and not self._is_paused and self._transport is not None:
-                    self._is_paused = True
-                    self._transport.pause_reading()
-                response.add(piece, len(piece))
+                self._hand_on(response, bytes(event.data))
             case h11.EndOfMessage():
                 response.end()
 
-    def _taken(self, _stream: int, size: int) -> None:
-        self._untaken -= size
-        if self._is_paused and self._untaken <= MAX_UNTAKEN // 2:
-            self._read_on()
+    def _hand_on(self, response: ResponseSink, piece: bytes) -> None:
+        self._untaken += len(piece)
+        if self._untaken > response.first_window and not self._is_paused and self._transport is not None:
+            self._is_paused = True
+            self._transport.pause_reading()
+        response.add(piece, len(piece))
 
     def _read_on(self) -> None:
         self._is_paused = False
@@ -163,6 +209,7 @@ class Http1Connection(asyncio.Protocol):
         if self._response is not None:
             is_unread = self._was_answered and self._method in SAFE and not self._response.status
             self._response.fail(NotProcessed(why) if is_unread else ConnectionResetError(why))
+            self._response.settle()
 
     def _close(self) -> None:
         if self._transport is not None:

@@ -1,33 +1,40 @@
-"""One HTTP/2 connection to a server, by h2, and the responses that are under way on it.
+"""One HTTP/2 connection to a server, and the responses that are under way on it.
 
 The connection's window has the largest size, and only the window of a stream bounds what waits here, so that no
-response waits for the reader of another one.
+response waits for the reader of another one. The frames are made and read here: h2 takes as long for a request as all
+else that the hub does about it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
-from h2.config import H2Configuration
-from h2.connection import H2Connection
-from h2.errors import ErrorCodes
-from h2.events import (
-    ConnectionTerminated,
-    DataReceived,
-    Event,
-    PingAckReceived,
-    RemoteSettingsChanged,
-    ResponseReceived,
-    StreamEnded,
-    StreamReset,
+from hpack import Decoder
+from hpack.exceptions import HPACKError
+
+from kube.http.transport.head_packer import HeadPacker
+from kube.http.transport.http2_framing import (
+    LAST_31,
+    MAX_FRAME,
+    MAX_HEAD,
+    PREFACE,
+    EndCode,
+    FrameFlag,
+    FrameKind,
+    FrameReader,
+    PeerError,
+    Setting,
+    frame,
+    head_frames,
+    number_of,
+    packed,
+    packed_settings,
+    settings_of,
+    unpadded,
 )
-from h2.exceptions import ProtocolError
-from hyperframe.frame import Frame, GoAwayFrame
-
-from kube.http.transport.http2_frames import HeadEncoder, check_incoming
+from kube.http.transport.http2_stream import RequestedStream
 from kube.http.transport.request_fields import HeaderFields
-from kube.http.transport.streamed_response import MAX_UNTAKEN, NotProcessed, StreamedResponse
+from kube.http.transport.response_sink import FIRST_WINDOW, NotProcessed, ResponseSink
 
 WINDOW = 2**31 - 1
 """Bytes that the peer may send before they are acknowledged: HTTP/2's largest number, which is no limit here."""
@@ -37,49 +44,31 @@ SILENCE = 58.0
 """Seconds without a word of the peer after which it is sent a ping, where a response is under way, and the connection
 is closed where none is. As many seconds later the peer counts as gone that has not answered. Routers forget connections
 that are silent for minutes."""
-MAX_FRAME = 2**17
-"""Bytes of the largest frame that the peer may send."""
-MAX_HEAD = 256 * 1024
-"""Bytes of the frames of one head, as they come."""
-MAX_CLOSED_STREAMS = 1000
-"""Ended streams that a connection remembers, to tell late frames from wrong ones."""
-
-
-class PatientH2Connection(H2Connection):
-    """h2's connection with two changes.
-
-    It remembers MAX_CLOSED_STREAMS ended streams instead of 65,536, which would be megabytes. And it stays open when
-    the peer sends GOAWAY: h2 would refuse the rest of the responses that the peer still sends (RFC 9113, 6.8).
-    """
-
-    MAX_CLOSED_STREAMS = MAX_CLOSED_STREAMS
-
-    def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
-        event = ConnectionTerminated()
-        event.error_code = frame.error_code
-        event.last_stream_id = frame.last_stream_id
-        return [], [event]
 
 
 class Http2Connection(asyncio.Protocol):
-    """A `kube.http.transport.connection_pool.Connection`, and the responses that are under way on it."""
+    """A `kube.http.transport.connection_pool.Connection`."""
 
     def __init__(self) -> None:
-        self._h2 = PatientH2Connection(H2Configuration(client_side=True, header_encoding=None))
-        self._h2.encoder = HeadEncoder()
-        # h2 would send its former settings unless these count as acknowledged.
-        self._h2.local_settings.initial_window_size = MAX_UNTAKEN
-        self._h2.local_settings.max_frame_size = MAX_FRAME
-        self._h2.local_settings.enable_push = 0
-        self._h2.local_settings.acknowledge()
-        self._h2.max_inbound_frame_size = MAX_FRAME
         self._transport: asyncio.Transport | None = None
-        self._under_way: dict[int, StreamedResponse] = {}
-        self._unsent: dict[int, memoryview] = {}
-        """Request bodies, or what is left of them, that the peer has no room for yet; by stream."""
-        self._is_ending = False
-        self._is_retired = False
+        self._packer = HeadPacker()
+        self._decoder = Decoder(max_header_list_size=MAX_HEAD)
+        self._reader = FrameReader()
+        self._streams: dict[int, RequestedStream] = {}
+        self._sending: dict[int, RequestedStream] = {}
+        """Those whose body, or its end, the peer has no room for yet."""
+        self._told: dict[ResponseSink, None] = {}
+        """The sinks that were told something since they last settled."""
+        self._next = 1
+        self._out: list[bytes] = []
+        self._window = 2**16 - 1
+        """Bytes of all bodies that the peer has room for."""
+        self._first_window = 2**16 - 1
+        self._largest_frame = 2**14
+        self._received = 0
+        """Bytes of all bodies since the peer was last told that it may send more."""
         self._limit = STREAMS_AT_FIRST
+        self._is_ending = self._is_retired = self._is_paused = False
         self._timer: asyncio.TimerHandle | None = None
         self._was_heard = True
         """Since the timer was set."""
@@ -89,13 +78,15 @@ class Http2Connection(asyncio.Protocol):
         """When each ping was sent, and who waits for its answer, by what the ping says."""
         self._pings = 0
 
+    # -- for who sends requests
+
     @property
     def is_open(self) -> bool:
         return not self._is_ending and self._transport is not None and not self._transport.is_closing()
 
     @property
     def has_room(self) -> bool:
-        return not self._is_retired and len(self._under_way) < self._limit
+        return not self._is_retired and len(self._streams) < self._limit and self._next < LAST_31
 
     def close(self) -> None:
         if self._transport is not None:
@@ -108,56 +99,95 @@ class Http2Connection(asyncio.Protocol):
     def ping(self) -> asyncio.Future[float]:
         loop = asyncio.get_running_loop()
         self._pings += 1
-        said, pong = self._pings.to_bytes(8), loop.create_future()
+        said = self._pings.to_bytes(8)
+        pong: asyncio.Future[float] = loop.create_future()
         self._pongs[said] = loop.time(), pong
         pong.add_done_callback(lambda _: self._pongs.pop(said, None))
-        self._h2.ping(said)
+        self._frame(FrameKind.PING, 0, 0, said)
         self._flush()
         return pong
 
-    def send(self, fields: HeaderFields, body: bytes, deadline: float) -> StreamedResponse:
-        """Send a request. Its response must end by the deadline, a time of the loop's clock."""
-        number = self._h2.get_next_available_stream_id()
-        response = self._under_way[number] = StreamedResponse(number, deadline, self._make_room)
-        self._h2.send_headers(number, fields, end_stream=not body)
+    def send(
+        self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_whole: bool = True
+    ) -> None:
+        number, self._next = self._next, self._next + 2
+        method = fields[0][1]
+        response.stream = number
+        stream = RequestedStream(number, response, self._first_window, has_body=method != b"HEAD")
+        stream.is_whole = is_whole and not body
+        self._streams[number] = stream
+        block, flags = self._packer.pack(fields), FrameFlag.END_STREAM if stream.is_whole else 0
+        self._out += head_frames(number, block, flags, self._largest_frame)
+        if response.first_window > FIRST_WINDOW and method == b"GET":
+            self._tell_room(number, stream.widen(response.first_window - FIRST_WINDOW))
         if body:
-            self._unsent[number] = memoryview(body)
-        self._flush()
-        return response
-
-    def release(self, response: StreamedResponse) -> None:
-        """Drop a response that the caller reads no further."""
-        self._under_way.pop(response.stream, None)
-        response.let_go()
-        unsent = self._unsent.pop(response.stream, None)
-        if self.is_open and response.error is None and (unsent is not None or not response.has_ended):
-            with contextlib.suppress(ProtocolError):
-                self._h2.reset_stream(response.stream, ErrorCodes.CANCEL)
+            self.send_more(response, body, is_last=is_whole)
+        else:
             self._flush()
+
+    def send_more(self, response: ResponseSink, data: bytes, *, is_last: bool) -> None:
+        stream = self._streams.get(response.stream)
+        if stream is not None and not stream.is_whole:
+            stream.add(data, is_last=is_last)
+            self._sending[response.stream] = stream
+            self._flush()
+
+    def unsent(self, response: ResponseSink) -> int:
+        stream = self._streams.get(response.stream)
+        return stream.to_send if stream is not None else 0
+
+    def take(self, response: ResponseSink, size: int) -> None:
+        stream = self._streams.get(response.stream)
+        if stream is not None and not response.has_ended and (more := stream.took(size)):
+            self._tell_room(response.stream, more)
+            self._flush()
+
+    def release(self, response: ResponseSink) -> None:
+        stream = self._streams.pop(response.stream, None)
+        if stream is not None:
+            self._sending.pop(response.stream, None)
+            if self.is_open and response.error is None and not (response.has_ended and stream.is_sent):
+                self._frame(FrameKind.RST_STREAM, 0, response.stream, packed(EndCode.CANCEL))
+                self._flush()
         self._close_if_retired()
+
+    # -- for the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
-        self._h2.initiate_connection()
-        self._h2.increment_flow_control_window(WINDOW - self._h2.inbound_flow_control_window)
+        self._out.append(PREFACE)
+        settings = {Setting.ENABLE_PUSH: 0, Setting.FRAME_SIZE: MAX_FRAME}
+        self._frame(FrameKind.SETTINGS, 0, 0, packed_settings(settings))
+        self._tell_room(0, WINDOW - self._window)
         self._flush()
 
     def data_received(self, data: bytes) -> None:
         self._was_heard = True
         try:
-            for event in self._h2.receive_data(data):
-                self._handle(event)
-            check_incoming(self._h2, MAX_FRAME, MAX_HEAD)
-        except (ProtocolError, ValueError) as error:  # ValueError: see `_status_of`
-            self._end(f"it does not speak HTTP/2: {error}")
+            for kind, flags, number, payload in self._reader.read(data):
+                if self._is_ending:
+                    break
+                self._take_frame(kind, flags, number, payload)
+        except PeerError as error:
+            self._fail(str(error), error.code)
+        except HPACKError as error:
+            self._fail(f"a head cannot be unpacked: {error}", EndCode.COMPRESSION_ERROR)
         self._flush()
+        self._settle()
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._flush()
+        self._settle()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(str(error or "the connection was closed"))
         self._transport = None
-        self._h2._frame_dispatch_table.clear()  # h2's methods, which refer to h2: 75 objects until a full collection
         if self._timer is not None:
             self._timer.cancel()
 
@@ -167,103 +197,204 @@ class Http2Connection(asyncio.Protocol):
             return
         if self._was_heard:
             self._is_asked = False
-        elif not self._under_way:
+        elif not self._streams:
             self.close()
         elif self._is_asked:
             self._end("the peer has not answered a ping")
             self.close()
         else:
             self._is_asked = True
-            self._h2.ping(bytes(8))
+            self._frame(FrameKind.PING, 0, 0, bytes(8))
             self._flush()
         self._was_heard = False
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
 
-    def _handle(self, event: Event) -> None:
-        match event:
-            case RemoteSettingsChanged():
-                self._limit = self._h2.remote_settings.max_concurrent_streams
-            case PingAckReceived() if event.ping_data in self._pongs:
-                sent, pong = self._pongs.pop(event.ping_data)
-                if not pong.done():
-                    pong.set_result(asyncio.get_running_loop().time() - sent)
-            case ConnectionTerminated():
-                self._retire_after(event.last_stream_id or 0)
-                if event.error_code != ErrorCodes.NO_ERROR:
-                    self._end(f"the peer closed the connection (error {event.error_code})")
-        response = self._under_way.get(getattr(event, "stream_id", 0))
-        if response is None:
-            if isinstance(event, DataReceived):
-                self._make_room(event.stream_id, event.flow_controlled_length)
+    # -- what comes
+
+    def _take_frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        match kind:
+            case FrameKind.DATA:
+                self._take_data(flags, number, payload)
+            case FrameKind.HEADERS:
+                self._take_head(flags, number, payload)
+            case FrameKind.RST_STREAM:
+                self._take_reset(number, number_of(payload))
+            case FrameKind.SETTINGS:
+                self._take_settings(flags, number, payload)
+            case FrameKind.PUSH_PROMISE:
+                raise PeerError("a push, which was not asked for")
+            case FrameKind.PING:
+                self._take_ping(flags, number, payload)
+            case FrameKind.GOAWAY:
+                self._take_goaway(number, payload)
+            case FrameKind.WINDOW_UPDATE:
+                self._take_window(number, number_of(payload) & LAST_31)
+
+    def _take_data(self, flags: int, number: int, payload: bytes) -> None:
+        size = len(payload)
+        self._received += size
+        if self._received > WINDOW // 2:
+            self._tell_room(0, self._received)
+            self._received = 0
+        stream = self._stream(number)
+        if stream is None:
             return
-        match event:
-            case ResponseReceived():
-                response.begin(*_status_of(event.headers))
-            case DataReceived():
-                response.add(event.data, event.flow_controlled_length)
-            case StreamEnded():
-                response.end()
-            case StreamReset():
-                self._unsent.pop(event.stream_id, None)
-                if event.error_code == ErrorCodes.REFUSED_STREAM and not response.status:
-                    response.fail(NotProcessed("the peer refused the stream"))
-                else:
-                    response.fail(ConnectionResetError(f"the response broke off (error {event.error_code})"))
+        stream.came(size)
+        piece = unpadded(flags, payload)
+        try:
+            stream.take_data(piece, size, has_ended=bool(flags & FrameFlag.END_STREAM))
+        except ValueError as error:
+            self._refuse(stream, str(error))
+        self._told[stream.response] = None
 
-    def _make_room(self, stream: int, size: int) -> None:
-        """Let the peer send so much more, on this stream and in all."""
-        if self.is_open:
-            with contextlib.suppress(ProtocolError):  # the connection has ended for h2
-                self._h2.acknowledge_received_data(size, stream)
-            self._flush()
+    def _take_head(self, flags: int, number: int, block: bytes) -> None:
+        # Also the head of a stream that is no more changes the table.
+        fields = [(name, value) for name, value in self._decoder.decode(block, raw=True)]
+        stream = self._stream(number)
+        if stream is None:
+            return
+        try:
+            stream.take_head(fields, has_ended=bool(flags & FrameFlag.END_STREAM))
+        except ValueError as error:
+            self._refuse(stream, f"the head of the answer is malformed: {error}")
+        self._told[stream.response] = None
 
-    def _retire_after(self, last_stream: int) -> None:
-        """The peer closes the connection. It answers streams up to `last_stream`, and has not processed later ones."""
+    def _take_reset(self, number: int, code: int) -> None:
+        stream = self._stream(number)
+        if stream is None:
+            return
+        self._sending.pop(number, None)
+        if code == EndCode.REFUSED_STREAM and not stream.response.status:
+            stream.response.fail(NotProcessed("the peer refused the stream"))
+        else:
+            stream.response.fail(ConnectionResetError(f"the response broke off (error {code})"))
+        self._told[stream.response] = None
+
+    def _take_settings(self, flags: int, number: int, payload: bytes) -> None:
+        if number or (flags & FrameFlag.ACK and payload):
+            raise PeerError("malformed settings", EndCode.FRAME_SIZE_ERROR)
+        if flags & FrameFlag.ACK:
+            return
+        for name, value in settings_of(payload):
+            match name:
+                case Setting.TABLE_SIZE:
+                    self._packer.resize(value)
+                case Setting.MAX_STREAMS:
+                    self._limit = value
+                case Setting.INITIAL_WINDOW:
+                    if value > LAST_31:
+                        raise PeerError("a window that is too large", EndCode.FLOW_CONTROL_ERROR)
+                    for stream in self._streams.values():
+                        stream.window += value - self._first_window
+                    self._first_window = value
+                case Setting.FRAME_SIZE:
+                    if not 2**14 <= value < 2**24:
+                        raise PeerError("a size of frames that none may have")
+                    self._largest_frame = value
+        self._frame(FrameKind.SETTINGS, FrameFlag.ACK, 0, b"")
+
+    def _take_ping(self, flags: int, number: int, payload: bytes) -> None:
+        if number or len(payload) != 8:
+            raise PeerError("a malformed ping", EndCode.FRAME_SIZE_ERROR)
+        if not flags & FrameFlag.ACK:
+            self._frame(FrameKind.PING, FrameFlag.ACK, 0, payload)
+        elif payload in self._pongs:
+            sent, pong = self._pongs.pop(payload)
+            if not pong.done():
+                pong.set_result(asyncio.get_running_loop().time() - sent)
+
+    def _take_goaway(self, number: int, payload: bytes) -> None:
+        if number or len(payload) < 8:
+            raise PeerError("a malformed end", EndCode.FRAME_SIZE_ERROR)
+        last, code = number_of(payload[:4]) & LAST_31, number_of(payload[4:8])
         self.retire()
-        for response in list(self._under_way.values()):
-            if response.stream > last_stream:
-                self._unsent.pop(response.stream, None)
-                response.fail(NotProcessed("the peer takes no more requests on this connection"))
+        for each, stream in list(self._streams.items()):
+            if each > last:
+                self._sending.pop(each, None)
+                stream.response.fail(NotProcessed("the peer takes no more requests on this connection"))
+                self._told[stream.response] = None
+        if code != EndCode.NO_ERROR:
+            self._end(f"the peer closed the connection (error {code})")
         self._close_if_retired()
 
+    def _take_window(self, number: int, more: int) -> None:
+        if not number:
+            self._window += more
+            if not more or self._window > WINDOW:
+                raise PeerError("a window that is too large, or no larger", EndCode.FLOW_CONTROL_ERROR)
+            return
+        stream = self._stream(number)
+        if stream is None:
+            return
+        stream.window += more
+        if not more or stream.window > WINDOW:
+            self._refuse(stream, "a window that is too large, or no larger")
+
+    def _stream(self, number: int) -> RequestedStream | None:
+        """The stream of this number; None where its response is over. PeerError for one that never was."""
+        if not number & 1 or number >= self._next:
+            raise PeerError(f"a frame of stream {number}, which is none")
+        stream = self._streams.get(number)
+        is_over = stream is None or stream.response.has_ended or stream.response.error is not None
+        return None if is_over else stream
+
+    def _refuse(self, stream: RequestedStream, why: str) -> None:
+        """Break off a response that is malformed."""
+        self._sending.pop(stream.number, None)
+        self._frame(FrameKind.RST_STREAM, 0, stream.number, packed(EndCode.PROTOCOL_ERROR))
+        stream.response.fail(ConnectionResetError(f"it does not speak HTTP/2: {why}"))
+        self._told[stream.response] = None
+
+    def _settle(self) -> None:
+        told, self._told = self._told, {}
+        for each in told:
+            each.settle()
+
     def _close_if_retired(self) -> None:
-        if self._is_retired and not self._under_way and self._transport is not None:
+        if self._is_retired and not self._streams and self._transport is not None:
             self._transport.close()
+
+    def _fail(self, why: str, code: int) -> None:
+        self._frame(FrameKind.GOAWAY, 0, 0, packed(0, code))
+        self._flush()
+        self._end(f"it does not speak HTTP/2: {why}")
 
     def _end(self, why: str) -> None:
         self._is_ending = True
-        for response in self._under_way.values():
-            response.fail(ConnectionResetError(why))
+        for stream in list(self._streams.values()):
+            stream.response.fail(ConnectionResetError(why))
+            self._told[stream.response] = None
         for _, pong in list(self._pongs.values()):
             if not pong.done():
                 pong.set_exception(ConnectionResetError(why))
         if self._transport is not None:
             self._transport.close()
+        self._settle()
+
+    # -- what goes
+
+    def _frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        self._out.append(frame(kind, flags, number, payload))
+
+    def _tell_room(self, number: int, more: int) -> None:
+        """Let the peer send so much more, on a stream or (0) on all."""
+        self._frame(FrameKind.WINDOW_UPDATE, 0, number, packed(more))
 
     def _flush(self) -> None:
         if self._transport is None or self._transport.is_closing():
             return
-        for number in list(self._unsent):
-            self._send_body(number)
-        self._transport.write(self._h2.data_to_send())
+        if self._sending and not self._is_paused:
+            for stream in list(self._sending.values()):
+                self._send_body(stream)
+        if self._out:
+            self._transport.write(b"".join(self._out))
+            self._out.clear()
 
-    def _send_body(self, number: int) -> None:
+    def _send_body(self, stream: RequestedStream) -> None:
         """Send as much of a request's body as the peer has room for."""
-        left = self._unsent[number]
-        while left:
-            size = min(
-                len(left), self._h2.local_flow_control_window(number), self._h2.max_outbound_frame_size
-            )
-            # A window is below zero where the peer has made it smaller meanwhile (RFC 9113, 6.9.2).
-            if size <= 0:
-                self._unsent[number] = left
-                return
-            self._h2.send_data(number, left[:size].tobytes(), end_stream=size == len(left))
-            left = left[size:]
-        del self._unsent[number]
-
-
-def _status_of(fields: HeaderFields) -> tuple[int, HeaderFields]:
-    """The status, and the fields that are headers. ValueError for a status that is no number."""
-    others = [each for each in fields if each[0] != b":status"]
-    return int(dict(fields)[b":status"]), others
+        for size, made in stream.frames(self._window, self._largest_frame):
+            self._window -= size
+            self._out.append(made)
+            self._told[stream.response] = None
+        if not stream.to_send:
+            del self._sending[stream.number]

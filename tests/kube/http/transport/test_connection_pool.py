@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kube.http.transport.streamed_response import CHUNK, MAX_UNTAKEN
+from kube.http.transport.response_sink import MAX_UNTAKEN
+from kube.http.transport.streamed_response import CHUNK
 from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.http2_peer import SMALL, Asked, Peer
 

@@ -11,7 +11,7 @@ import pytest
 from kube.errors import StatusError
 from kube.http.transport.http1_connection import MAX_HEAD, SILENCE, Http1Connection
 from kube.http.transport.request_fields import request_fields
-from kube.http.transport.streamed_response import MAX_UNTAKEN, StreamedResponse
+from kube.http.transport.response_sink import MAX_UNTAKEN, ResponseSink
 from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.sink import Sink
 
@@ -178,7 +178,8 @@ async def test_a_connection_that_nobody_uses_is_closed() -> None:
     made, sink = Http1Connection(), Sink()
     made.connection_made(sink)
     await asyncio.sleep(SILENCE / 2)
-    response = made.send(fields(), b"", 1e9)
+    response = ResponseSink()
+    made.send(fields(), b"", response)
     made.data_received(WHOLE)
     made.release(response)
     await asyncio.sleep(SILENCE)
@@ -191,7 +192,8 @@ async def test_a_connection_that_nobody_uses_is_closed() -> None:
 async def test_a_watch_may_be_silent() -> None:
     made, sink = Http1Connection(), Sink()
     made.connection_made(sink)
-    response: StreamedResponse = made.send(fields(), b"", 1e9)
+    response = ResponseSink()
+    made.send(fields(), b"", response)
     await asyncio.sleep(10 * SILENCE)
     assert not sink.is_gone
     made.release(response)
@@ -202,6 +204,6 @@ async def test_a_header_that_h11_does_not_send_is_refused() -> None:
     made = Http1Connection()
     made.connection_made(Sink())
     with pytest.raises(StatusError) as raised:
-        made.send([*fields(), (b"x y", b"z")], b"", 1e9)
+        made.send([*fields(), (b"x y", b"z")], b"", ResponseSink())
     assert raised.value.code == 400
     made.connection_lost(None)

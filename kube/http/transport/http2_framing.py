@@ -1,0 +1,173 @@
+"""The frames of HTTP/2 (RFC 9113) as the hub's own client makes and reads them: bytes in, whole frames out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+MAX_FRAME = 2**17
+"""Bytes of the largest frame that the peer may send."""
+MAX_HEAD = 256 * 1024
+"""Bytes of the frames of one head, as they come, and of its fields."""
+MAX_PARTS = 64
+"""Frames of one head."""
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+class FrameKind:
+    """The types of frames (RFC 9113, 6)."""
+
+    DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
+        range(10)
+    )
+
+
+class Setting:
+    """Those that count here (RFC 9113, 6.5.2)."""
+
+    TABLE_SIZE, ENABLE_PUSH, MAX_STREAMS, INITIAL_WINDOW, FRAME_SIZE = range(1, 6)
+
+
+class FrameFlag:
+    """What a frame says of itself."""
+
+    END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
+
+
+class EndCode:
+    """What ends a stream, or a connection (RFC 9113, 7)."""
+
+    NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR = 0, 1, 3, 6
+    REFUSED_STREAM, CANCEL, COMPRESSION_ERROR = 7, 8, 9
+
+
+LAST_31 = 2**31 - 1
+"""The largest number of a stream, and of a window."""
+
+_FRAME = Struct(">HBBBL")
+"""The head of a frame: its length in three bytes, type, flags and stream."""
+_SETTING = Struct(">HL")
+_NUMBER = Struct(">L")
+
+
+class PeerError(Exception):
+    """The peer breaks the protocol; `code` says how."""
+
+    def __init__(self, why: str, code: int = EndCode.PROTOCOL_ERROR) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+class FrameReader:
+    """What comes, frame by frame; the parts of a head as one frame of HEADERS."""
+
+    def __init__(self) -> None:
+        self._waiting = bytearray()
+        """What came of a frame that is not whole."""
+        self._head: tuple[int, int, list[bytes]] | None = None
+        """The flags, the stream and the parts of a head that is not whole."""
+
+    def read(self, data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+        """The type, flags, stream and payload of each frame that is whole now. PeerError for what is none."""
+        waiting = self._waiting
+        waiting += data
+        at, end = 0, len(waiting)
+        try:
+            while end - at >= _FRAME.size:
+                high, low, kind, flags, number = _FRAME.unpack_from(waiting, at)
+                length = high << 8 | low
+                if length > MAX_FRAME:
+                    raise PeerError(
+                        f"a frame of {length} bytes, more than {MAX_FRAME}", EndCode.FRAME_SIZE_ERROR
+                    )
+                if end - at < _FRAME.size + length:
+                    break
+                at += _FRAME.size + length
+                payload, number = bytes(waiting[at - length : at]), number & LAST_31
+                if self._head is None and kind not in (FrameKind.HEADERS, FrameKind.CONTINUATION):
+                    yield kind, flags, number, payload
+                elif (whole := self._join(kind, flags, number, payload)) is not None:
+                    yield FrameKind.HEADERS, *whole
+        finally:
+            del waiting[:at]
+
+    def _join(self, kind: int, flags: int, number: int, payload: bytes) -> tuple[int, int, bytes] | None:
+        """The flags, stream and block of a head; None where more of it is to come."""
+        if self._head is None:
+            if kind == FrameKind.CONTINUATION:
+                raise PeerError("a head goes on that has not begun")
+            block = _block(flags, payload)
+            if flags & FrameFlag.END_HEADERS:
+                return flags, number, block
+            self._head = flags, number, [block]
+            return None
+        first, stream, parts = self._head
+        if kind != FrameKind.CONTINUATION or number != stream:
+            raise PeerError("another frame within a head")
+        parts.append(payload)
+        if sum(map(len, parts)) > MAX_HEAD or len(parts) > MAX_PARTS:
+            raise PeerError(f"a head of more than {MAX_HEAD} bytes, or {MAX_PARTS} frames")
+        if not flags & FrameFlag.END_HEADERS:
+            return None
+        self._head = None
+        return first, stream, b"".join(parts)
+
+
+def frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:
+    """One frame."""
+    size = len(payload)
+    return _FRAME.pack(size >> 8, size & 0xFF, kind, flags, number) + payload
+
+
+def head_frames(number: int, block: bytes, flags: int, largest: int) -> Iterator[bytes]:
+    """A packed head in as many frames as it takes, where the peer takes frames of `largest` bytes."""
+    kind = FrameKind.HEADERS
+    while True:
+        part, block = block[:largest], block[largest:]
+        yield frame(kind, flags | (0 if block else FrameFlag.END_HEADERS), number, part)
+        if not block:
+            return
+        kind, flags = FrameKind.CONTINUATION, 0
+
+
+def packed(*numbers: int) -> bytes:
+    """Numbers of 32 bits, as frames have them."""
+    return b"".join(_NUMBER.pack(each) for each in numbers)
+
+
+def number_of(payload: bytes) -> int:
+    """The number that is all of a frame."""
+    if len(payload) != _NUMBER.size:
+        raise PeerError("a frame of the wrong size", EndCode.FRAME_SIZE_ERROR)
+    return int.from_bytes(payload)
+
+
+def packed_settings(settings: dict[int, int]) -> bytes:
+    """The payload of SETTINGS."""
+    return b"".join(_SETTING.pack(*each) for each in settings.items())
+
+
+def settings_of(payload: bytes) -> Iterator[tuple[int, int]]:
+    """The settings that a frame has, in their order."""
+    if len(payload) % _SETTING.size:
+        raise PeerError("malformed settings", EndCode.FRAME_SIZE_ERROR)
+    return _SETTING.iter_unpack(payload)
+
+
+def unpadded(flags: int, payload: bytes) -> bytes:
+    """A frame's payload without its padding."""
+    if not flags & FrameFlag.PADDED:
+        return payload
+    if not payload or payload[0] >= len(payload):
+        raise PeerError("a frame with more padding than it has bytes")
+    return payload[1 : len(payload) - payload[0]]
+
+
+def _block(flags: int, payload: bytes) -> bytes:
+    """What HEADERS has of a packed head."""
+    block = unpadded(flags, payload)
+    if not flags & FrameFlag.PRIORITY:
+        return block
+    if len(block) < 5:
+        raise PeerError("a head without its priority", EndCode.FRAME_SIZE_ERROR)
+    return block[5:]

@@ -1,0 +1,44 @@
+"""Reads the head of a response of HTTP/2. What a client of HTTP/1.1 would take for something else is refused."""
+
+from __future__ import annotations
+
+import re
+
+from kube.http.transport.request_fields import HeaderFields
+
+OF_CONNECTION = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+)
+"""Headers that no message of HTTP/2 may have (RFC 9113, 8.2.2)."""
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
+_NO_VALUE = re.compile(rb"[\x00\r\n]")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+
+
+def parse_head(fields: HeaderFields, *, is_trailer: bool) -> tuple[int, HeaderFields]:
+    """The status, 0 for the fields behind a body, and the headers. ValueError where these are malformed."""
+    status, headers = 0, fields
+    if not is_trailer:
+        if not fields or fields[0][0] != b":status":
+            raise ValueError("there is no status")
+        raw, headers = fields[0][1], fields[1:]
+        status = int(raw) if len(raw) == 3 and raw.isdigit() else 0
+        if status < 100 or status == 101:
+            raise ValueError("the status is none that HTTP/2 has")
+    for name, value in headers:
+        if not _NAME.fullmatch(name) or name in OF_CONNECTION:
+            raise ValueError("the name of a header is none that HTTP/2 has")
+        if _NO_VALUE.search(value):
+            raise ValueError("the value of a header has a NUL or the end of a line in it")
+    return status, headers
+
+
+def promised_length(status: int, headers: HeaderFields) -> int | None:
+    """Bytes of the body that the headers promise; None where they do not. ValueError where that is no number."""
+    said = {value for name, value in headers if name == b"content-length"}
+    if not said:
+        return None
+    length = said.pop()
+    if said or not _LENGTH.fullmatch(length):
+        raise ValueError("the length is none")
+    return int(length) if status not in (204, 304) else 0

@@ -1,0 +1,58 @@
+"""What a connection tells of the response to one request, as it comes."""
+
+from __future__ import annotations
+
+from kube.http.transport.request_fields import HeaderFields
+
+FIRST_WINDOW = 2**16 - 1
+"""Bytes that HTTP/2 lets a server send of each response before any of them is taken."""
+MAX_UNTAKEN = 1024 * 1024
+"""Bytes of one response that wait for its reader. The peer stops there: a packed watch comes faster than its reader
+applies what it unpacks to."""
+
+
+class NotProcessed(ConnectionResetError):
+    """The peer did not process the request (RFC 9113, 8.7): it can be sent again, whatever its method."""
+
+
+class ResponseSink:
+    """Takes a response. The connection calls all of this while it handles what it has received."""
+
+    stream = 0
+    """The number that the connection gave the request."""
+    status = 0
+    """0 until status and headers have come."""
+    is_framed = True
+    """Whether the end of the body is told. Where the end of the connection alone tells it, a body that was cut looks
+    whole (RFC 9112, 6.3)."""
+    has_ended = False
+    error: ConnectionResetError | None = None
+    """Why the response broke off."""
+    first_window = FIRST_WINDOW
+    """Bytes that may come before any is taken."""
+
+    @property
+    def most_untaken(self) -> int:
+        """Bytes that may wait to be taken, once the first ones were."""
+        return MAX_UNTAKEN
+
+    def begin(self, status: int, fields: HeaderFields) -> None:
+        """Take status and headers."""
+        self.status = status
+
+    def add(self, piece: bytes, size: int) -> None:
+        """Take a piece that has `size` bytes of the stream's window, with its padding."""
+
+    def trail(self, fields: HeaderFields) -> None:
+        """Take the fields behind a body."""
+
+    def end(self) -> None:
+        self.has_ended = True
+
+    def fail(self, error: ConnectionResetError) -> None:
+        """Break the response off, unless it is whole."""
+        if not self.has_ended and self.error is None:
+            self.error = error
+
+    def settle(self) -> None:
+        """All is told that came at once; the peer may have room for more of the request's body."""

@@ -1,0 +1,42 @@
+"""Packed heads are what hpack's decoder reads, whatever the peer does to the size of its table."""
+
+from __future__ import annotations
+
+from hpack import Decoder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kube.http.transport.head_packer import TABLE_SIZE, HeadPacker
+from tests.support.cpu_time import own_seconds
+
+NAMES = st.sampled_from([b":path", b"accept", b"authorization", b"x", b"x-a"])
+VALUES = st.one_of(st.sampled_from([b"", b"/", b"a"]), st.binary(max_size=40), st.just(b"~" * TABLE_SIZE))
+HEADS = st.lists(st.tuples(NAMES, VALUES), max_size=6)
+LIMITS = st.none() | st.integers(0, 2 * TABLE_SIZE)
+
+
+@given(st.lists(st.tuples(st.lists(LIMITS, max_size=2), HEADS), max_size=12))
+def test_a_head_arrives_as_it_was(sent: list[tuple[list[int | None], list[tuple[bytes, bytes]]]]) -> None:
+    packer, decoder = HeadPacker(), Decoder(max_header_list_size=2**20)
+    for limits, fields in sent:
+        for limit in limits:
+            if limit is not None:
+                packer.resize(limit)
+                decoder.max_allowed_table_size = min(limit, TABLE_SIZE)
+        assert [tuple(each) for each in decoder.decode(packer.pack(fields), raw=True)] == fields
+
+
+def test_what_was_sent_before_takes_a_byte_for_each_field() -> None:
+    packer = HeadPacker()
+    fields = [
+        (b":method", b"GET"),
+        (b":path", b"/api/v1/nodes/n"),
+        (b"authorization", b"Bearer " + b"x" * 900),
+    ]
+    assert len(packer.pack(fields)) > 500
+    assert len(packer.pack(fields)) == len(fields)
+
+
+def test_a_long_value_costs_no_more_for_each_byte() -> None:
+    fields = [(b"authorization", b"~" * 60_000)]
+    assert own_seconds(lambda: HeadPacker().pack(fields)) < 0.1
