@@ -42,8 +42,16 @@ class Connections:
     def client_disconnected(self, client: connection.Client) -> None:
         self._limits.client_left(client)
 
+    def count_own(self, own: Callable[[], int]) -> None:
+        """Count the connections of the hub's own client among all others."""
+        self._limits.own = own
+
+    def has_room(self, client: connection.Client) -> bool:
+        """Whether a connection to a server may be opened for a client."""
+        return self._limits.has_room(is_reserved=_is_reserved(client))
+
     def server_connect(self, data: ServerConnectionHookData) -> None:
-        if not self._limits.has_room(is_reserved=_is_reserved(data.client)):
+        if not self.has_room(data.client):
             data.server.error = "the hub has too many connections"
 
     def server_connected(self, data: ServerConnectionHookData) -> None:
@@ -75,10 +83,6 @@ class Connections:
     def cut_server(self, server: Server) -> int:
         """Close the upstream connections to a server; how many there were."""
         return hub_handler.cut(lambda conn: _leads_to(conn, server))
-
-    def cut(self, matches: Callable[[connection.Server], bool]) -> int:
-        """Close the upstream connections that match; how many there were."""
-        return hub_handler.cut(matches)
 
 
 def _leads_to(conn: connection.Server, server: Server) -> bool:

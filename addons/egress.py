@@ -1,7 +1,7 @@
-"""The only way out of the node for what mitmproxy relays: sends each request as `addons.link` says, and tells it what
-it sees of the servers.
+"""The only way out of the node for what is relayed: says by which connections each request goes, and tells
+`addons.link` what it sees of the servers.
 
-No other addon names a server. Mitmproxy opens no connection to a server that this addon did not name.
+No other addon names a server. mitmproxy itself opens connections for the ways that the hub lends, and for nothing else.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Callable
 from functools import partial
 
 from mitmproxy import connection, http, tls
-from mitmproxy.net.http.http1 import expected_http_body_size
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.connections import Connections
 from addons.link.health import RETRY_REFUSED
 from addons.link.identities.kubelet import kubelet_at
-from addons.link.link import Link
+from addons.link.link import Link, Relaying
 from addons.link.servers import ProxyHost, Server, ServerHost
 from addons.offline.cached_response import is_too_large
 from addons.pool.shared_links.lending import LentWays
+from addons.proxy.http.request_head import is_upgrade
 from addons.proxy.lent_way import AskedWay
 from addons.requests.caller import Caller, Lending
 from addons.requests.hidden_credentials import lend
@@ -40,6 +40,7 @@ class Egress:
         self._connections = connections
         self.link = link
         self._lent: LentWays | None = None
+        connections.count_own(lambda: len(link.connections) + len(link.upgrades))
 
     def lend(self, lent: LentWays) -> None:
         """Take who lends this node's way to the cloud."""
@@ -78,12 +79,11 @@ class Egress:
         self.link.asked(server)
         if bearer := self.link.bearer(way):
             lend(flow.request, bearer)
-        flow.request.scheme = server.scheme
-        flow.request.host = ServerHost(*way, self.link.proxy(server))
-        flow.request.port = server.port
-        if ":" in server.host:
-            # mitmproxy writes an address of IPv6 without the brackets, and a hub refuses such a head as malformed.
-            flow.request.host_header = server.authority
+        # As people see it; the request goes where `upstream` leads.
+        flow.request.scheme, flow.request.host, flow.request.port = server.scheme, server.host, server.port
+        context.upstream = Relaying(
+            *(self.link, way, is_upgrade(flow.request)), partial(self._connections.has_room, flow.client_conn)
+        )
         if context.failover is None:
             flow.request.stream = _counted(self.link.sent(server))
         else:
@@ -91,22 +91,22 @@ class Egress:
 
     def request(self, flow: http.HTTPFlow) -> None:
         """Count a request's body that mitmproxy holds whole. The others are counted as they are streamed."""
-        host = flow.request.host
-        if isinstance(host, ServerHost) and not flow.request.stream:
-            self.link.sent(host.server)(len(flow.request.raw_content or b""))
+        server = _server_to(flow)
+        if server is not None and not flow.request.stream:
+            self.link.sent(server)(len(flow.request.raw_content or b""))
 
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
-        host = flow.request.host
         if context is None or context.route is None or flow.response is None:
             return
-        if not isinstance(host, ServerHost):
+        if not isinstance(context.upstream, Relaying):
             return
-        self.link.answered(host.way, context.caller.authorization, flow.response.status_code)
+        way = context.upstream.way
+        self.link.answered(way, context.caller.authorization, flow.response.status_code)
         if context.route.filtered_by:
             return
-        received = _counted(self.link.received(host.server))
-        is_held = not (_is_unframed(flow.request, flow.response) or is_too_large(flow.response.headers))
+        received = _counted(self.link.received(way.server))
+        is_held = not (context.is_unframed or is_too_large(flow.response.headers))
         if context.failover is not None and is_held:
             context.stream_too_large = received
             return
@@ -114,9 +114,9 @@ class Egress:
         flow.response.stream = received
 
     def response(self, flow: http.HTTPFlow) -> None:
-        host = flow.request.host
-        if isinstance(host, ServerHost) and flow.response is not None and not flow.response.stream:
-            self.link.received(host.server)(len(flow.response.raw_content or b""))
+        server = _server_to(flow)
+        if server is not None and flow.response is not None and not flow.response.stream:
+            self.link.received(server)(len(flow.response.raw_content or b""))
 
     def server_connect(self, data: ServerConnectionHookData) -> None:
         address, refusal = data.server.address, self.link.drills.refusal
@@ -128,16 +128,9 @@ class Egress:
     def tls_start_server(self, data: tls.TlsData) -> None:
         assert isinstance(data.conn, connection.Server)
         host = data.conn.address[0] if data.conn.address else ""
-        if not isinstance(host, ServerHost):
-            raise RuntimeError("no addon named this server")
-        if isinstance(host, ProxyHost):
-            assert host.via is not None
-            data.conn.alpn_offers, data.ssl_conn = [b"http/1.1"], self.link.proxy_tls(host.via)
-            return
-        # As mitmproxy does: offer the client's own HTTP version, so that no stream is translated.
-        offers = [b"h2", b"http/1.1"] if data.context.client.alpn == b"h2" else [b"http/1.1"]
-        data.conn.alpn_offers = offers
-        data.ssl_conn = self.link.tls(host.server, host.lending, offers)
+        if not isinstance(host, ProxyHost) or host.via is None:
+            raise RuntimeError("nothing but a proxy is spoken to here")
+        data.conn.alpn_offers, data.ssl_conn = [b"http/1.1"], self.link.proxy_tls(host.via)
 
     def server_connect_error(self, data: ServerConnectionHookData) -> None:
         if (server := _server_of(data)) is not None:
@@ -162,33 +155,32 @@ class Egress:
 
     def error(self, flow: http.HTTPFlow) -> None:
         """A handshake failed or a connection broke under a request: the server may be gone."""
-        host = flow.request.host
-        if isinstance(host, ServerHost) and flow.error and "disconnect" not in flow.error.msg.lower():
-            self.link.suspect(host.server)
+        server = _server_to(flow)
+        if server is not None and flow.error and "disconnect" not in flow.error.msg.lower():
+            self.link.suspect(server)
 
     def _suspecting(self, failover: Callable[[http.HTTPFlow], None]) -> Callable[[http.HTTPFlow], None]:
         """A failover that first lets the server be probed, which failed under the request."""
 
         def run(flow: http.HTTPFlow) -> None:
-            if isinstance(flow.request.host, ServerHost):
-                self.link.suspect(flow.request.host.server)
+            if (server := _server_to(flow)) is not None:
+                self.link.suspect(server)
             failover(flow)
 
         return run
 
 
 def _server_of(data: ServerConnectionHookData) -> Server | None:
-    """The server of a connection; None where it leads to the origin."""
+    """The server of a connection that another hub is lent."""
     host = data.server.address[0] if data.server.address is not None else ""
     return host.server if isinstance(host, ServerHost) else None
 
 
-def _is_unframed(request: http.Request, response: http.Response) -> bool:
-    """Whether only the end of the connection ends the body (RFC 9112, section 6.3).
-
-    A body that was cut then looks whole, so no client may be given it again later.
-    """
-    return response.http_version.startswith("HTTP/1") and expected_http_body_size(request, response) == -1
+def _server_to(flow: http.HTTPFlow) -> Server | None:
+    """The server to which a flow's request goes; None where it goes nowhere."""
+    context = context_of(flow)
+    upstream = context.upstream if context is not None else None
+    return upstream.server if isinstance(upstream, Relaying) else None
 
 
 def _counted(count: Callable[[int], None]) -> Callable[[bytes], bytes]:

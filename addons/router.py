@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 from mitmproxy import http
 
-from addons.connections import Connections
 from addons.filters.chain import apply_chain
 from addons.filters.filter import Filter
 from addons.filters.verdict import Outcome
@@ -17,6 +16,7 @@ from addons.offline.cached_response import unpacked
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.pod_requests import PodRequests
 from addons.options import Options
+from addons.proxy.http.server_side import break_off
 from addons.proxy.listener_mode import DEAD_ADDRESS
 from addons.requests.answers import Answerer
 from addons.requests.caller import Lending, Listener
@@ -53,9 +53,8 @@ class Router:
 
     name = "edgehub-router"
 
-    def __init__(self, options: Options, connections: Connections) -> None:
+    def __init__(self, options: Options) -> None:
         self._options = options
-        self._connections = connections
         self._relayed: dict[str, http.HTTPFlow] = {}
         self._rules: RulesInForce | None = None
         self._inputs: FilterInputs | None = None
@@ -91,12 +90,9 @@ class Router:
 
     def rules_changed(self) -> None:
         """End the relayed watches that the rules now filter: their clients come back to a view."""
-        ended = [
-            flow.server_conn
-            for flow in self._relayed.values()
-            if (context := context_of(flow)) is not None and self._filters(context)
-        ]
-        self._connections.cut(lambda conn: conn in ended)
+        for flow in list(self._relayed.values()):
+            if (context := context_of(flow)) is not None and self._filters(context):
+                break_off(flow, "the rules have changed")
 
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
@@ -190,6 +186,7 @@ class Router:
         if context.caller.lending is Lending.HUB:
             lend(flow.request, "")  # the server that failed was lent the hub's
         self._answer_here(context)
+        context.upstream = None
         flow.request.scheme = "http"
         flow.request.data.host, flow.request.data.port = DEAD_ADDRESS
 

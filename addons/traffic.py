@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from mitmproxy import http
 
 from addons.filters.filter import READS
-from addons.link.servers import ServerHost
 from addons.requests.request_context import RequestContext, context_of
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
 from addons.telemetry.labels import group_resource_label
@@ -66,7 +65,7 @@ class Traffic:
         answer = self._begin(flow, flow.response.status_code)
         stream = flow.response.stream
         if stream:
-            counted = answer.counted(is_fetched=isinstance(flow.request.host, ServerHost))
+            counted = answer.counted(is_fetched=_is_fetched(flow))
             flow.response.stream = _both(stream, counted) if callable(stream) else counted
         context = context_of(flow)
         if context is not None and context.stream_too_large is not None:
@@ -80,7 +79,7 @@ class Traffic:
         answer = self._begin(flow, flow.response.status_code)
         if not flow.response.stream:
             size = len(flow.response.raw_content or b"")
-            answer.add(size, is_fetched=isinstance(flow.request.host, ServerHost))
+            answer.add(size, is_fetched=_is_fetched(flow))
         self._end(flow)
 
     def error(self, flow: http.HTTPFlow) -> None:
@@ -102,6 +101,12 @@ class Traffic:
         answer = self._open.pop(flow.id)
         answer.counts.watches -= answer.is_watch
         self.observations.add(observed(flow, context_of(flow), time.time(), answer.sent))
+
+
+def _is_fetched(flow: http.HTTPFlow) -> bool:
+    """Whether a server of the cloud gave the answer."""
+    context = context_of(flow)
+    return context is not None and context.upstream is not None
 
 
 def _component(context: RequestContext | None) -> str:

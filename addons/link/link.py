@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from OpenSSL import SSL
 
@@ -56,7 +58,9 @@ class Link:
         self.refused = Pulse()
         """Notified when a server of the cloud answers 401 to the node's identity."""
         self.connections: ConnectionPool[Way] = ConnectionPool(self.connect)
-        """Those of the hub's own requests."""
+        """Those of the hub's own requests, and of those that it relays."""
+        self.upgrades: ConnectionPool[Way] = ConnectionPool(partial(self.connect, offers=[b"http/1.1"]))
+        """Those of requests that ask for another protocol, each for itself."""
         self.drills = Drills(self._drill_changed, clock)
         self.clock = clock
         self.carried: Callable[[int], None] = lambda _size: None
@@ -121,6 +125,7 @@ class Link:
             self._choosing.cancel()
         self.drills.close()
         self.connections.close()
+        self.upgrades.close()
 
     # -- which server, and with whose identity
 
@@ -195,14 +200,14 @@ class Link:
             return self.tls(Server("https", proxy.host, proxy.port, proxy.node), Lending.HUB, [b"http/1.1"])
         return plain_connection(proxy.host)
 
-    async def connect(self, way: Way) -> Connection:
-        """A new connection of the hub's own; OSError where there is none. What fails is noted."""
+    async def connect(self, way: Way, offers: Sequence[bytes] = OFFERS) -> Connection:
+        """A new connection; OSError where there is none. What fails is noted."""
         server, health = way.server, self.state(way.server)
         if server.is_in_cloud and (refusal := self.drills.refusal) is not None:
             self.connect_failed(server, str(refusal))
             raise refusal
         try:
-            tls = self.tls(server, way.lending, OFFERS) if server.scheme == "https" else None
+            tls = self.tls(server, way.lending, [*offers]) if server.scheme == "https" else None
         except (ValueError, SSL.Error) as error:
             raise ConnectionError(f"the credentials cannot be used: {error}") from error
 
@@ -274,7 +279,8 @@ class Link:
 
     def cut(self, server: Server) -> int:
         """Close the connections to a server; how many there were."""
-        return self._cut_relayed(server) + self.connections.cut(lambda way: way.server == server)
+        pools = self.connections, self.upgrades
+        return self._cut_relayed(server) + sum(each.cut(lambda way: way.server == server) for each in pools)
 
     def _leave(self, uplink: Uplink) -> None:
         """Have everything that is open by an uplink go on by the one that is used now."""
@@ -313,6 +319,46 @@ class Link:
                 if health.server.is_in_cloud:
                     self.cut(health.server)
                     self._probes.suspect(health)
+
+
+@dataclass(frozen=True, slots=True)
+class Relaying:
+    """Where a relayed request goes: an `addons.requests.request_context.RelayUpstream`."""
+
+    link: Link
+    way: Way
+    is_upgrade: bool
+    """The request asks for another protocol, which takes a connection of HTTP/1.1 for itself."""
+    may_open: Callable[[], bool]
+    """Whether there may be a further connection."""
+
+    @property
+    def server(self) -> Server:
+        return self.way.server
+
+    @property
+    def scheme(self) -> str:
+        return self.server.scheme
+
+    @property
+    def host(self) -> str:
+        return self.server.host
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    def kept(self) -> Connection | None:
+        return self._pool.kept(self.way)
+
+    @property
+    def _pool(self) -> ConnectionPool[Way]:
+        return self.link.upgrades if self.is_upgrade else self.link.connections
+
+    async def opened(self) -> Connection:
+        if not self.may_open():
+            raise ConnectionError("the hub has too many connections")
+        return await self._pool.with_room(self.way)
 
 
 def _counter(direction: str, server: Server) -> Callable[[int], None]:

@@ -91,6 +91,9 @@ class Wire(asyncio.Transport, asyncio.Protocol):
             self._fail(ConnectionResetError(_reason(self._tls, error)))
         self._flush(self._tls)
 
+    def get_write_buffer_size(self) -> int:
+        return self._socket.get_write_buffer_size() if self._socket is not None else 0
+
     def is_closing(self) -> bool:
         return self._socket is None or self._socket.is_closing()
 
@@ -144,6 +147,14 @@ class Wire(asyncio.Transport, asyncio.Protocol):
     def eof_received(self) -> None:
         if self._protocol is not None and self._tls is None:
             self._protocol.eof_received()
+
+    def pause_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._socket = None

@@ -28,7 +28,7 @@ MOST_DESCRIPTORS = 65_536
 RESERVED_SHARE = 4
 """One part in so many of the descriptors is out of reach for the TLS port's clients."""
 OWN_DESCRIPTORS = 64
-"""Descriptors that no client's connection gets: listeners, disk, log, the hub's own connections."""
+"""Descriptors that no client's connection gets: listeners, disk, log."""
 FIRST_REQUEST = 30.0
 """Seconds that a client has for its handshake and its first request, for the head of each request, and for the rest of
 a request of HTTP/1.1 that the hub has answered already."""
@@ -59,6 +59,8 @@ class ConnectionLimits:
         self._clients: dict[str, tuple[float, ClientAddress]] = {}
         """When and from where each client connected, by the connection's id."""
         self._servers = 0
+        self.own: Callable[[], int] = lambda: 0
+        """How many connections to servers the hub's own client has."""
 
     def client_came(self, client: connection.Client, *, is_reserved: bool) -> str:
         """Count a client; why it must go again, or the empty text. A reserved listener has no limit for one address."""
@@ -83,7 +85,7 @@ class ConnectionLimits:
 
     def has_room(self, *, is_reserved: bool) -> bool:
         """Whether one more connection fits."""
-        used = len(self._clients) + self._servers + OWN_DESCRIPTORS
+        used = len(self._clients) + self._servers + self.own() + OWN_DESCRIPTORS
         reserved = 0 if is_reserved else self._descriptors // RESERVED_SHARE
         return used <= self._descriptors - reserved
 

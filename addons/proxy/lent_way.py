@@ -13,16 +13,16 @@ from mitmproxy.proxy import commands, events, layer, tunnel
 from mitmproxy.proxy.commands import StartHook
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HTTPMode
+from mitmproxy.proxy.layers.tls import ServerTLSLayer
 
-from addons.link.servers import ServerHost
+from addons.link.servers import ProxyHost, ServerHost
 from addons.proxy.http.error_responses import error_response
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.messages import request_of_lines
 from addons.proxy.http.request_head import headers_too_large
-from addons.proxy.http.upstream_connections import lay_way
 from addons.telemetry import metrics
 from kube.errors import StatusError, bad_request
-from kube.http.proxies import END
+from kube.http.proxies import END, Proxy
 
 METHOD = b"CONNECT "
 MAX_HEAD = 8 * 1024
@@ -119,6 +119,46 @@ class Carrying(layer.Layer):
         elif isinstance(event, events.ConnectionClosed):
             yield commands.CloseConnection(server)
             yield commands.CloseConnection(client)
+
+
+def lay_way(stack: tunnel.LayerStack, context: Context) -> connection.Server | None:
+    """Put what speaks to the proxy of the context's server on a stack; the connection to it, None where none leads."""
+    assert context.server.address is not None
+    host = context.server.address[0]
+    if not isinstance(host, ServerHost) or host.via is None:
+        return None
+    outer = connection.Server(address=(ProxyHost(*host.way, via=host.via), host.via.port))
+    if host.via.scheme == "https":
+        outer.sni = host.via.host
+        stack /= ServerTLSLayer(context, outer)
+    stack /= ProxyTunnel(context, outer, host.via)
+    return outer
+
+
+class ProxyTunnel(tunnel.TunnelLayer):
+    """Asks the proxy for the server before anything else is said. The layers above speak to the server."""
+
+    def __init__(self, context: Context, outer: connection.Server, proxy: Proxy) -> None:
+        super().__init__(context, tunnel_connection=outer, conn=context.server)
+        self._proxy = proxy
+        self._answer = b""
+
+    def start_handshake(self) -> layer.CommandGenerator[None]:
+        assert isinstance(self.conn, connection.Server)
+        assert self.conn.address is not None
+        yield commands.SendData(self.tunnel_connection, self._proxy.request(*self.conn.address))
+
+    def receive_handshake_data(self, data: bytes) -> layer.CommandGenerator[tuple[bool, str | None]]:
+        self._answer += data
+        try:
+            rest = self._proxy.rest_of(self._answer)
+        except ConnectionError as error:
+            return False, str(error)
+        if rest is None:
+            return False, None
+        if rest:
+            yield from self.receive_data(rest)
+        return True, None
 
 
 def refuse(client: connection.Client, error: StatusError) -> layer.CommandGenerator[None]:

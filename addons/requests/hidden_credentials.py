@@ -92,6 +92,12 @@ def path_of(request: http.Request) -> bytes:
     return request.data.path if path is None or masked(path) != request.data.path else path
 
 
+def sent_fields(request: http.Request) -> HiddenFields:
+    """All header fields as they are to be sent."""
+    hidden = _hidden.get(request)
+    return request.headers.fields if hidden is None else (*request.headers.fields, *hidden.sent)
+
+
 def with_credentials(request: http.Request) -> http.Request:
     """The request as it is to be sent; itself where nothing of it is hidden."""
     hidden = _hidden.get(request)

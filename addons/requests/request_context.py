@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from mitmproxy import http
@@ -17,7 +18,27 @@ from addons.requests.answers import NO_HEADERS, Answerer, ClientRequest, Served
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.hidden_credentials import path_of, text_of, with_credentials
 from addons.requests.route_decision import Route, RouteKind
+from kube.http.transport.connection_pool import Connection
 from kube.requests.request_info import RequestInfo
+
+
+class RelayUpstream(Protocol):
+    """The connections that a relayed request may go by: those of one identity to one server."""
+
+    @property
+    def scheme(self) -> str: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+    def kept(self) -> Connection | None:
+        """An open one that has room; None where there is none."""
+
+    async def opened(self) -> Connection:
+        """One that has room, if need be a new one; OSError where there is none."""
 
 
 @dataclass(slots=True)
@@ -34,6 +55,10 @@ class RequestContext:
     server: str = ""
     kubelet_port: int = 0
     """The port of this node's kubelet, where that answers the request; 0 where it does not."""
+    upstream: RelayUpstream | None = None
+    """Where the request goes; None for a request that goes nowhere."""
+    is_unframed: bool = False
+    """Only the end of the server's connection ends its answer: one that was cut looks whole (RFC 9112, 6.3)."""
     answerer: Answerer | None = None
     """Answers the request in place of a server; None where it goes to the cloud."""
     failover: Callable[[http.HTTPFlow], None] | None = None

@@ -66,7 +66,7 @@ class Running:
         connections = Connections()
         self.link = Link(connections.cut_server)
         self.resolve, self.egress = Resolve(), Egress(connections, self.link)
-        identity, router = Identity(options), Router(options, connections)
+        identity, router = Identity(options), Router(options)
         self.assembly = Assembly(
             options,
             self.resolve,

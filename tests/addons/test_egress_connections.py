@@ -15,14 +15,14 @@ from addons.link.drills import DrillKind
 from addons.link.health import Condition, ServerHealth
 from addons.link.identities.token_lanes import SHARED_LANES
 from addons.link.link import Link
-from addons.link.servers import ServerHost
+from addons.link.servers import ServerHost, Way
 from addons.link.uplinks.connect_errors import Fault, fault_of
 from addons.requests.caller import Caller, Lending
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.cutting import Cut
-from tests.addons.support.egress_parts import NO_SERVER, A, B, egress_on, flow_of
+from tests.addons.support.egress_parts import NO_SERVER, A, B, egress_on, flow_of, way_of
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.observed import beats_of, value_of
 from tests.cloud.pki import Authority
@@ -169,16 +169,14 @@ def test_a_client_that_leaves_while_its_connection_is_made_says_nothing_of_the_s
 # -- which connection --------------------------------------------------------------------------------------------
 
 
-def lane_of(egress: Egress, token: str, status: int) -> ServerHost:
-    """The connection of a request with a token, which the server answers with a status."""
+def lane_of(egress: Egress, token: str, status: int) -> Way:
+    """The connections of a request with a token, which the server answers with a status."""
     caller = Caller(Lending.OWN, f"Bearer {token}")
     flow = flow_of(caller=caller, headers={"Authorization": f"Bearer {token}"})
     egress.requestheaders(flow)
-    host = flow.request.host
-    assert isinstance(host, ServerHost)
     flow.response = http.Response.make(status)
     egress.responseheaders(flow)
-    return host
+    return way_of(flow)
 
 
 def test_a_bad_token_disturbs_no_connection_of_the_hub_or_of_a_caller_with_a_good_one(egress: Egress) -> None:
@@ -186,11 +184,12 @@ def test_a_bad_token_disturbs_no_connection_of_the_hub_or_of_a_caller_with_a_goo
     new = {lane_of(egress, token, 200) for token in ("good", "other")}
     good, other, again = (lane_of(egress, token, 200) for token in ("good", "other", "good"))
     bad = [lane_of(egress, f"bad {number}", 401) for number in range(1000)]
-    hub = flow_of()
-    egress.requestheaders(hub)
+    flow = flow_of()
+    egress.requestheaders(flow)
+    hub = way_of(flow)
     assert good == again
-    assert len({good, other, hub.request.host}) == 3
-    assert {good, other, hub.request.host}.isdisjoint(bad)
+    assert len({good, other, hub}) == 3
+    assert {good, other, hub}.isdisjoint(bad)
     assert len({*new, *bad}) == SHARED_LANES, "for a thousand invented tokens"
 
 
@@ -199,15 +198,15 @@ def test_a_new_certificate_has_connections_of_its_own(connections: Cut) -> None:
     authority = Authority()
     pieces = Piece(b""), Piece(b"")
     egress = egress_on(connections, Credentials("", "", False, Piece(), *pieces, Piece()))
-    hosts: list[str] = []
+    ways: list[Way] = []
     for name in ("before", "before", "after"):
-        if not hosts or name == "after":
+        if not ways or name == "after":
             issued = authority.issue_node(name)
             pieces[0].data, pieces[1].data = issued.certificate, issued.key
         flow = flow_of()
         egress.requestheaders(flow)
-        hosts.append(flow.request.host)
-    assert hosts[0] == hosts[1]
-    assert hosts[2] != hosts[1]
-    assert {str(host) for host in hosts} == {"a"}
+        ways.append(way_of(flow))
+    assert ways[0] == ways[1]
+    assert ways[2] != ways[1]
+    assert {each.server for each in ways} == {A}
     egress.link.close()

@@ -47,7 +47,7 @@ PARTS: list[Any] = [part for part, _, _ in places]
 
 WIRING = {
     Options: {"as_typed"},
-    Connections: {"cut", "cut_server", "pace"},
+    Connections: {"count_own", "cut_server", "has_room", "pace"},
     Console: {"show", "start", "web_address"},
     Resolve: {"allow"},
     Identity: {"serve_peers", "serve_with"},
@@ -60,7 +60,7 @@ WIRING = {
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
 
 NOT_HOOKS = {
-    *{"web_address", "as_typed", "cut", "cut_server", "allow", "serve_peers", "serve_with"},
+    *{"web_address", "as_typed", "count_own", "cut_server", "has_room", "allow", "serve_peers", "serve_with"},
     *{"pace", "show", "start", "rules_changed", "refuse_while", "lend"},
 }
 
@@ -140,7 +140,7 @@ def chain() -> Iterator[dict[type, Any]]:
     options, resolve = Options(), Resolve()
     connections = Connections()
     options.settings = hub_settings()
-    identity, router = Identity(options), Router(options, connections)
+    identity, router = Identity(options), Router(options)
     link = Link(connections.cut_server)
     egress = Egress(connections, link)
     known: Any = Known()

@@ -6,13 +6,14 @@ import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import cast
 
 import pytest
-from mitmproxy import connection, http
 from mitmproxy import flow as mitmproxy_flow
+from mitmproxy import http
 from mitmproxy.test import tflow
 
+from addons import router
 from addons.filters.filter import Filter
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Verdict, ignore_note
@@ -310,29 +311,32 @@ async def test_a_filtered_object_that_is_hidden_is_counted_as_its_client_sees_it
 # -- a rule's edit -------------------------------------------------------------------------------------------------
 
 
-async def opened(routed: Routed, target: str, component: str, **how: Any) -> connection.Server:
-    flow = await routed.request(target, component, **how)
-    routed.connections.open.append(flow.server_conn)
-    return flow.server_conn
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> list[http.HTTPFlow]:
+    """The flows whose answers were broken off."""
+    found: list[http.HTTPFlow] = []
+    monkeypatch.setattr(router, "break_off", lambda flow, _why: found.append(flow))
+    return found
 
 
 BOUND = parse_rules({"filter_servicetopology": "later/endpointslices#watch"})
 
 
-async def test_relayed_watches_that_the_rules_now_filter_are_ended_and_no_others(routed: Routed) -> None:
-    ended = await opened(routed, f"{SLICES}?watch=true", "later")
-    await opened(routed, f"{SERVICES}?watch=true", "later")
-    await opened(routed, f"{SLICES}?watch=true", "other")
-    await opened(routed, SLICES, "later")
+async def test_relayed_watches_that_the_rules_now_filter_are_ended_and_no_others(
+    routed: Routed, broken: list[http.HTTPFlow]
+) -> None:
+    ended = await routed.request(f"{SLICES}?watch=true", "later")
+    await routed.request(f"{SERVICES}?watch=true", "later")
+    await routed.request(f"{SLICES}?watch=true", "other")
+    await routed.request(SLICES, "later")
     routed.known.rules = BOUND
     routed.router.rules_changed()
-    assert routed.connections.ended == [ended]
+    assert broken == [ended]
 
 
-async def test_a_watch_that_is_over_is_forgotten(routed: Routed) -> None:
+async def test_a_watch_that_is_over_is_forgotten(routed: Routed, broken: list[http.HTTPFlow]) -> None:
     for end in ("response", "error"):
         flow = await routed.request(f"{SLICES}?watch=true", "later")
-        routed.connections.open.append(flow.server_conn)
         if end == "response":
             await routed.answer(flow, b"")
         else:
@@ -340,7 +344,7 @@ async def test_a_watch_that_is_over_is_forgotten(routed: Routed) -> None:
             routed.router.error(flow)
     routed.known.rules = BOUND
     routed.router.rules_changed()
-    assert routed.connections.ended == []
+    assert broken == []
     assert not routed.router._relayed
 
 

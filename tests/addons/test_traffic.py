@@ -7,14 +7,13 @@ from mitmproxy import flow as mitmproxy_flow
 from mitmproxy import http
 from mitmproxy.test import tflow, tutils
 
-from addons.link.identities.token_lanes import NO_LANE
-from addons.link.servers import ServerHost, parse_server
-from addons.requests.caller import Lending, Listener
+from addons.requests.caller import Listener
 from addons.requests.request_context import begin
 from addons.telemetry.component_traffic import ComponentCounts
 from addons.telemetry.observations import WantedLines
 from addons.traffic import Traffic
 from tests.addons.support.guarding import under_guard
+from tests.addons.support.proxied import Raw, Straight
 from tests.addons.support.samples import SERVICES, request_context
 
 WATCH = f"{SERVICES}?watch=true"
@@ -31,10 +30,9 @@ def answered(
     flow = tflow.tflow(
         req=tutils.treq(path=target.encode()), resp=tutils.tresp(status_code=code, content=b"whole")
     )
-    begin(flow, request_context(target, listener=listener))
-    flow.request.data.host = (
-        ServerHost(parse_server("https://a:6443"), Lending.HUB, NO_LANE) if cloud else "hub"
-    )
+    context = request_context(target, listener=listener)
+    context.upstream = Straight(lambda: Raw(b"")) if cloud else None
+    begin(flow, context)
     return flow
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from traceback import clear_frames
 from typing import Any
@@ -28,10 +28,10 @@ from addons.link.servers import ServerHost
 from addons.link.uplinks.uplink import Uplink
 from addons.link.wire import RECEIVED, SENT
 from addons.proxy.handlers.gathered_writes import GatheringWriter
-from addons.proxy.handlers.pausing_reader import LARGEST_READ, PausingReader, read_at_most, share_of
+from addons.proxy.handlers.pausing_reader import LARGEST_READ, PausingReader
 from addons.proxy.http.direct_frames import DirectFrames
 from addons.proxy.http.ended_layers import EndedLayer, layers_below, take_apart
-from addons.proxy.http.http_connections import STREAMS_PER_CLIENT
+from addons.proxy.http.http_connections import STREAM_UNREAD
 from addons.proxy.http.http_layer import UnreadGrew, layer_of
 from addons.proxy.http.own_answers import players
 from addons.proxy.http.request_stream import RequestStream
@@ -50,8 +50,6 @@ class HubHandler(LiveConnectionHandler):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # mitmproxy's own limit of 5 for each address would stall the sixth watch of a client of HTTP/2 on HTTP/1.1.
-        self.max_conns = defaultdict(lambda: asyncio.Semaphore(STREAMS_PER_CLIENT))
         self._readers: dict[Connection, PausingReader] = {}
         self._written: list[GatheringWriter] = []
         """Those that have something to flush."""
@@ -93,7 +91,7 @@ class HubHandler(LiveConnectionHandler):
             else:
                 await self._open_by(uplink, command)
         finally:
-            await self._end_unopened(command)
+            self.transports.pop(command.connection, None)  # mitmproxy keeps one that could not be opened
 
     async def _open_by(self, uplink: Uplink, command: OpenConnection) -> None:
         """What mitmproxy's own `open_connection` does, by an uplink: it takes no socket."""
@@ -128,18 +126,6 @@ class HubHandler(LiveConnectionHandler):
             server.timestamp_end = time.time()
             await self.handle_hook(server_hooks.ServerDisconnectedHook(told))
 
-    async def _end_unopened(self, command: OpenConnection) -> None:
-        """Tell the layer of a connection whose opening was cancelled, and forget one that could not be opened.
-
-        mitmproxy keeps such a connection until the client leaves.
-        """
-        ended = command.connection
-        self.transports.pop(ended, None)
-        http_layer = layer_of(self.client.id)
-        if http_layer is not None and command in http_layer.command_sources:
-            ended.error = ended.error or "the connection was cancelled"
-            await self.server_event(events.OpenConnectionCompleted(command, ended.error))
-
     async def handle_connection(self, connection: Connection) -> None:
         ended = self.transports[connection]
         # What this frame named would live as long as the exception that may end the connection.
@@ -160,12 +146,8 @@ class HubHandler(LiveConnectionHandler):
         moved = self._server_moved if connection is self.client else self._client_moved
         transport = self.transports[connection]
         assert transport.reader is not None
-        most = LARGEST_READ
-        if isinstance(transport.reader, asyncio.StreamReader) and connection is not self.client:
-            most = share_of(len(self.transports))
-            read_at_most(transport.reader, most)
         counts = _counts_of(connection)
-        reader = PausingReader(transport.reader, lambda: self._room(connection), moved, most, counts[1])
+        reader = PausingReader(transport.reader, lambda: self._room(connection), moved, counts[1])
         self._readers[connection] = reader
         transport.reader = reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
         if isinstance(transport.writer, asyncio.StreamWriter):
@@ -222,12 +204,32 @@ class HubHandler(LiveConnectionHandler):
         except ConnectionError:
             raise ClientLeft from None
 
-    async def wait_for_room(self, stream: RequestStream) -> None:
-        """Return when the client has read enough of what it was sent before."""
+    def has_room(self, stream: RequestStream) -> bool:
+        """Whether the client has read enough of what it was sent before."""
         layer = layer_of(self.client.id)
-        while layer is not None and layer.is_behind(stream.stream_id):
-            self._client_moved.clear()
-            await self._client_moved.wait()
+        if layer is None or self.unwritten > STREAM_UNREAD:
+            return layer is None
+        return stream._paused is None and not layer.is_behind(stream.stream_id)
+
+    async def wait_for_room(self, stream: RequestStream) -> None:
+        """Return when it has."""
+        while not self.has_room(stream):
+            transport = self.transports.get(self.client)
+            if self.unwritten > STREAM_UNREAD and transport is not None and transport.writer is not None:
+                await transport.writer.drain()
+            else:
+                self._client_moved.clear()
+                await self._client_moved.wait()
+
+    @property
+    def unwritten(self) -> int:
+        """Bytes that the socket has no room for."""
+        transport = self.transports.get(self.client)
+        writer = transport.writer if transport is not None else None
+        if not isinstance(writer, GatheringWriter) or writer.is_closing():
+            return 0
+        size: int = writer.transport.get_write_buffer_size()
+        return size
 
     def direct_frames(self, stream: RequestStream) -> DirectFrames | None:
         """The shorter way of the pieces of such a body; None for a client of HTTP/1.1."""
@@ -243,7 +245,7 @@ class HubHandler(LiveConnectionHandler):
 
     def _room(self, connection: Connection) -> int:
         layer = layer_of(self.client.id)
-        return layer.room(connection) if layer is not None else LARGEST_READ
+        return 0 if layer is not None and connection is self.client and layer.is_ahead else LARGEST_READ
 
 
 class ListenerHandler(HubHandler, ProxyConnectionHandler):
@@ -254,10 +256,8 @@ def cut(matches: Callable[[Server], bool]) -> int:
     """Close all upstream connections that match; their number."""
     closed = 0
     for handler in list(_handlers.values()):
-        layer = layer_of(handler.client.id)
         for conn, transport in list(handler.transports.items()):
-            inner = layer.beyond.get(conn, conn) if layer is not None else conn
-            if isinstance(inner, Server) and transport.handler is not None and matches(inner):
+            if isinstance(conn, Server) and transport.handler is not None and matches(conn):
                 transport.handler.cancel("cut by the hub")
                 closed += 1
     return closed

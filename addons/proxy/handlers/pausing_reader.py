@@ -13,8 +13,6 @@ LARGEST_READ = 64 * 1024
 """Bytes that are read from a server at once (asyncio's own: 256 KiB)."""
 LEAST_READ = 16 * 1024
 """Bytes that are read where there is room for a few: smaller reads would cost more than their memory is worth."""
-READS_OF_CLIENT = 1024 * 1024
-"""Bytes that are read at once from all servers of one client: a connection beyond sixteen gets a share of them."""
 
 
 class ByteReader(Protocol):
@@ -32,13 +30,12 @@ class PausingReader:
         reader: ByteReader,
         room: Callable[[], int],
         moved: asyncio.Event,
-        most: int = LARGEST_READ,
         count: Callable[[int], object] = lambda _: None,
     ) -> None:
-        """`count` gets the size of each read.
+        """`room` gives the bytes that there is room for, `moved` is set when there may be more.
 
-        `room` gives the bytes that there is room for, `moved` is set when there may be more; `most` bound a read."""
-        self._most = most
+        `count` gets the size of each read.
+        """
         self.inner = reader
         self._room = room
         self._moved = moved
@@ -50,7 +47,7 @@ class PausingReader:
                 pause(self.inner)
             self._moved.clear()
             await self._moved.wait()
-        data = await self.inner.read(min(n, self._most, max(room, LEAST_READ)))
+        data = await self.inner.read(min(n, LARGEST_READ, max(room, LEAST_READ)))
         self._count(len(data))
         return data
 
@@ -73,15 +70,3 @@ def pause(reader: asyncio.StreamReader) -> None:
     if isinstance(transport, asyncio.Transport) and not reader._paused:  # type: ignore[attr-defined]  # asyncio says so in no other way
         transport.pause_reading()
         reader._paused = True  # type: ignore[attr-defined]  # asyncio says so in no other way
-
-
-def share_of(connections: int) -> int:
-    """Bytes that one of so many connections of a client reads at once."""
-    return min(LARGEST_READ, max(LEAST_READ, READS_OF_CLIENT // connections))
-
-
-def read_at_most(reader: asyncio.StreamReader, most: int) -> None:
-    """Have asyncio read so many bytes at once, and hold no more than two reads of less than LARGEST_READ."""
-    reader._transport.max_size = most  # type: ignore[attr-defined]  # asyncio says so in no other way
-    if most < LARGEST_READ:
-        reader._limit = most // 2  # type: ignore[attr-defined]  # asyncio says so in no other way

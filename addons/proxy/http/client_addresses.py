@@ -92,10 +92,15 @@ class ClientAddress:
         self._certain -= 1
 
     @property
+    def requests(self) -> int:
+        """Requests under way."""
+        return sum(len(each.streams) for each in self.layers)
+
+    @property
     def has_room(self) -> bool:
         """Whether the address may have its latest request."""
         if self._certain < 0:
-            self._certain = MAX_REQUESTS - sum(len(each.streams) for each in self.layers)
+            self._certain = MAX_REQUESTS - self.requests
         return self._certain >= 0
 
     @property

@@ -8,38 +8,22 @@ the last moment: its flow, which people may see, has none.
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from h2.config import H2Configuration
 from h2.connection import ConnectionState
 from h2.errors import ErrorCodes
-from h2.events import ConnectionTerminated, Event, ResponseReceived, StreamReset
+from h2.events import ConnectionTerminated, Event
 from h2.exceptions import ProtocolError
 from mitmproxy.connection import Connection
-from mitmproxy.net.http.http1 import expected_http_body_size
-from mitmproxy.proxy import events, layer
-from mitmproxy.proxy.commands import CloseConnection, SendData
-from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
-from mitmproxy.proxy.layers.http._events import (
-    ErrorCode,
-    RequestData,
-    RequestHeaders,
-    ResponseEndOfMessage,
-    ResponseHeaders,
-    ResponseProtocolError,
-)
-from mitmproxy.proxy.layers.http._http1 import Http1Client, make_body_reader
-from mitmproxy.proxy.layers.http._http2 import Http2Client, StreamState
+from mitmproxy.proxy import layer
+from mitmproxy.proxy.commands import SendData
+from mitmproxy.proxy.layers.http._base import HttpEvent
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
-from addons.proxy.http.messages import downgraded, response_of_fields, response_of_lines
-from addons.proxy.http.request_bodies import CHUNK_LINE_TOO_LONG, MAX_CHUNK_LINE
-from addons.proxy.http.request_head import as_http1
-from addons.requests.hidden_credentials import with_credentials
 from addons.telemetry import metrics
 from kube.http.transport.http2_frames import HeadEncoder, check_incoming
 
@@ -58,8 +42,6 @@ STREAM_WINDOW = 512 * 1024
 """Bytes that a peer may send on a stream before the other side has taken any of them; Go's own server allows 1 MiB."""
 STREAM_UNREAD = 64 * 1024
 """Bytes that a stream may hold for a client, or a server, of HTTP/2 before the other side may send no more on it."""
-BEHIND = 160 * 1024
-"""Bytes that wait behind a stream that holds as much: in mitmproxy's reader, and in the buffers of a socket."""
 
 
 class Backlog(deque[SendH2Data]):
@@ -69,11 +51,6 @@ class Backlog(deque[SendH2Data]):
         super().__init__()
         self.size = 0
         self._backlogs = backlogs
-
-    @property
-    def held(self) -> int:
-        """Bytes that the hub holds for the stream, with those behind it."""
-        return self.size + (BEHIND if self.size >= STREAM_UNREAD else 0)
 
     def append(self, piece: SendH2Data) -> None:
         self._count(len(piece.data))
@@ -89,19 +66,16 @@ class Backlog(deque[SendH2Data]):
         return piece
 
     def _count(self, size: int) -> None:
-        held = self.held
         self.size += size
         self._backlogs.size += size
-        self._backlogs.held += self.held - held
 
 
 class Backlogs(defaultdict[int, Backlog]):
-    """The backlog of each stream of a connection; what all of them have, and what the hub holds for them, in bytes."""
+    """The backlog of each stream of a connection, and what all of them have, in bytes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.size = 0
-        self.held = 0
 
     def __missing__(self, stream: int) -> Backlog:
         backlog = self[stream] = Backlog(self)
@@ -109,7 +83,6 @@ class Backlogs(defaultdict[int, Backlog]):
 
     def __setitem__(self, stream: int, backlog: Backlog) -> None:
         self.size += backlog.size
-        self.held += backlog.held
         super().__setitem__(stream, backlog)
 
     def pop(self, stream: int, *default: Any) -> Any:
@@ -117,12 +90,11 @@ class Backlogs(defaultdict[int, Backlog]):
         backlog = super().pop(stream, *default)
         if isinstance(backlog, Backlog):
             self.size -= backlog.size
-            self.held -= backlog.held
         return backlog
 
     def clear(self) -> None:
         super().clear()
-        self.size = self.held = 0
+        self.size = 0
 
 
 class HubH2Connection(BufferedH2Connection):
@@ -151,11 +123,6 @@ class HubH2Connection(BufferedH2Connection):
     def unread(self) -> int:
         """Bytes that wait until the other side has room for them."""
         return self._backlogs.size
-
-    @property
-    def held(self) -> int:
-        """Bytes that the hub holds because the other side does not take them: those, and what waits behind them."""
-        return self._backlogs.held
 
     @property
     def least_read(self) -> int | None:
@@ -223,104 +190,6 @@ def open_windows(
         yield SendData(conn, data)
 
 
-class HubHttp2Client(Http2Client):
-    """An upstream connection that outlives its server's GOAWAY: it takes no new streams, and the open ones go on."""
-
-    h2_conn: HubH2Connection
-
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        self.h2_conn = HubH2Connection(self.h2_conf)
-        self.h2_conn.local_settings.enable_push = 0
-        self.h2_conn.local_settings.acknowledge()
-        self.is_leaving = False
-
-    @property
-    def limit(self) -> int | None:
-        """How many streams the server takes at once; None until its SETTINGS arrive."""
-        settled = self.provisional_max_concurrency is None
-        return int(self.h2_conn.remote_settings.max_concurrent_streams) if settled else None
-
-    @property
-    def open_streams(self) -> int:
-        """The open streams, and those that wait until the server has room."""
-        return int(self.h2_conn.open_outbound_streams) + len(self.stream_queue)
-
-    def forget(self, alive: Collection[int]) -> None:
-        """Drop the stream numbers of ended streams; mitmproxy maps the client's to the server's for good.
-
-        `alive` are the client's streams that go on.
-        """
-        if len(self.our_stream_id) < 2 * MAX_REMEMBERED:
-            return
-        for theirs, ours in list(self.our_stream_id.items()):
-            if theirs not in alive and ours not in self.streams:
-                del self.our_stream_id[theirs], self.their_stream_id[ours]
-
-    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        if isinstance(event, StreamsTaken):
-            yield from open_windows(self.h2_conn, self.conn, event)
-            return
-        if isinstance(event, RequestHeaders):
-            event = replace(event, request=with_credentials(event.request))
-        yield from super()._handle_event(event)
-
-    def unread_of(self, stream: int) -> int:
-        """Bytes of the request of a client's stream that the server has no room for."""
-        if stream in self.stream_queue:  # it waits for a stream of the server's
-            return sum(len(each.data) for each in self.stream_queue[stream] if isinstance(each, RequestData))
-        ours = self.our_stream_id.get(stream)
-        return self.h2_conn.unread_on(ours) if ours is not None else 0
-
-    def handle_h2_event(self, event: Event) -> layer.CommandGenerator[bool]:
-        if isinstance(event, ConnectionTerminated) and event.error_code == ErrorCodes.NO_ERROR:
-            yield from self._stop_at(event.last_stream_id or 0)
-            return False
-        if isinstance(event, ResponseReceived) and (
-            self.streams.get(event.stream_id) is StreamState.EXPECTING_HEADERS
-        ):
-            try:
-                response = response_of_fields(event.headers)
-            except ValueError as error:
-                yield from self.protocol_error(f"the head of the answer is malformed: {error}")
-                return True
-            self.streams[event.stream_id] = StreamState.HEADERS_RECEIVED
-            yield ReceiveHttp(ResponseHeaders(event.stream_id, response, bool(event.stream_ended)))
-            return False
-        if isinstance(event, StreamReset) and event.error_code == ErrorCodes.REFUSED_STREAM:
-            if event.stream_id in self.streams:
-                yield from self._give_back(event.stream_id)
-            return False
-        return (yield from super().handle_h2_event(event))
-
-    def _stop_at(self, last: int) -> layer.CommandGenerator[None]:
-        """Take no more streams, and give back those that the server did not and will not process."""
-        self.is_leaving = True
-        for stream in [each for each in self.streams if each > last]:
-            yield from self._give_back(stream)
-        for theirs in list(self.stream_queue):
-            del self.stream_queue[theirs]
-            # mitmproxy translates the number of a stream on its way back; this one never had one of ours.
-            self.their_stream_id[-theirs] = theirs
-            yield ReceiveHttp(StreamNotProcessed(-theirs))
-            del self.their_stream_id[-theirs]
-
-    def _give_back(self, stream: int) -> layer.CommandGenerator[None]:
-        """End a stream of ours; the client's stream may become another one, on this connection or on another."""
-        del self.streams[stream], self.our_stream_id[self.their_stream_id[stream]]
-        yield ReceiveHttp(StreamNotProcessed(stream))
-        del self.their_stream_id[stream]
-
-
-class StreamNotProcessed(ResponseProtocolError):
-    """The server has done nothing about this request, and says so: it may be sent again (RFC 9113, 8.7)."""
-
-    def __init__(self, stream_id: int) -> None:
-        super().__init__(
-            stream_id, "the server takes no more requests on this connection", ErrorCode.GENERIC_SERVER_ERROR
-        )
-
-
 class OwnMethod:
     """An attribute whose value is a method of its own object. It keeps the function alone: a method is a cycle."""
 
@@ -336,58 +205,3 @@ class OwnMethod:
 
     def __set__(self, instance: Any, method: MethodType) -> None:
         vars(instance)[self._name] = method.__func__
-
-
-class HubHttp1Client(Http1Client):
-    """An upstream connection that is kept after a request of HTTP/2, as it is after one of HTTP/1.1."""
-
-    state: Any = OwnMethod(Http1Client.start)
-
-    def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
-        if isinstance(event, RequestHeaders):
-            sent = as_http1(with_credentials(event.request), has_body=not event.end_stream)
-            # mitmproxy would close the connection after the answer to a request of HTTP/2.
-            event = replace(event, request=downgraded(sent) if sent.is_http2 else sent)
-        yield from super().send(event)
-
-    def read_body(self, event: events.Event) -> layer.CommandGenerator[None]:
-        try:
-            yield from super().read_body(event)
-        except NotImplementedError:  # mitmproxy's word for trailers, which a proxy may drop (RFC 9110, 6.5.1)
-            assert self.stream_id is not None
-            yield ReceiveHttp(ResponseEndOfMessage(self.stream_id))
-            yield from self.mark_done(response=True)
-            return
-        if self.state == self.read_body and len(self.buf) > MAX_CHUNK_LINE:
-            yield from self._end(CHUNK_LINE_TOO_LONG)
-
-    def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
-        if self.request is None or self.stream_id is None or not isinstance(event, events.DataReceived):
-            yield from super().read_headers(event)
-            return
-        lines = self.buf.maybe_extract_lines()
-        if not lines:
-            if len(self.buf) > MAX_HEAD:
-                yield from self._end("the head of the answer is too long")
-            return
-        try:
-            self.response = response_of_lines([bytes(each) for each in lines])
-            size = expected_http_body_size(self.request, self.response)
-        except ValueError as error:
-            yield CloseConnection(self.conn)
-            message = f"the head of the answer is malformed: {error}"
-            yield ReceiveHttp(ResponseProtocolError(self.stream_id, message, ErrorCode.GENERIC_SERVER_ERROR))
-            return
-        yield ReceiveHttp(ResponseHeaders(self.stream_id, self.response, size == 0))
-        self.body_reader = make_body_reader(size)
-        self.state = self.read_body
-        yield from self.read_body(event)
-
-    def _end(self, why: str) -> layer.CommandGenerator[None]:
-        """End a connection whose server sends a line without end."""
-        assert self.stream_id is not None
-        metrics.CONNECTIONS_REFUSED.labels("frame").inc()
-        self.buf.maybe_extract_at_most(len(self.buf))
-        yield CloseConnection(self.conn)
-        yield ReceiveHttp(ResponseProtocolError(self.stream_id, why, ErrorCode.GENERIC_SERVER_ERROR))
-        self.state = self.done

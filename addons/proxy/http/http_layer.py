@@ -12,6 +12,7 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import (
     GetHttpConnection,
     GetHttpConnectionCompleted,
+    HttpLayer,
     HTTPMode,
     HttpStream,
     SendHttp,
@@ -30,17 +31,17 @@ from addons.proxy.http.client_connections import BoundedHttp1Server, BoundedHttp
 from addons.proxy.http.http_connections import (
     STREAM_UNREAD,
     HubH2Connection,
-    HubHttp1Client,
-    HubHttp2Client,
     StreamsTaken,
 )
-from addons.proxy.http.own_answers import OwnAnswers, Played
+from addons.proxy.http.own_answers import Played, players
 from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.http.request_stream import RequestStream
-from addons.proxy.http.upstream_connections import UpstreamConnections
+from addons.proxy.http.server_side import ServerSide
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
 
+SOCKET_ROOM = 128 * 1024
+"""Bytes that may wait for a client's socket uncounted: the hub's own answers write no more ahead."""
 TLS_RECORD = 16 * 1024
 """Bytes of a piece that OpenSSL gets at once: the most of one record. A connection keeps a buffer for the largest that
 it was given."""
@@ -58,29 +59,27 @@ def layer_of(client_id: str) -> HubHttpLayer | None:
     return _layers.get(client_id)
 
 
-class HubHttpLayer(UpstreamConnections):
+class HubHttpLayer(HttpLayer):
     """Opens the windows of both sides as the other one takes what came, and bounds what clients leave unread."""
 
     def __init__(self, context: Context, mode: HTTPMode) -> None:
         super().__init__(context, mode)
         self._has_served = False
-        self._stalled: set[connection.Connection] = set()
-        """Connections of HTTP/2 with streams whose data the other side has not taken."""
+        self._is_stalled = False
+        """The client has streams whose data the other side has not taken."""
         self._tls = next((each for each in context.layers if isinstance(each, ClientTLSLayer)), None)
         """The layer that has the client's TLS."""
         _layers[context.client.id] = self
         self.address = address_of(context.client)
         self.address.layers.add(self)
-        self._own_answers: OwnAnswers | None = None
+        self._server_side = ServerSide(self.context.fork(), self.streams)
+        self.connections[self._server_side.server] = self._server_side
 
     def let_go(self) -> None:
         """Drop what waits for anybody: the client's connection has ended."""
-        if self._own_answers is not None:
-            self._own_answers.let_go()
-        for each in self.connections:
-            protocol = self.protocol_of(each)
-            if isinstance(protocol, (HubHttp2Client, BoundedHttp2Server)):
-                protocol.h2_conn.let_go()
+        self._server_side.let_go()
+        if self._server is not None:
+            self._server.h2_conn.let_go()
         self.streams.clear()
         self.connections.clear()
         self.command_sources.clear()
@@ -93,17 +92,9 @@ class HubHttpLayer(UpstreamConnections):
         yield from self.event_to_child(stream, events.Start())
 
     def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
-        stream = self.command_sources[event]
-        context = context_of(stream.flow) if isinstance(stream, HttpStream) else None
-        if context is None or context.answerer is None:
-            yield from super().get_connection(event, reuse=reuse)
-            return
-        if self._own_answers is None:
-            self._own_answers = OwnAnswers(self.context.fork(), self.streams)
-            self.connections[self._own_answers.server] = self._own_answers
-        del self.command_sources[event]
+        stream = self.command_sources.pop(event)
         yield from self.event_to_child(
-            stream, GetHttpConnectionCompleted(event, (self._own_answers.server, None))
+            stream, GetHttpConnectionCompleted(event, (self._server_side.server, None))
         )
 
     def waits_since(self, connected: float) -> float | None:
@@ -131,18 +122,12 @@ class HubHttpLayer(UpstreamConnections):
             return
         if isinstance(event, Played):
             yield from self._play(event)
+            yield from self._bound_unread()
         else:
             yield from super()._handle_event(event)
-        # This runs for each event of each watch: connections of HTTP/1.1 have neither backlogs nor windows.
-        came_from = event.connection if isinstance(event, events.DataReceived) else None
-        came_from = self.beyond.get(came_from, came_from) if came_from is not None else None
-        is_of_answer = isinstance(event, Played) or (
-            came_from is not None and came_from is not self.context.client
-        )
-        if is_of_answer and _is_http2(self.context.client):
-            yield from self._bound_unread()
-        if self._stalled or (came_from is not None and _is_http2(came_from)):
-            yield from self._open_windows(came_from)
+        has_come = isinstance(event, events.DataReceived)
+        if (has_come or self._is_stalled) and _is_http2(self.context.client):
+            yield from self._open_windows()
 
     def _start(self, event: events.Start) -> layer.CommandGenerator[None]:
         client = self.context.client
@@ -194,19 +179,18 @@ class HubHttpLayer(UpstreamConnections):
             return True
         return unread > STREAM_UNREAD and self.address.unread > FAIR_UNREAD
 
-    def room(self, conn: connection.Connection) -> int:
-        """Bytes that the other side has room for, of what would be read from this connection of HTTP/1.1.
+    @property
+    def is_ahead(self) -> bool:
+        """Whether a client waits for its turn, or one of HTTP/1.1 sends more than its server reads.
 
-        A connection of HTTP/2 has room but while it waits for its turn: each of its streams has a window.
+        Each stream of HTTP/2 has a window.
         """
-        if conn is self.context.client:
-            return 0 if self._client_is_ahead() else STREAM_UNREAD
-        if not _is_http2(self.context.client):
-            return STREAM_UNREAD  # a client of HTTP/1.1 makes its socket wait
-        upstream, server = self.protocol_of(conn), self._server
-        if not isinstance(upstream, HubHttp1Client) or server is None or upstream.stream_id is None:
-            return STREAM_UNREAD
-        return STREAM_UNREAD - server.h2_conn.unread_on(upstream.stream_id)
+        own = self.connections.get(self.context.client)
+        if isinstance(own, BoundedHttp2Server):
+            return own.waits
+        if not isinstance(own, BoundedHttp1Server):
+            return False
+        return own.waits or self._server_side.unsent(own.stream_id) > STREAM_UNREAD
 
     @property
     def unread(self) -> int:
@@ -216,14 +200,15 @@ class HubHttpLayer(UpstreamConnections):
 
     @property
     def held(self) -> int:
-        """Bytes that the hub holds because a client of HTTP/2 does not read."""
-        server = self._server
-        return server.h2_conn.held if server is not None else 0
+        """Bytes that the hub holds because the client does not read: those, and what its socket has no room for."""
+        player = players.get(self.context.client.id)
+        unwritten = player.unwritten if player is not None else 0
+        return self.unread + max(0, unwritten - SOCKET_ROOM)
 
     @property
     def holds_too_much(self) -> bool:
-        """Whether a stream of this client of HTTP/2 must end, for what the clients of its address leave unread."""
-        return self.unread > 0 and self.address.leaves_too_much
+        """Whether a stream of this client must end, for what the clients of its address leave unread."""
+        return self.held > 0 and self.address.leaves_too_much
 
     @property
     def _server(self) -> BoundedHttp2Server | None:
@@ -231,53 +216,35 @@ class HubHttpLayer(UpstreamConnections):
         found = self.connections.get(self.context.client)
         return found if isinstance(found, BoundedHttp2Server) else None
 
-    def _client_is_ahead(self) -> bool:
-        """Whether a client waits for its turn, or one of HTTP/1.1 sends more than its server of HTTP/2 reads."""
-        own = self.connections.get(self.context.client)
-        if isinstance(own, (BoundedHttp1Server, BoundedHttp2Server)) and own.waits:
-            return True
-        if self._server is not None:
-            return False
-        upstream = (self.protocol_of(each) for each in self.connections if each is not self.context.client)
-        return any(
-            each.h2_conn.unread > STREAM_UNREAD for each in upstream if isinstance(each, HubHttp2Client)
+    def _open_windows(self) -> layer.CommandGenerator[None]:
+        """Let a client of HTTP/2 send on, on each stream whose data the other side has taken."""
+        if self._server is None:
+            return
+        untaken = self._server.h2_conn.untaken
+        taken = [each for each in untaken if self._is_taken(each)]
+        self._is_stalled = len(taken) < len(untaken)
+        if taken:
+            yield from self.event_to_child(self._server, StreamsTaken(0, taken))
+
+    def _is_taken(self, number: int) -> bool:
+        """Whether the other side has room for more of a stream."""
+        stream = self.streams.get(number)
+        # mitmproxy collects without end what comes while the addons think about a stream.
+        return stream is None or (
+            stream._paused is None and self._server_side.unsent(number) <= STREAM_UNREAD
         )
 
-    def _open_windows(self, came_from: connection.Connection | None) -> layer.CommandGenerator[None]:
-        """Let peers of HTTP/2 send on, on each stream whose data the other side has taken."""
-        for conn in self._stalled | ({came_from} if came_from is not None else set()):
-            self._stalled.discard(conn)
-            protocol = self.protocol_of(conn)
-            if not isinstance(protocol, (HubHttp2Client, BoundedHttp2Server)):
-                continue
-            untaken = protocol.h2_conn.untaken
-            taken = [each for each in untaken if self._is_taken(protocol, each)]
-            if len(taken) < len(untaken):
-                self._stalled.add(conn)
-            if taken:
-                yield from self.event_to_child(self.connections[conn], StreamsTaken(0, taken))
-
-    def _is_taken(self, protocol: HubHttp2Client | BoundedHttp2Server, number: int) -> bool:
-        """Whether the other side has room for more of a stream; `number` is the connection's own."""
-        if isinstance(protocol, HubHttp2Client):
-            theirs = protocol.their_stream_id.get(number)
-            stream, server = self.streams.get(theirs or 0), self._server
-            unread = server.h2_conn.unread_on(theirs or 0) if server is not None else 0
-        else:
-            stream = self.streams.get(number)
-            upstream = self.protocol_of(stream.context.server) if stream is not None else None
-            unread = upstream.unread_of(number) if isinstance(upstream, HubHttp2Client) else 0
-        if stream is None:
-            return True
-        # mitmproxy collects without end what comes while the addons think about a stream.
-        return unread <= STREAM_UNREAD and stream._paused is None
-
     def _bound_unread(self) -> layer.CommandGenerator[None]:
-        """Reset the streams that hold most, while all clients leave too much unread, and this one's address most."""
+        """Reset the streams that hold most, while all clients leave too much unread, and this one's address most.
+
+        A client that does not even read from its socket loses its connection.
+        """
         while self.holds_too_much:
-            assert self._server is not None
-            stream = self._server.h2_conn.least_read
-            assert stream is not None
+            stream = self._server.h2_conn.least_read if self._server is not None else None
+            if stream is None:
+                metrics.UNREAD_STREAMS.inc()
+                yield commands.CloseConnection(self.context.client)
+                return
             yield from self._reset(stream)
 
     def _reset(self, stream_id: int) -> layer.CommandGenerator[None]:

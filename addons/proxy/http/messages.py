@@ -7,17 +7,20 @@ field that is None the comparison leaves errors that refer to themselves, and so
 
 from __future__ import annotations
 
-import copy
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from mitmproxy import http
 from mitmproxy.net.http import status_codes
-from mitmproxy.net.http.http1.read import _read_headers, _read_request_line, _read_response_line
-from mitmproxy.proxy.layers.http._http2 import parse_h2_request_headers, parse_h2_response_headers
+from mitmproxy.net.http.http1.read import _read_headers, _read_request_line
+from mitmproxy.proxy.layers.http._http2 import parse_h2_request_headers
 
 from addons.requests.answers import status_answer
 from kube.errors import StatusError
+from kube.http.transport.response_head import OF_CONNECTION
+
+WITHOUT_BODY = (204, 304)
+"""Codes of answers that have no body, and no length."""
 
 
 class HeadersReadOnce(http.Headers):
@@ -64,18 +67,6 @@ def request_of_fields(fields: Sequence[tuple[bytes, bytes]]) -> http.Request:
     return _request(b"HTTP/2.0", headers, head)
 
 
-def response_of_lines(lines: Sequence[bytes]) -> http.Response:
-    """A response's head of HTTP/1.1; ValueError where it is malformed."""
-    version, code, reason = _read_response_line(lines[0])
-    return _response(version, _read_headers(lines[1:]), code, reason)
-
-
-def response_of_fields(fields: Sequence[tuple[bytes, bytes]]) -> http.Response:
-    """A response's head of HTTP/2; ValueError where it is malformed."""
-    code, headers = parse_h2_response_headers(fields)
-    return _response(b"HTTP/2.0", headers, code, b"")
-
-
 def response_of_answer(status: int, fields: Iterable[tuple[str, str]]) -> http.Response:
     """The head of an answer that the hub makes itself."""
     encoded = [
@@ -86,6 +77,23 @@ def response_of_answer(status: int, fields: Iterable[tuple[str, str]]) -> http.R
     return _response(b"HTTP/1.1", http.Headers(encoded), status, reason)
 
 
+def response_of_server(
+    status: int, fields: Sequence[tuple[bytes, bytes]], request: http.Request, *, is_framed: bool
+) -> http.Response:
+    """The head of a server's answer as the client's version of HTTP has it."""
+    if status != 101:
+        fields = [each for each in fields if each[0] not in OF_CONNECTION]
+    if request.is_http2:
+        return _response(b"HTTP/2.0", http.Headers(fields), status, b"")
+    reason = status_codes.RESPONSES.get(status, "").encode()
+    made = _response(b"HTTP/1.1", http.Headers(fields), status, reason)
+    # A client of HTTP/1.0 knows the end by that of the connection.
+    has_body = status >= 200 and status not in WITHOUT_BODY and request.http_version != "HTTP/1.0"
+    if is_framed and has_body and "Content-Length" not in made.headers:
+        made.headers["Transfer-Encoding"] = "chunked"
+    return made
+
+
 def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
     """Answer with a Status; what came from upstream, and what was to be streamed, is dropped."""
     answer = status_answer(error)
@@ -93,27 +101,6 @@ def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
     flow.request.headers.pop("Expect", None)  # nobody is asked to go on with a body that nobody reads
     flow.response = response_of_answer(answer.status, answer.headers.items())
     flow.response.content = error.to_json()
-
-
-def downgraded(request: http.Request) -> http.Request:
-    """A request of HTTP/2 as a server of HTTP/1.1 gets it (RFC 9113, 8.2.3 and 8.3.1)."""
-    headers = HeadersReadOnce(request.headers.fields)
-    if request.authority and "host" not in headers:
-        headers.insert(0, "Host", request.authority)
-    cookies = headers.get_all("cookie")
-    if len(cookies) > 1:
-        headers["Cookie"] = "; ".join(cookies)
-    made = with_headers(request, headers)
-    made.data.http_version, made.data.authority = b"HTTP/1.1", b""
-    return made
-
-
-def with_headers(request: http.Request, headers: http.Headers) -> http.Request:
-    """The request with other headers."""
-    made = copy.copy(request)
-    made.data = copy.copy(request.data)
-    made.data.headers = headers
-    return made
 
 
 def _request(version: bytes, headers: http.Headers, head: Iterable[object]) -> http.Request:

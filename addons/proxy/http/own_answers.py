@@ -1,4 +1,4 @@
-"""Plays the hub's own answers into the streams of flows. No server, and no connection, stands behind such a request.
+"""Plays the hub's own answers into the streams of flows. No server stands behind such a request.
 
 Each answer is made by a task. Its head and its end pass mitmproxy's layers as those of a server's answer do, and so
 does the body where mitmproxy holds it. A body that is streamed passes those layers alone that change it.
@@ -8,36 +8,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakValueDictionary
 
 from mitmproxy import http
-from mitmproxy.connection import ConnectionState, Server
 from mitmproxy.proxy import events, layer
-from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers.http._base import HttpConnection, HttpEvent
+from mitmproxy.proxy.layers.http._base import HttpEvent
 from mitmproxy.proxy.layers.http._events import (
-    RequestEndOfMessage,
-    RequestHeaders,
-    RequestProtocolError,
+    ErrorCode,
     ResponseData,
     ResponseEndOfMessage,
     ResponseHeaders,
+    ResponseProtocolError,
 )
 
 from addons.proxy.http.direct_frames import DirectFrames
-from addons.proxy.http.messages import response_of_answer
-from addons.proxy.http.request_stream import AnswerBroken, RequestStream
+from addons.proxy.http.messages import WITHOUT_BODY, response_of_answer
+from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import Answer, ClientLeft, status_answer
 from addons.requests.request_context import context_of
 from kube.errors import StatusError, internal
 from kube.wire.codec_base import PIECE
-
-WITHOUT_BODY = (204, 304)
-"""Codes of answers that have no body, and no length."""
 
 logger = logging.getLogger(__name__)
 
@@ -56,8 +49,15 @@ class Player(Protocol):
     async def server_event(self, event: events.Event) -> None:
         """Have the layers handle an event."""
 
+    @property
+    def unwritten(self) -> int:
+        """Bytes that the client's socket has no room for."""
+
+    def has_room(self, stream: RequestStream) -> bool:
+        """Whether the client has read enough of what it was sent before."""
+
     async def wait_for_room(self, stream: RequestStream) -> None:
-        """Return when the client has read enough of what it was sent before."""
+        """Return when it has."""
 
     async def send_piece(self, stream: RequestStream, data: bytes) -> None:
         """Send a piece of the body of a stream that is streaming, and wait while the client does not read."""
@@ -70,48 +70,8 @@ players: WeakValueDictionary[str, Player] = WeakValueDictionary()
 """By the client's id."""
 
 
-class OwnAnswers(HttpConnection):
-    """Stands where mitmproxy has the connection to a server, for all requests of a client that the hub answers."""
-
-    def __init__(self, context: Context, streams: Mapping[int, layer.Layer]) -> None:
-        """`streams` are those of the HTTP layer."""
-        # Addons see it with each flow. It is open as long as its client's connection is.
-        self.server = context.server = Server(
-            address=None, state=ConnectionState.OPEN, timestamp_start=time.time()
-        )
-        super().__init__(context, context.server)
-        self._streams = streams
-        self._requests: dict[int, http.Request] = {}
-        """Those that are not there in whole, by their streams."""
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-
-    def let_go(self) -> None:
-        """End all answers: the client's connection has ended."""
-        for task in self._tasks.values():
-            task.cancel()
-
-    def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        if isinstance(event, RequestHeaders):
-            self._requests[event.stream_id] = event.request
-        elif isinstance(event, RequestEndOfMessage):
-            self._begin(event.stream_id, self._requests.pop(event.stream_id))
-        elif isinstance(event, RequestProtocolError):
-            self._requests.pop(event.stream_id, None)
-            if (task := self._tasks.get(event.stream_id)) is not None:
-                task.cancel()
-        yield from ()
-
-    def _begin(self, stream_id: int, request: http.Request) -> None:
-        stream, player = self._streams[stream_id], players[self.context.client.id]
-        assert isinstance(stream, RequestStream)
-        answering = _answer(request, AnswerStream(stream, self._streams, player))
-        # Not at once, as mitmproxy's tasks begin: the layers are at work.
-        task = asyncio.Task(answering, name=f"answer to {request.method}", eager_start=False)
-        self._tasks[stream_id] = task
-        task.add_done_callback(lambda _: self._tasks.pop(stream_id))
-
-
-async def _answer(request: http.Request, stream: AnswerStream) -> None:
+async def answer_request(request: http.Request, stream: AnswerStream) -> None:
+    """Have a request answered by who answers it, or with the Status of what went wrong."""
     try:
         context = context_of(stream.flow)
         if context is None or context.answerer is None:
@@ -214,7 +174,8 @@ class AnswerStream:
         if not self._has_begun:
             await self.play(status_answer(error))
             return
-        await self._play(AnswerBroken(self._stream.stream_id, error.message))
+        code = ErrorCode.GENERIC_SERVER_ERROR
+        await self._play(ResponseProtocolError(self._stream.stream_id, error.message, code))
 
     async def _play(self, *parts: HttpEvent) -> None:
         await self._player.server_event(Played(self._stream, parts))

@@ -10,8 +10,10 @@ import re
 
 from mitmproxy import http
 
-from addons.proxy.http.messages import HeadersReadOnce, with_headers
+from addons.requests.hidden_credentials import path_of, sent_fields
+from addons.requests.request_context import RelayUpstream
 from kube.errors import StatusError, bad_request
+from kube.http.transport.request_fields import HeaderFields
 
 MAX_HEADERS = 64 * 1024
 """Bytes of a request's headers, names and values. Kubernetes' clients send less than 8 KiB."""
@@ -22,8 +24,13 @@ MAX_TARGET = 8 * 1024
 """Bytes of a request's target, path and query. client-go keeps its selectors well below."""
 
 FRAMING = frozenset({b"content-length", b"transfer-encoding"})
-OF_CONNECTION = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te"})
-KEPT = FRAMING | {b"host", b"upgrade", b"authorization"}
+OF_CONNECTION = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"transfer-encoding", b"upgrade", b"host"}
+)
+"""Fields that are of a connection, or that HTTP/2 replaces."""
+WITH_BODY = (b"POST", b"PUT", b"PATCH")
+"""Methods whose requests have a body, were it an empty one (RFC 9110, 8.6)."""
+KEPT = FRAMING | {b"authorization"}
 """Fields without which a request would be another one, whatever `Connection` says of them."""
 
 _METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
@@ -57,25 +64,46 @@ def fields_fault_of(message: http.Message) -> StatusError | None:
     return None
 
 
-def as_http1(request: http.Request, *, has_body: bool) -> http.Request:
-    """The request as a connection of HTTP/1.1 carries it to the next server; itself where that is no other.
+def is_upgrade(request: http.Request) -> bool:
+    """Whether a request asks for another protocol on its connection (RFC 9110, 7.8)."""
+    return "upgrade" in request.headers and b"upgrade" in _options(request)
+
+
+def fields_to_send(request: http.Request, upstream: RelayUpstream, length: int | None) -> HeaderFields:
+    """The head of a request in the form of HTTP/2, with its credentials; `length` is of a body that is there whole.
 
     What was for the connection that it came by is left out (RFC 9110, 7.6.1): a client says so of any field, which the
-    next server might believe. A body of HTTP/2 needs no length; mitmproxy would send it without an end.
+    next server might believe.
     """
-    names = {name.lower() for name, _ in request.headers.fields}
-    needs_framing = has_body and names.isdisjoint(FRAMING)
-    if not needs_framing and names.isdisjoint(OF_CONNECTION):
-        return request
+    dropped = OF_CONNECTION
+    host = f"[{upstream.host}]" if ":" in upstream.host else upstream.host
+    fields = [
+        (b":method", request.data.method),
+        (b":scheme", upstream.scheme.encode()),
+        (b":authority", f"{host}:{upstream.port}".encode()),
+        (b":path", path_of(request)),
+    ]
+    if "connection" in request.headers:
+        dropped = OF_CONNECTION | (_options(request) - KEPT)
+        if is_upgrade(request):
+            fields += (b"connection", b"Upgrade"), (b"upgrade", request.headers["upgrade"].encode())
+    cookies = []
+    for name, value in sent_fields(request):
+        lower = name.lower()
+        if lower == b"cookie":
+            cookies.append(value)
+        elif lower not in dropped and (lower != b"content-length" or length is None):
+            fields.append((lower, value))
+    if cookies:
+        fields.append((b"cookie", b"; ".join(cookies)))
+    if length or (length is not None and request.data.method in WITH_BODY):
+        fields.append((b"content-length", b"%d" % length))
+    return fields
+
+
+def _options(request: http.Request) -> set[bytes]:
     said = request.headers.get_all("Connection")
-    options = {each.strip().lower().encode() for value in said for each in value.split(",")}
-    dropped = OF_CONNECTION | (options - KEPT)
-    fields = [each for each in request.headers.fields if each[0].lower() not in dropped]
-    if b"upgrade" in options:
-        fields.append((b"Connection", b"Upgrade"))
-    if needs_framing:
-        fields.append((b"Transfer-Encoding", b"chunked"))
-    return with_headers(request, HeadersReadOnce(tuple(fields)))
+    return {each.strip().lower().encode() for value in said for each in value.split(",")}
 
 
 def target_too_long() -> StatusError:

@@ -14,7 +14,6 @@ import time
 from typing import Any
 
 from mitmproxy import http
-from mitmproxy.connection import ConnectionState
 from mitmproxy.net.http.http1 import expected_http_body_size
 from mitmproxy.proxy import events, layer
 from mitmproxy.proxy.context import Context
@@ -34,7 +33,7 @@ from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
 
 from addons.offline.cached_response import MAX_KEPT as MAX_ANSWER
 from addons.proxy.http.client_addresses import MAX_REQUEST_BODY, ClientAddress
-from addons.proxy.http.http_connections import OwnMethod, StreamNotProcessed
+from addons.proxy.http.http_connections import OwnMethod
 from addons.proxy.http.messages import refuse
 from addons.proxy.http.request_bodies import BODY_TIME, BodyTime
 from addons.proxy.http.request_head import fault_of
@@ -49,8 +48,8 @@ MAX_RESENDS = 5
 """How often a request goes out again because a server did not process it."""
 
 
-class AnswerBroken(ResponseProtocolError):
-    """The hub's own answer ends before it is whole."""
+class StreamNotProcessed(ResponseProtocolError):
+    """The server has done nothing about this request, and says so: it may be sent again (RFC 9113, 8.7)."""
 
     def __init__(self, stream_id: int, why: str) -> None:
         super().__init__(stream_id, why, ErrorCode.GENERIC_SERVER_ERROR)
@@ -64,13 +63,9 @@ class FailoverStream(HttpStream):
     bytes is handed on as it comes instead: kube-apiserver announces no length for what is larger than some kilobytes.
     """
 
-    _was_turned = False
-
     def handle_protocol_error(
         self, event: RequestProtocolError | ResponseProtocolError
     ) -> layer.CommandGenerator[None]:
-        if isinstance(event, ResponseProtocolError) and self._is_late and not isinstance(event, AnswerBroken):
-            return
         if isinstance(event, ResponseProtocolError) and self._is_whole and self._turn():
             # mitmproxy goes on as if the client had just ended its request.
             self.request_body_buf += self.flow.request.raw_content or b""
@@ -105,11 +100,6 @@ class FailoverStream(HttpStream):
         yield from self.handle_event(ResponseData(self.stream_id, held))
 
     @property
-    def _is_late(self) -> bool:
-        """Whether the error is of the abandoned connection, while the one in its place works."""
-        return self._was_turned and bool(self.flow.server_conn.state & ConnectionState.CAN_READ)
-
-    @property
     def _is_whole(self) -> bool:
         """Whether mitmproxy holds the whole request, and the client has received nothing of an answer."""
         waiting = (self.state_wait_for_response_headers, self.state_consume_response_body)
@@ -127,7 +117,6 @@ class FailoverStream(HttpStream):
             metrics.HOOK_ERRORS.labels("edgehub-failover", "failover").inc()
             return False
         self.flow.response = None
-        self._was_turned = True
         return True
 
 
@@ -139,7 +128,7 @@ class RequestStream(FailoverStream):
 
     def __init__(self, context: Context, stream_id: int, address: ClientAddress) -> None:
         super().__init__(context, stream_id)
-        self._address = address
+        self.address = address
         self.mode: HTTPMode = self.mode  # mitmproxy looks for it in the list, when it is first asked
         context.layers.remove(self)
         self.request_body_buf = bytearray()  # type: ignore[assignment]  # as mitmproxy's own, and small pieces cost no more
@@ -207,8 +196,7 @@ class RequestStream(FailoverStream):
             return
         self.begun_body = time.monotonic()
         if self.client_state == self.state_stream_request_body:
-            is_http2 = self.context.server.alpn == b"h2"
-            self._sent = bytearray() if is_http2 else None
+            self._sent = bytearray()
         elif self.client_state == self.state_consume_request_body:
             if (
                 self.flow.response is None
@@ -285,12 +273,12 @@ class RequestStream(FailoverStream):
         self._hold(0)
 
     def _too_many(self) -> StatusError | None:
-        if self._address.has_room:
+        if self.address.has_room:
             return None
         return too_many_requests("too many requests from this address are under way", 1)
 
     def _hold(self, wanted: int) -> StatusError | None:
-        fault = self._address.resize_body(self._held, wanted)
+        fault = self.address.resize_body(self._held, wanted)
         if fault is None:
             self._held = wanted
         return fault

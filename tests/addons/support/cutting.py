@@ -19,13 +19,16 @@ class Cut(Connections):
         self.ended: list[connection.Server] = []
         self.paced: list[connection.Connection] = []
 
+    def count_own(self, own: Callable[[], int]) -> None:
+        """Nothing is counted."""
+
+    def has_room(self, client: connection.Client) -> bool:
+        return True
+
     def pace(self, client: connection.Client, conn: connection.Connection, pacing: Pacing) -> None:
         self.paced.append(conn)
 
     def cut_server(self, server: Server) -> int:
-        return self.cut(lambda conn: _leads_to(conn, server))
-
-    def cut(self, matches: Callable[[connection.Server], bool]) -> int:
-        ended = [conn for conn in self.open if matches(conn)]
+        ended = [conn for conn in self.open if _leads_to(conn, server)]
         self.ended += ended
         return len(ended)

@@ -9,10 +9,10 @@ from mitmproxy.test import tflow, tutils
 
 from addons.egress import Egress
 from addons.link.health import Cloud, ServerHealth
-from addons.link.link import Link
-from addons.link.servers import parse_server
+from addons.link.link import Link, Relaying
+from addons.link.servers import Way, parse_server
 from addons.requests.caller import Caller
-from addons.requests.request_context import RequestContext, begin
+from addons.requests.request_context import RequestContext, begin, context_of
 from addons.requests.route_decision import Route, RouteKind
 from addons.telemetry import metrics
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials
@@ -44,6 +44,14 @@ def flow_of(
     made.route = route
     begin(flow, made)
     return flow
+
+
+def way_of(flow: http.HTTPFlow) -> Way:
+    """By which connections a request goes."""
+    context = context_of(flow)
+    assert context is not None
+    assert isinstance(context.upstream, Relaying)
+    return context.upstream.way
 
 
 def counted(direction: str, server: object = A) -> float:

@@ -19,13 +19,15 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.options import Options
 from mitmproxy.proxy import commands, mode_specs
 from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
-from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import taddons
 
 from addons.proxy.handlers.hub_handler import HubHandler
 from addons.proxy.http.client_addresses import listeners
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.requests.request_context import begin, context_of
+from kube.http.transport.connection_pool import Connection, ConnectionPool
+from kube.http.transport.http1_connection import Http1Connection
+from kube.http.transport.http2_connection import Http2Connection
 from tests.addons.support.samples import request_context
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nserver"
@@ -40,10 +42,18 @@ class Listening(ABC):
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
-        server = await asyncio.start_server(self._handle, "127.0.0.1", 0)
+        tasks: list[asyncio.Task[None]] = []
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            tasks.append(asyncio.current_task())  # type: ignore[arg-type]  # this is one
+            await self._handle(reader, writer)
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         async with server:
             yield
+        if tasks:
+            await asyncio.wait(tasks, timeout=5)
 
     @abstractmethod
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -114,6 +124,8 @@ class Http2Server(Listening):
         """Whether clients get room for more of a request's body."""
         self.sent = 0
         """Bytes that `tell_much` has sent."""
+        self.resets: set[tuple[int, int]] = set()
+        """The streams that clients have ended, by connection and stream."""
         self._much: dict[tuple[int, int], int] = {}
         """Bytes that `tell_much` has to send, by connection and stream."""
         self._open: list[tuple[h2.connection.H2Connection, asyncio.StreamWriter]] = []
@@ -137,6 +149,8 @@ class Http2Server(Listening):
                     self.streams[mine] += 1
                     self.bodies[mine, event.stream_id] = b""
                     self._answer(conn, event)
+                elif isinstance(event, h2.events.StreamReset):
+                    self.resets.add((mine, event.stream_id))
                 elif isinstance(event, h2.events.DataReceived):
                     self.bodies[mine, event.stream_id] += event.data
                     if self.reads:
@@ -216,6 +230,31 @@ class Handler(HubHandler):
         self._proxy.hook(hook)
 
 
+class Straight:
+    """The hub's own connections to a server, as an `addons.requests.request_context.RelayUpstream`."""
+
+    scheme, host = "http", "127.0.0.1"
+
+    def __init__(self, server: Callable[[], Listening]) -> None:
+        self._server = server
+        self.pool: ConnectionPool[str] = ConnectionPool(self._connect)
+
+    @property
+    def port(self) -> int:
+        return self._server().port
+
+    def kept(self) -> Connection | None:
+        return self.pool.kept("")
+
+    async def opened(self) -> Connection:
+        return await self.pool.with_room("")
+
+    async def _connect(self, _key: str) -> Connection:
+        made = Http2Connection() if isinstance(self._server(), Http2Server) else Http1Connection()
+        await asyncio.get_running_loop().create_connection(lambda: made, self.host, self.port)
+        return made
+
+
 class Proxy[Server: Raw | Http2Server]:
     """Sends each request to `server`, and a rescued one to `node`."""
 
@@ -227,6 +266,7 @@ class Proxy[Server: Raw | Http2Server]:
         layer_type: type[HttpLayer] = HubHttpLayer,
     ) -> None:
         self.server, self.node = server, node
+        self.to_server, self.to_node = Straight(lambda: self.server), Straight(lambda: self.node)
         self.layer_type = layer_type
         self.handlers: list[Handler] = []
         self.hooks: list[str] = []
@@ -243,13 +283,12 @@ class Proxy[Server: Raw | Http2Server]:
         self.options = options
 
     def turn(self, flow: http.HTTPFlow) -> None:
-        flow.request.host, flow.request.port = "127.0.0.1", self.node.port
+        context = context_of(flow)
+        assert context is not None
+        context.upstream = self.to_node
 
     def hook(self, hook: commands.StartHook) -> None:
         (found,) = hook.args()
-        if hook.name == "server_connected" and isinstance(found, ServerConnectionHookData):
-            # As TLS would have it negotiated.
-            found.server.alpn = b"h2" if isinstance(self.server, Http2Server) else b"http/1.1"
         if not isinstance(found, http.HTTPFlow):
             return
         self.hooks.append(hook.name)
@@ -257,8 +296,10 @@ class Proxy[Server: Raw | Http2Server]:
             made = request_context(found.request.path, method=found.request.method)
             made.failover, made.stream_too_large = self.failover, self.stream_too_large
             begin(found, made)
-            found.request.scheme = "http"
-            found.request.host, found.request.port = "127.0.0.1", self.server.port
+            made.upstream = self.to_server
+            if not issubclass(self.layer_type, HubHttpLayer):  # mitmproxy's own goes where the request says
+                found.request.scheme = "http"
+                found.request.host, found.request.port = "127.0.0.1", self.server.port
             found.request.stream = self.is_request_streamed
             if self.decide is not None:
                 self.decide(found)
@@ -281,7 +322,11 @@ class Proxy[Server: Raw | Http2Server]:
             server = await asyncio.start_server(accept, "127.0.0.1", 0)
             self.port = server.sockets[0].getsockname()[1]
             async with server:
-                yield
+                try:
+                    yield
+                finally:
+                    self.to_server.pool.close()
+                    self.to_node.pool.close()
             await asyncio.gather(*tasks)
 
     async def ask(self, request: bytes) -> bytes:

@@ -22,7 +22,6 @@ from addons.views.source import Source
 from kube.errors import unavailable
 from kube.json_type import Json
 from kube.reflector.list_watch import ListWatch
-from tests.addons.support.cutting import Cut
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import HUB, raw, request_context
@@ -68,19 +67,19 @@ class HubSettings:
 
 def router_before_the_start() -> Router:
     """One that knows nothing yet."""
-    return under_guard(Router(cast(Options, None), Cut()))
+    return under_guard(Router(cast(Options, None)))
 
 
 class Routed:
     """A router with its parts."""
 
     def __init__(self) -> None:
-        self.connections, self.known = Cut(), Known()
+        self.known = Known()
         self.sources: dict[str, HandSource] = {}
         self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 1))
         self.inputs.start(self._open, lambda _: None)
         options = cast(Options, type("Held", (), {"settings": HubSettings}))
-        self.router = under_guard(Router(options, self.connections))
+        self.router = under_guard(Router(options))
         self.edited_at = 0
         """The newest version that a client may hold from before the last edit of the rules."""
         self.router.start(

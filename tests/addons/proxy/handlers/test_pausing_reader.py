@@ -8,20 +8,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
 
-from addons.proxy.handlers.hub_handler import HubHandler
 from addons.proxy.handlers.pausing_reader import (
     LARGEST_READ,
-    LEAST_READ,
     PausingReader,
-    read_at_most,
-    share_of,
 )
 from addons.proxy.http import client_addresses
-from addons.proxy.http.client_addresses import MAX_UNREAD
-from addons.proxy.http.http_connections import STREAM_UNREAD, STREAM_WINDOW, HubH2Connection
+from addons.proxy.http.http_connections import STREAM_UNREAD, STREAM_WINDOW
 from addons.proxy.http.http_layer import HubHttpLayer
+from addons.proxy.http.server_side import LARGEST_WINDOW
 from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of
@@ -31,6 +26,8 @@ SOCKETS = 32 * 2**20
 """Bytes that the sockets' buffers between the server and mitmproxy may take, generously."""
 CLIENT_WINDOW = 65_535
 """As HTTP/2 has it unless a client says otherwise."""
+SERVER_READ = 256 * 1024
+"""Bytes that asyncio reads from a server at once."""
 MUCH = 4 * STREAM_WINDOW
 
 
@@ -62,7 +59,7 @@ async def test_a_server_waits_for_a_client_of_http2_that_does_not_read() -> None
         stream = streams.get("/watch", {})
         await streams.until(lambda: streams.received[stream] > 0)
         assert await settled(server) < SOCKETS
-        assert STREAM_UNREAD <= layer_of(proxy).unread < STREAM_UNREAD + LARGEST_READ
+        assert STREAM_UNREAD <= layer_of(proxy).unread < STREAM_UNREAD + 2 * SERVER_READ
         streams.cancel(stream)
         async with asyncio.timeout(10):
             await server.ended.wait()
@@ -77,8 +74,8 @@ async def test_a_server_of_http2_waits_on_that_stream_alone_and_no_slow_client_i
         streams.reads = streams.keep = False
         server.tell_much(0, 1, MUCH)
         sent = await settled(server)
-        assert sent < STREAM_WINDOW + STREAM_UNREAD + CLIENT_WINDOW
-        assert STREAM_UNREAD < layer_of(proxy).unread <= STREAM_WINDOW
+        assert sent < LARGEST_WINDOW + STREAM_UNREAD + CLIENT_WINDOW
+        assert STREAM_UNREAD / 2 < layer_of(proxy).unread <= LARGEST_WINDOW
         server.tell(0, 3, b"news")
         await streams.until(lambda: streams.received[quick] == len(b"servernews"))
         streams.reads = True
@@ -101,49 +98,30 @@ async def test_a_client_of_http2_waits_on_that_stream_alone_for_a_server_that_do
         assert await ask(streams) == 200
 
 
-@pytest.mark.parametrize("is_mitmproxys", [False, True])
-async def test_what_all_clients_leave_unread_is_bounded(
-    monkeypatch: pytest.MonkeyPatch, is_mitmproxys: bool
-) -> None:
-    """The stream that holds most is reset. Over mitmproxy's own connection one stream holds what a server sends."""
+async def test_what_all_clients_leave_unread_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stream that holds most is reset."""
     monkeypatch.setattr(client_addresses, "MAX_UNREAD", 2 * STREAM_WINDOW)
     monkeypatch.setattr(client_addresses, "FAIR_UNREAD", STREAM_WINDOW)
-    if is_mitmproxys:
-        own = BufferedH2Connection.acknowledge_received_data
-        monkeypatch.setattr(HubH2Connection, "acknowledge_received_data", own)
     server = Http2Server(100)
     before = value_of(metrics.UNREAD_STREAMS)
     async with server.serve(), connected(server) as (proxy, streams):
-        opened = await watch(streams, 1 if is_mitmproxys else 4)
+        opened = await watch(streams, 16)
         streams.reads = False
         for number in range(len(opened)):
             server.tell_much(0, 2 * number + 1, MUCH)
         await streams.until(lambda: bool(streams.ended))
         assert await settled(server)
         assert layer_of(proxy).unread <= 2 * STREAM_WINDOW
-        assert len(streams.ended) < 4
+        assert len(streams.ended) < 16
     assert value_of(metrics.UNREAD_STREAMS) == before + len(streams.ended)
 
 
-async def test_without_a_pause_what_a_client_leaves_unread_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As mitmproxy's own handler does; then only the bound for all connections is left."""
-    monkeypatch.setattr(HubHandler, "_room", lambda *_: LARGEST_READ)
-    server = Endless()
-    async with connected(server) as (_, streams):
-        streams.reads = False
-        stream = streams.get("/watch", {})
-        await streams.until(lambda: stream in streams.ended)
-        await server.ended.wait()
-    assert server.sent > MAX_UNREAD
-
-
 @asynccontextmanager
-async def filled_reader(most: int) -> AsyncIterator[tuple[Endless, asyncio.StreamReader]]:
+async def filled_reader() -> AsyncIterator[tuple[Endless, asyncio.StreamReader]]:
     """A reader that holds as much as it may of what a server sends without end."""
     server = Endless()
     async with server.serve():
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        read_at_most(reader, most)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
         assert await settled(server)
         yield server, reader
@@ -151,20 +129,19 @@ async def filled_reader(most: int) -> AsyncIterator[tuple[Endless, asyncio.Strea
         await server.ended.wait()
 
 
-@pytest.mark.parametrize("most", [LEAST_READ, LARGEST_READ])
-async def test_a_reader_that_waited_holds_no_more_than_before(most: int) -> None:
+async def test_a_reader_that_waited_holds_no_more_than_before() -> None:
     """asyncio's reader has paused its transport; who resumes it behind the reader's back has it read without end."""
-    async with asyncio.timeout(20), filled_reader(most) as (server, reader):
+    async with asyncio.timeout(20), filled_reader() as (server, reader):
         rooms, moved = [0], asyncio.Event()
-        pausing = PausingReader(reader, lambda: rooms[-1], moved, most)
+        pausing = PausingReader(reader, lambda: rooms[-1], moved)
         read = asyncio.create_task(pausing.read(2 * LARGEST_READ))
         await settled(server)
         assert not read.done()
-        rooms.append(most)
+        rooms.append(LARGEST_READ)
         moved.set()
-        assert len(await read) == most
+        assert len(await read) == LARGEST_READ
         assert await settled(server)
-        assert len(buffer_of(reader)) <= (2 * LARGEST_READ if most < LARGEST_READ else 3 * LARGEST_READ)
+        assert len(buffer_of(reader)) <= 2 * LARGEST_READ + SERVER_READ
         pausing.let_go()
         assert not buffer_of(reader)
 
@@ -182,14 +159,6 @@ async def test_asyncio_reads_no_further_while_there_is_no_room() -> None:
         read.cancel()
         writer.transport.abort()
         await server.ended.wait()
-
-
-@pytest.mark.parametrize(
-    ("connections", "most"),
-    [(2, LARGEST_READ), (16, LARGEST_READ), (32, LARGEST_READ // 2), (101, LEAST_READ)],
-)
-def test_a_client_with_many_servers_has_less_read_of_each(connections: int, most: int) -> None:
-    assert share_of(connections) == most
 
 
 def buffer_of(reader: asyncio.StreamReader) -> bytearray:

@@ -7,20 +7,16 @@ import time
 import pytest
 from mitmproxy import http
 from mitmproxy.net.http import http1
-from mitmproxy.proxy.layers.http._http2 import parse_h2_response_headers
 from mitmproxy.test import tflow
 from mitmproxy.utils import typecheck
 
 from addons.proxy.http.messages import (
     HeadersReadOnce,
-    downgraded,
     refuse,
     request_of_fields,
     request_of_lines,
-    response_of_fields,
-    response_of_lines,
+    response_of_server,
 )
-from addons.proxy.http.request_head import as_http1
 from kube.errors import bad_request
 
 FIELDS = ((b"Host", b"hub"), (b"accept", b"a"), (b"Accept", b"\xff"), (b"empty", b""))
@@ -88,23 +84,49 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_heads_are_read_as_mitmproxy_reads_them(checked: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 1.0)
-    answer = [b"HTTP/1.1 200 OK", b"Date: now"]
-    pairs = [
-        (request_of_lines(LINES), http1.read_request_head(LINES)),
-        (response_of_lines(answer), http1.read_response_head(answer)),
-    ]
+    ours, own = request_of_lines(LINES), http1.read_request_head(LINES)
     assert checked, "when this fails, mitmproxy checks no types any longer"
-    for ours, own in pairs:
-        assert ours.data == own.data
-        assert type(ours) is type(own)
-        assert ours.get_state() == own.get_state()
-        assert isinstance(ours.headers, HeadersReadOnce)
-    request, response = request_of_fields(HEAD), response_of_fields([(b":status", b"404"), (b"a", b"b")])
+    assert ours.data == own.data
+    assert type(ours) is type(own)
+    assert ours.get_state() == own.get_state()
+    assert isinstance(ours.headers, HeadersReadOnce)
+    request = request_of_fields(HEAD)
     assert (request.host, request.port, request.path, request.http_version) == ("hub", 1, "/api", "HTTP/2.0")
-    assert (response.status_code, response.headers) == parse_h2_response_headers(
-        [(b":status", b"404"), (b"a", b"b")]
-    )
-    assert response.is_http2
+
+
+type Fields = list[tuple[bytes, bytes]]
+
+CHUNKED = (b"Transfer-Encoding", b"chunked")
+LENGTH = (b"content-length", b"3")
+LINES_1_0 = [LINES[0].replace(b"HTTP/1.1", b"HTTP/1.0"), *LINES[1:]]
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "is_framed", "fields", "sent"),
+    [
+        (request_of_fields(HEAD), 200, True, [LENGTH], [LENGTH]),
+        (request_of_fields(HEAD), 200, True, [], []),
+        (request_of_fields(HEAD), 200, True, [(b"connection", b"close"), (b"a", b"b")], [(b"a", b"b")]),
+        (request_of_lines(LINES), 200, True, [LENGTH], [LENGTH]),
+        (request_of_lines(LINES), 200, True, [(b"transfer-encoding", b"chunked")], [CHUNKED]),
+        (request_of_lines(LINES), 200, True, [], [CHUNKED]),
+        (request_of_lines(LINES), 200, False, [], []),
+        (request_of_lines(LINES), 204, True, [], []),
+        (request_of_lines(LINES_1_0), 200, True, [], []),
+        (
+            request_of_lines(LINES),
+            101,
+            True,
+            *2 * ([(b"connection", b"Upgrade"), (b"upgrade", b"SPDY/3.1")],),
+        ),
+    ],
+)
+def test_a_servers_head_as_the_client_has_it(
+    request_: http.Request, status: int, is_framed: bool, fields: Fields, sent: Fields
+) -> None:
+    made = response_of_server(status, fields, request_, is_framed=is_framed)
+    assert (made.status_code, list(made.headers.fields)) == (status, sent)
+    assert made.is_http2 is request_.is_http2
 
 
 def test_a_head_that_is_made_here_is_not_checked(checked: list[str]) -> None:
@@ -113,9 +135,7 @@ def test_a_head_that_is_made_here_is_not_checked(checked: list[str]) -> None:
     checked.clear()
     refuse(flow, bad_request("nobody"))
     request_of_lines(LINES)
-    downgraded(request_of_fields(HEAD))
-    as_http1(request_of_fields([*HEAD, (b"connection", b"a")]), has_body=True)
-    response_of_fields([(b":status", b"200")])
+    response_of_server(200, [(b"a", b"b")], request_of_fields(HEAD), is_framed=True)
     assert not checked
 
 
@@ -123,13 +143,3 @@ def test_a_head_that_is_made_here_is_not_checked(checked: list[str]) -> None:
 def test_a_malformed_head_is_a_value_error(lines: list[bytes]) -> None:
     with pytest.raises(ValueError, match=r"Bad HTTP request line|Invalid header line"):
         request_of_lines(lines)
-    with pytest.raises(ValueError, match=r"Bad HTTP response line|Invalid header line"):
-        response_of_lines(lines[:1] if len(lines) == 1 else [b"HTTP/1.1 200", *lines[1:]])
-
-
-def test_a_request_of_http2_for_a_server_of_http1() -> None:
-    before = request_of_fields([*HEAD, (b"cookie", b"a=1"), (b"cookie", b"b=2")])
-    made = downgraded(before)
-    assert made.headers.fields == ((b"Host", b"hub:1"), (b"a", b"b"), (b"cookie", b"a=1; b=2"))
-    assert (made.http_version, made.authority, before.http_version) == ("HTTP/1.1", "", "HTTP/2.0")
-    assert "host" not in before.headers

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mitmproxy import http
 
-from addons.proxy.http.request_head import MAX_FIELDS, MAX_HEADERS, MAX_TARGET, as_http1, fault_of
+from addons.proxy.http.request_head import MAX_FIELDS, MAX_HEADERS, MAX_TARGET, fault_of, fields_to_send
+from addons.requests.hidden_credentials import hide
+from kube.http.transport.connection_pool import Connection
 
 type Fields = Sequence[tuple[bytes, bytes]]
 
@@ -78,34 +81,77 @@ def test_what_is_refused(code: int, made: http.Request) -> None:
 HOST = (b"Host", b"hub")
 
 
+@dataclass(frozen=True)
+class To:
+    """A server."""
+
+    scheme: str = "https"
+    host: str = "a"
+    port: int = 6443
+
+    def kept(self) -> None:
+        """There is no connection."""
+
+    async def opened(self) -> Connection:
+        raise AssertionError("nobody asks for one")
+
+
+HEAD = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"a:6443"), (b":path", b"/api")]
+LENGTH = (b"content-length", b"5")
+
+
 @pytest.mark.parametrize(
     ("fields", "sent"),
     [
-        ([HOST, (b"Accept", b"*/*")], [HOST, (b"Accept", b"*/*")]),
-        ([HOST, (b"Connection", b"Host, X-B"), (b"x-b", b"1"), (b"X-C", b"2")], [HOST, (b"X-C", b"2")]),
-        ([HOST, (b"Connection", b"close"), (b"connection", b"x-b"), (b"X-B", b"1")], [HOST]),
-        ([HOST, (b"Keep-Alive", b"1"), (b"TE", b"gzip"), (b"Proxy-Connection", b"x")], [HOST]),
+        ([(b"Host", b"hub"), (b"X-A", b"1")], [(b"x-a", b"1")]),
+        ([(b"Connection", b"Host, X-B"), (b"x-b", b"1"), (b"X-C", b"2")], [(b"x-c", b"2")]),
+        ([(b"Connection", b"close"), (b"connection", b"x-b"), (b"X-B", b"1")], []),
+        ([(b"Keep-Alive", b"1"), (b"TE", b"gzip"), (b"Proxy-Connection", b"x")], []),
         (
-            [HOST, (b"Connection", b"upgrade, x-b"), (b"Upgrade", b"SPDY/3.1"), (b"X-B", b"1")],
-            [HOST, (b"Upgrade", b"SPDY/3.1"), (b"Connection", b"Upgrade")],
+            [(b"Connection", b"upgrade, x-b"), (b"Upgrade", b"SPDY/3.1"), (b"X-B", b"1")],
+            [(b"connection", b"Upgrade"), (b"upgrade", b"SPDY/3.1")],
         ),
+        ([(b"Upgrade", b"h2c")], []),
         (
-            [
-                HOST,
-                (b"Connection", b"Content-Length, Authorization"),
-                (b"Content-Length", b"0"),
-                (b"Authorization", b"t"),
-            ],
-            [HOST, (b"Content-Length", b"0"), (b"Authorization", b"t")],
+            [(b"Connection", b"Content-Length, Authorization"), LENGTH, (b"Authorization", b"t")],
+            [LENGTH, (b"authorization", b"t")],
         ),
+        ([(b"Transfer-Encoding", b"chunked")], []),
+        ([(b"cookie", b"a=1"), (b"x", b"y"), (b"Cookie", b"b=2")], [(b"x", b"y"), (b"cookie", b"a=1; b=2")]),
     ],
 )
 def test_what_was_for_one_connection_goes_no_further(fields: Fields, sent: Fields) -> None:
     made = request(fields=fields)
-    assert list(as_http1(made, has_body=False).headers.fields) == list(sent)
+    assert fields_to_send(made, To(), None) == [*HEAD, *sent]
     assert list(made.headers.fields) == list(fields), (
         "mitmproxy looks there whether the client's connection ends"
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "length", "sent"),
+    [
+        (b"GET", 0, []),
+        (b"POST", 0, [(b"content-length", b"0")]),
+        (b"DELETE", 7, [(b"content-length", b"7")]),
+        (b"POST", None, [LENGTH]),
+    ],
+)
+def test_a_whole_body_has_its_own_length(method: bytes, length: int | None, sent: Fields) -> None:
+    made = request(method, fields=[LENGTH])
+    assert fields_to_send(made, To(), length)[4:] == sent
+
+
+def test_an_address_of_ipv6_is_named_with_its_brackets() -> None:
+    assert (b":authority", b"[fd00::5]:6443") in fields_to_send(request(), To(host="fd00::5"), None)
+
+
+def test_what_is_hidden_is_sent() -> None:
+    made = request(path=b"/api?access_token=secret", fields=[(b"Authorization", b"Bearer t")])
+    hide(made)
+    assert b"secret" not in made.data.path
+    sent = fields_to_send(made, To(), None)
+    assert sent[3:] == [(b":path", b"/api?access_token=secret"), (b"authorization", b"Bearer t")]
 
 
 @given(st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20))

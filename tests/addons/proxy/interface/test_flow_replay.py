@@ -16,7 +16,9 @@ from addons.proxy.listener_mode import HubMode, listener_of
 from addons.proxy.listeners import open_listeners
 from addons.requests.caller import Listener
 from addons.requests.hidden_credentials import hide
-from tests.addons.support.proxied import ANSWER, Raw
+from addons.requests.request_context import begin
+from tests.addons.support.proxied import ANSWER, Raw, Straight
+from tests.addons.support.samples import request_context
 
 ANY = "hub:plain@127.0.0.1:0"
 
@@ -24,14 +26,16 @@ ANY = "hub:plain@127.0.0.1:0"
 class Seen:
     """Notes what comes to the addons."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, upstream: Straight) -> None:
+        self._upstream = upstream
         self.listeners: list[Listener | None] = []
         self.done = asyncio.Event()
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         self.listeners.append(listener_of(flow.client_conn))
-        flow.request.host, flow.request.port, flow.request.scheme = "127.0.0.1", self._port, "http"
+        context = request_context(flow.request.path)
+        context.upstream = self._upstream
+        begin(flow, context)
 
     def response(self, flow: http.HTTPFlow) -> None:
         self.done.set()
@@ -59,7 +63,8 @@ def saved(path: bytes) -> http.HTTPFlow:
 
 @pytest.mark.parametrize("at_once", [1, -1])
 async def test_a_replay_carries_what_the_flow_does_not_show(server: Raw, at_once: int) -> None:
-    own, seen = ClientPlayback(), Seen(server.port)
+    upstream = Straight(lambda: server)
+    own, seen = ClientPlayback(), Seen(upstream)
     with taddons.context(servers := Proxyserver(), own, seen) as context:
         await open_listeners([ANY])
         context.configure(own, client_replay_concurrency=at_once)
@@ -72,8 +77,9 @@ async def test_a_replay_carries_what_the_flow_does_not_show(server: Raw, at_once
             await seen.done.wait()
         await replays.done()  # type: ignore[no-untyped-call]  # as above
         await servers.servers.update([])
+        upstream.pool.close()
     assert seen.listeners == [Listener.PLAIN]
-    assert b"\r\nAuthorization: Bearer secret\r\n" in server.got[0]
+    assert b"\r\nauthorization: Bearer secret\r\n" in server.got[0]
 
 
 def test_without_mitmproxys_addon_there_are_no_replays() -> None:

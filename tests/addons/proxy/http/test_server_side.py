@@ -1,0 +1,323 @@
+"""Relayed requests through a real mitmproxy, over the hub's own connections to a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from h2.errors import ErrorCodes
+from mitmproxy import http
+from mitmproxy.addons.proxyserver import Proxyserver
+from mitmproxy.test import taddons
+
+from addons.proxy.http import client_addresses, http_layer
+from addons.proxy.http.client_connections import BoundedHttp2Server
+from addons.proxy.http.http_connections import STREAM_WINDOW
+from addons.proxy.http.http_layer import HubHttpLayer
+from addons.proxy.http.request_stream import RequestStream
+from addons.proxy.http.server_side import break_off
+from addons.telemetry import metrics
+from kube.http.transport.connection_pool import Connection
+from tests.addons.support.lasting_parts import ask, connected, watch
+from tests.addons.support.observed import value_of
+from tests.addons.support.proxied import ANSWER, FROM_NODE, Http2Server, Proxy, Raw, watching_proxy
+from tests.hub.support.http2 import Streams
+
+ALL = 2**31 - 1
+"""As the last stream of a farewell: whatever was sent so far is answered."""
+PSEUDO = {":method": "GET", ":scheme": "https", ":authority": "hub", ":path": "/"}
+GET = b"GET / HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"
+
+
+@asynccontextmanager
+async def before[Server: Raw | Http2Server](server: Server) -> AsyncIterator[Proxy[Server]]:
+    """A proxy for clients of HTTP/1.1."""
+    with taddons.context(Proxyserver()) as context:
+        proxy = Proxy(context.options, server, Raw(FROM_NODE))
+        proxy.failover, proxy.is_streamed = None, True
+        async with proxy.serve(), asyncio.timeout(20):
+            yield proxy
+
+
+def layer_of(proxy: Proxy[Any]) -> HubHttpLayer:
+    layer = proxy.handlers[0].layer
+    assert isinstance(layer, HubHttpLayer)
+    return layer
+
+
+async def test_a_requests_stream_and_connection_are_the_hubs() -> None:
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (proxy, streams):
+        await watch(streams, 1)
+        layer = layer_of(proxy)
+        assert [type(each) for each in layer.streams.values()] == [RequestStream]
+        assert isinstance(layer.connections[proxy.handlers[0].client], BoundedHttp2Server)
+
+
+# -- which connection ----------------------------------------------------------------------------------------------
+
+
+async def test_all_clients_share_a_connection_which_their_flows_show() -> None:
+    server, flows = Http2Server(100), list[http.HTTPFlow]()
+    async with server.serve(), connected(server) as (proxy, streams):
+        proxy.decide = flows.append
+        await watch(streams, 20)
+        other = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))
+        assert await ask(other) == 200
+        await other.close()
+        assert (server.streams, len(proxy.handlers)) == ([21], 2)
+    (shown,) = {each.server_conn for each in flows}
+    assert shown.address == ("127.0.0.1", server.port)
+    assert shown.timestamp_start is not None
+
+
+async def test_past_a_servers_limit_another_connection_is_opened_and_room_is_used_again() -> None:
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (_, streams):
+        watches = await watch(streams, 150)
+        assert sorted(server.streams) == [50, 100]
+        for each in watches[:60]:
+            streams.cancel(each)
+        await watch(streams, 90)
+        assert len(server.streams) == 2
+
+
+async def test_a_server_that_comes_back_is_connected_to_again() -> None:
+    async with connected(Raw(ANSWER)) as (proxy, streams):
+        assert await ask(streams) == 200
+        up, proxy.server.port = proxy.server.port, 1
+        assert await ask(streams) == 502
+        proxy.server.port = up
+        assert await ask(streams) == 200
+
+
+async def test_a_server_of_http1_keeps_its_connections() -> None:
+    server = Raw(ANSWER, kept=True)
+    async with connected(server) as (_, streams):
+        for _ in range(5):
+            assert await ask(streams) == 200
+        assert server.accepted == 1
+        at_once = [streams.get("/", {}) for _ in range(3)]
+        await streams.until(lambda: streams.ended.issuperset(at_once))
+        assert {streams.status[each] for each in at_once} == {200}
+        assert (server.accepted > 1, len(server.got)) == (True, 8), "one answers one at a time"
+
+
+async def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
+    server = Raw(ANSWER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), kept=True)
+    async with connected(server) as (_, streams):
+        assert [await ask(streams) for _ in range(3)] == [200] * 3
+        assert server.accepted == 3
+
+
+async def test_after_a_farewell_streams_go_on_and_new_ones_go_elsewhere() -> None:
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (_, streams):
+        (watched,) = await watch(streams, 1)
+        server.say_farewell(0, ALL)
+        server.tell(0, 1, b" again")
+        await streams.until(lambda: streams.received[watched] == len(b"server again"))
+        assert await ask(streams) == 200
+        assert server.streams == [1, 1]
+        server.tell(0, 1, b" and again")
+        await streams.until(lambda: streams.received[watched] == len(b"server again and again"))
+        assert watched not in streams.ended
+
+
+async def test_what_the_server_has_not_seen_before_its_farewell_breaks_off() -> None:
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (_, streams):
+        first, second = await watch(streams, 2)
+        server.say_farewell(0, 1)
+        await streams.until(lambda: second in streams.ended)
+        assert first not in streams.ended
+
+
+async def test_after_an_error_of_the_connection_nothing_goes_on() -> None:
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (_, streams):
+        watches = await watch(streams, 2)
+        server.say_farewell(0, ALL, ErrorCodes.ENHANCE_YOUR_CALM)
+        await streams.until(lambda: streams.ended.issuperset(watches))
+        assert await ask(streams) == 200
+        assert server.streams == [2, 1]
+
+
+# -- what passes ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_client_of_http1_gets_the_answer_of_a_server_of_http2_in_chunks() -> None:
+    async with before(Http2Server(100)) as proxy:
+        head, _, body = (await proxy.ask(GET)).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"Transfer-Encoding: chunked" in head
+        assert body == b"6\r\nserver\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.1 304 Not Modified\r\n\r\n"])
+async def test_an_answer_without_a_body_has_none(answer: bytes) -> None:
+    async with connected(Raw(answer)) as (_, streams):
+        assert await ask(streams) == int(answer[9:12])
+    async with before(Raw(answer)) as proxy:
+        head, _, body = (await proxy.ask(GET)).partition(b"\r\n\r\n")
+        assert (head[9:12], body) == (answer[9:12], b"")
+
+
+async def test_an_answer_to_head_promises_a_body_that_does_not_come() -> None:
+    async with before(Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n")) as proxy:
+        head, _, body = (await proxy.ask(GET.replace(b"GET", b"HEAD"))).partition(b"\r\n\r\n")
+        assert b"content-length: 6" in head
+        assert body == b""
+
+
+async def test_a_body_that_was_cut_looks_whole_to_no_client() -> None:
+    half = b"HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\nhalf"
+    async with connected(Raw(half)) as (_, streams):
+        stream = streams.get("/", {})
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.bodies[stream] == b"half"
+    async with before(Raw(half)) as proxy:
+        answer = await proxy.ask(GET)
+        assert answer.endswith(b"\r\n\r\nhalf")
+        assert b"content-length: 60" in answer
+
+
+@pytest.mark.parametrize("rest", [b"", b"and at once"])
+async def test_what_follows_an_upgrade_passes_both_ways(rest: bytes) -> None:
+    said = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+    heard: list[bytes] = []
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(said + rest)
+        writer.write(await reader.readexactly(5))
+        assert await reader.read() == b"", "the client's end is told"
+        writer.close()
+
+    with watching_proxy() as proxy:
+        proxy.server._handle = echo  # type: ignore[method-assign]  # what else a server may do
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(
+                b"POST /exec HTTP/1.1\r\nHost: hub\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+            )
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
+            assert b"upgrade: SPDY/3.1" in head
+            assert await reader.readexactly(len(rest)) == rest
+            writer.write(b"hello")
+            assert await reader.readexactly(5) == b"hello"
+            writer.close()
+    assert b"upgrade: SPDY/3.1" in heard[0]
+
+
+async def test_the_end_of_an_upgraded_connection_reaches_the_client() -> None:
+    said = b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\nbye"
+    with watching_proxy() as proxy:
+        proxy.server = Raw(said)
+        async with proxy.serve(), asyncio.timeout(20):
+            answer = await proxy.ask(
+                b"GET /exec HTTP/1.1\r\nHost: hub\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+            )
+    assert answer.endswith(b"\r\n\r\nbye")
+
+
+# -- who leaves ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_client_that_leaves_ends_its_stream_alone() -> None:
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (_, streams):
+        left, stays = await watch(streams, 2)
+        streams.cancel(left)
+        await server.until(lambda: (0, 1) in server.resets)
+        server.tell(0, 3, b" on")
+        await streams.until(lambda: streams.received[stays] == len(b"server on"))
+
+
+async def test_a_stream_that_the_server_resets_is_reset_for_its_client_alone() -> None:
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (_, streams):
+        ended, stays = await watch(streams, 2)
+        server.reset(0, 1, ErrorCodes.INTERNAL_ERROR)
+        await streams.until(lambda: ended in streams.ended)
+        assert stays not in streams.ended
+
+
+async def test_what_a_server_answers_may_be_broken_off() -> None:
+    server, flows = Http2Server(100), list[http.HTTPFlow]()
+    async with server.serve(), connected(server) as (proxy, streams):
+        proxy.decide = flows.append
+        ended, stays = await watch(streams, 2)
+        break_off(flows[0], "the rules have changed")
+        await streams.until(lambda: ended in streams.ended)
+        assert stays not in streams.ended
+        await server.until(lambda: (0, 1) in server.resets)
+        break_off(flows[0], "again")
+
+
+async def test_a_request_that_nobody_sends_anywhere_goes_nowhere() -> None:
+    """As when a hook raises that would have said where."""
+    async with connected(Raw(ANSWER)) as (proxy, streams):
+        proxy.to_server = None  # type: ignore[assignment]  # no upstream
+        assert await ask(streams) == 500
+        assert not proxy.server.got
+        proxy.to_server = proxy.to_node
+
+
+# -- back pressure -------------------------------------------------------------------------------------------------
+
+
+async def test_a_slow_client_stops_no_other_on_the_shared_connection() -> None:
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (proxy, streams):
+        await watch(streams, 1)
+        streams.reads = streams.keep = False
+        server.tell_much(0, 1, 4 * STREAM_WINDOW)
+        assert 0 < server.sent < 4 * STREAM_WINDOW
+        other = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))
+        assert await ask(other) == 200
+        await other.close()
+
+
+async def test_a_client_that_does_not_read_from_its_socket_loses_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the kernel has no room for counts as what a client of HTTP/2 leaves unread."""
+    monkeypatch.setattr(client_addresses, "MAX_UNREAD", 16 * 1024)
+    monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 16 * 1024)
+    monkeypatch.setattr(http_layer, "SOCKET_ROOM", 0)
+    server, reset = Http2Server(100), value_of(metrics.UNREAD_STREAMS)
+    async with before(server) as proxy:
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(GET.replace(b"GET /", b"GET /watch"))
+        await reader.readuntil(b"server\r\n")
+        reader._transport.pause_reading()  # type: ignore[attr-defined]  # asyncio says so in no other way
+        server.tell_much(0, 1, 2**26)
+        await server.until(lambda: (0, 1) in server.resets)
+        writer.transport.abort()
+    assert value_of(metrics.UNREAD_STREAMS) == reset + 1
+
+
+async def test_a_client_that_leaves_while_a_connection_opens_leaves_it_to_the_next() -> None:
+    """Clients that left at that moment used up descriptors, and in the end the count of the hub's connections."""
+    server, opens, may_open = Http2Server(100), asyncio.Event(), asyncio.Event()
+
+    async def connect(_: str) -> Connection:
+        opens.set()
+        await may_open.wait()
+        return await connect_at_once("")
+
+    async with server.serve(), connected(server) as (proxy, streams):
+        pool = proxy.to_server.pool
+        connect_at_once, pool._connect = pool._connect, connect
+        left = streams.get("/", {})
+        await opens.wait()
+        streams.cancel(left)
+        assert len(pool) == 1
+        may_open.set()
+        assert await ask(streams) == 200
+        assert (server.streams, len(pool)) == ([1], 1)
