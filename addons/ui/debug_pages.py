@@ -10,7 +10,7 @@ import orjson
 from aiohttp import web
 
 from addons.link.drills import DrillKind, Drills
-from addons.ui.explain import explain
+from addons.ui.explain import explain, unknown_resource
 from addons.ui.operator_check import refuse_others
 from addons.ui.profile import DEFAULT_SECONDS, Profiles
 from addons.ui.report_queue import ReportQueue
@@ -20,7 +20,7 @@ from addons.ui.reports.rule_text import read_rules
 from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.whole_resource import explain_resource, text_of
-from kube.errors import bad_request, forbidden
+from kube.errors import StatusError, bad_request, forbidden
 
 type Report = Callable[[RunningHub], Any]
 
@@ -80,6 +80,10 @@ class DebugPages:
         hub = self._hub
         asked = {name: request.query.get(name, "") for name in ("component", "resource", "namespace", "name")}
         verb = request.query.get("verb", "list")
+        # A resource with its group may be a custom one that nobody here has read yet.
+        resource = asked["resource"]
+        if resource and "." not in resource and (problem := unknown_resource(hub.sources, resource)):
+            raise StatusError(404, "NotFound", problem)
         told = explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **asked)
         is_json = request.query.get("format") == "json" or "json" in request.headers.get("Accept", "")
         if asked["name"]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 from addons.filters.chain import FILTERS, apply_chain
 from addons.filters.filter import Filter
@@ -15,6 +13,7 @@ from addons.pool.peer_reader import PeerReader
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.route_decision import decide
 from addons.rules.table import Rules
+from addons.ui.resource_names import COMMON_RESOURCES, nearest, plural_of
 from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.errors import StatusError
@@ -23,30 +22,6 @@ from kube.requests.component import component_of
 from kube.requests.request_info import ResourceType, parse_request
 from kube.store.store import Item
 from kube.wire.encoding import Encoding
-
-COMMON_RESOURCES = frozenset(
-    (
-        *("configmaps", "endpoints", "endpointslices", "events", "namespaces", "nodes", "nodepools", "pods"),
-        *(
-            "persistentvolumeclaims",
-            "persistentvolumes",
-            "secrets",
-            "serviceaccounts",
-            "services",
-            "servicecidrs",
-        ),
-        *(
-            "csidrivers",
-            "csinodes",
-            "leases",
-            "runtimeclasses",
-            "deployments",
-            "daemonsets",
-            "networkpolicies",
-        ),
-    )
-)
-"""The resources that components of a node ask for, and people ask about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +85,19 @@ def explain(
     """What a request of this component from the plaintext port would get, or, with a name, what it would see of one
     object.
 
-    `resource` is plural, with its group behind a dot (`endpointslices.discovery.k8s.io`) or one the hub reads.
+    `resource` has its group behind a dot (`endpointslices.discovery.k8s.io`), or is one that the hub reads, or a short
+    name. Without a `namespace` the hub looks for the object in all of them.
     """
+    resource = plural_of(resource)
     found = hub_source(sources, resource)
+    others: list[str] = []
+    if name and not namespace and found is not None:
+        namespace, *others = sorted(item.key[0] for item in found.store if item.key[1] == name) or [""]
     kind = found.list_watch.type if found is not None else _type(resource)
     path = kind.path(namespace, name if verb == "get" else "")
     told = Explanation(component_of(component), path, verb, hints=_hints(rules, sources, component, resource))
+    if others:
+        told.hints.append(f"this is the one in {namespace}; there are others in {', '.join(others)}")
     target = f"{path}?watch=true&resourceVersion=0" if verb == "watch" else f"{path}?resourceVersion=0"
     try:
         info = parse_request("GET", target)
@@ -144,19 +126,20 @@ def explain(
 def _hints(rules: Rules, sources: Sources, component: str, resource: str) -> list[str]:
     """The names that may be misspelt. Both may also be right: anybody may name a client or a CRD freely."""
     hints = []
-    name, plural = component_of(component), resource.partition(".")[0]
+    name = component_of(component)
     components = rules.components | {key.component for source in sources for key in source.views}
     if name not in components:
-        hints.append(f"no rule names the component {name!r}, and it has no view{_nearest(name, components)}")
-    resources = {source.list_watch.type.resource for source in sources} | COMMON_RESOURCES
-    if plural not in resources:
-        hints.append(f"the hub reads no resource {plural!r}{_nearest(plural, resources)}")
+        hints.append(f"no rule names the component {name!r}, and it has no view{nearest(name, components)}")
+    if problem := unknown_resource(sources, resource):
+        hints.append(problem)
     return hints
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    nearest = get_close_matches(name.lower(), sorted(known), n=1)
-    return f": is it {nearest[0]!r}?" if nearest else ""
+def unknown_resource(sources: Sources, resource: str) -> str:
+    """Why nothing can be said of a resource: the hub has never heard of it; "" for one that it knows."""
+    plural = plural_of(resource).partition(".")[0]
+    resources = {source.list_watch.type.resource for source in sources} | COMMON_RESOURCES
+    return "" if plural in resources else f"the hub reads no resource {plural!r}{nearest(plural, resources)}"
 
 
 def _explain_object(
@@ -227,7 +210,7 @@ def hub_source(sources: Sources, resource: str) -> Source | None:
 
     A source of a caller's own token is left out: nobody else may learn what it holds, nor that an object is there.
     """
-    plural, _, group = resource.partition(".")
+    plural, _, group = plural_of(resource).partition(".")
     fitting = [
         each
         for each in sources

@@ -18,7 +18,7 @@ from addons.link.drills import DEFAULT_MINUTES, DrillKind
 from addons.requests.request_context import context_of
 from addons.ui.commands import shell
 from addons.ui.debug_pages import REPORTS, begin
-from addons.ui.explain import COMMON_RESOURCES, explain
+from addons.ui.explain import explain
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports import status, support
 from addons.ui.reports.components import known_components
@@ -28,6 +28,7 @@ from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.text import TEXTS, trial_text
 from addons.ui.reports.whole_resource import explain_resource, text_of
+from addons.ui.resource_names import COMMON_RESOURCES
 from kube.errors import StatusError
 
 SUMMARIES = {**shell.REPORTS, "rules": "The rules in force, and what each does now."}

@@ -14,6 +14,7 @@ from addons.telemetry.observation import VERDICTS, Observation
 from addons.telemetry.observations import Follower, WantedLines
 from addons.ui.operator_check import refuse_others
 from addons.ui.reports.running_hub import RunningHub
+from addons.ui.resource_names import plural_of
 from kube.errors import bad_request, too_many_requests
 
 MAX_FOLLOWERS = 8
@@ -91,7 +92,8 @@ def wanted_of(query: Mapping[str, str], now: float) -> WantedLines:
     if not (since or "0").isdecimal() or len(since) > 9:
         raise ValueError(f"since is a number of seconds, not {since!r}")
     return WantedLines(
-        **{name: query.get(name, "") for name in ("component", "resource", "namespace")},
+        **{name: query.get(name, "") for name in ("component", "namespace")},
+        resource=plural_of(query.get("resource", "")),
         verdict=verdict,
         events=bool(query.get("events")),
         since=now - int(since) if since else 0.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from addons.filters.filter import Filter
-from addons.ui.explain import hub_source
+from addons.ui.explain import hub_source, unknown_resource
 from addons.ui.masking import Tree, Visible
 from addons.ui.readable import as_yaml, object_tree
 from addons.ui.reports.evaluation import deadline, in_slices, shown
@@ -24,7 +24,8 @@ async def dump(hub: RunningHub, resource: str, namespace: str, name: str, compon
     """YAML documents; `component` "" for the copy as it is. StatusError 404 where the hub keeps no such copy."""
     source = hub_source(hub.sources, resource)
     if source is None or not source.store.complete:
-        raise StatusError(404, "NotFound", f"the hub keeps no copy of {resource!r}")
+        problem = unknown_resource(hub.sources, resource) or f"the hub keeps no copy of {resource!r}"
+        raise StatusError(404, "NotFound", problem)
     type_ = source.list_watch.type
     filters: tuple[Filter, ...] = ()
     if component:

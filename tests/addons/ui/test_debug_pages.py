@@ -73,6 +73,17 @@ async def test_explain_of_a_whole_resource(pages: Pages) -> None:
     assert b"default/lb: hidden" in text
 
 
+@pytest.mark.parametrize("page", ["explain?component=kube-proxy&resource=", "dump?resource="])
+async def test_a_resource_that_nothing_knows_is_an_error_with_the_nearest(pages: Pages, page: str) -> None:
+    code, text = await pages.ask(f"/debug/{page}servics")
+    assert (code, b"is it 'services'?" in text) == (404, True)
+    assert (await pages.ask(f"/debug/{page}svc"))[0] == 200
+    if "explain" in page:
+        assert (await pages.ask(f"/debug/{page}widgets.acme.example"))[0] == 200, (
+            "of a kind that nobody has read"
+        )
+
+
 async def test_dump(pages: Pages) -> None:
     assert await pages.ask("/debug/dump") == (200, b"?resource=services\n")
     code, text = await pages.ask("/debug/dump?resource=services&as=chosen")

@@ -125,6 +125,20 @@ async def test_an_object_that_the_hub_has_no_copy_of(sliced: HubParts) -> None:
     assert "note: " in told(sliced, namespace="default", name="none").text
 
 
+async def test_an_object_is_found_without_its_namespace_and_by_a_short_name(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    for name, namespace in (("web", "default"), ("web", "shop"), ("api", "shop")):
+        made = service(name)
+        made["metadata"]["namespace"] = namespace
+        cloud.store.create(made)
+    await read(parts, SERVICES)
+    found = told(parts, resource="svc", name="api", verb="get")
+    assert (found.path, found.outcome) == ("/api/v1/namespaces/shop/services/api", "kept")
+    both = told(parts, resource="svc", name="web")
+    assert (both.outcome, both.hints[-1]) == ("kept", "this is the one in default; there are others in shop")
+
+
 async def test_an_input_that_is_not_known_yet(parts: HubParts, cloud: ScriptableCloud) -> None:
     cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
     cloud.store.create(endpoint_slice("web-1", ["n1"]))
@@ -164,9 +178,11 @@ async def test_the_verdict_is_that_of_the_chain(sliced: HubParts) -> None:
         ("kube-prxy", "endpointslices", ["component 'kube-prxy', and it has no view: is it 'kube-proxy'?"]),
         (
             "kube-proxy",
-            "endpointslice",
-            ["the hub reads no resource 'endpointslice': is it 'endpointslices'?"],
+            "endpointslics",
+            ["the hub reads no resource 'endpointslics': is it 'endpointslices'?"],
         ),
+        ("kube-proxy", "endpointslice", []),
+        ("kube-proxy", "svc", []),
         ("kube-proxy", "Services", ["the hub reads no resource 'Services': is it 'services'?"]),
         ("qqqq", "zzzz", ["component 'qqqq', and it has no view", "the hub reads no resource 'zzzz'"]),
     ],

@@ -49,6 +49,7 @@ async def test_the_past_is_told_and_selected(observed: Observed) -> None:
     assert await observed.names() == ["a", "b"]
     assert await observed.names("?events=1") == ["a", "b", "c"]
     assert await observed.names("?component=kubelet") == ["b"]
+    assert await observed.names("?resource=svc") == ["a", "b"]
     assert await observed.names("?since=60") == []
 
 

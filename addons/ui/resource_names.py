@@ -1,0 +1,65 @@
+"""Resources as people name them: by their plurals, in short or in the singular as kubectl takes them, or nearly so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+COMMON_RESOURCES = frozenset(
+    (
+        *("configmaps", "endpoints", "endpointslices", "events", "namespaces", "nodes", "nodepools", "pods"),
+        *(
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "secrets",
+            "serviceaccounts",
+            "services",
+            "servicecidrs",
+        ),
+        *(
+            "csidrivers",
+            "csinodes",
+            "leases",
+            "runtimeclasses",
+            "deployments",
+            "daemonsets",
+            "networkpolicies",
+        ),
+    )
+)
+"""The resources that components of a node ask for, and people ask about."""
+
+_SHORT = {
+    "cm": "configmaps",
+    "deploy": "deployments",
+    "ds": "daemonsets",
+    "ep": "endpoints",
+    "ev": "events",
+    "netpol": "networkpolicies",
+    "no": "nodes",
+    "np": "nodepools",
+    "ns": "namespaces",
+    "po": "pods",
+    "pv": "persistentvolumes",
+    "pvc": "persistentvolumeclaims",
+    "sa": "serviceaccounts",
+    "svc": "services",
+}
+"""The short names of kinds that are common on a node, as their API groups give them."""
+_SINGULAR = {
+    **{each.removesuffix("s"): each for each in COMMON_RESOURCES - {"endpoints"}},
+    "networkpolicy": "networkpolicies",
+    "runtimeclass": "runtimeclasses",
+}
+
+
+def plural_of(resource: str) -> str:
+    """The plural of a name that may be short or in the singular; its group stays behind the dot."""
+    name, dot, group = resource.partition(".")
+    return f"{_SHORT.get(name) or _SINGULAR.get(name) or name}{dot}{group}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question for the known name that is nearest to an unknown one; "" where none is near."""
+    found = get_close_matches(name.lower(), sorted(known), n=1)
+    return f": is it {found[0]!r}?" if found else ""
