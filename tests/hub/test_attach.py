@@ -171,8 +171,8 @@ def memory(hub: Hub) -> int:
 async def test_a_browser_is_attached_to_a_running_hub(cloud: ScriptableCloud, tmp_path: Path) -> None:
     for number in range(20):
         cloud.store.create(config_map({"text": "x" * 50_000}, name=f"made-{number}"))
-    hub, port = Hub(tmp_path, cloud.url), free_port()
-    settings = (f"web_port={port}", "web_password=w", "web_open_browser=false")
+    hub, port = Hub(tmp_path, cloud.url, flags=("--allow-hold",)), free_port()
+    settings = (f"web_port={port}", "web_password=w", "web_open_browser=false", "intercept=~u no-such-path")
     await asyncio.to_thread(hub.start)
     try:
         for _ in range(20):
