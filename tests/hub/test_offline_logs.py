@@ -155,6 +155,23 @@ def test_a_person_sees_logs_and_enters_containers_without_the_cloud(
         assert person.gets("logs", "app", "--tail=1", "-c", "main") == "hello of main\n"
         assert person.gets("exec", "-i", "app", "--", "cat", stdin="words\n") == "ran cat\nwords\n"
         assert person.gets("attach", "-i", "app", stdin="more\n") == "ran attached\nmore\n"
+        followed = Process(
+            "followed",
+            real_cloud.kubectl_command("logs", "-f", "app", kubeconfig=person.kubeconfig),
+            tmp_path,
+        )
+        try:
+            followed.wait_for_line("hello of main", STARTED)
+        finally:
+            followed.stop()
+        # Who may not gets a reason.
+        assert "cannot get resource" in stranger.asks("logs", "app").stderr
+        assert (
+            "ask with a token of your own"
+            in real_cloud.kubectl("logs", "app", kubeconfig=plain, check=False).stderr
+        )
+        assert "cannot be verified" in unseen.asks("logs", "app").stderr
+        assert "is not valid for pod app" in person.asks("logs", "app", "-c", "other").stderr
         forward = Process(
             "port-forward",
             real_cloud.kubectl_command("port-forward", "app", ":8080", kubeconfig=person.kubeconfig),
@@ -166,16 +183,11 @@ def test_a_person_sees_logs_and_enters_containers_without_the_cloud(
                 ("127.0.0.1", int(said.split(":")[1].split()[0])), STARTED
             ) as client:
                 assert client.recv(100) == b"port 8080\n"
+                at_node.come_back()
+                client.sendall(b"still")
+                assert client.recv(100) == b"still"
         finally:
             forward.stop()
-        # Who may not gets a reason.
-        assert "cannot get resource" in stranger.asks("logs", "app").stderr
-        assert (
-            "ask with a token of your own"
-            in real_cloud.kubectl("logs", "app", kubeconfig=plain, check=False).stderr
-        )
-        assert "cannot be verified" in unseen.asks("logs", "app").stderr
-        assert "is not valid for pod app" in person.asks("logs", "app", "-c", "other").stderr
 
 
 def has(asked: Callable[[], list[Any]], number: int) -> bool:
