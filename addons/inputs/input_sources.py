@@ -13,7 +13,6 @@ from enum import StrEnum
 
 from addons.views.source import Source
 from kube.reflector.list_watch import ListWatch
-from kube.reflector.state import State
 from kube.requests.node_labels import NODE_LABELS
 from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS, POOL_LABEL
 from kube.requests.request_info import ResourceType
@@ -199,8 +198,8 @@ class Input:
         while True:
             await next_change
             next_change = source.reflector.changed.wait()
-            if source is self.source and source.reflector.state is not State.WATCHING:
-                # A change of the kind's versions ends its watches.
+            if source is self.source:
+                # A change of the kind's versions ends its watches early.
                 for better, _ in itertools.takewhile(lambda each: each[0] is not source, self._opened):
                     better.reflector.retry_now()
             self._check()

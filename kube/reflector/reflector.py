@@ -362,8 +362,9 @@ class Reflector:
                 raise
             except ValueError as error:
                 raise Malformed(f"watch: {error}") from error
-        lasted = time.monotonic() - began
-        self._must_verify = lasted < seconds - EARLY
+        if (lasted := time.monotonic() - began) < seconds - EARLY:
+            self._must_verify = True
+            self.changed.notify()
         if not events and lasted < SHORT_WATCH:
             raise Unreachable(f"watch {self._list_watch.path}: it ended at once")
 

@@ -6,7 +6,6 @@ from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.reflector.list_pages import Malformed
-from kube.reflector.state import State
 from kube.store.store import Store
 
 
@@ -18,7 +17,6 @@ class HandReflector:
         self.error: StatusError | Unreachable | Malformed | None = None
         self.changed = Pulse()
         self.disproved = False
-        self.state = State.WATCHING
         self.retried = 0
 
     def retry_now(self) -> None:
