@@ -76,11 +76,17 @@ class HollowKubelet:
     def stop(self) -> None:
         """Ends it and removes what it leaves below /tmp, the one place kubemark writes to."""
         self.process.stop()
+        remove_root(self.process)
         for line in self.process.lines:
-            if found := re.search(r"Using (/tmp/hollow-kubelet\.\w+) as root dir", line):
-                shutil.rmtree(found[1], ignore_errors=True)
-            elif found := re.search(r'"Connecting to runtime service" endpoint="unix://(/tmp/[^"]+)"', line):
+            if found := re.search(r'"Connecting to runtime service" endpoint="unix://(/tmp/[^"]+)"', line):
                 Path(found[1]).unlink(missing_ok=True)
+
+
+def remove_root(process: Process) -> None:
+    """Removes the folder that a kubelet of kubemark's made, whatever its environment says of temporary files."""
+    for line in process.lines:
+        if found := re.search(r"Using (/tmp/hollow-kubelet\.\w+) as root dir", line):
+            shutil.rmtree(found[1], ignore_errors=True)
 
 
 class HollowProxy:

@@ -15,7 +15,7 @@ from typing import Self
 import urllib3
 
 from tests.cloud.build import KUBELET, ensure_binaries
-from tests.cloud.hollow import READY_TIMEOUT
+from tests.cloud.hollow import READY_TIMEOUT, remove_root
 from tests.cloud.kube_proxy import time_of
 from tests.cloud.pki import Authority
 from tests.cloud.ports import free_port
@@ -46,10 +46,7 @@ class Kubelet:
             client_ca.write_bytes(authority.certificate)
             flags += [f"--cert={certificate}", f"--key={key}", f"--client-ca={client_ca}"]
         program = ensure_binaries([PROGRAM], recipe=KUBELET)[PROGRAM]
-        # kubemark makes its folder below the one for temporary files, and leaves it there.
-        self.process = Process(
-            f"kubelet-{node}", [program, *flags], folder, env={"TMPDIR": str(self._scratch)}
-        )
+        self.process = Process(f"kubelet-{node}", [program, *flags], folder)
         self._http = urllib3.PoolManager(retries=False, timeout=READY_TIMEOUT)
 
     def __enter__(self) -> Self:
@@ -74,6 +71,7 @@ class Kubelet:
     def stop(self) -> None:
         """Ends it, and removes what it leaves."""
         self.process.stop()
+        remove_root(self.process)
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 
