@@ -111,11 +111,17 @@ class NodeLease:
             elif not self._is_up():
                 await self._changed.wait()
             else:
+                moved = self._changed.wait()
                 done = await self._renew()
                 if not done:
                     self._written = None
                 metrics.LEASE_RENEWALS.labels("ok" if done else "failed").inc()
-                await (self._until_due() if done else asyncio.sleep(RETRY_INTERVAL))
+                if not done:
+                    # Another way may have opened while this one failed.
+                    await asyncio.wait({moved}, timeout=RETRY_INTERVAL)
+                moved.cancel()
+                if done:
+                    await self._until_due()
 
     async def _until_due(self) -> None:
         """Return when the Lease is to be renewed in the cloud again.

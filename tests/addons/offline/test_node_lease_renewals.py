@@ -181,6 +181,24 @@ async def test_a_renewal_that_failed_is_tried_again_soon(
 
 
 @pytest.mark.looptime
+async def test_a_renewal_that_failed_goes_out_again_as_soon_as_a_way_leads_to_the_cloud(
+    kubelet: World, lease_cloud: Told
+) -> None:
+    """A lease whose way is gone must not wait when another one is there."""
+    await kubelet.put()
+    loop = asyncio.get_running_loop()
+    async with kubelet.running():
+        await until(lambda: len(lease_cloud.heard) == 3)
+        lease_cloud.says = [Unreachable("the connection was cut")]
+        await until(lambda: len(lease_cloud.heard) == 4, 60)
+        began = loop.time()
+        await asyncio.sleep(0)
+        kubelet.changed.notify()
+        await until(lambda: len(lease_cloud.heard) == 5, 60)
+        assert loop.time() - began < RETRY_INTERVAL / 2
+
+
+@pytest.mark.looptime
 async def test_a_lease_that_was_deleted_in_the_cloud_is_made_again(kubelet: World, lease_cloud: Told) -> None:
     await kubelet.put()
     async with kubelet.running():

@@ -14,6 +14,7 @@ from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
+EXEC = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=true&stdout=true"
 WAIT = 30.0
 """Seconds that a test waits for an event; it comes in milliseconds, and on busy cores in some seconds."""
 
@@ -130,3 +131,13 @@ async def listed(
     page = codec_for(got).decode_list(body)
     objects = [decode_object(got, page.api_version, page.kind, raw) for raw in page.items]
     return {each.name: each for each in objects}
+
+
+async def executed(url: str) -> bytes:
+    """What an exec through the hub of this URL answers."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(url + EXEC, protocols=("v5.channel.k8s.io",)) as socket,
+    ):
+        await socket.send_bytes(b"\x00ls")
+        return await asyncio.wait_for(socket.receive_bytes(), WAIT)

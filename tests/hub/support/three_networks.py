@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -28,9 +30,12 @@ from tests.cloud.ports import LOOPBACK
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.hub.support.process import Hub
+from tests.hub.support.streams import executed
 
 CLOUD, PORT, PEER_PORT, POOL = "10.0.0.1", 6443, 10269, "islands"
 PATIENCE = 60.0
+EACH, LOOK = 0.25, 0.02
+"""Seconds between two renewals of a lease, and between two looks at it."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 CUTS = {
     "refusing": (f"ip route replace unreachable {CLOUD}", f"ip route replace {CLOUD} via {{router}}"),
@@ -105,16 +110,35 @@ class Node:
 
     def renew(self, holder: str) -> int:
         """Renew the node's lease as kubelet does; the status of the answer."""
-        headers = {"User-Agent": "kubelet/v1.34.0", "Content-Type": "application/merge-patch+json"}
-        body = f'{{"spec":{{"holderIdentity":"{holder}"}}}}'
+        # The hub renews the cloud's as often in this time as a kubelet does.
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": 2}
+        named = {"name": self.name, "namespace": "kube-node-lease"}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": named, "spec": spec}
+        http = urllib3.PoolManager(retries=False, timeout=5, headers={"User-Agent": "kubelet/v1.34.0"})
         with contextlib.suppress(urllib3.exceptions.HTTPError):
-            url = f"{self.hub.url}{LEASES}/{self.name}"
-            return (
-                urllib3.PoolManager(retries=False, timeout=5)
-                .request("PATCH", url, body=body, headers=headers)
-                .status
-            )
+            return http.request("PUT", f"{self.hub.url}{LEASES}/{self.name}", json=body).status
         return 0
+
+    @contextlib.contextmanager
+    def renewing(self, how: str) -> Iterator[None]:
+        """Renew the lease again and again meanwhile, as a kubelet of the node."""
+        over, number = threading.Event(), itertools.count()
+
+        def renew() -> None:
+            while not over.wait(EACH):
+                self.renew(f"{how} {next(number)}")
+
+        kubelet = threading.Thread(target=renew)
+        self.do(kubelet.start)  # a thread is in the network of the one that starts it
+        try:
+            yield
+        finally:
+            over.set()
+            kubelet.join()
+
+    def executed(self) -> bytes:
+        """What an exec through the node's hub answers."""
+        return asyncio.run(executed(self.hub.url))
 
     def close(self) -> None:
         self.do(self.hub.stop)
@@ -194,6 +218,31 @@ def publish(cloud: ScriptableCloud, nodes: list[Node]) -> None:
     cloud.store.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": named, "data": data})
 
 
+def holder(cloud: ScriptableCloud, node: Node) -> str:
+    """Who renewed the node's lease, as the cloud has it: what the hub answered by itself does not count."""
+    spec = cloud.store.get("leases", node.name, "kube-node-lease")["spec"]
+    return str(spec.get("holderIdentity", ""))
+
+
+async def renewed(cloud: ScriptableCloud, node: Node, how: str) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while not holder(cloud, node).startswith(how):  # noqa: ASYNC110 - the store tells nobody
+            await asyncio.sleep(LOOK)
+
+
+async def longest_gap(cloud: ScriptableCloud, node: Node, borrowed: Callable[[], Awaitable[None]]) -> float:
+    """The longest time between two renewals at the cloud, until the first one after the way was borrowed."""
+    waiting, last, at, longest = asyncio.ensure_future(borrowed()), holder(cloud, node), time.monotonic(), 0.0
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            is_borrowed = waiting.done()
+            await asyncio.sleep(LOOK)
+            if (found := holder(cloud, node)) != last:
+                longest, last, at = max(longest, time.monotonic() - at), found, time.monotonic()
+                if is_borrowed:
+                    return longest
+
+
 async def main(folder: Path) -> None:
     authority = Authority()
     async with AsyncExitStack() as stack:
@@ -208,15 +257,12 @@ async def main(folder: Path) -> None:
         last, others = nodes[-1], [each.name for each in nodes[:-1]]
         for how, (cut, heal) in CUTS.items():
             await last.until(lambda: last.has_way("own"))
-            await asyncio.to_thread(last.alter, cut)
-            await last.until(lambda: last.has_way(*others))
-            async with asyncio.timeout(PATIENCE):
-                # What the hub answered by itself before it borrowed does not count.
-                while (
-                    cloud.store.get("leases", last.name, "kube-node-lease")["spec"].get("holderIdentity")
-                    != how
-                ):
-                    await asyncio.to_thread(last.do, partial(last.renew, how))
+            with last.renewing(how):
+                await renewed(cloud, last, how)
+                await asyncio.to_thread(last.alter, cut)
+                gap = await longest_gap(cloud, last, partial(last.until, lambda: last.has_way(*others)))
+            print(f"{how}: longest gap of the lease {gap:.1f} s", file=sys.stderr)
+            assert await asyncio.to_thread(last.do, last.executed) == b"\x00LS"
             print(f"{how}: the lease is renewed through another node", flush=True)
             await asyncio.to_thread(last.alter, heal)
         await last.until(lambda: last.has_way("own"))
