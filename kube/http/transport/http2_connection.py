@@ -21,7 +21,7 @@ from kube.http.transport.http2_framing import (
     EndCode,
     FrameFlag,
     FrameKind,
-    FrameReader,
+    FrameSplitter,
     PeerError,
     Setting,
     frame,
@@ -53,7 +53,7 @@ class Http2Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._packer = HeadPacker()
         self._decoder = Decoder(max_header_list_size=MAX_HEAD)
-        self._reader = FrameReader()
+        self._reader = FrameSplitter()
         self._streams: dict[int, RequestedStream] = {}
         self._sending: dict[int, RequestedStream] = {}
         """Those whose body, or its end, the peer has no room for yet."""

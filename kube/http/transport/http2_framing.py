@@ -58,7 +58,7 @@ class PeerError(Exception):
         self.code = code
 
 
-class FrameReader:
+class FrameSplitter:
     """What comes, frame by frame; the parts of a head as one frame of HEADERS."""
 
     def __init__(self) -> None:
