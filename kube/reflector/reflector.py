@@ -222,10 +222,15 @@ class Reflector:
             if was_at_cloud and self.watches:
                 version, names = await self._read_names(self.upstream)
                 self._continuity.compare(version, names, given if self._is_at_cloud else 0)
-        elif not self._continuity.expect_witness():
+            return
+        was_cut_short = self._continuity.awaits_witness
+        if not self._continuity.expect_witness():
             version, names = await self._read_names(self.client)
             self._continuity.compare(version, names, given)
             self.reached(version)
+        elif was_cut_short and (version := await self.current_version()) < given:
+            # A quiet cloud that is behind shows nothing, and whoever cuts the wait for it may do so again and again.
+            raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
 
     def _found_restored(self, why: str) -> None:
         logger.warning("%s: the cloud was restored from a backup: %s", self._list_watch.path, why)

@@ -141,4 +141,7 @@ PINNED = {
         put services c 0; leader:stall services configmaps; annotate 1; kill; leader:link BUSY; restore 0; wait 12""",
     "a watch is back before the cloud counts as up, and brings the cloud's form of what the node wrote": """
         come other; come nodes; link DOWN; come mixed; label a; wait 3; link UP; status 3; read""",
+    "returns to leaders cut short the wait for what a quiet restored cloud does not have": """
+        rules discard-plain; small pages slices changes gaps confirmed rings few; come plain; come slices-fresh;
+        come nodes; come paged-any; put services c 0; split 1; pool 2; label; restore 0""",
 }
