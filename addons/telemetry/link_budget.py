@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import orjson
 
-from addons.telemetry import metrics
-
 UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
 _FORM = re.compile(rf"([0-9]+(?:\.[0-9]+)?)({'|'.join(UNITS)})/(day|month)")
 
@@ -75,13 +73,3 @@ class Spending:
         is_news = self.spent > self._budget.bytes and not self._is_told
         self._is_told |= is_news
         return is_news
-
-
-def carried() -> int:
-    """Bytes that the link has carried since the process began."""
-    return int(sum(sample.value for each in metrics.LINK_BYTES.collect() for sample in each.samples))
-
-
-def spent() -> int:
-    """Bytes of the period that runs, as the metric has them."""
-    return int(sum(sample.value for each in metrics.LINK_BUDGET_SPENT.collect() for sample in each.samples))

@@ -215,6 +215,11 @@ def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:
     CERTIFICATE_EXPIRY.labels(use).set_function(seconds_left)
 
 
+def total(metric: Counter | Gauge) -> int:
+    """The sum over all labels, without fraction."""
+    return int(sum(sample.value for each in metric.collect() for sample in each.samples))
+
+
 def exposition() -> bytes:
     """All metrics in Prometheus' text format."""
     # Imports servers and clients of HTTP, before which the hub would wait at its start.

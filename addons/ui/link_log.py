@@ -132,4 +132,4 @@ class LinkLog:
 
 def replayed_writes() -> int:
     """Journaled writes that the cloud has taken since the process began."""
-    return int(sum(sample.value for each in metrics.JOURNAL_REPLAYED.collect() for sample in each.samples))
+    return metrics.total(metrics.JOURNAL_REPLAYED)

@@ -222,15 +222,13 @@ class Reflector:
             if was_at_cloud and self.watches:
                 version, names = await self._read_names(self.upstream)
                 self._continuity.compare(version, names, given if self._is_at_cloud else 0)
-            return
-        was_cut_short = self._continuity.awaits_witness
-        if not self._continuity.expect_witness():
+        elif self._continuity.awaits_witness and (version := await self.current_version()) < given:
+            # A quiet cloud that is behind shows nothing, and whoever cuts the wait for it may do so again and again.
+            raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
+        elif not self._continuity.expect_witness():
             version, names = await self._read_names(self.client)
             self._continuity.compare(version, names, given)
             self.reached(version)
-        elif was_cut_short and (version := await self.current_version()) < given:
-            # A quiet cloud that is behind shows nothing, and whoever cuts the wait for it may do so again and again.
-            raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
 
     def _found_restored(self, why: str) -> None:
         logger.warning("%s: the cloud was restored from a backup: %s", self._list_watch.path, why)
@@ -298,13 +296,9 @@ class Reflector:
         return True, *await read_pages(self._ask_page, query, self._page_came)
 
     async def _ask_page(self, query: Mapping[str, str]) -> ApiResponse:
-        return await (self.upstream or self.client).request(
-            "GET",
-            self._list_watch.path,
-            query=query,
-            accept=self._list_watch.accept_as("PartialObjectMetadataList"),
-            codings=LIST_CODINGS,
-        )
+        server, wanted = self.upstream or self.client, self._list_watch
+        accept = wanted.accept_as("PartialObjectMetadataList")
+        return await server.request("GET", wanted.path, query=query, accept=accept, codings=LIST_CODINGS)
 
     async def _ask_names(self, server: Client | Upstream, query: Mapping[str, str]) -> ApiResponse:
         wanted = self._list_watch

@@ -88,6 +88,8 @@ VALUES = {
     "plain_users": "root",
     "context": "test",
     "disabled_filters": "endpoints",
+    "uplink": "eth0:5",
+    "link_budget": "20MB/day",
 }
 """What is typed where `/x` or 1234 is no value."""
 

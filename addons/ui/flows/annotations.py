@@ -16,6 +16,7 @@ MARKS = {
     RouteKind.CACHED_RELAY: ":anchor:",
     RouteKind.PEER: ":left_right_arrow:",
     RouteKind.LOCAL: ":hearts:",
+    RouteKind.KUBELET: ":diamonds:",
 }
 """mitmproxy's names of signs that each font for text has: no emoji font is needed."""
 OWN = ":gear:"
@@ -28,6 +29,7 @@ WORDS = {
     RouteKind.CACHED_RELAY: "cached relay",
     RouteKind.PEER: "peer",
     RouteKind.LOCAL: "local",
+    RouteKind.KUBELET: "kubelet",
 }
 ARROW = " ▸ "
 ALARM = "\N{BLACK CIRCLE}"

@@ -11,7 +11,7 @@ from addons.offline.write_behind import WriteBehind
 from addons.rules.events import send_event
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB
-from addons.telemetry.link_budget import Spending, carried
+from addons.telemetry.link_budget import Spending
 from addons.ui.reports.running_hub import RunningHub
 from kube.disk.rows import table_of
 from kube.http.client import Client
@@ -52,7 +52,7 @@ async def tell_link_budget(
         await row.open(take)
     looks = 0
     while True:
-        is_news = spending.count(carried(), now().date())
+        is_news = spending.count(metrics.total(metrics.LINK_BYTES), now().date())
         metrics.LINK_BUDGET_SPENT.set(spending.spent)
         if row is not None and (is_news or looks % LOOKS_TO_KEEP == 0):
             row.put(ROW, spending.kept())

@@ -7,7 +7,7 @@ from typing import Any
 
 from addons.settings import Settings, version
 from addons.telemetry.component_traffic import link_bytes
-from addons.telemetry.link_budget import spent
+from addons.telemetry.metrics import LINK_BUDGET_SPENT, total
 from addons.ui.reports.running_hub import RunningHub
 from addons.views.sources import Sources
 from kube.reflector.state import State
@@ -62,7 +62,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "linkDown": down,
             "sent": hub.traffic.sent(),
             "fromCopies": hub.traffic.copied(),
-            "budget": budget.told(spent()) if (budget := hub.settings.link_budget) is not None else "",
+            "budget": budget.told(total(LINK_BUDGET_SPENT)) if (budget := hub.settings.link_budget) else "",
         },
     }
 
