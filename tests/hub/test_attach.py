@@ -104,9 +104,11 @@ async def test_the_flows_of_a_running_hub_are_written_to_a_file(
             await ask(hub, f"{SECRETS}/s")
             await ask(hub, "/healthz?the-last")
             await asyncio.to_thread(wait_until_written, file, b"/healthz?the-last")
-            writing.send_signal(signal.SIGINT)
-            _, said = await writing.communicate()
-            assert writing.returncode == 0
+        # Events are decoded a moment later than they pass, and a watch is written when it has ended.
+        await asyncio.to_thread(wait_until_written, file, b"object: default/web")
+        writing.send_signal(signal.SIGINT)
+        _, said = await writing.communicate()
+        assert writing.returncode == 0
         flows = flows_in(file)
         assert f"{file}: {len(flows)} flows" in said.decode()
         assert stat_of(file) == 0o600
