@@ -214,12 +214,12 @@ class Reflector:
 
     async def _verify(self) -> None:
         """Begin to have the cloud prove its history. OtherHistory where it cannot be the store's."""
-        was_at_cloud, given = self._is_at_cloud, self._store.newest_given
+        given = self._store.newest_given
         if self.upstream is not None and await self.upstream.goes_elsewhere():
-            # A leader proves its own history, and tells its followers of another one. What came from disk may be older
-            # than its word, and what came from the cloud of another history. Neither costs a byte of the cloud's link.
+            # A leader proves its own history, and tells its followers of another one, but for one that was killed and
+            # forgot what it gave. What came from disk may be older than its word. The cloud's link carries none of it.
             self._must_list = not self.watches
-            if was_at_cloud and self.watches:
+            if self.watches:
                 version, names = await self._read_names(self.upstream)
                 self._continuity.compare(version, names, given if self._is_at_cloud else 0)
         elif self._continuity.awaits_witness and (version := await self.current_version()) < given:

@@ -144,4 +144,7 @@ PINNED = {
     "returns to leaders cut short the wait for what a quiet restored cloud does not have": """
         rules discard-plain; small pages slices changes gaps confirmed rings few; come plain; come slices-fresh;
         come nodes; come paged-any; put services c 0; split 1; pool 2; label; restore 0""",
+    "a leader that was killed goes on with a restored cloud, and has forgotten what it gave": """
+        rules discard-plain; pool 2; come paged; wait 3; put services a 1; restore 0; put endpointslices b 1;
+        put services b 2; leader:kill""",
 }
