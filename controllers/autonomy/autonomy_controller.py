@@ -1,7 +1,8 @@
 """Keeps the pods of an autonomous node where they are, and ready, while the cloud does not hear the node.
 
 It only prepares. kube-controller-manager evicts by the tolerations that the pods have then, and an admission policy of
-the API server (autonomy-endpoints.yaml) leaves the pods ready of the nodes that a ConfigMap names.
+the API server (autonomy-endpoints.yaml) leaves the pods ready of the nodes that a ConfigMap names. An API server
+without such policies asks the manager's webhook, which goes by the same ConfigMap.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from controllers.autonomy.node_autonomy import Autonomy, read_autonomy, toleration_patch
+from controllers.autonomy.readiness_review import PATH, keep_ready
 from controllers.cluster.nodes import NODES, Node
 from controllers.cluster.pods import PODS, Pod
 from controllers.runtime.controller import Context, Controller, own_key
@@ -48,6 +50,7 @@ class AutonomyController(Controller):
             ),
             _nodes_named,
         )
+        context.reviews[PATH] = lambda body: keep_ready(body, self._held())
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -88,7 +91,7 @@ class AutonomyController(Controller):
         but once, when the node goes.
         """
         namespace = self._context.settings.namespace
-        held = self._configs.get((namespace, CONFIG_MAP)) or {}
+        held = self._held()
         wanted = None if autonomy is None else str(autonomy)
         if held.get(node.name) == wanted:
             return
@@ -99,6 +102,10 @@ class AutonomyController(Controller):
         patch = {"data": {node.name: wanted}}
         written = await self._context.api.merge_patch(self._configs.type, namespace, CONFIG_MAP, patch)
         await self._configs.wait_until_observed(written)
+
+    def _held(self) -> dict[str, str]:
+        """The data of the ConfigMap."""
+        return self._configs.get((self._context.settings.namespace, CONFIG_MAP)) or {}
 
     async def _make_unready(self, pod: Pod) -> None:
         condition = {"type": "Ready", "status": "False", "lastTransitionTime": timestamp(datetime.now(UTC))}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass, replace
 
 import orjson
@@ -10,20 +9,13 @@ import orjson
 from controllers.bindings.json_diffs import json_diff
 from controllers.bindings.rendering.injection import Rendering
 from controllers.bindings.workloads import WORKLOAD_TYPES, Workload, read_workload
+from controllers.cluster.admission_reviews import read_request, response
 from controllers.runtime.unstructured import mapping, text
 from kube.json_type import Json
 
 MOST_WARNINGS = 5
 LONGEST_WARNING = 120
 """Characters. The API server cuts longer warnings, and more of them."""
-
-MAX_VALUES = 500_000
-"""Values in a review's JSON. The API server takes objects of 3 MiB, in which they are longer than six bytes on average;
-parsed, the shortest ones take 70 bytes each."""
-
-
-class TooManyValues(ValueError):
-    """A review has more than MAX_VALUES."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +30,7 @@ class WorkloadReview:
 
 def read_review(body: bytes | bytearray) -> WorkloadReview:
     """The request of an AdmissionReview in JSON; ValueError for one that has no request for a workload."""
-    if sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
-        raise TooManyValues(f"the review has more than {MAX_VALUES} values")
-    request = mapping(mapping(orjson.loads(body)).get("request"))
+    request = read_request(body)
     uid, obj = text(request.get("uid")), mapping(request.get("object"))
     kind = text(mapping(request.get("kind")).get("kind"))
     if not uid or kind not in WORKLOAD_TYPES or not obj:
@@ -56,13 +46,6 @@ def read_review(body: bytes | bytearray) -> WorkloadReview:
 
 def review_response(review: WorkloadReview, rendering: Rendering) -> bytes:
     """The AdmissionReview with the response, in JSON. A workload is always allowed."""
-    response: Json = {"uid": review.uid, "allowed": True}
-    if operations := json_diff(review.incoming, rendering.workload):
-        response["patchType"] = "JSONPatch"
-        response["patch"] = base64.b64encode(orjson.dumps(operations)).decode()
+    operations = json_diff(review.incoming, rendering.workload)
     warnings = [f"binding {each.binding}: {each}"[:LONGEST_WARNING] for each in rendering.skipped]
-    if warnings:
-        response["warnings"] = warnings[:MOST_WARNINGS]
-    return orjson.dumps(
-        {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
-    )
+    return response(review.uid, operations, warnings[:MOST_WARNINGS])

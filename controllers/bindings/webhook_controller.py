@@ -1,7 +1,8 @@
-"""The webhook that injects bindings as workloads are written. All managers serve it, the leader makes its certificate.
+"""The webhook that injects bindings as workloads are written, and answers other controllers' reviews.
 
-The webhook is a convenience: what it misses, the controller `configbinding` repairs. So the API server ignores its
-failures, and a cluster without a manager takes every workload.
+All managers serve it, the leader makes its certificate. The webhook is a convenience: what it misses of workloads, the
+controller `configbinding` repairs. So the API server ignores its failures, and a cluster without a manager takes every
+workload.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ import contextlib
 import datetime
 import logging
 import ssl
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from controllers.bindings.admission import TooManyValues, read_review, review_response
+from controllers.bindings.admission import read_review, review_response
 from controllers.bindings.binding import BINDINGS
 from controllers.bindings.renderer import Renderer
 from controllers.bindings.webhook_certificate import AUTHORITY, CERTIFICATE, KEY, renewed
 from controllers.bindings.workloads import AUTOSCALERS
+from controllers.cluster.admission_reviews import TooManyValues
 from controllers.cluster.node_pools import NODEPOOLS
 from controllers.runtime.admin import MAX_HEADERS, count_refused
-from controllers.runtime.controller import Context, Controller
+from controllers.runtime.controller import Context, Controller, Reviewer
 from controllers.runtime.informer import one_object, without_managed_fields
 from controllers.runtime.unstructured import mapping, metadata, objects, text
 from controllers.settings import WEBHOOK_CONTROLLER
@@ -38,6 +40,8 @@ from kube.store.store import Key
 
 CONFIGURATION = "edgehub-configbinding"
 """The name of the MutatingWebhookConfiguration."""
+UNTIL_POLICIES = frozenset({"autonomy-endpoints.edgehub.io"})
+"""The webhooks of that configuration that a policy stands for where the API server has mutating ones."""
 SECRET = "edgehub-manager-webhook"  # noqa: S105  # the name of one
 PATH = "/mutate-workload"
 LARGEST_REVIEW = 8 * 1024 * 1024
@@ -57,6 +61,7 @@ LAST_CALL = 0.5
 SHUTDOWN = 2.0
 """Seconds that reviews may still take after that; the API server waits 3 s."""
 CONFIGURATIONS = ResourceType("admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations")
+POLICIES = ResourceType("admissionregistration.k8s.io", "v1", "mutatingadmissionpolicies")
 SECRETS = ResourceType("", "v1", "secrets")
 
 logger = logging.getLogger(__name__)
@@ -97,14 +102,15 @@ class WebhookController(Controller):
         self._one = asyncio.Lock()
 
     async def reconcile(self, key: Key) -> None:
-        """Keep the Secret, and the CA in the configuration."""
+        """Keep the Secret, and in the configuration the CA and no webhook that a policy stands for."""
         configuration = self._configurations.get(key)
         if configuration is None:
             return
         data = secret_data(self._secrets.get(self._secret_key))
         wanted = renewed(data, hosts_of(configuration), datetime.datetime.now(datetime.UTC))
+        needless = UNTIL_POLICIES if await self._context.informers.serves(POLICIES) else ()
         # First the trust, then the certificate: no replica serves one that the API server does not know.
-        if patch := trust_patch(configuration, wanted[AUTHORITY]):
+        if patch := webhooks_patch(configuration, wanted[AUTHORITY], needless):
             written = await self._context.api.merge_patch(CONFIGURATIONS, *key, patch)
             await self._configurations.wait_until_observed(written)
         if wanted != data:
@@ -127,7 +133,9 @@ class WebhookController(Controller):
         context = self._tls
         await self._load(context)
         app = web.Application()
-        app.add_routes([web.post(PATH, self._review)])
+        app.add_routes([web.post(PATH, self._review_workload)])
+        for path, reviewer in self._context.reviews.items():
+            app.add_routes([web.post(path, self._handler(reviewer))])
         # aiohttp would keep the buffer of a client that has gone for as long as it lingers.
         limits = {"max_headers": MAX_HEADERS, "lingering_time": 0.0, "shutdown_timeout": SHUTDOWN}
         server = BoundedServer(app, count_refused, context=context, **limits)
@@ -169,18 +177,31 @@ class WebhookController(Controller):
             except ssl.SSLError as error:
                 logger.warning("Secret %s has no certificate with its key: %s", SECRET, error)
 
-    async def _review(self, request: web.Request) -> web.Response:
+    async def _review_workload(self, request: web.Request) -> web.Response:
         if not self._renderer.has_synced:
             return web.Response(status=503, text="the manager has not read the bindings yet\n")
+        return await self._review(request, self._inject)
+
+    async def _inject(self, body: bytearray) -> bytes:
+        review = await self._renderer.beside(lambda: read_review(body))
+        rendering = await self._renderer.admit(review.workload, review.incoming, review.stored)
+        return await self._renderer.beside(lambda: review_response(review, rendering))
+
+    def _handler(self, reviewer: Reviewer) -> Callable[[web.Request], Awaitable[web.Response]]:
+        return lambda request: self._review(
+            request, lambda body: self._renderer.beside(lambda: reviewer(body))
+        )
+
+    async def _review(
+        self, request: web.Request, answer: Callable[[bytearray], Awaitable[bytes]]
+    ) -> web.Response:
         body = bytearray()
         try:
             async with asyncio.timeout(REVIEW_TIME):
                 await self._read(request, body)
             # Parsed, a review takes many times its bytes.
             async with self._one:
-                review = await self._renderer.beside(lambda: read_review(body))
-                rendering = await self._renderer.admit(review.workload, review.incoming, review.stored)
-                answer = await self._renderer.beside(lambda: review_response(review, rendering))
+                answered = await answer(body)
         except (TooLong, TooManyValues) as error:
             reached("a review that the webhook takes")
             await _discard(request)
@@ -197,7 +218,7 @@ class WebhookController(Controller):
             return web.Response(status=400, text=f"{error}\n")
         finally:
             self._held -= len(body)
-        return web.Response(body=answer, content_type="application/json")
+        return web.Response(body=answered, content_type="application/json")
 
     async def _read(self, request: web.Request, body: bytearray) -> None:
         """Append the body of a request as it comes, and count it among those that are held."""
@@ -252,13 +273,16 @@ def hosts_of(configuration: Json) -> frozenset[str]:
     return frozenset(hosts)
 
 
-def trust_patch(configuration: Json, authority: bytes) -> Json:
-    """The merge patch that makes the API server trust a CA for all webhooks of a configuration; {} if it does."""
+def webhooks_patch(configuration: Json, authority: bytes, needless: Container[str]) -> Json:
+    """The merge patch that makes the API server trust a CA for all webhooks of a configuration, without those of
+    `needless` names; {} if it is so.
+    """
     bundle = base64.b64encode(authority).decode()
     webhooks = objects(configuration.get("webhooks"))
     trusting = [
         {**each, "clientConfig": {**mapping(each.get("clientConfig")), "caBundle": bundle}}
         for each in webhooks
+        if text(each.get("name")) not in needless
     ]
     if trusting == webhooks:
         return {}

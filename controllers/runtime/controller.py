@@ -11,7 +11,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from controllers.runtime import metrics
@@ -27,6 +27,9 @@ from kube.store.store import Key
 type MapFunc[F] = Callable[[Key, F | None, F | None], Iterable[Key]]
 """Maps a change to the keys to reconcile, as controller-runtime's MapFunc. Arguments: the object's key, its facts
 before (None: new) and after (None: deleted)."""
+
+type Reviewer = Callable[[bytes | bytearray], bytes]
+"""Makes the answer to an AdmissionReview, both in JSON; ValueError for a review that it is not for."""
 
 REFUSED = frozenset({400, 403, 404, 405, 413, 415, 422})
 """Status codes by which the API server refuses the content of a write: the same write will be refused again."""
@@ -44,6 +47,8 @@ class Context:
     settings: Settings
     server: Callable[[], str]
     """The URL of the API server that the manager asks."""
+    reviews: dict[str, Reviewer] = field(default_factory=dict)
+    """What the webhook answers besides bindings, by path: each controller adds its own as it is made."""
 
 
 class MeteredQueue(Queue[Key]):

@@ -288,6 +288,10 @@ class Informers:
     def __iter__(self) -> Iterator[Informer[Any]]:
         return iter(self._informers.values())
 
+    async def serves(self, resource: ResourceType) -> bool:
+        """Whether the API server serves a resource in this version. Raises as `served_type` does."""
+        return await served_type(self._client, resource, [resource.version]) is not None
+
     def objects(self, group_resource: str) -> int:
         """How many objects of a resource are kept, by all informers of it."""
         return sum(len(each) for each in self if each.resource.type.group_resource == group_resource)

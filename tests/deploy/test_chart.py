@@ -125,6 +125,16 @@ def test_a_duty_that_is_off_has_no_rights_and_no_controllers(helm: Path, tmp_pat
     assert all_on.verbose
 
 
+@pytest.mark.parametrize(("version", "has_policies"), [("v1.35.9", False), ("v1.36.0", True)])
+def test_endpoints_of_autonomous_nodes_are_kept_by_a_policy_or_a_webhook(
+    helm: Path, tmp_path: Path, version: str, has_policies: bool
+) -> None:
+    rendered = template(helm, ALL_ON, tmp_path, "kube-system", "--kube-version", version)
+    webhooks = rendered["MutatingWebhookConfiguration", "edgehub-configbinding"]["webhooks"]
+    assert ("autonomy-endpoints.edgehub.io" in {each["name"] for each in webhooks}) is not has_policies
+    assert (("MutatingAdmissionPolicy", "edgehub-autonomy-endpoints") in rendered) is has_policies
+
+
 def test_another_namespace_is_everywhere(helm: Path, tmp_path: Path) -> None:
     rendered = template(helm, ALL_ON, tmp_path, "edge-system")
     # In kube-system are the Role of the API server's client CA and the account of kube-controller-manager; and the

@@ -10,10 +10,11 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from controllers.bindings.admission import MAX_VALUES, TooManyValues, read_review, review_response
+from controllers.bindings.admission import read_review, review_response
 from controllers.bindings.rendering.injection import Rendering, render
 from controllers.bindings.rendering.record import RECORD, read_record
 from controllers.bindings.workloads import Workload
+from controllers.cluster.admission_reviews import MAX_VALUES, TooManyValues
 from kube.json_type import Json
 from tests.controllers.support.workloads import DEPLOYMENT, POOL, env, image, items
 

@@ -17,7 +17,6 @@ import pytest
 import yaml
 
 from controllers.bindings import webhook_controller
-from controllers.bindings.admission import MAX_VALUES
 from controllers.bindings.webhook_certificate import AUTHORITY, renewed
 from controllers.bindings.webhook_controller import (
     CONFIGURATION,
@@ -30,9 +29,10 @@ from controllers.bindings.webhook_controller import (
     hosts_of,
     secret,
     secret_data,
-    trust_patch,
+    webhooks_patch,
 )
-from controllers.runtime.controller import Context
+from controllers.cluster.admission_reviews import MAX_VALUES
+from controllers.runtime.controller import Context, Reviewer
 from controllers.runtime.events import EventRecorder
 from controllers.runtime.informer import Informers
 from controllers.runtime.write_client import WriteClient
@@ -148,9 +148,12 @@ def test_kube_system_is_never_asked_about(bindings: BindingScene, webhook: Manag
 
 def test_the_manifest_bounds_what_a_failure_costs() -> None:
     documents = yaml.safe_load_all((Path(MANIFESTS) / "webhook.yaml").read_text())
-    [webhook] = next(each for each in documents if "webhooks" in each)["webhooks"]
-    assert (webhook["failurePolicy"], webhook["timeoutSeconds"]) == ("Ignore", 3)
-    assert webhook["reinvocationPolicy"] == "Never"
+    webhooks = next(each for each in documents if "webhooks" in each)["webhooks"]
+    assert [(each["failurePolicy"], each["timeoutSeconds"]) for each in webhooks] == [
+        ("Ignore", 3),
+        ("Ignore", 1),
+    ]
+    assert {each["reinvocationPolicy"] for each in webhooks} == {"Never"}
 
 
 BY_SERVICE = {"service": {"name": "m", "namespace": "ns"}}
@@ -174,10 +177,17 @@ def test_trust_is_written_once() -> None:
         "metadata": {"resourceVersion": "7"},
         "webhooks": [{"name": "w", "clientConfig": BY_SERVICE}],
     }
-    patch = trust_patch(configuration, b"ca")
+    patch = webhooks_patch(configuration, b"ca", ())
     assert patch["metadata"] == {"resourceVersion": "7"}
     assert patch["webhooks"] == [{"name": "w", "clientConfig": {**BY_SERVICE, "caBundle": "Y2E="}}]
-    assert trust_patch({**configuration, **patch}, b"ca") == {}
+    assert webhooks_patch({**configuration, **patch}, b"ca", ()) == {}
+
+
+def test_a_webhook_that_a_policy_stands_for_is_taken_out() -> None:
+    trusting = [{"name": name, "clientConfig": {**BY_SERVICE, "caBundle": "Y2E="}} for name in ("w", "v")]
+    configuration: Json = {"metadata": {"resourceVersion": "7"}, "webhooks": trusting}
+    assert webhooks_patch(configuration, b"ca", {"v"})["webhooks"] == trusting[:1]
+    assert webhooks_patch({**configuration, "webhooks": trusting[:1]}, b"ca", {"v"}) == {}
 
 
 @pytest.mark.parametrize("obj", [None, {}, {"data": {"tls.crt": "%%"}}, {"data": {"tls.crt": 1}}])
@@ -185,20 +195,30 @@ def test_garbage_in_a_secret_is_absent(obj: Json | None) -> None:
     assert secret_data(obj).get("tls.crt", b"") == b""
 
 
+def other_answer(body: bytes | bytearray) -> bytes:
+    """As of another controller."""
+    if not body:
+        raise ValueError("no request")
+    return bytes(body)
+
+
 class Served:
     """The webhook of a cluster that answers in no time, with a certificate of its own making."""
 
     def __init__(self) -> None:
         self.port = free_port()
-        self.url = f"https://{LOOPBACK}:{self.port}/mutate-workload"
+        self.origin = f"https://{LOOPBACK}:{self.port}"
         self._cluster = PretendedCluster()
-        webhooks = [{"clientConfig": {"url": self.url}}]
+        webhooks = [{"clientConfig": {"url": f"{self.origin}/mutate-workload"}}]
         self._configuration: Json = {"metadata": {"name": CONFIGURATION}, "webhooks": webhooks}
         self._cluster.put(CONFIGURATIONS, self._configuration)
         api, self._informers = WriteClient(self._cluster, lambda: 1.0), Informers(self._cluster)
         self._settings = Settings(listen=LOOPBACK, webhook_port=self.port)
         events = EventRecorder(api, "test")
-        self.controller = WebhookController(Context(api, self._informers, events, self._settings, lambda: ""))
+        reviews: dict[str, Reviewer] = {"/other": other_answer}
+        self.controller = WebhookController(
+            Context(api, self._informers, events, self._settings, lambda: "", reviews)
+        )
         self._own = [each for each in self._informers if each.type in {CONFIGURATIONS, SECRETS}]
         self._tasks: list[asyncio.Future[None]] = []
         self.context = ssl.create_default_context()
@@ -232,11 +252,11 @@ class Served:
         ]
         await self.controller.wait_for_sync()
 
-    async def post(self, body: bytes) -> int:
+    async def post(self, body: bytes, path: str = "/mutate-workload") -> int:
         """The status of the answer to a review."""
         async with (
             aiohttp.ClientSession() as session,
-            session.post(self.url, data=io.BytesIO(body), ssl=self.context) as answer,
+            session.post(self.origin + path, data=io.BytesIO(body), ssl=self.context) as answer,
         ):
             return answer.status
 
@@ -260,6 +280,9 @@ async def test_what_it_needs_before_it_is_ready_and_before_it_answers() -> None:
         assert served.controller.readiness_error() == "the webhook has no certificate yet"
         await served.certify()
         assert await served.post(REVIEW) == 503
+        assert await served.post(REVIEW, "/other") == 200
+        assert await served.post(b"", "/other") == 400
+        assert await served.post(REVIEW, "/unknown") == 404
         await served.read_bindings()
         assert await served.post(REVIEW) == 200
         assert await served.post(bytes(LARGEST_REVIEW + 1)) == 413

@@ -20,10 +20,22 @@ type Rendered = dict[tuple[str, str], dict[str, Any]]
 """Objects by kind and name."""
 
 
-def template(helm: Path, values: Values, folder: Path, namespace: str = "kube-system") -> Rendered:
+def template(
+    helm: Path, values: Values, folder: Path, namespace: str = "kube-system", *flags: str
+) -> Rendered:
     """The output of `helm template` for values; subprocess.CalledProcessError where Helm refuses them."""
     done = subprocess.run(
-        [helm, "template", "edgehub", CHART, "--namespace", namespace, "--values", written(values, folder)],
+        [
+            helm,
+            "template",
+            "edgehub",
+            CHART,
+            "--namespace",
+            namespace,
+            "--values",
+            written(values, folder),
+            *flags,
+        ],
         check=True,
         capture_output=True,
         text=True,
