@@ -116,6 +116,7 @@ def test_a_duty_that_is_off_has_no_rights_and_no_controllers(helm: Path, tmp_pat
     assert settings.controllers == {
         "nodepool",
         "nodeattributes",
+        "nodelabels",
         "hubleader",
         "hubleaderconfig",
         "hubleaderrbac",
