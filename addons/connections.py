@@ -1,4 +1,4 @@
-"""Bounds the open connections, and closes those to a server on demand; `addons.proxy` reaches into mitmproxy for it."""
+"""Bounds the open connections; `addons.proxy` reaches into mitmproxy for it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import asyncio
 from collections.abc import Callable
 
 from mitmproxy import connection, tcp, tls
-from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from addons.link.servers import Server, ServerHost
 from addons.proxy.connection_limits import ConnectionLimits, quieten_accept, raise_descriptor_limit
-from addons.proxy.handlers import hub_handler
 from addons.proxy.listener_mode import listener_of
-from addons.proxy.pacing import Pacing, pace
 from addons.requests.caller import Listener
 from addons.telemetry.background import background
 
 
 class Connections:
-    """Bounds connections, forgets what passes an upgraded one, and closes upstream connections on demand."""
+    """Bounds connections, and forgets what passes an upgraded one."""
 
     name = "edgehub-connections"
 
@@ -50,16 +46,6 @@ class Connections:
         """Whether a connection to a server may be opened for a client."""
         return self._limits.has_room(is_reserved=_is_reserved(client))
 
-    def server_connect(self, data: ServerConnectionHookData) -> None:
-        if not self.has_room(data.client):
-            data.server.error = "the hub has too many connections"
-
-    def server_connected(self, data: ServerConnectionHookData) -> None:
-        self._limits.server_came()
-
-    def server_disconnected(self, data: ServerConnectionHookData) -> None:
-        self._limits.server_left()
-
     def tcp_message(self, flow: tcp.TCPFlow) -> None:
         """Drop what passes through an upgraded connection: mitmproxy would keep all of an exec or a copy."""
         flow.messages.clear()
@@ -75,19 +61,6 @@ class Connections:
                 fields = vars(found)
                 del fields["_root"], fields["_parent"]
                 waiting += fields.values()
-
-    def pace(self, client: connection.Client, conn: connection.Connection, pacing: Pacing) -> None:
-        """Read from a client, or from an upstream connection that has just been opened for it, at a pace."""
-        pace(client, conn, pacing)
-
-    def cut_server(self, server: Server) -> int:
-        """Close the upstream connections to a server; how many there were."""
-        return hub_handler.cut(lambda conn: _leads_to(conn, server))
-
-
-def _leads_to(conn: connection.Server, server: Server) -> bool:
-    host = conn.address[0] if conn.address else ""
-    return isinstance(host, ServerHost) and host.server == server
 
 
 def _is_reserved(client: connection.Client) -> bool:

@@ -1,22 +1,24 @@
 """The only way out of the node for what is relayed: says by which connections each request goes, and tells
 `addons.link` what it sees of the servers.
 
-No other addon names a server. mitmproxy itself opens connections for the ways that the hub lends, and for nothing else.
+No other addon names a server. mitmproxy itself opens no connection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 
-from mitmproxy import connection, http, tls
+from mitmproxy import connection, http
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
 from addons.connections import Connections
 from addons.link.health import RETRY_REFUSED
 from addons.link.identities.kubelet import kubelet_at
 from addons.link.link import Link, Relaying
-from addons.link.servers import ProxyHost, Server, ServerHost
+from addons.link.servers import Server
 from addons.offline.cached_response import is_too_large
 from addons.pool.shared_links.lending import LentWays
 from addons.proxy.http.request_head import is_upgrade
@@ -40,11 +42,12 @@ class Egress:
         self._connections = connections
         self.link = link
         self._lent: LentWays | None = None
-        connections.count_own(lambda: len(link.connections) + len(link.upgrades))
+        connections.count_own(self._opened)
 
     def lend(self, lent: LentWays) -> None:
         """Take who lends this node's way to the cloud."""
         self._lent = lent
+        self.link.cut_lent = lent.cut
 
     def lend_way(self, asked: AskedWay) -> None:
         """Lead a connection of the peer port to a server, or refuse it."""
@@ -52,11 +55,15 @@ class Egress:
             raise forbidden("this hub lends no way to the cloud")
         client, address = asked.client, asked.client.peername[0].partition("%")[0]
         server = self._lent.lend(client.id, asked.headers, address, asked.host, asked.port)
-        asked.address = ServerHost(server, Lending.NONE, via=self.link.proxy(server)), server.port
+        may_open = partial(self._connections.has_room, client)
+        asked.lent = LentWay(self.link, server, may_open, partial(self._lent.pace, client.id))
 
     def client_disconnected(self, client: connection.Client) -> None:
         if self._lent is not None:
             self._lent.ended(client.id)
+
+    def server_connect(self, data: ServerConnectionHookData) -> None:
+        data.server.error = "nothing leaves the node by a connection of mitmproxy's"
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
@@ -118,40 +125,9 @@ class Egress:
         if server is not None and flow.response is not None and not flow.response.stream:
             self.link.received(server)(len(flow.response.raw_content or b""))
 
-    def server_connect(self, data: ServerConnectionHookData) -> None:
-        address, refusal = data.server.address, self.link.drills.refusal
-        if address is None or not isinstance(address[0], ServerHost):
-            data.server.error = "no addon named this server"
-        elif refusal is not None and address[0].server.is_in_cloud:
-            data.server.error = str(refusal)
-
-    def tls_start_server(self, data: tls.TlsData) -> None:
-        assert isinstance(data.conn, connection.Server)
-        host = data.conn.address[0] if data.conn.address else ""
-        if not isinstance(host, ProxyHost) or host.via is None:
-            raise RuntimeError("nothing but a proxy is spoken to here")
-        data.conn.alpn_offers, data.ssl_conn = [b"http/1.1"], self.link.proxy_tls(host.via)
-
-    def server_connect_error(self, data: ServerConnectionHookData) -> None:
-        if (server := _server_of(data)) is not None:
-            self.link.connect_failed(server, str(data.server.error))
-
-    def server_connected(self, data: ServerConnectionHookData) -> None:
-        if (server := _server_of(data)) is None:
-            return
-        if self.link.drills.are_allowed:
-            self._connections.pace(data.client, data.server, self.link.drills.pace)
-        if self._lent is not None and self._lent.has(data.client.id):
-            for conn, direction in ((data.client, "up"), (data.server, "down")):
-                self._connections.pace(data.client, conn, partial(self._lent.pace, data.client.id, direction))
-        if not isinstance(data.server.address[0] if data.server.address else "", ProxyHost):
-            self.link.heard(server)
-        if (health := self.link.health(server)) is not None:
-            health.connections += 1
-
-    def server_disconnected(self, data: ServerConnectionHookData) -> None:
-        if (server := _server_of(data)) is not None and (health := self.link.health(server)) is not None:
-            health.connections -= 1
+    def _opened(self) -> int:
+        lent = sum(self._lent.tunnels().values()) if self._lent is not None else 0
+        return len(self.link.connections) + len(self.link.upgrades) + lent
 
     def error(self, flow: http.HTTPFlow) -> None:
         """A handshake failed or a connection broke under a request: the server may be gone."""
@@ -170,10 +146,20 @@ class Egress:
         return run
 
 
-def _server_of(data: ServerConnectionHookData) -> Server | None:
-    """The server of a connection that another hub is lent."""
-    host = data.server.address[0] if data.server.address is not None else ""
-    return host.server if isinstance(host, ServerHost) else None
+@dataclass(frozen=True, slots=True)
+class LentWay:
+    """How another hub is led to a server: an `addons.proxy.lent_way.Lent`."""
+
+    link: Link
+    server: Server
+    may_open: Callable[[], bool]
+    """Whether there may be a further connection."""
+    pace: Callable[[str, int], Awaitable[None]]
+
+    async def open(self, end: asyncio.Protocol) -> None:
+        if not self.may_open():
+            raise ConnectionError("the hub has too many connections")
+        await self.link.lend(self.server, end)
 
 
 def _server_to(flow: http.HTTPFlow) -> Server | None:

@@ -25,7 +25,7 @@ from addons.link.tls import UpstreamTls, plain_connection
 from addons.link.uplink_choice import UplinkChoice
 from addons.link.uplinks.better_way import keep_choosing
 from addons.link.uplinks.uplink import Uplink
-from addons.link.wire import connect
+from addons.link.wire import Wire, connect
 from addons.requests.caller import Lending
 from addons.telemetry import metrics
 from addons.telemetry.background import background
@@ -48,10 +48,8 @@ type PeerTlsTo = Callable[[Server, list[bytes]], SSL.Connection]
 class Link:
     """The servers that the hub may send to. Nothing goes out before `start`."""
 
-    def __init__(
-        self, cut_relayed: Callable[[Server], int], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`cut_relayed` closes mitmproxy's connections to a server; how many there were. `clock` is monotonic."""
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` is monotonic."""
         self.cloud = Cloud([], "priority")
         self.changed = Pulse()
         """Notified when a server comes up or goes down."""
@@ -65,7 +63,8 @@ class Link:
         self.clock = clock
         self.carried: Callable[[int], None] = lambda _size: None
         """Called with the bytes of bodies that this node exchanges with the cloud."""
-        self._cut_relayed = cut_relayed
+        self.cut_lent: Callable[[Server], int] = lambda _server: 0
+        """Ends the ways to a server that other hubs are lent; how many there were."""
         self._probes = Probes(self.cut, self.changed, self._ping, clock)
         self._lanes = TokenLanes()
         self._credentials: Credentials | None = None
@@ -202,22 +201,12 @@ class Link:
 
     async def connect(self, way: Way, offers: Sequence[bytes] = OFFERS) -> Connection:
         """A new connection; OSError where there is none. What fails is noted."""
-        server, health = way.server, self.state(way.server)
-        if server.is_in_cloud and (refusal := self.drills.refusal) is not None:
-            self.connect_failed(server, str(refusal))
-            raise refusal
+        server = way.server
         try:
             tls = self.tls(server, way.lending, [*offers]) if server.scheme == "https" else None
         except (ValueError, SSL.Error) as error:
             raise ConnectionError(f"the credentials cannot be used: {error}") from error
-
-        try:
-            drills, proxy = self.drills if server.is_in_cloud else None, self.proxy(server)
-            proxy_tls = self.proxy_tls(proxy) if proxy is not None and proxy.scheme == "https" else None
-            wire = await connect(tls, drills, health, proxy, proxy_tls, self.uplink(server))
-        except OSError as error:
-            self.connect_failed(server, str(error))
-            raise
+        wire = await self._wire(server, tls)
         try:
             await wire.secured()
         except BaseException:
@@ -227,6 +216,25 @@ class Link:
         made = Http2Connection() if is_http2 else Http1Connection()
         wire.speak(made)
         return made
+
+    async def lend(self, server: Server, end: asyncio.Protocol) -> None:
+        """Give this protocol a new connection to a server, with which another hub speaks TLS; OSError as `connect`."""
+        wire = await self._wire(server, None)
+        if wire.is_closing():
+            raise ConnectionResetError("the connection was closed")
+        wire.speak(end)
+
+    async def _wire(self, server: Server, tls: SSL.Connection | None) -> Wire:
+        if server.is_in_cloud and (refusal := self.drills.refusal) is not None:
+            self.connect_failed(server, str(refusal))
+            raise refusal
+        try:
+            drills, proxy = self.drills if server.is_in_cloud else None, self.proxy(server)
+            proxy_tls = self.proxy_tls(proxy) if proxy is not None and proxy.scheme == "https" else None
+            return await connect(tls, drills, self.state(server), proxy, proxy_tls, self.uplink(server))
+        except OSError as error:
+            self.connect_failed(server, str(error))
+            raise
 
     # -- health
 
@@ -280,7 +288,7 @@ class Link:
     def cut(self, server: Server) -> int:
         """Close the connections to a server; how many there were."""
         pools = self.connections, self.upgrades
-        return self._cut_relayed(server) + sum(each.cut(lambda way: way.server == server) for each in pools)
+        return self.cut_lent(server) + sum(each.cut(lambda way: way.server == server) for each in pools)
 
     def _leave(self, uplink: Uplink) -> None:
         """Have everything that is open by an uplink go on by the one that is used now."""

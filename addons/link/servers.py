@@ -1,4 +1,4 @@
-"""The servers of the cloud by address: parsed from the operator's text, and as mitmproxy's connections are keyed."""
+"""The servers of the cloud by address: parsed from the operator's text, and by what connections to them are kept."""
 
 from __future__ import annotations
 
@@ -119,55 +119,3 @@ class Way(NamedTuple):
     server: Server
     lending: Lending
     lane: str
-
-
-class ServerHost(str):
-    """A server's host name as the address of a connection of mitmproxy, which uses one again for an equal address.
-
-    The whole way is part of the address.
-    """
-
-    __slots__ = ("via", "way")
-
-    def __new__(
-        cls, server: Server, lending: Lending, lane: str = "", via: Proxy | None = None
-    ) -> ServerHost:
-        made = super().__new__(cls, server.host)
-        made.way, made.via = Way(server, lending, lane), via
-        return made
-
-    way: Way
-    via: Proxy | None
-    """The proxy that leads there."""
-
-    @property
-    def server(self) -> Server:
-        return self.way.server
-
-    @property
-    def lending(self) -> Lending:
-        return self.way.lending
-
-    def __getnewargs__(self) -> tuple[Server, Lending, str, Proxy | None]:  # type: ignore[override]  # str has one
-        """What a copy is made of: mitmproxy copies a flow before a person edits it."""
-        return *self.way, self.via
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ServerHost) and str.__eq__(self, other) and self.way == other.way
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self.way)
-
-
-class ProxyHost(ServerHost):
-    """The host of a proxy as the address of the connection that leads through it to a server."""
-
-    __slots__ = ()
-
-    def __new__(cls, server: Server, lending: Lending, lane: str, via: Proxy) -> ProxyHost:
-        made = str.__new__(cls, via.host)
-        made.way, made.via = Way(server, lending, lane), via
-        return made

@@ -58,7 +58,6 @@ class ConnectionLimits:
         self._clock = clock
         self._clients: dict[str, tuple[float, ClientAddress]] = {}
         """When and from where each client connected, by the connection's id."""
-        self._servers = 0
         self.own: Callable[[], int] = lambda: 0
         """How many connections to servers the hub's own client has."""
 
@@ -77,15 +76,9 @@ class ConnectionLimits:
         if (left := self._clients.pop(client.id, None)) is not None:
             left[1].connections -= 1
 
-    def server_came(self) -> None:
-        self._servers += 1
-
-    def server_left(self) -> None:
-        self._servers -= 1
-
     def has_room(self, *, is_reserved: bool) -> bool:
         """Whether one more connection fits."""
-        used = len(self._clients) + self._servers + self.own() + OWN_DESCRIPTORS
+        used = len(self._clients) + self.own() + OWN_DESCRIPTORS
         reserved = 0 if is_reserved else self._descriptors // RESERVED_SHARE
         return used <= self._descriptors - reserved
 

@@ -28,9 +28,8 @@ logger = logging.getLogger(__name__)
 
 FLOW_HOOKS = ("requestheaders", "request", "responseheaders", "response", "error")
 CONNECTION_HOOKS = (
-    *("client_connected", "client_disconnected"),
-    *("server_connect", "server_connected", "server_disconnected", "server_connect_error"),
-    *("tls_clienthello", "tls_start_client", "tls_established_client", "tls_start_server"),
+    *("client_connected", "client_disconnected", "server_connect"),
+    *("tls_clienthello", "tls_start_client", "tls_established_client"),
     *("lend_way", "tcp_message"),
 )
 """Those that parts of the hub have; the last two are of connections that do not speak HTTP, or no longer do."""
@@ -108,7 +107,7 @@ def _answer(flow: http.HTTPFlow, hook: str, error: StatusError) -> None:
 def _end(data: object, why: StatusError) -> None:
     match data:
         case AskedWay():
-            data.address, data.refusal = None, why
+            data.lent, data.refusal = None, why
         case ServerConnectionHookData():
             data.server.error = str(why)
         case tls.TlsData():
@@ -117,9 +116,6 @@ def _end(data: object, why: StatusError) -> None:
             context = SSL.Context(SSL.TLS_METHOD)
             context.set_verify(SSL.VERIFY_PEER)
             data.ssl_conn = SSL.Connection(context)
-            if isinstance(data.conn, connection.Client):
-                data.ssl_conn.set_accept_state()
-            else:
-                data.ssl_conn.set_connect_state()
+            data.ssl_conn.set_accept_state()
         case connection.Client():
             data.error = str(why)

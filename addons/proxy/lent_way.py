@@ -5,44 +5,70 @@ Only the first thing that a connection says can ask for a way, by HTTP/1.1. A CO
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from mitmproxy import connection
-from mitmproxy.proxy import commands, events, layer, tunnel
+from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.commands import StartHook
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HTTPMode
-from mitmproxy.proxy.layers.tls import ServerTLSLayer
 
-from addons.link.servers import ProxyHost, ServerHost
+from addons.proxy.handlers.hub_handler import handler_of
 from addons.proxy.http.error_responses import error_response
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.messages import request_of_lines
 from addons.proxy.http.request_head import headers_too_large
+from addons.requests.answers import ClientLeft
 from addons.telemetry import metrics
 from kube.errors import StatusError, bad_request
-from kube.http.proxies import END, Proxy
+from kube.http.proxies import END
 
 METHOD = b"CONNECT "
 MAX_HEAD = 8 * 1024
 """Bytes of the head of a CONNECT: a borrower sends a hundred."""
 OPENED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
+logger = logging.getLogger(__name__)
+
 _open: WeakValueDictionary[str, Carrying] = WeakValueDictionary()
 """Those that lead to a server, by the client's id."""
 
 
+class Lent(Protocol):
+    """The way that a connection of the peer port is lent."""
+
+    async def open(self, end: asyncio.Protocol) -> None:
+        """Give a connection to the server to this protocol; OSError where there is none."""
+
+    @property
+    def pace(self) -> Callable[[str, int], Awaitable[None]]:
+        """Returns when so many bytes may go on. The direction is up, to the cloud, or down."""
+
+
 @dataclass(slots=True)
 class AskedWay:
-    """What a hub asks for, and what it gets: a server's address, or a refusal."""
+    """What a hub asks for, and what it gets: a way, or a refusal."""
 
     client: connection.Client
     headers: tuple[tuple[str, str], ...]
     host: str
     port: int
-    address: tuple[ServerHost, int] | None = None
+    lent: Lent | None = None
     refusal: StatusError | None = None
+
+
+@dataclass(slots=True)
+class ServerSaid(events.Event):
+    """What goes to the client of a lent way."""
+
+    data: bytes
+    is_last: bool
 
 
 @dataclass
@@ -89,76 +115,166 @@ class PeerLayer(layer.Layer):
             yield from refuse(self.context.client, error)
             return
         yield LendWayHook(asked)
-        if asked.address is None:
+        if asked.lent is None:
             assert asked.refusal is not None
             yield from refuse(self.context.client, asked.refusal)
             return
-        context = self.context.fork()
-        context.server = connection.Server(address=asked.address)
-        stack = tunnel.LayerStack()
-        lay_way(stack, context)
-        stack /= Carrying(context)
-        yield from self._go_on_as(stack[0])
+        yield from self._go_on_as(Carrying(self.context, asked.lent))
 
 
 class Carrying(layer.Layer):
-    """Opens the connection to the server, and hands on what either side says. One that ends ends both."""
+    """Hands on what either side says. One that ends ends both."""
+
+    def __init__(self, context: Context, lent: Lent) -> None:
+        super().__init__(context)
+        self._end = ServerEnd(lent, handler_of(context.client.id))
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        client, server = self.context.client, self.context.server
+        client = self.context.client
         if isinstance(event, events.Start):
-            error = yield commands.OpenConnection(server)
-            if error:
-                yield commands.SendData(client, error_response(502, error))
+            self._end.begin()
+        elif isinstance(event, ServerSaid):
+            if event.data:
+                yield commands.SendData(client, event.data)
+            if event.is_last:
                 yield commands.CloseConnection(client)
-                return
-            _open[client.id] = self
-            yield commands.SendData(client, OPENED)
+            else:
+                _open[client.id] = self
         elif isinstance(event, events.DataReceived):
-            yield commands.SendData(server if event.connection is client else client, event.data)
+            self._end.send(event.data)
         elif isinstance(event, events.ConnectionClosed):
-            yield commands.CloseConnection(server)
+            self._end.close()
             yield commands.CloseConnection(client)
 
 
-def lay_way(stack: tunnel.LayerStack, context: Context) -> connection.Server | None:
-    """Put what speaks to the proxy of the context's server on a stack; the connection to it, None where none leads."""
-    assert context.server.address is not None
-    host = context.server.address[0]
-    if not isinstance(host, ServerHost) or host.via is None:
-        return None
-    outer = connection.Server(address=(ProxyHost(*host.way, via=host.via), host.via.port))
-    if host.via.scheme == "https":
-        outer.sni = host.via.host
-        stack /= ServerTLSLayer(context, outer)
-    stack /= ProxyTunnel(context, outer, host.via)
-    return outer
+class Borrower(Protocol):
+    """The handler of the connection of the peer port."""
+
+    is_full: Callable[[], bool]
+
+    async def server_event(self, event: events.Event) -> None:
+        """Have the layers handle an event."""
+
+    async def drained(self) -> None:
+        """Return when the client's socket has room; ClientLeft when the client has left."""
+
+    def server_has_room(self) -> None:
+        """Read on from the client."""
 
 
-class ProxyTunnel(tunnel.TunnelLayer):
-    """Asks the proxy for the server before anything else is said. The layers above speak to the server."""
+class ServerEnd(asyncio.Protocol):
+    """The connection to the server of a lent way. Of each side no more waits here than was read at once: there is no
+    further reading before that has gone on, at the pace of the way."""
 
-    def __init__(self, context: Context, outer: connection.Server, proxy: Proxy) -> None:
-        super().__init__(context, tunnel_connection=outer, conn=context.server)
-        self._proxy = proxy
-        self._answer = b""
+    def __init__(self, lent: Lent, borrower: Borrower | None) -> None:
+        assert borrower is not None, "who asks is there"
+        self._lent = lent
+        self._borrower = borrower
+        self._transport: asyncio.Transport | None = None
+        self._to_server = deque[bytes]()
+        self._to_client = deque[bytes]()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._up: asyncio.Task[None] | None = None
+        """Opens the connection; later, sends what the client has said."""
+        self._down: asyncio.Task[None] | None = None
+        """Sends what the server has said."""
+        self._has_ended = False
 
-    def start_handshake(self) -> layer.CommandGenerator[None]:
-        assert isinstance(self.conn, connection.Server)
-        assert self.conn.address is not None
-        yield commands.SendData(self.tunnel_connection, self._proxy.request(*self.conn.address))
+    def begin(self) -> None:
+        """Open the connection, and read nothing from the client before it is open."""
+        self._borrower.is_full = lambda: self._up is not None
+        self._up = _later(self._open(), "opens a lent way")
 
-    def receive_handshake_data(self, data: bytes) -> layer.CommandGenerator[tuple[bool, str | None]]:
-        self._answer += data
+    def send(self, data: bytes) -> None:
+        """Take what the client has said."""
+        self._to_server.append(data)
+        if self._up is None:
+            self._up = _later(self._carry_up(), "carries to a server")
+
+    def close(self) -> None:
+        """The client has left."""
+        self._has_ended = True
+        for task in (self._up, self._down):
+            if task is not None:
+                task.cancel()
+        if self._transport is not None:
+            self._transport.close()
+
+    # -- the protocol of the server's connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._has_ended or self._transport is None:
+            return
+        self._transport.pause_reading()
+        self._to_client.append(data)
+        self._hand_down()
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._writable.set()
+        if not self._has_ended:
+            self._has_ended = True
+            self._hand_down()
+
+    def _hand_down(self) -> None:
+        if self._down is None:
+            self._down = _later(self._carry_down(), "carries to a borrower")
+
+    # -- what carries
+
+    async def _open(self) -> None:
+        why = ""
         try:
-            rest = self._proxy.rest_of(self._answer)
-        except ConnectionError as error:
-            return False, str(error)
-        if rest is None:
-            return False, None
-        if rest:
-            yield from self.receive_data(rest)
-        return True, None
+            await self._lent.open(self)
+        except OSError as error:
+            why = str(error) or type(error).__name__
+        except Exception:
+            logger.exception("a lent way could not be opened")
+            why = "the hub could not open a connection"
+        self._up = None
+        said = (
+            ServerSaid(error_response(502, why), is_last=True) if why else ServerSaid(OPENED, is_last=False)
+        )
+        await self._borrower.server_event(said)
+
+    async def _carry_up(self) -> None:
+        while self._to_server and self._transport is not None:
+            data = self._to_server.popleft()
+            await self._lent.pace("up", len(data))
+            self._transport.write(data)
+            await self._writable.wait()
+        self._up = None
+        self._borrower.server_has_room()
+
+    async def _carry_down(self) -> None:
+        while self._to_client:
+            data = self._to_client.popleft()
+            await self._lent.pace("down", len(data))
+            await self._borrower.server_event(ServerSaid(data, is_last=False))
+            try:
+                await self._borrower.drained()
+            except ClientLeft:
+                return  # its layers learn of it
+        self._down = None
+        if self._has_ended:
+            await self._borrower.server_event(ServerSaid(b"", is_last=True))
+        elif self._transport is not None:
+            self._transport.resume_reading()
+
+
+def _later(carrying: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+    """A task that does not begin at once, as mitmproxy's do: the layers are at work."""
+    return asyncio.Task(carrying, loop=asyncio.get_running_loop(), name=name, eager_start=False)
 
 
 def refuse(client: connection.Client, error: StatusError) -> layer.CommandGenerator[None]:

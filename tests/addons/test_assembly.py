@@ -64,7 +64,7 @@ class Running:
         options = Options()
         self.traffic = Traffic()
         connections = Connections()
-        self.link = Link(connections.cut_server)
+        self.link = Link()
         self.resolve, self.egress = Resolve(), Egress(connections, self.link)
         identity, router = Identity(options), Router(options)
         self.assembly = Assembly(
@@ -386,7 +386,7 @@ async def test_not_ready_while_the_cloud_is_silent(tmp_path: Path, cloud: Script
 
 def test_done_before_the_start_does_no_harm() -> None:
     none: Any = None
-    alone = Assembly(Options(), none, none, none, none, Link(lambda _: 0), none, none)
+    alone = Assembly(Options(), none, none, none, none, Link(), none, none)
     alone.done()
     alone.done()
     assert alone._tasks == []

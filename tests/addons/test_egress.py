@@ -5,22 +5,20 @@ from __future__ import annotations
 import time
 
 import pytest
-from mitmproxy import connection, http, tls
-from mitmproxy.options import Options as MitmproxyOptions
-from mitmproxy.proxy.context import Context
+from mitmproxy import http
 from mitmproxy.test import tflow
 
 from addons.egress import Egress
 from addons.link.health import RETRY_REFUSED
-from addons.link.servers import ServerHost, parse_server
+from addons.link.servers import parse_server
 from addons.offline.cached_response import MAX_KEPT
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller
 from addons.requests.hidden_credentials import hide, with_credentials
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import Route, RouteKind
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.cutting import Cut
-from tests.addons.support.egress_parts import A, B, counted, egress_on, flow_of, way_of
+from tests.addons.support.egress_parts import B, counted, egress_on, flow_of, way_of
 from tests.addons.support.routed import NoAnswerer
 from tests.addons.support.samples import HUB, NOBODY, POD
 
@@ -125,14 +123,6 @@ def test_connections_are_kept_apart_by_identity(egress: Egress) -> None:
         flow = flow_of(caller=caller)
         egress.requestheaders(flow)
         assert way_of(flow).lending is caller.lending
-
-
-def test_no_handshake_is_begun_with_a_server_that_nobody_named(egress: Egress) -> None:
-    server = connection.Server(address=(ServerHost(A, Lending.HUB), 6443))
-    data = tls.TlsData(server, Context(tflow.tclient_conn(), MitmproxyOptions()))
-    egress.tls_start_server(data)
-    assert data.ssl_conn is not None, "the guard's, which trusts nobody"
-    assert not data.conn.alpn_offers
 
 
 # -- bytes ---------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ PARTS: list[Any] = [part for part, _, _ in places]
 
 WIRING = {
     Options: {"as_typed"},
-    Connections: {"count_own", "cut_server", "has_room", "pace"},
+    Connections: {"count_own", "has_room"},
     Console: {"show", "start", "web_address"},
     Resolve: {"allow"},
     Identity: {"serve_peers", "serve_with"},
@@ -60,8 +60,8 @@ WIRING = {
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
 
 NOT_HOOKS = {
-    *{"web_address", "as_typed", "count_own", "cut_server", "has_room", "allow", "serve_peers", "serve_with"},
-    *{"pace", "show", "start", "rules_changed", "refuse_while", "lend"},
+    *{"web_address", "as_typed", "count_own", "has_room", "allow", "serve_peers", "serve_with"},
+    *{"show", "start", "rules_changed", "refuse_while", "lend"},
 }
 
 
@@ -141,7 +141,7 @@ def chain() -> Iterator[dict[type, Any]]:
     connections = Connections()
     options.settings = hub_settings()
     identity, router = Identity(options), Router(options)
-    link = Link(connections.cut_server)
+    link = Link()
     egress = Egress(connections, link)
     known: Any = Known()
     router.start(*(ANSWERERS, _as(RulesInForce, known), _as(FilterInputs, known)), lambda _: True)

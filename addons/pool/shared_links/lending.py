@@ -45,8 +45,8 @@ class LentWays:
         self._close = close
         self._is_on = is_on
         self._shares = LentRates(rate, clock)
-        self._loans: dict[str, str] = {}
-        """The borrower of each tunnel."""
+        self._loans: dict[str, tuple[str, Server]] = {}
+        """The borrower of each tunnel, and where it leads."""
         self._of_node: Counter[str] = Counter()
 
     @property
@@ -78,7 +78,7 @@ class LentWays:
             raise refused("no way", unavailable("this hub has no way of its own there", retry_after=1))
         if self._of_node[node] >= MAX_TUNNELS_OF_NODE or len(self._loans) >= MAX_TUNNELS:
             raise refused("tunnels", too_many_requests("this hub lends as many ways as it can", 1))
-        self._loans[connection] = node
+        self._loans[connection] = node, health.server
         self._of_node[node] += 1
         self._show(node)
         if self._of_node[node] == 1:
@@ -87,9 +87,10 @@ class LentWays:
 
     def ended(self, connection: str) -> None:
         """Forget a connection that has ended."""
-        node = self._loans.pop(connection, None)
-        if node is None:
+        loan = self._loans.pop(connection, None)
+        if loan is None:
             return
+        node, _ = loan
         self._of_node[node] -= 1
         self._show(node)
         if not self._of_node[node]:
@@ -99,24 +100,29 @@ class LentWays:
 
     def keep_only(self, may_borrow: Callable[[str], bool]) -> None:
         """End the tunnels of nodes that may borrow no longer."""
-        for connection, node in list(self._loans.items()):
-            if not may_borrow(node):
-                self._close(connection)
+        self._end(lambda node, _: not may_borrow(node))
+
+    def cut(self, server: Server) -> int:
+        """End the tunnels to a server; how many there were."""
+        return self._end(lambda _, to: to == server)
+
+    def _end(self, matches: Callable[[str, Server], bool]) -> int:
+        ended = [connection for connection, loan in self._loans.items() if matches(*loan)]
+        for connection in ended:
+            self._close(connection)
+        return len(ended)
 
     def own(self, size: int) -> None:
         """Count what this node itself exchanges with the cloud: it goes first."""
         if self._loans:
             self._shares.own(size)
 
-    def has(self, connection: str) -> bool:
-        """Whether a connection of the peer port is a tunnel."""
-        return connection in self._loans
-
-    async def pace(self, connection: str, direction: str, size: int, **_: object) -> None:
+    async def pace(self, connection: str, direction: str, size: int) -> None:
         """Return when so many bytes of a tunnel may go on. `direction` is up, to the cloud, or down."""
-        node = self._loans.get(connection)
-        if node is None:
+        loan = self._loans.get(connection)
+        if loan is None:
             return
+        node, _ = loan
         metrics.LENT_BYTES.labels(direction, metrics.peer_label(node)).inc(size)
         await asyncio.sleep(self._shares.wait(node, size))
 

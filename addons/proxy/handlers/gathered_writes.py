@@ -7,22 +7,15 @@ the other end wakes for each piece.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 
 class GatheringWriter:
     """A stream writer that keeps what is written until `flush`. All else is done with the stream writer itself."""
 
-    def __init__(
-        self,
-        writer: asyncio.StreamWriter,
-        written: list[GatheringWriter],
-        count: Callable[[int], object] = lambda _: None,
-    ) -> None:
-        """`written` gets this writer when there is something to flush, `count` the size of what is sent."""
+    def __init__(self, writer: asyncio.StreamWriter, written: list[GatheringWriter]) -> None:
+        """`written` gets this writer when there is something to flush."""
         self._writer = writer
-        self._count = count
         self._written = written
         self._pieces: list[bytes] = []
 
@@ -35,9 +28,7 @@ class GatheringWriter:
         """Give all to the socket, unless it is closed already."""
         pieces, self._pieces = self._pieces, []
         if pieces and not self._writer.is_closing():
-            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            self._count(len(data))
-            self._writer.write(data)
+            self._writer.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def close(self) -> None:
         self.flush()

@@ -11,22 +11,17 @@ collection, which counts objects and not what OpenSSL holds for them: a burst of
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Callable
 from traceback import clear_frames
 from typing import Any
 from weakref import WeakValueDictionary
 
-from mitmproxy.connection import Connection, ConnectionState, Server
-from mitmproxy.proxy import events, server_hooks
-from mitmproxy.proxy.commands import OpenConnection
+from mitmproxy.connection import Connection
+from mitmproxy.proxy import events
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
-from mitmproxy.proxy.server import ConnectionIO, LiveConnectionHandler
+from mitmproxy.proxy.server import LiveConnectionHandler
 
-from addons.link.servers import ServerHost
-from addons.link.uplinks.uplink import Uplink
-from addons.link.wire import RECEIVED, SENT
 from addons.proxy.handlers.gathered_writes import GatheringWriter
 from addons.proxy.handlers.pausing_reader import LARGEST_READ, PausingReader
 from addons.proxy.http.direct_frames import DirectFrames
@@ -61,6 +56,8 @@ class HubHandler(LiveConnectionHandler):
         """Set at each event of the client: it may have room now for what servers send."""
         self._server_moved = asyncio.Event()
         """Set at each event of a server: it may have room now for what the client sends."""
+        self.is_full: Callable[[], bool] = _is_never_full
+        """Whether a lent way has no room for what the client sends."""
         players[self.client.id] = _handlers[self.client.id] = self
 
     async def handle_client(self) -> None:
@@ -70,7 +67,7 @@ class HubHandler(LiveConnectionHandler):
             self._let_go()
 
     def _let_go(self) -> None:
-        self.timeout_watchdog.callback = _nothing
+        self.timeout_watchdog.callback, self.is_full = _nothing, _is_never_full
         layers = layers_below(self.layer)
         http_layer = layer_of(self.client.id)
         if http_layer is not None:
@@ -81,50 +78,6 @@ class HubHandler(LiveConnectionHandler):
         # Addons may still work on the last hooks.
         self.layer = EndedLayer(self.layer.context)
         take_apart([*layers, self.layer])
-
-    async def open_connection(self, command: OpenConnection) -> None:
-        host = command.connection.address[0] if command.connection.address is not None else ""
-        uplink = host.server.uplink if isinstance(host, ServerHost) else None
-        try:
-            if uplink is None:
-                await super().open_connection(command)
-            else:
-                await self._open_by(uplink, command)
-        finally:
-            self.transports.pop(command.connection, None)  # mitmproxy keeps one that could not be opened
-
-    async def _open_by(self, uplink: Uplink, command: OpenConnection) -> None:
-        """What mitmproxy's own `open_connection` does, by an uplink: it takes no socket."""
-        server, told = (
-            command.connection,
-            server_hooks.ServerConnectionHookData(command.connection, self.client),
-        )
-        assert server.address is not None
-        await self.handle_hook(server_hooks.ServerConnectHook(told))
-        try:
-            if server.error:
-                raise ConnectionError(server.error)
-            server.timestamp_start = time.time()
-            streams = await asyncio.open_connection(sock=await uplink.open(*server.address))
-        except (OSError, asyncio.CancelledError) as error:
-            server.error = str(error) or "connection cancelled"
-            await self.handle_hook(server_hooks.ServerConnectErrorHook(told))
-            await self.server_event(events.OpenConnectionCompleted(command, server.error))
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            return
-        server.timestamp_tcp_setup, server.state = time.time(), ConnectionState.OPEN
-        server.peername, server.sockname = (
-            streams[1].get_extra_info(each) for each in ("peername", "sockname")
-        )
-        self.transports[server] = ConnectionIO(asyncio.current_task(), *streams)
-        await self.handle_hook(server_hooks.ServerConnectedHook(told))
-        await self.server_event(events.OpenConnectionCompleted(command, None))
-        try:
-            await self.handle_connection(server)
-        finally:
-            server.timestamp_end = time.time()
-            await self.handle_hook(server_hooks.ServerDisconnectedHook(told))
 
     async def handle_connection(self, connection: Connection) -> None:
         ended = self.transports[connection]
@@ -143,23 +96,19 @@ class HubHandler(LiveConnectionHandler):
 
     def _begin(self, connection: Connection) -> None:
         """Put a pausing reader and a gathering writer in the place of the connection's own."""
-        moved = self._server_moved if connection is self.client else self._client_moved
         transport = self.transports[connection]
         assert transport.reader is not None
-        counts = _counts_of(connection)
-        reader = PausingReader(transport.reader, lambda: self._room(connection), moved, counts[1])
+        reader = PausingReader(transport.reader, self._room, self._server_moved)
         self._readers[connection] = reader
         transport.reader = reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
         if isinstance(transport.writer, asyncio.StreamWriter):
             ended = transport.writer._protocol._closed  # type: ignore[attr-defined]  # asyncio says so in no other way
             ended.add_done_callback(_forget_frames)
-            writer = GatheringWriter(transport.writer, self._written, counts[0])
+            writer = GatheringWriter(transport.writer, self._written)
             transport.writer = writer  # type: ignore[assignment]  # it has all that mitmproxy calls
 
     async def server_event(self, event: events.Event) -> None:
         """Handle an event, without waiting for anything; one that follows from another one, after that."""
-        if isinstance(event, events.OpenConnectionCompleted) and not event.reply:
-            self._begin(event.command.connection)  # the layers send at once
         self._events.append(event)
         if self._is_busy:
             return
@@ -193,16 +142,27 @@ class HubHandler(LiveConnectionHandler):
         transport, layer = self.transports.get(self.client), layer_of(self.client.id)
         if transport is None or transport.writer is None or transport.writer.is_closing() or layer is None:
             raise ClientLeft
-        self.timeout_watchdog.register_activity()
         # Nothing is awaited here, as in `server_event`: what two tasks send to one connection may not mix.
         transport.writer.write(b"".join(layer.body_bytes(stream, data)))
         self.flush()
         if layer.holds_too_much:
             await self.server_event(UnreadGrew())
+        await self.drained()
+
+    async def drained(self) -> None:
+        """Return when the client's socket has room. ClientLeft when the client has left."""
+        transport = self.transports.get(self.client)
+        if transport is None or transport.writer is None:
+            raise ClientLeft
+        self.timeout_watchdog.register_activity()
         try:
             await transport.writer.drain()
         except ConnectionError:
             raise ClientLeft from None
+
+    def server_has_room(self) -> None:
+        """Read on from the client."""
+        self._server_moved.set()
 
     def has_room(self, stream: RequestStream) -> bool:
         """Whether the client has read enough of what it was sent before."""
@@ -243,24 +203,13 @@ class HubHandler(LiveConnectionHandler):
             stream, *found, transport.writer.transport, self.timeout_watchdog.register_activity
         )
 
-    def _room(self, connection: Connection) -> int:
+    def _room(self) -> int:
         layer = layer_of(self.client.id)
-        return 0 if layer is not None and connection is self.client and layer.is_ahead else LARGEST_READ
+        return 0 if self.is_full() or (layer is not None and layer.is_ahead) else LARGEST_READ
 
 
 class ListenerHandler(HubHandler, ProxyConnectionHandler):
     """The handler of a connection to a listener of the hub."""
-
-
-def cut(matches: Callable[[Server], bool]) -> int:
-    """Close all upstream connections that match; their number."""
-    closed = 0
-    for handler in list(_handlers.values()):
-        for conn, transport in list(handler.transports.items()):
-            if isinstance(conn, Server) and transport.handler is not None and matches(conn):
-                transport.handler.cancel("cut by the hub")
-                closed += 1
-    return closed
 
 
 def close_client(client_id: str, why: str) -> bool:
@@ -281,16 +230,9 @@ def _forget_frames(ended: asyncio.Future[None]) -> None:
         error.__traceback__ = None
 
 
-def _counts_of(connection: Connection) -> tuple[Callable[[int], object], Callable[[int], object]]:
-    """What counts the bytes that a connection sends, and receives: those of the link to the cloud are counted."""
-    host = connection.address[0] if isinstance(connection, Server) and connection.address else ""
-    if isinstance(host, ServerHost) and host.server.lender is None:
-        return SENT, RECEIVED
-    return _uncounted, _uncounted
-
-
-def _uncounted(_size: int) -> None:
-    """For connections of this node and its pool."""
+def _is_never_full() -> bool:
+    """Of a client that is lent no way."""
+    return False
 
 
 async def _nothing() -> None:

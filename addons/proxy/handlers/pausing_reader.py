@@ -25,21 +25,11 @@ class ByteReader(Protocol):
 class PausingReader:
     """Reads only while there is room for what it reads, and lets asyncio read no further meanwhile."""
 
-    def __init__(
-        self,
-        reader: ByteReader,
-        room: Callable[[], int],
-        moved: asyncio.Event,
-        count: Callable[[int], object] = lambda _: None,
-    ) -> None:
-        """`room` gives the bytes that there is room for, `moved` is set when there may be more.
-
-        `count` gets the size of each read.
-        """
+    def __init__(self, reader: ByteReader, room: Callable[[], int], moved: asyncio.Event) -> None:
+        """`room` gives the bytes that there is room for, `moved` is set when there may be more."""
         self.inner = reader
         self._room = room
         self._moved = moved
-        self._count = count
 
     async def read(self, n: int) -> bytes:
         while (room := self._room()) <= 0:
@@ -47,9 +37,7 @@ class PausingReader:
                 pause(self.inner)
             self._moved.clear()
             await self._moved.wait()
-        data = await self.inner.read(min(n, LARGEST_READ, max(room, LEAST_READ)))
-        self._count(len(data))
-        return data
+        return await self.inner.read(min(n, LARGEST_READ, max(room, LEAST_READ)))
 
     def let_go(self) -> None:
         """Drop what was read ahead, and what names the connection: it has ended."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mitmproxy import http
 
-from addons.link.servers import ServerHost
 from addons.requests.caller import masked
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
@@ -26,7 +25,7 @@ def observed(
 ) -> Observation:
     """`context` is None where the request could not be read; `sent` are the bytes of its answer's body so far."""
     status, is_broken = _status(flow)
-    is_relayed = isinstance(flow.request.host, ServerHost)
+    is_relayed = context is not None and context.upstream is not None
     began = flow.request.timestamp_start or flow.timestamp_created
     seconds = max(0.0, now - began) if has_ended else None
     if context is None:

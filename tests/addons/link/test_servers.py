@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 
 from addons.link.servers import (
     MAX_RELAYS,
     Server,
-    ServerHost,
     parse_leaders,
     parse_relays,
     parse_server,
 )
-from addons.requests.caller import Lending
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 
@@ -43,30 +39,6 @@ def test_servers(text: str, server: Server) -> None:
 def test_what_is_no_server(text: str) -> None:
     with pytest.raises(ValueError, match="server"):
         parse_server(text)
-
-
-def test_hosts_of_different_lending_are_never_equal() -> None:
-    """mitmproxy uses a connection again for an equal address."""
-    hosts = [ServerHost(server, lending) for server in (A, B, PLAIN) for lending in Lending]
-    for one in hosts:
-        for other in hosts:
-            same = (one.server, one.lending) == (other.server, other.lending)
-            again = ServerHost(other.server, other.lending)
-            assert (one == again, one != again) == (same, not same)
-            assert ((one, 6443) == (again, 6443)) is same
-            assert (again in {one}) is same
-
-
-def test_callers_of_different_lanes_never_share_a_connection() -> None:
-    one, other = ServerHost(A, Lending.OWN, "one"), ServerHost(A, Lending.OWN, "other")
-    assert one == ServerHost(A, Lending.OWN, "one")
-    assert len({one, other, ServerHost(A, Lending.OWN), ServerHost(A, Lending.HUB)}) == 4
-
-
-def test_a_host_is_no_plain_text_of_the_same_name() -> None:
-    host = ServerHost(A, Lending.OWN)
-    assert (host == "a", "a" == host, host != "a", "a" != host) == (False, False, True, True)  # noqa: SIM300 - both sides count
-    assert str.__str__(host) == "a"
 
 
 def test_relays_have_names_that_no_node_can_have() -> None:
@@ -101,10 +73,3 @@ def test_leaders_are_named_as_in_the_pools_configmap() -> None:
 def test_what_names_no_leader(text: str) -> None:
     with pytest.raises(ValueError, match="NODE/ADDRESS"):
         parse_leaders(text, 10269)
-
-
-def test_a_copy_of_an_address_is_that_address() -> None:
-    """mitmproxy copies a flow, with its addresses, before a person edits it."""
-    host = ServerHost(A, Lending.OWN, "lane")
-    assert copy.deepcopy(host) == host
-    assert copy.deepcopy({"address": (host, 6443)}) == {"address": (host, 6443)}

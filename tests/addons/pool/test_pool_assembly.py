@@ -41,7 +41,7 @@ async def test_the_certificate_is_the_operators_or_asked_for(
             NO_CREDENTIALS,
             client,
             (parts.inputs, parts.sources, parts.serving, rules),
-            Link(lambda _: 0),
+            Link(),
             closed,
             lambda _connection, _why: None,
         )

@@ -60,7 +60,7 @@ class World:
         self.peer = peer
         self.server: Server = parse_server(peer.url)
         self.health = ServerHealth(self.server)
-        self.link = Link(lambda _: 0)
+        self.link = Link()
         self.link.start(Cloud([self.health], "priority"), own)
         self.traffic, self.records = ComponentTraffic(), RequestRecords()
         self.lent = OwnRequests(self.link, Lending.HUB, self.traffic, self.records)

@@ -67,7 +67,7 @@ def test_a_server_of_another_name_or_ca_is_not_asked(tmp_path: Path, is_known: b
 
 
 def test_without_a_certificate_the_link_leads_to_no_kubelet() -> None:
-    link = Link(lambda _server: 0)
+    link = Link()
     assert not kubelet_at(7).is_in_cloud
     assert kubelet_at(7).node == KUBELET
     with pytest.raises(RuntimeError, match="no certificate for kubelet"):

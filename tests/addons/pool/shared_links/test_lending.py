@@ -51,7 +51,6 @@ def test_a_node_of_the_pool_is_led_to_a_server_that_the_hub_uses() -> None:
     harbour = Harbour()
     assert harbour.ask() == "https://cloud:6443"
     assert harbour.lent.tunnels() == {"n2": 1}
-    assert harbour.lent.has("n2 1")
     harbour.lent.ended("n2 1")
     harbour.lent.ended("n2 1")
     assert harbour.lent.tunnels() == {}
@@ -113,6 +112,14 @@ def test_tunnels_of_a_node_that_leaves_the_pool_end() -> None:
     assert harbour.closed == ["n2 1"]
 
 
+def test_tunnels_to_a_server_that_went_down_end() -> None:
+    harbour = Harbour()
+    harbour.ask("n2 1")
+    cloud, plain = (each.server for each in harbour.own)
+    assert (harbour.lent.cut(plain), harbour.lent.cut(cloud)) == (0, 1)
+    assert harbour.closed == ["n2 1"]
+
+
 async def test_what_passes_is_counted_and_waits_for_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
 
@@ -124,9 +131,9 @@ async def test_what_passes_is_counted_and_waits_for_its_share(monkeypatch: pytes
     harbour.lent.own(1_000_000)  # nobody borrows yet
     harbour.ask("n2 1")
     before = value_of(metrics.LENT_BYTES.labels("up", "n2"))
-    await harbour.lent.pace("n2 1", "up", 100_000, is_first=True)
+    await harbour.lent.pace("n2 1", "up", 100_000)
     harbour.lent.own(500_000)
-    await harbour.lent.pace("n2 1", "down", 100_000, is_first=False)
+    await harbour.lent.pace("n2 1", "down", 100_000)
     await harbour.lent.pace("gone", "down", 100_000)
     assert waited == [0.2, 0.7]
     assert value_of(metrics.LENT_BYTES.labels("up", "n2")) == before + 100_000

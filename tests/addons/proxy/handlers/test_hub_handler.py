@@ -22,7 +22,7 @@ from mitmproxy.utils import asyncio_utils
 
 from addons.proxy.handlers import hub_handler
 from addons.proxy.handlers.gathered_writes import GatheringWriter
-from addons.proxy.handlers.hub_handler import HubHandler, close_client, cut
+from addons.proxy.handlers.hub_handler import HubHandler, close_client
 from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.ended_layers import layers_below
 from addons.proxy.http.http_connections import STREAM_WINDOW
@@ -283,23 +283,6 @@ class Handlers:
 @pytest.fixture
 def handlers(monkeypatch: pytest.MonkeyPatch) -> Handlers:
     return Handlers(monkeypatch)
-
-
-def test_only_upstream_connections_that_match_are_cut(handlers: Handlers) -> None:
-    one, other = tflow.tserver_conn(), tflow.tserver_conn()
-    client, ended, kept = handlers.add(tflow.tclient_conn(), one, other)
-    (second_client,) = handlers.add(tflow.tclient_conn())
-    assert cut(lambda conn: conn is one) == 1
-    assert ended.cancelled
-    assert not any(task.cancelled for task in (client, kept, second_client))
-    assert cut(lambda conn: conn in (one, other)) == 2
-
-
-def test_a_connection_without_a_task_is_passed_over(handlers: Handlers) -> None:
-    client, upstream = tflow.tclient_conn(), tflow.tserver_conn()
-    handlers.add(client, upstream)
-    handlers.made[0].transports[upstream].handler = None
-    assert cut(lambda conn: conn is upstream) == 0
 
 
 def test_a_client_is_closed_where_there_is_one(handlers: Handlers) -> None:

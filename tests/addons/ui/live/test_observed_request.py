@@ -10,7 +10,8 @@ from mitmproxy import http
 from mitmproxy.test import tflow, tutils
 
 from addons.link.identities.token_lanes import NO_LANE
-from addons.link.servers import ServerHost, parse_server
+from addons.link.link import Link, Relaying
+from addons.link.servers import Way, parse_server
 from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream, Served
 from addons.requests.caller import Lending
 from addons.requests.request_context import begin, context_of
@@ -48,7 +49,8 @@ def seen(
     context.answerer = None if cloud else Here()
     begin(flow, context)
     if cloud:
-        flow.request.data.host = ServerHost(parse_server("https://a:6443"), Lending.HUB, NO_LANE)
+        way = Way(parse_server("https://a:6443"), Lending.HUB, NO_LANE)
+        context.upstream = Relaying(Link(), way, is_upgrade=False, may_open=bool)
     if error:
         flow.response, flow.error = None, mitmproxy_flow.Error(error)
     return observed(flow, context_of(flow), flow.request.timestamp_start + 2, 5)

@@ -1,0 +1,201 @@
+"""What passes a lent way waits for the side that it goes to, and no more is read meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from addons.proxy.lent_way import OPENED, ServerEnd, ServerSaid
+from addons.requests.answers import ClientLeft
+
+
+class Socket(asyncio.Transport):
+    """A connection to a server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.is_paused = self.is_closed = False
+
+    def write(self, data: Any) -> None:
+        self.written.append(bytes(data))
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Way:
+    """Opens once it may, and lets bytes go on once they may."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.socket = Socket()
+        self.may_open, self.may_pass = asyncio.Event(), asyncio.Event()
+        self.may_pass.set()
+        self.paced: list[tuple[str, int]] = []
+        self._error = error
+
+    async def open(self, end: asyncio.Protocol) -> None:
+        await self.may_open.wait()
+        if self._error is not None:
+            raise self._error
+        end.connection_made(self.socket)
+
+    async def pace(self, direction: str, size: int) -> None:
+        self.paced.append((direction, size))
+        await self.may_pass.wait()
+
+
+class Client:
+    """The handler of a client's connection: notes what its layers are told."""
+
+    def __init__(self) -> None:
+        self.is_full: Callable[[], bool] = bool
+        self.told: list[tuple[bytes, bool]] = []
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self.has_left = False
+        self.woken = 0
+
+    async def server_event(self, event: Any) -> None:
+        assert isinstance(event, ServerSaid)
+        self.told.append((event.data, event.is_last))
+
+    async def drained(self) -> None:
+        await self.reads.wait()
+        if self.has_left:
+            raise ClientLeft
+
+    def server_has_room(self) -> None:
+        self.woken += 1
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def opened() -> tuple[ServerEnd, Way, Client]:
+    way, client = Way(), Client()
+    end = ServerEnd(way, client)
+    end.begin()
+    way.may_open.set()
+    await turns()
+    assert client.told.pop() == (OPENED, False)
+    return end, way, client
+
+
+async def test_nothing_is_read_from_a_client_whose_way_is_not_open_yet() -> None:
+    way, client = Way(), Client()
+    end = ServerEnd(way, client)
+    end.begin()
+    await turns()
+    assert (client.is_full(), client.told) == (True, [])
+    way.may_open.set()
+    await turns()
+    assert (client.is_full(), client.told) == (False, [(OPENED, False)])
+
+
+@pytest.mark.parametrize(
+    ("error", "says"), [(ConnectionRefusedError("no"), b"no"), (RuntimeError("secret"), b"the hub could not")]
+)
+async def test_a_way_that_does_not_open_is_answered(error: Exception, says: bytes) -> None:
+    way, client = Way(error), Client()
+    ServerEnd(way, client).begin()
+    way.may_open.set()
+    await turns()
+    ((answer, is_last),) = client.told
+    assert is_last
+    assert answer.startswith(b"HTTP/1.1 502 ")
+    assert says in answer
+    assert b"secret" not in answer
+
+
+async def test_a_client_waits_for_the_pace_and_for_a_server_that_does_not_read() -> None:
+    end, way, client = await opened()
+    way.may_pass.clear()
+    end.send(b"one")
+    await turns()
+    assert (client.is_full(), way.socket.written, way.paced) == (True, [], [("up", 3)])
+    end.pause_writing()
+    way.may_pass.set()
+    await turns()
+    assert (client.is_full(), way.socket.written, client.woken) == (True, [b"one"], 0)
+    end.resume_writing()
+    await turns()
+    assert (client.is_full(), client.woken) == (False, 1)
+
+
+async def test_a_server_waits_for_the_pace_and_for_a_client_that_does_not_read() -> None:
+    end, way, client = await opened()
+    way.may_pass.clear()
+    client.reads.clear()
+    end.data_received(b"one")
+    await turns()
+    assert (way.socket.is_paused, client.told, way.paced) == (True, [], [("down", 3)])
+    way.may_pass.set()
+    await turns()
+    assert (way.socket.is_paused, client.told) == (True, [(b"one", False)])
+    client.reads.set()
+    await turns()
+    assert not way.socket.is_paused
+
+
+async def test_what_a_server_says_before_it_ends_comes_before_the_end() -> None:
+    end, way, client = await opened()
+    way.may_pass.clear()
+    end.data_received(b"one")
+    end.data_received(b"two")
+    end.connection_lost(None)
+    way.may_pass.set()
+    await turns()
+    assert client.told == [(b"one", False), (b"two", False), (b"", True)]
+
+
+async def test_a_server_that_ends_keeps_no_client_waiting() -> None:
+    end, way, client = await opened()
+    end.pause_writing()
+    end.send(b"one")
+    await turns()
+    end.connection_lost(ConnectionResetError())
+    await turns()
+    assert client.told == [(b"", True)]
+    assert not client.is_full()
+    assert way.socket.written == [b"one"]
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_client_that_leaves_ends_its_way(is_open: bool) -> None:
+    way, client = Way(), Client()
+    end = ServerEnd(way, client)
+    end.begin()
+    await turns()
+    if is_open:
+        way.may_open.set()
+        await turns()
+        way.may_pass.clear()
+        end.data_received(b"one")
+    end.close()
+    way.may_open.set()
+    way.may_pass.set()
+    end.connection_lost(None)
+    end.data_received(b"late")
+    await turns()
+    assert client.told == ([(OPENED, False)] if is_open else [])
+    assert way.socket.is_closed is is_open
+
+
+async def test_nothing_more_is_read_for_a_client_that_has_left() -> None:
+    end, way, client = await opened()
+    client.has_left = True
+    end.data_received(b"one")
+    await turns()
+    assert way.socket.is_paused
