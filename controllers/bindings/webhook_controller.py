@@ -188,9 +188,13 @@ class WebhookController(Controller):
         return await self._renderer.beside(lambda: review_response(review, rendering))
 
     def _handler(self, reviewer: Reviewer) -> Callable[[web.Request], Awaitable[web.Response]]:
-        return lambda request: self._review(
-            request, lambda body: self._renderer.beside(lambda: reviewer(body))
-        )
+        async def answer(body: bytearray) -> bytes:
+            return await self._renderer.beside(lambda: reviewer(body))
+
+        async def handle(request: web.Request) -> web.Response:
+            return await self._review(request, answer)
+
+        return handle
 
     async def _review(
         self, request: web.Request, answer: Callable[[bytearray], Awaitable[bytes]]
