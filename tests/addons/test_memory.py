@@ -123,19 +123,20 @@ def test_what_a_burst_took_goes_back() -> None:
 HOLES = """
 import sys
 from pathlib import Path
-from addons.memory import Memory
 
 def resident():
     status = Path("/proc/self/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
 if sys.argv[1] == "set":
+    from addons.memory import Memory
+
     Memory().load(None)
 del (first := [bytes(b"x" * 4_000_000)])[:]
 lists, kept = [], []
 for number in range(200):
     lists.append(b"x" * 200_000)
-    kept.append(b"y" * 2_000)
+    kept.append(b"y" * 20_000)  # more than is free from the start
 before = resident()
 lists.clear()
 print(before - resident())
