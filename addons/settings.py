@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from addons.filters.chain import check_names
-from addons.filters.foreign import is_foreign_name
 from addons.filters.inputs import HubAddress, family_of
+from addons.filters.plugins import is_plugin_name
 from addons.filters.pod_address import PodAddress, parse_pod_address
 from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT, parse_duration
 from addons.link.identities.kubelet import KubeletAccess
@@ -359,7 +359,7 @@ def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = o
     _check_pool(settings)
     _check_local_endpoint(settings)
     # Those that are not the hub's are known at the start.
-    check_names(frozenset(each for each in settings.disabled_filters if not is_foreign_name(each)))
+    check_names(frozenset(each for each in settings.disabled_filters if not is_plugin_name(each)))
     return settings
 
 

@@ -60,7 +60,7 @@ class Admission:
         if shown is None:
             self._refusals[connection] = "no certificate"
         elif not is_verified(ssl_conn):
-            self._refusals[connection] = "foreign certificate"
+            self._refusals[connection] = "untrusted certificate"
         elif node := node_of(shown.to_cryptography()):
             self._nodes[connection] = node
         else:

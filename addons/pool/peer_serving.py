@@ -14,7 +14,7 @@ from addons.pool.words.word_objects import WORDS
 from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.requests.route_decision import PEER_PROBE_PATH, refuse_foreign
+from addons.requests.route_decision import PEER_PROBE_PATH, peer_refusal
 from addons.rules.shared_kinds import whole
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB, group_resource_label
@@ -156,9 +156,9 @@ class PeerServing:
             gauge.dec(len(opened))
 
     def _check(self, info: RequestInfo) -> None:
-        foreign = refuse_foreign(info)
-        if foreign is not None:
-            reason, error = foreign
+        refusal = peer_refusal(info)
+        if refusal is not None:
+            reason, error = refusal
             raise error if info.path == PEER_PROBE_PATH else refused(reason, error)
         assert info.type is not None
         if info.type == WORDS and self._words is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from addons.filters.filter import Filter
-from addons.filters.foreign import need_json
+from addons.filters.plugins import need_json
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_continued, parse_read
 from addons.requests.offline_policy import (
@@ -57,7 +57,7 @@ class RouteKind(StrEnum):
     """To the cloud and back, untouched but for filters of a single object."""
     VIEW = "view"
     """Answered from the node's own copy."""
-    CACHED_RELAY = "backed"
+    CACHED_RELAY = "cached_relay"
     """As a relay, but answered by the node when the cloud is gone, or goes half-way."""
     PEER = "peer"
     """A hub of another node of the pool asks: answered from the node's own copy, or refused."""
@@ -212,7 +212,7 @@ def _online(
 
 def _of_peer(info: RequestInfo, accept: str | None) -> Route:
     """A request of the peer port never goes to the cloud: `addons.pool` answers it, or refuses it with the reason."""
-    if refuse_foreign(info) is not None:
+    if peer_refusal(info) is not None:
         return Route(RouteKind.PEER, "nothing that the peer port serves")
     assert info.type is not None
     kinds = METADATA_KINDS if whole(info.type).metadata_only else {""}
@@ -276,7 +276,7 @@ def _is_verifiable(caller: Caller) -> bool:
     return caller.lending is Lending.HUB or (caller.lending is Lending.OWN and bool(caller.authorization))
 
 
-def refuse_foreign(info: RequestInfo) -> tuple[str, StatusError] | None:
+def peer_refusal(info: RequestInfo) -> tuple[str, StatusError] | None:
     """Why a request is none for the peer port, as a metric's label and as the answer; None for one that may be."""
     if info.type is None:
         return "path", StatusError(404, "NotFound", "the server could not find the requested resource")

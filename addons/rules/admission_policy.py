@@ -93,7 +93,7 @@ def _object(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 def _known_filters(filters: Sequence[Filter]) -> dict[str, Any]:
     names = sorted(each.name for each in filters)
-    # The API server knows nothing of filters of others, whose names have a hyphen (`addons.filters.foreign`).
+    # The API server knows nothing of filters of others, whose names have a hyphen (`addons.filters.plugins`).
     is_unknown = f"!(k.substring({len(FILTER_PREFIX)}) in {_list(names)}) && !k.contains('-')"
     unknown = f"variables.data.filter(k, k.startsWith('{FILTER_PREFIX}') && {is_unknown})"
     right = f"there is no such filter; the filters are {', '.join(names)}"

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 from addons.filters.filter import Filter
-from addons.filters.foreign import ForeignFilter, foreign, in_order
+from addons.filters.plugins import FilterPlugin, in_order, plugin_of
 from addons.telemetry import metrics
 from kube.disk.trusted_path import fault_on_the_way, is_trusted
 
@@ -52,9 +52,9 @@ class FilterModules:
         self.filters = self._load()
 
     @property
-    def foreign(self) -> list[ForeignFilter]:
+    def plugins(self) -> list[FilterPlugin]:
         """Those that are not the hub's."""
-        return [each for each in self.filters if isinstance(each, ForeignFilter)]
+        return [each for each in self.filters if isinstance(each, FilterPlugin)]
 
     async def follow(self, changed: Callable[[tuple[Filter, ...]], None]) -> None:
         """Call `changed` with all filters after each change of a file, until cancelled."""
@@ -97,7 +97,7 @@ def _mark(file: Path) -> Mark:
     return (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode, found.st_uid)
 
 
-def load_file(file: Path) -> tuple[ForeignFilter, ...]:
+def load_file(file: Path) -> tuple[FilterPlugin, ...]:
     """The filters that a file has in its `FILTERS`; ValueError, in words for its author, where it cannot be used."""
     text = _read(file)
     digest = hashlib.sha256(text).hexdigest()
@@ -140,7 +140,7 @@ def _check_owner(file: Path, opened: os.stat_result) -> None:
         )
 
 
-def _installed() -> Iterator[ForeignFilter]:
+def _installed() -> Iterator[FilterPlugin]:
     """The filters of installed packages. The version of the package stands for its code."""
     for point in metadata.entry_points(group=GROUP):
         of = f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""
@@ -152,11 +152,11 @@ def _installed() -> Iterator[ForeignFilter]:
         yield from _filters(found, f"{of} {point.value}", where)
 
 
-def _filters(found: object, digest: str, where: str) -> Iterator[ForeignFilter]:
+def _filters(found: object, digest: str, where: str) -> Iterator[FilterPlugin]:
     if not isinstance(found, tuple) or not found:
         raise ValueError(f"{where} has no FILTERS, a tuple of filters")
     for each in found:
         try:
-            yield foreign(each, digest)
+            yield plugin_of(each, digest)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None

@@ -181,7 +181,7 @@ PEER_BYTES = counter(
 )
 PEER_REFUSED = counter(
     "edgehub_peer_refused{reason}",
-    "Requests that the peer port refused: `no certificate`, `foreign certificate`, `no node`, `other pool`, `token`, "
+    "Requests that the peer port refused: `no certificate`, `untrusted certificate`, `no node`, `other pool`, `token`, "
     "`resource`, `verb`, `subresource`, `selection`, `path`, `no leader`, `unknown pool`, `too many`; of a way to the "
     "cloud: `lends nothing`, `target`, `no way`, `tunnels`.",
 )

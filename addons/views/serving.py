@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from addons.filters.filter import Filter
-from addons.filters.foreign import need_json
+from addons.filters.plugins import need_json
 from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from addons.filters.filter import Filter
-from addons.filters.foreign import need_json
+from addons.filters.plugins import need_json
 from addons.requests.cloud_identity import CloudIdentity
 from addons.rules.given_versions import ANY_VERSION, GivenVersions
 from addons.rules.table import Rules

@@ -114,7 +114,7 @@ def configuration(pages: Path, output: Path) -> str:
     )
 
 
-def foreign(html: str) -> list[str]:
+def external(html: str) -> list[str]:
     """What a browser would fetch from elsewhere to show a page; links that a person follows do not count."""
     return LOADED.findall(html)
 
@@ -140,7 +140,7 @@ def main() -> int:
         done = subprocess.run(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False)
     if serve or done.returncode:
         return done.returncode
-    if found := sorted({each for page in OUTPUT.glob("*.html") for each in foreign(page.read_text())}):
+    if found := sorted({each for page in OUTPUT.glob("*.html") for each in external(page.read_text())}):
         print(f"the pages would ask others for {', '.join(found)}", file=sys.stderr)
         return 1
     print(OUTPUT / "index.html")

@@ -127,7 +127,6 @@ class Known:
     def __init__(self) -> None:
         self.rules = parse_rules(None)
         self.address = ("127.0.0.1", 2)
-        self.is_backed = False
         self.is_up = True
 
     async def wait_known(self, _wait: float) -> None:

@@ -10,7 +10,7 @@ import pytest
 from addons.parts import disabled_by, filter_modules, filters_of
 from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings, parse_settings
-from tests.addons.support.foreign_filters import text_of, write
+from tests.addons.support.filter_plugins import text_of, write
 
 
 def settings(**given: Any) -> Settings:

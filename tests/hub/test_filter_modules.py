@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from tests.addons.rules.test_filter_trial import blocks
-from tests.addons.support.foreign_filters import text_of, write
+from tests.addons.support.filter_plugins import text_of, write
 from tests.addons.support.samples import service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import SLACK, Hub

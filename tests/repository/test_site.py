@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.building.site import DOCS, LINK, NAVIGATION, OTHERS, foreign, lay_out, place_of, rewritten
+from scripts.building.site import DOCS, LINK, NAVIGATION, OTHERS, external, lay_out, place_of, rewritten
 from tests.repository.support.tree import ROOT
 
 PAGES = [page for those in NAVIGATION.values() for page in those]
@@ -54,4 +54,4 @@ def test_a_link_out_of_the_site_is_refused() -> None:
 
 def test_what_a_page_would_fetch_from_elsewhere_is_found() -> None:
     html = '<a href="https://a.example/">a</a><link rel=stylesheet href=assets/x.css><script src="https://b.example/c.js">'
-    assert foreign(html) == ["https://b.example/c.js"]
+    assert external(html) == ["https://b.example/c.js"]

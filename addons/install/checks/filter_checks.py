@@ -76,7 +76,7 @@ def main(files: Sequence[str]) -> int:
     except ValueError as error:
         print(*str(error).split(), file=sys.stderr)  # the doctor reads the last line
         return 1
-    print(json.dumps([each.name for each in made.foreign]), flush=True)
+    print(json.dumps([each.name for each in made.plugins]), flush=True)
     # A thread that a file has started ends with the process.
     os._exit(0)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from addons.filters.chain import apply_chain
 from addons.filters.filter import Filter
-from addons.filters.foreign import need_json
+from addons.filters.plugins import need_json
 from addons.filters.verdict import Outcome
 from addons.inputs.filter_inputs import FilterInputs
 from addons.ui.explain import Note, judge

@@ -37,7 +37,7 @@ def _modules(hub: RunningHub) -> dict[str, Any]:
     """The filters that are not the hub's, and what is wrong with their files now; "" where nothing is."""
     modules = hub.modules
     return {
-        "filters": [{"filter": each.name, "digest": each.digest} for each in modules.foreign]
+        "filters": [{"filter": each.name, "digest": each.digest} for each in modules.plugins]
         if modules
         else [],
         "problem": modules.problem if modules else "",

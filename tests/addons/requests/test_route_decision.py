@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from addons.filters.chain import FILTERS
-from addons.filters.foreign import foreign, in_order
+from addons.filters.plugins import in_order, plugin_of
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.route_decision import Route, RouteKind, decide, may_be_filtered
 from addons.rules.table import parse_rules
@@ -14,7 +14,7 @@ from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import parse_request
 from kube.wire.encoding import Encoding
 from kube.wire.negotiation import Representation
-from tests.addons.support.foreign_filters import Hiding
+from tests.addons.support.filter_plugins import Hiding
 from tests.addons.support.samples import HUB, NOBODY, POD, SERVICES, SLICES
 
 RULES = parse_rules({"cache_agents": "cached", "filter_servicetopology": "getter/endpointslices#get"})
@@ -339,7 +339,7 @@ def test_a_follower_that_asks_for_names_gets_whole_objects() -> None:
 
 def careful_route(accept: str) -> Route:
     """The route of a list of Services for kube-proxy, whom a filter is bound to that does not read protobuf."""
-    filters = in_order(FILTERS, [foreign(Hiding(protobuf=False), "")])
+    filters = in_order(FILTERS, [plugin_of(Hiding(protobuf=False), "")])
     info = parse_request("GET", f"{SERVICES}?resourceVersion=0")
     rules = parse_rules({}, filters=filters)
     return decide(info, "kube-proxy", HUB, Listener.PLAIN, accept, rules, is_upgrade=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.requests.route_decision import refuse_foreign
+from addons.requests.route_decision import peer_refusal
 from kube.requests.request_info import parse_request
 
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
@@ -16,7 +16,7 @@ ONE = "/apis/discovery.k8s.io/v1/namespaces/n/endpointslices/s"
     [SLICES, f"{SLICES}?watch=true&resourceVersion=7", "/api/v1/services?limit=500", "/api/v1/secrets"],
 )
 def test_lists_and_watches_of_whole_resources_are_for_the_pool_to_decide(target: str) -> None:
-    assert refuse_foreign(parse_request("GET", target)) is None
+    assert peer_refusal(parse_request("GET", target)) is None
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,6 @@ def test_lists_and_watches_of_whole_resources_are_for_the_pool_to_decide(target:
     ],
 )
 def test_all_else_is_refused(method: str, target: str, code: int, reason: str) -> None:
-    found = refuse_foreign(parse_request(method, target))
+    found = peer_refusal(parse_request(method, target))
     assert found is not None
     assert (found[0], found[1].code) == (reason, code)

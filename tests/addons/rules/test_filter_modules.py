@@ -15,7 +15,7 @@ from addons.filters.filter import Filter
 from addons.rules import filter_modules
 from addons.rules.filter_modules import GROUP, MAX_FILE, FilterModules, load_file
 from addons.telemetry import metrics
-from tests.addons.support.foreign_filters import text_of
+from tests.addons.support.filter_plugins import text_of
 from tests.addons.support.observed import until, value_of
 
 
@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Path:
 def test_the_filters_of_a_file_stand_among_the_hubs(file: Path) -> None:
     modules = FilterModules(FILTERS, [file])
     assert [each.name for each in modules.filters] == [*(each.name for each in FILTERS), "acme-hide"]
-    assert [each.name for each in modules.foreign] == ["acme-hide"]
+    assert [each.name for each in modules.plugins] == ["acme-hide"]
     assert load_file(file) == load_file(file), "the same text is the same filter"
 
 
@@ -106,7 +106,7 @@ def test_an_installed_package_brings_filters(tmp_path: Path, monkeypatch: pytest
     (about / "entry_points.txt").write_text(f"[{GROUP}]\nacme = acme_filters:FILTERS\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert metadata.version("acme-filters") == "1.2"
-    (found,) = FilterModules(FILTERS, []).foreign
+    (found,) = FilterModules(FILTERS, []).plugins
     assert found.digest == "acme-filters 1.2 acme_filters:FILTERS"
     (about / "entry_points.txt").write_text(f"[{GROUP}]\nacme = acme_filters:NOTHING\n")
     with pytest.raises(ValueError, match=r"entry point acme of acme-filters 1\.2: AttributeError"):

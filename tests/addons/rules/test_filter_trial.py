@@ -11,13 +11,13 @@ import pytest
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Outcome
 from addons.rules.filter_trial import GivenInputs, try_filters
-from tests.addons.support.foreign_filters import write
+from tests.addons.support.filter_plugins import write
 from tests.repository.support.tree import ROOT
 
 SERVICE = "{apiVersion: v1, kind: Service, metadata: {name: web, namespace: default}}"
 FILTER = """
 from addons.filters.verdict import Outcome, Verdict
-from tests.addons.support.foreign_filters import Hiding
+from tests.addons.support.filter_plugins import Hiding
 
 class Own(Hiding):
     def apply(self, obj, inputs, note=None):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from addons.filters.chain import FILTERS
-from addons.filters.foreign import foreign, in_order
+from addons.filters.plugins import in_order, plugin_of
 from addons.offline.copies import DiskCopies, DiskCopy
 from addons.offline.disk_access import DiskAccess
 from addons.requests.cloud_identity import HUB_IDENTITY
@@ -27,7 +27,7 @@ from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.scope import Scope
 from kube.store.store import Item
 from kube.wire.encoding import Encoding
-from tests.addons.support.foreign_filters import Hiding
+from tests.addons.support.filter_plugins import Hiding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import cloud_service, endpoint_slice, service
 from tests.addons.support.source_parts import (
@@ -282,7 +282,7 @@ async def test_a_view_of_protobuf_ends_where_a_filter_needs_json(
     both = [await ready(parts, ListWatch(SERVICES.type, encoding=each)) for each in Encoding]
     views = [await source.view(KEY, 5) for source in both]
     watchers = [view.watch(None, bookmarks=False) for view in views]
-    careful = in_order(FILTERS, [foreign(Hiding(components=frozenset({"agent"}), protobuf=False), "")])
+    careful = in_order(FILTERS, [plugin_of(Hiding(components=frozenset({"agent"}), protobuf=False), "")])
     parts.rules = parse_rules({}, filters=careful)
     parts.sources.rules_changed()
     ended = {source.list_watch.encoding: each.ended for source, each in zip(both, watchers, strict=True)}

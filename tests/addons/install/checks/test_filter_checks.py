@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from addons.install.checks.filter_checks import check_filters
-from tests.addons.support.foreign_filters import write
+from tests.addons.support.filter_plugins import write
 
 GOOD = """
 class Hiding:

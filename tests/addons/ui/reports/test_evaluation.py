@@ -10,13 +10,13 @@ import pytest
 
 from addons.filters.chain import by_name
 from addons.filters.filter import Filter
-from addons.filters.foreign import foreign
+from addons.filters.plugins import plugin_of
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.ui.reports import evaluation
 from addons.ui.reports.evaluation import Filtered, in_slices, shown, why
 from kube.reflector.list_watch import ListWatch
 from kube.wire.encoding import Encoding
-from tests.addons.support.foreign_filters import Hiding
+from tests.addons.support.filter_plugins import Hiding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SERVICES, read
 from tests.addons.support.samples import cloud_service, service
@@ -61,9 +61,9 @@ async def test_what_only_protobuf_is_kept_of_is_not_known(parts: HubParts, cloud
     source = parts.sources.get(HUB_IDENTITY, ListWatch(SERVICES, encoding=Encoding.PROTOBUF))
     await source.ready(5)
     (item,) = source.store
-    careful = foreign(Hiding(protobuf=False), "")
+    careful = plugin_of(Hiding(protobuf=False), "")
     assert shown(item, (careful,), parts.inputs) == Filtered(None, pending=True)
-    assert shown(item, (foreign(Hiding(), ""),), parts.inputs) == Filtered(None)
+    assert shown(item, (plugin_of(Hiding(), ""),), parts.inputs) == Filtered(None)
 
 
 async def test_others_run_in_between(items: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

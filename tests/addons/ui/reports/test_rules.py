@@ -11,7 +11,7 @@ from addons.rules.filter_modules import FilterModules
 from addons.ui.reports.rules import rules
 from addons.ui.reports.status import status
 from addons.ui.reports.text import rules_text, status_text
-from tests.addons.support.foreign_filters import text_of, write
+from tests.addons.support.filter_plugins import text_of, write
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import running_hub
 from tests.addons.support.samples import SERVICES, cloud_service, service

@@ -15,7 +15,7 @@ from kube.requests.component import component_of
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
 
-MAX_FOREIGN = 32
+MAX_PLUGINS = 32
 """Filters that are not the hub's: each is asked about each object that it is bound to."""
 MAX_REASONS = 64
 """Reasons of one of them; each is a label of a metric."""
@@ -28,13 +28,13 @@ _LONGEST_NAME = 63
 _REASON = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 
-def is_foreign_name(name: str) -> bool:
+def is_plugin_name(name: str) -> bool:
     """Whether a filter of this name can only be somebody else's: words of a-z and 0-9, with hyphens between them."""
     return len(name) <= _LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
-class ForeignFilter:
+class FilterPlugin:
     """A filter of somebody else, held to what it says of itself. Two are equal when their names and digests are.
 
     `digest` names the code. It is in the repr, and so in the digest of the rules: a client may resume a watch after a
@@ -63,13 +63,13 @@ class ForeignFilter:
         return verdict
 
 
-def foreign(code: object, digest: str) -> ForeignFilter:
+def plugin_of(code: object, digest: str) -> FilterPlugin:
     """A filter of somebody else. `after` and `before`, names of other filters, and `protobuf` may be absent.
 
     ValueError with what the filter lacks, in words for its author.
     """
     name = getattr(code, "name", None)
-    if not isinstance(name, str) or not is_foreign_name(name):
+    if not isinstance(name, str) or not is_plugin_name(name):
         raise ValueError(
             f"{code!r} needs a name of small letters and digits with a hyphen, as in acme-canary, not {name!r}"
         )
@@ -91,7 +91,7 @@ def foreign(code: object, digest: str) -> ForeignFilter:
     protobuf = getattr(code, "protobuf", False)
     if not isinstance(protobuf, bool):
         raise ValueError(f"{name}.protobuf is neither True nor False")
-    return ForeignFilter(
+    return FilterPlugin(
         *(name, digest, after, before, resources),
         *(components, verbs, reasons, protobuf),
         code,  # type: ignore[arg-type]  # it has what Filter asks for
@@ -100,34 +100,34 @@ def foreign(code: object, digest: str) -> ForeignFilter:
 
 def need_json(filters: Iterable[Filter]) -> bool:
     """Whether one of these filters may read a field that the hub's protobuf schema does not have."""
-    return any(isinstance(each, ForeignFilter) and not each.protobuf for each in filters)
+    return any(isinstance(each, FilterPlugin) and not each.protobuf for each in filters)
 
 
-def in_order(own: Sequence[Filter], added: Iterable[ForeignFilter]) -> tuple[Filter, ...]:
+def in_order(own: Sequence[Filter], added: Iterable[FilterPlugin]) -> tuple[Filter, ...]:
     """The hub's own filters in their order, and each added one where it says; one that says nothing stands behind.
 
     ValueError where two have one name, one stands by a filter that no hub has, or they cannot stand as they say.
     """
-    foreigners = list(added)
-    if len(foreigners) > MAX_FOREIGN:
-        raise ValueError(f"{len(foreigners)} filters are more than {MAX_FOREIGN}")
+    plugins = list(added)
+    if len(plugins) > MAX_PLUGINS:
+        raise ValueError(f"{len(plugins)} filters are more than {MAX_PLUGINS}")
     filters: dict[str, Filter] = {}
-    for each in (*own, *foreigners):
+    for each in (*own, *plugins):
         if each.name in filters:
             raise ValueError(f"two filters are called {each.name}")
         filters[each.name] = each
-    ordered = _sorted(_earlier(own, foreigners), foreigners)
+    ordered = _sorted(_earlier(own, plugins), plugins)
     return tuple(filters[name] for name in ordered)
 
 
-def _earlier(own: Sequence[Filter], foreigners: Sequence[ForeignFilter]) -> dict[str, set[str]]:
+def _earlier(own: Sequence[Filter], plugins: Sequence[FilterPlugin]) -> dict[str, set[str]]:
     """By name, the filters that each must stand behind."""
-    earlier: dict[str, set[str]] = {each.name: set() for each in (*own, *foreigners)}
+    earlier: dict[str, set[str]] = {each.name: set() for each in (*own, *plugins)}
     for former, latter in itertools.pairwise(own):
         earlier[latter.name].add(former.name)
     # Some of the hub's own filters exist on some hubs alone; to stand by one of those says nothing elsewhere.
     somewhere = {each.name for each in build_filters(health=True)}
-    for each in foreigners:
+    for each in plugins:
         for name in (*each.after, *each.before):
             if name not in earlier and name not in somewhere:
                 raise ValueError(f"{each.name} stands by {name!r}, and there is no such filter")
@@ -138,7 +138,7 @@ def _earlier(own: Sequence[Filter], foreigners: Sequence[ForeignFilter]) -> dict
     return earlier
 
 
-def _sorted(earlier: Mapping[str, Collection[str]], foreigners: Iterable[ForeignFilter]) -> list[str]:
+def _sorted(earlier: Mapping[str, Collection[str]], plugins: Iterable[FilterPlugin]) -> list[str]:
     """The names, each behind those that it must stand behind, and else as early as in `earlier`."""
     ordered: dict[str, None] = {}
     while len(ordered) < len(earlier):
@@ -146,7 +146,7 @@ def _sorted(earlier: Mapping[str, Collection[str]], foreigners: Iterable[Foreign
             (name for name in earlier if name not in ordered and ordered.keys() >= {*earlier[name]}), None
         )
         if found is None:
-            names = ", ".join(each.name for each in foreigners if each.name not in ordered)
+            names = ", ".join(each.name for each in plugins if each.name not in ordered)
             raise ValueError(f"no order has all of {names} before and after the filters that they name")
         ordered[found] = None
     return list(ordered)

@@ -8,25 +8,25 @@ from typing import Any, cast
 import pytest
 
 from addons.filters.chain import FILTERS
-from addons.filters.foreign import (
-    MAX_FOREIGN,
+from addons.filters.plugins import (
+    MAX_PLUGINS,
     MAX_REASONS,
-    ForeignFilter,
-    foreign,
+    FilterPlugin,
     in_order,
-    is_foreign_name,
+    is_plugin_name,
     need_json,
+    plugin_of,
 )
 from addons.filters.verdict import kept
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.samples import World, service
-from tests.addons.support.foreign_filters import Hiding
+from tests.addons.support.filter_plugins import Hiding
 
 OWN = [each.name for each in FILTERS]
 
 
-def made(name: str = "acme-hide", **said: Any) -> ForeignFilter:
-    return foreign(Hiding(name=name, **said), "digest")
+def made(name: str = "acme-hide", **said: Any) -> FilterPlugin:
+    return plugin_of(Hiding(name=name, **said), "digest")
 
 
 @pytest.mark.parametrize(
@@ -59,17 +59,17 @@ def test_a_filter_can_decide() -> None:
     said = ("name", "resources", "components", "verbs", "reasons")
     lame = type("Lame", (), {each: getattr(hiding, each) for each in said})
     with pytest.raises(ValueError, match="acme-hide has no method apply"):
-        foreign(lame(), "")
+        plugin_of(lame(), "")
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_no_filter_of_the_hub_has_a_foreign_name(name: str) -> None:
-    assert not is_foreign_name(name)
+def test_no_filter_of_the_hub_has_a_name_of_a_plugin(name: str) -> None:
+    assert not is_plugin_name(name)
 
 
 def test_two_are_the_same_while_their_code_is() -> None:
     assert made() == made(hidden="other"), "the digest speaks for the code"
-    assert made() != foreign(Hiding(), "another digest")
+    assert made() != plugin_of(Hiding(), "another digest")
     assert repr(made()) == repr(made(reasons=frozenset({"shown", "hidden", "more"}))), (
         "a set's order is chance"
     )
@@ -112,7 +112,7 @@ def test_each_stands_where_it_says(added: list[dict[str, Any]], order: list[str]
         ([{}, {}], "two filters are called acme-hide"),
         ([{"after": ("nobody",)}], "'nobody', and there is no such filter"),
         ([{"after": (OWN[1],), "before": (OWN[0],)}], "no order has all of acme-hide"),
-        ([{"name": f"a-{number}"} for number in range(MAX_FOREIGN + 1)], f"more than {MAX_FOREIGN}"),
+        ([{"name": f"a-{number}"} for number in range(MAX_PLUGINS + 1)], f"more than {MAX_PLUGINS}"),
     ],
 )
 def test_what_cannot_stand_is_refused(added: list[dict[str, Any]], problem: str) -> None:
@@ -120,7 +120,7 @@ def test_what_cannot_stand_is_refused(added: list[dict[str, Any]], problem: str)
         in_order(FILTERS, [made(**said) for said in added])
 
 
-def test_a_foreign_filter_is_a_filter() -> None:
+def test_a_plugin_is_a_filter() -> None:
     found = made()
     assert {found: 1}[replace(found)] == 1, "chains of filters are keys"
     assert cast(Any, found.code).name == found.name

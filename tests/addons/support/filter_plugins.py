@@ -38,7 +38,7 @@ class Hiding:
 def text_of(hidden: str, *, protobuf: bool = True) -> str:
     """A file with such a filter."""
     return (
-        "from tests.addons.support.foreign_filters import Hiding\n"
+        "from tests.addons.support.filter_plugins import Hiding\n"
         f"FILTERS = (Hiding(hidden={hidden!r}, protobuf={protobuf}),)\n"
     )
 
