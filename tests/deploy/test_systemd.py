@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -224,12 +223,15 @@ class Person:
     @contextlib.contextmanager
     def attached(self) -> Iterator[None]:
         """The flows of the hub go to a file."""
-        with subprocess.Popen([*self.node.enter, PROGRAM, "attach", "-w", "/srv/flows"]) as writing:
+        attach = f"echo $$ > /run/attach.pid; exec {PROGRAM} attach -w /srv/flows"
+        with subprocess.Popen([*self.node.enter, "sh", "-c", attach]) as writing:
             self.node.until(
                 lambda: self.ask("kubelet/v1", "/version") and self.node.run("cat", "/srv/flows", check=False)
             )
             yield
-            writing.send_signal(signal.SIGINT)
+            # The process that enters the node hands no signal on.
+            self.node.run("sh", "-c", "kill -INT $(cat /run/attach.pid)")
+            assert writing.wait(LIMIT) == 0
 
 
 def test_five_minutes_find_what_is_wrong_without_a_restart(
