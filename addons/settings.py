@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from addons.filters.chain import check_names
 from addons.filters.inputs import HubAddress, family_of
-from addons.filters.plugins import is_plugin_name
 from addons.filters.pod_address import PodAddress, parse_pod_address
 from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT, parse_duration
-from addons.link.identities.kubelet import KubeletAccess
 from addons.link.servers import Server, ServerOrder, parse_leaders, parse_relays, parse_server
 from addons.link.uplinks.uplink import Uplink, parse_uplinks
 from addons.telemetry.link_budget import LinkBudget, parse_link_budget
@@ -39,6 +36,9 @@ from kube.option import (
     read,
     words,
 )
+
+if TYPE_CHECKING:
+    from addons.link.identities.kubelet import KubeletAccess
 
 
 def _servers(_name: str, text: str) -> tuple[Server, ...]:
@@ -287,6 +287,8 @@ class Settings:
     @property
     def kubelet(self) -> KubeletAccess | None:
         """How the hub asks this node's kubelet; None where it may not."""
+        from addons.link.identities.kubelet import KubeletAccess  # noqa: PLC0415 - behind leave_out_unused
+
         files = self.kubelet_client_certificate, self.kubelet_client_key, self.kubelet_certificate_authority
         return KubeletAccess.of(self.node, *files)
 
@@ -342,6 +344,9 @@ def version() -> str:
 
 def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Settings:
     """Settings from `{option name without "hub_": value}`; ValueError in the operator's words."""
+    from addons.filters.chain import check_names  # noqa: PLC0415 - behind leave_out_unused
+    from addons.filters.plugins import is_plugin_name  # noqa: PLC0415 - as said above
+
     if not any(values.get(name) for name in ("kubeconfig", "bootstrap_kubeconfig", "server")):
         values = {**values, "kubeconfig": environment.get("KUBECONFIG", "")}
     settings = read(Settings, values, "hub_")

@@ -1,11 +1,13 @@
-"""Keeps modules that a hub without an interface never uses out of its process: 16 MB, and a fifth of the time to start.
+"""Keeps modules that a hub without an interface never uses out of its process: 18 MB, and a fifth of the time to start.
 
 What is left out, and how:
 
-- `PACKAGES` import all of their modules in their own `__init__`; aiohttp's client parses every CA certificate of the
-  system. Their modules are imported one by one here, and the `__init__` runs when somebody asks for a name of its own.
+- `LATE` modules run when somebody asks for a name of theirs. Some are packages whose `__init__` imports all of their
+  modules, which are imported one by one here; aiohttp's client parses every CA certificate of the system. The others
+  have one use in the modules that import them, which a quiet hub does not come to: protobuf in Python in place of C,
+  the reports `profile` and `support`, pickles on disk.
 - `FORBIDDEN` modules are imported by modules that the hub needs, which use them for QUIC, UDP, WireGuard and local
-  redirection alone. The hub opens no such listener.
+  redirection, for files that aiohttp serves, for keys of SSH and for entities of HTML alone. The hub has none of these.
 
 mitmproxy's own addons, which bring Flask and ldap3, are not imported at all: `addons.proxy.master` needs none of them.
 An interface uses everything: `--ui console`, `--ui web` and `mitmdump -s` leave nothing out.
@@ -20,8 +22,20 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any, NoReturn
 
-PACKAGES = ("aiohttp", "mitmproxy.io", "prometheus_client", "ruamel.yaml")
+LATE = (
+    "aiohttp",
+    "google.protobuf.internal.python_message",
+    "mitmproxy.io",
+    "pickletools",
+    "prometheus_client",
+    "pstats",
+    "ruamel.yaml",
+    "tarfile",
+)
 FORBIDDEN = (
+    "aiohttp.web_fileresponse",
+    "cryptography.hazmat.primitives.serialization.ssh",
+    "html.entities",
     "mitmproxy.proxy.layers.http._http3",
     "mitmproxy.proxy.layers.quic",
     "mitmproxy_rs",
@@ -29,45 +43,46 @@ FORBIDDEN = (
 
 
 def leave_out_unused() -> None:
-    """Replace each module of `PACKAGES` and `FORBIDDEN` that is not imported yet.
+    """Replace each module of `LATE` and `FORBIDDEN` that is not imported yet.
 
-    To be called before mitmproxy's proxy or aiohttp is imported. `tests/addons/proxy/test_lean_imports.py` tells
-    when mitmproxy and aiohttp no longer import what they do not need.
+    To be called before mitmproxy's proxy, aiohttp, protobuf or cryptography is imported.
+    `tests/addons/proxy/test_lean_imports.py` tells when they no longer import what they do not need.
     """
-    for name in PACKAGES:
+    for name in LATE:
         if name not in sys.modules:
-            _leave_out_package(name)
+            _import_late(name)
     for name in FORBIDDEN:
         if name not in sys.modules:
             sys.modules[name] = Forbidden(name)
 
 
-def _leave_out_package(name: str) -> None:
+def _import_late(name: str) -> None:
     spec = importlib.util.find_spec(name)
     if spec is None:
         return  # another layout; the import costs what it costs
     module = importlib.util.module_from_spec(spec)
-    module.__class__ = Package
+    module.__class__ = Late
     sys.modules[name] = module
     parent, _, child = name.rpartition(".")
     if parent:
         setattr(sys.modules[parent], child, module)
 
 
-class Package(ModuleType):
-    """A package whose `__init__` runs when somebody asks for a name that is not one of the package's modules."""
+class Late(ModuleType):
+    """A module that runs when somebody asks for a name of its own. The modules of a package are imported without it."""
 
     def __getattr__(self, name: str) -> Any:
         if name == "__version__":
             return metadata.version(self.__name__)  # aiohttp's own modules ask for it
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        module = f"{self.__name__}.{name}"
-        if importlib.util.find_spec(module) is not None:
-            return importlib.import_module(module)
-        self.__class__ = ModuleType  # type: ignore[assignment]  # mypy takes a class for fixed
         assert self.__spec__ is not None
         assert self.__spec__.loader is not None
+        module = f"{self.__name__}.{name}"
+        is_package = self.__spec__.submodule_search_locations is not None
+        if is_package and importlib.util.find_spec(module) is not None:
+            return importlib.import_module(module)
+        self.__class__ = ModuleType  # type: ignore[assignment]  # mypy takes a class for fixed
         self.__spec__.loader.exec_module(self)
         return getattr(self, name)
 
