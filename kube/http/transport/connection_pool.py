@@ -69,11 +69,13 @@ class ConnectionPool[Key: Hashable]:
         """Close all connections, and open no more."""
         self._is_closed = True
         self.cut(lambda _: True)
-        for opening in self._opening.values():
-            opening.cancel()
 
     def cut(self, matches: Callable[[Key], bool]) -> int:
-        """Close the connections of all keys that match; how many there were. Responses under way break off."""
+        """Close the connections of all keys that match, and open those no further that are being opened; how many were
+        open. Responses under way break off."""
+        for key, opening in self._opening.items():
+            if matches(key) and opening is not asyncio.current_task():
+                opening.cancel()
         closed = [each for key in list(self._kept) if matches(key) for each in self._kept.pop(key)]
         found = [each for each in closed if each.is_open]
         for each in found:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kube.http.transport.connection_pool import Connection, ConnectionPool
 from kube.http.transport.response_sink import MAX_UNTAKEN
 from kube.http.transport.streamed_response import CHUNK
 from tests.kube.support.cleartext import CleartextSession
@@ -109,6 +110,28 @@ async def test_a_body_is_sent_as_the_peer_has_room(session: CleartextSession, si
         session.close()
     assert peer.asked[0].body == body
     assert peer.asked[0].fields["content-length"] == str(size)
+
+
+async def test_a_cut_ends_what_is_being_opened() -> None:
+    """A lease waited for ten seconds in a black hole, although another way was there after five."""
+    opening: list[str] = []
+
+    async def connect(key: str) -> Connection:
+        opening.append(key)
+        return await asyncio.get_running_loop().create_future()
+
+    pool = ConnectionPool[str](connect)
+    waiting = {each: asyncio.create_task(pool.with_room(each)) for each in ("gone", "there")}
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert opening == ["gone", "there"]
+    assert pool.cut(lambda key: key == "gone") == 0
+    with pytest.raises(ConnectionResetError):
+        await waiting["gone"]
+    assert not waiting["there"].done()
+    pool.close()
+    with pytest.raises(ConnectionResetError):
+        await waiting["there"]
 
 
 async def test_who_leaves_early_takes_the_request_back(session: CleartextSession) -> None:
