@@ -76,8 +76,9 @@ def run(data: bytes) -> None:
 def _open() -> tuple[Http2Connection, Sink, list[StreamedResponse]]:
     connection, sink = Http2Connection(), Sink()
     connection.connection_made(sink)
-    responses = [StreamedResponse(FAR, connection.take) for _ in range(2)]
+    responses = [StreamedResponse(FAR) for _ in range(2)]
     for response, body in zip(responses, (b"", LARGE), strict=True):
+        response.goes_by(connection.take)
         connection.send(FIELDS, body, response)
     return connection, sink, responses
 

@@ -1,4 +1,4 @@
-"""A flow's stream with bounds: it refuses heads and bodies, answers at once, and repeats what no server processed.
+"""A flow's stream with bounds: it refuses heads and bodies, answers at once, and keeps bodies for another server.
 
 It has the hub answer a request whose server fails. mitmproxy has no hook for that.
 
@@ -43,16 +43,6 @@ from kube.bounds import reached
 from kube.errors import StatusError, entity_too_large, request_timeout, too_many_requests
 
 logger = logging.getLogger(__name__)
-
-MAX_RESENDS = 5
-"""How often a request goes out again because a server did not process it."""
-
-
-class StreamNotProcessed(ResponseProtocolError):
-    """The server has done nothing about this request, and says so: it may be sent again (RFC 9113, 8.7)."""
-
-    def __init__(self, stream_id: int, why: str) -> None:
-        super().__init__(stream_id, why, ErrorCode.GENERIC_SERVER_ERROR)
 
 
 class FailoverStream(HttpStream):
@@ -138,7 +128,6 @@ class RequestStream(FailoverStream):
         """When the body began, by the monotonic clock; None where the request has none."""
         self._sent: bytearray | None = None
         """The streamed body so far, for a second server; None where it is not kept."""
-        self._resends = 0
         self._begun: asyncio.Event | None = None
         """Set when the addons have seen the response's head; None where nobody waits for that."""
 
@@ -229,36 +218,12 @@ class RequestStream(FailoverStream):
         if self._begun is not None:
             self._begun.set()
 
-    def handle_protocol_error(
-        self, event: RequestProtocolError | ResponseProtocolError
-    ) -> layer.CommandGenerator[None]:
-        if isinstance(event, StreamNotProcessed) and self._can_resend:
-            self._resends += 1
-            metrics.REQUESTS_RESENT.inc()
-            yield from self._resend()
-        else:
-            yield from super().handle_protocol_error(event)
-
     @property
-    def _can_resend(self) -> bool:
-        if self._resends >= MAX_RESENDS or self.server_state != self.state_wait_for_response_headers:
-            return False
-        return not self.flow.request.stream or self._sent is not None or self.client_state == self.state_done
-
-    def _resend(self) -> layer.CommandGenerator[None]:
-        """Send the request anew, on a connection that takes more."""
-        if self._sent is None:
-            self.request_body_buf += self.flow.request.raw_content or b""
-            yield from self.state_consume_request_body(RequestEndOfMessage(self.stream_id))
-            return
-        if not (yield from self.make_server_connection()):
-            return
-        server = self.context.server
-        yield SendHttp(RequestHeaders(self.stream_id, self.flow.request, end_stream=False), server)
-        if self._sent:
-            yield SendHttp(RequestData(self.stream_id, bytes(self._sent)), server)
-        if self.client_state == self.state_done:
-            yield SendHttp(RequestEndOfMessage(self.stream_id), server)
+    def kept_body(self) -> bytes | bytearray | None:
+        """What has come of the request's body, for another server; None where that is not kept."""
+        if not self.flow.request.stream:
+            return self.flow.request.raw_content or b""
+        return self._sent if self.begun_body is not None else b""
 
     def _end_late(self) -> layer.CommandGenerator[None]:
         """Hold the body no longer: refuse the request that waits for it, and let one that is streamed go on."""

@@ -35,12 +35,13 @@ from mitmproxy.proxy.layers.http._events import (
 from addons.proxy.http.messages import response_of_server
 from addons.proxy.http.own_answers import AnswerStream, Played, Player, answer_request, players
 from addons.proxy.http.request_head import fields_to_send
-from addons.proxy.http.request_stream import RequestStream, StreamNotProcessed
+from addons.proxy.http.request_stream import RequestStream
 from addons.requests.request_context import RelayUpstream, RequestContext, context_of
+from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.transport.connection_pool import Connection
 from kube.http.transport.request_fields import HeaderFields
-from kube.http.transport.response_sink import FIRST_WINDOW, NotProcessed, ResponseSink
+from kube.http.transport.response_sink import FIRST_WINDOW, ResponseSink
 
 LARGEST_WINDOW = 512 * 1024
 """Bytes of one answer that its server may send ahead of the client."""
@@ -203,9 +204,11 @@ class RelayedAnswer(ResponseSink):
     def settle(self) -> None:
         if self._is_over:
             return
+        if self.error is not None and self._send_again():
+            return
         parts, self._parts = self._parts, []
         if self.error is not None:
-            parts.append(self._failure(self.error))
+            parts.append(ResponseProtocolError(self._stream.stream_id, str(self.error), self._code))
         is_over = self.has_ended or self.error is not None
         if is_over:
             self._leave()
@@ -221,11 +224,16 @@ class RelayedAnswer(ResponseSink):
     def _say(self, part: HttpEvent) -> None:
         self._parts.append(part)
 
-    def _failure(self, error: ConnectionResetError) -> ResponseProtocolError:
-        number = self._stream.stream_id
-        if isinstance(error, NotProcessed):
-            return StreamNotProcessed(number, str(error))
-        return ResponseProtocolError(number, str(error), self._code)
+    def _send_again(self) -> bool:
+        """Send a request anew that its server did not process; False where that may not be."""
+        body = self._stream.kept_body
+        if body is None or self._stream.is_over or not self.begin_anew():
+            return False
+        metrics.REQUESTS_RESENT.inc()
+        self._disconnect()
+        self._body[:] = body
+        self._send()
+        return True
 
     def _play(self, parts: Sequence[HttpEvent]) -> None:
         playing = self._player.server_event(Played(self._stream, parts))

@@ -8,14 +8,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Protocol
 
-from kube.bounds import reached
 from kube.http.transport.request_fields import HeaderFields
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
 from kube.http.transport.streamed_response import StreamedResponse
-
-SENDS = 5
-"""How often a request is sent that the peer does not process. kube-apiserver closes one connection after another
-(GOAWAY) when they bring it bad tokens. The limit ends the attempts at a peer that processes nothing."""
 
 
 class Connection(Protocol):
@@ -114,18 +109,18 @@ class ConnectionPool[Key: Hashable]:
         deadline: float,
         received: Callable[[int], None],
     ) -> tuple[Connection, StreamedResponse]:
-        for sent in range(1, SENDS + 1):
+        response = StreamedResponse(deadline)
+        response.received = received
+        while True:
             async with asyncio.timeout_at(deadline):
                 connection = await self.with_room(key)
-            response = StreamedResponse(deadline, connection.take)
-            response.received = received
+            response.goes_by(connection.take)
             connection.send(fields, body, response)
             try:
                 await response.begun()
             except NotProcessed:
                 connection.release(response)
-                if sent == SENDS:
-                    reached("sends of a request")
+                if not response.begin_anew():
                     raise
             except BaseException as error:
                 if isinstance(error, TimeoutError):
@@ -135,7 +130,6 @@ class ConnectionPool[Key: Hashable]:
                 raise
             else:
                 return connection, response
-        raise AssertionError("unreachable")
 
     async def with_room(self, key: Key) -> Connection:
         """An open connection with room for a request, or a new one; OSError where there is none."""

@@ -28,6 +28,8 @@ class Http1Connection(asyncio.Protocol):
         self._response: ResponseSink | None = None
         """Under way: its reader has not let go of it."""
         self._method = b""
+        self._is_safe = False
+        """The request changes nothing, as often as it is sent."""
         self._untaken = 0
         self._is_paused = False
         self._is_retired = False
@@ -64,7 +66,10 @@ class Http1Connection(asyncio.Protocol):
         assert self._transport is not None
         self._was_used = True
         headers = [(b"host", authority), *others]
-        if not is_whole and b"content-length" not in dict(others):
+        names = {name for name, _ in others}
+        # A command that a container runs is asked for with GET, too, as an upgrade (exec by WebSocket).
+        self._is_safe = self._method in SAFE and b"upgrade" not in names
+        if not is_whole and b"content-length" not in names:
             headers.append((b"transfer-encoding", b"chunked"))
         try:
             sent = self._h11.send(h11.Request(method=self._method, target=target, headers=headers)) or b""
@@ -207,7 +212,7 @@ class Http1Connection(asyncio.Protocol):
 
     def _fail(self, why: str) -> None:
         if self._response is not None:
-            is_unread = self._was_answered and self._method in SAFE and not self._response.status
+            is_unread = self._was_answered and self._is_safe and not self._response.status
             self._response.fail(NotProcessed(why) if is_unread else ConnectionResetError(why))
             self._response.settle()
 

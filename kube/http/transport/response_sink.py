@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from kube.bounds import reached
 from kube.http.transport.request_fields import HeaderFields
 
+SENDS = 5
+"""How often a request is sent that the peer does not process. kube-apiserver closes one connection after another
+(GOAWAY) when they bring it bad tokens. The limit ends the attempts at a peer that processes nothing."""
 FIRST_WINDOW = 2**16 - 1
 """Bytes that HTTP/2 lets a server send of each response before any of them is taken."""
 MAX_UNTAKEN = 1024 * 1024
@@ -18,6 +22,8 @@ class NotProcessed(ConnectionResetError):
 class ResponseSink:
     """Takes a response. The connection calls all of this while it handles what it has received."""
 
+    sends = 1
+    """How often the request was sent."""
     stream = 0
     """The number that the connection gave the request."""
     status = 0
@@ -53,6 +59,20 @@ class ResponseSink:
         """Break the response off, unless it is whole."""
         if not self.has_ended and self.error is None:
             self.error = error
+
+    def begin_anew(self) -> bool:
+        """Forget the peer that did not process the request; whether the request may be sent again, in whole.
+
+        Who sends requests asks here alone: a request that the peer may have processed is never sent twice.
+        """
+        if self.status or not isinstance(self.error, NotProcessed):
+            return False
+        if self.sends == SENDS:
+            reached("sends of a request")
+            return False
+        self.sends += 1
+        self.error = None
+        return True
 
     def settle(self) -> None:
         """All is told that came at once; the peer may have room for more of the request's body."""

@@ -22,19 +22,23 @@ class StreamedResponse(ResponseSink):
 
     first_window = MAX_UNTAKEN
 
-    def __init__(self, deadline: float, taken: Callable[[ResponseSink, int], None]) -> None:
-        """`taken` is called with the bytes of the window that the reader has made room for."""
+    def __init__(self, deadline: float) -> None:
         self.headers: CIMultiDict[str] = CIMultiDict()
         self.received: Callable[[int], None] = lambda _: None
         """Called with the size of each piece of the body as it comes."""
         self.seconds = 0.0
         """From the request to status and headers."""
-        self._sent = asyncio.get_running_loop().time()
+        self._sent = 0.0
         self._deadline = deadline
         self._pieces: deque[tuple[bytes, int]] = deque()
         """With the bytes of the stream's window that each has."""
-        self._taken = taken
+        self._taken: Callable[[ResponseSink, int], None] = _nowhere
         self._changed = Pulse()
+
+    def goes_by(self, taken: Callable[[ResponseSink, int], None]) -> None:
+        """Begin with a connection: `taken` is called with the bytes of the window that the reader has made room for."""
+        self._taken = taken
+        self._sent = asyncio.get_running_loop().time()
 
     async def begun(self) -> None:
         """Return when status and headers have come."""
@@ -84,3 +88,7 @@ class StreamedResponse(ResponseSink):
         changed = self._changed.wait()
         async with asyncio.timeout_at(self._deadline):
             await changed
+
+
+def _nowhere(_response: ResponseSink, _size: int) -> None:
+    """Nothing comes before the request has gone."""

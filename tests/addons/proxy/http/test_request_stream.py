@@ -16,9 +16,9 @@ from addons.proxy.http import client_addresses, http_layer
 from addons.proxy.http.client_addresses import MAX_REQUEST_BODY
 from addons.proxy.http.messages import refuse
 from addons.proxy.http.request_bodies import BODY_TIME
-from addons.proxy.http.request_stream import MAX_RESENDS
 from addons.telemetry import metrics
 from kube.errors import unauthorized
+from kube.http.transport.response_sink import SENDS
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of
 from tests.addons.support.proxied import ANSWER, Http2Server, Proxy, Raw, held_bodies
@@ -182,8 +182,32 @@ async def test_what_a_server_did_not_process_goes_out_again(method: str, is_stre
         assert watched not in streams.ended
         (again,) = [each for each in server.bodies if each != (0, 3) and each != (0, 1)]
         assert server.bodies[again] == body
+        assert (proxy.hooks.count("request"), proxy.hooks.count("response")) == (2, 1), (
+            "the addons see it once"
+        )
     assert value_of(metrics.REQUESTS_RESENT) == before + 1
     assert held_bodies() == 0
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+async def test_what_a_server_did_not_process_never_goes_out_without_its_body(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The options of a deletion are its body: a trial without it deletes."""
+    monkeypatch.setattr(client_addresses, "MAX_BODIES", 100)
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (proxy, streams):
+        proxy.is_request_streamed = True
+        server.is_silent = True
+        fields = {":method": method, ":path": "/", ":scheme": "http", ":authority": "hub"}
+        stream = streams.send(fields, end=False)
+        streams.more(stream, b"x" * 1000, end=True)
+        await server.until(lambda: server.bodies.get((0, 1), b"") == b"x" * 1000)
+        server.is_silent = False
+        server.reset(0, 1, ErrorCodes.REFUSED_STREAM)
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.status[stream] == 502
+        assert server.streams == [1]
 
 
 async def test_a_server_that_never_processes_is_given_up() -> None:
@@ -191,4 +215,4 @@ async def test_a_server_that_never_processes_is_given_up() -> None:
     server.refuses = True
     async with server.serve(), connected(server) as (_, streams):
         assert await ask(streams) == 502
-    assert sum(server.streams) == MAX_RESENDS + 1
+    assert sum(server.streams) == SENDS

@@ -148,6 +148,20 @@ async def test_a_read_whose_kept_connection_has_ended_goes_out_again(method: str
         assert len(peer.heads) == 2 + again
 
 
+@pytest.mark.parametrize("asks_for", [None, b"upgrade"])
+async def test_a_read_that_a_command_may_follow_is_sent_once(asks_for: bytes | None) -> None:
+    """A client asks for exec with GET where it speaks by WebSocket."""
+    made = Http1Connection()
+    made.connection_made(Sink())
+    first, second = ResponseSink(), ResponseSink()
+    made.send(fields(), b"", first)
+    made.data_received(WHOLE)
+    made.release(first)
+    made.send([*fields(), *([(asks_for, b"websocket")] if asks_for else [])], b"", second)
+    made.connection_lost(None)
+    assert second.begin_anew() is (asks_for is None)
+
+
 async def test_what_nobody_reads_waits_at_the_server() -> None:
     size = 64 * MAX_UNTAKEN
     peer = Peer(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size))

@@ -11,14 +11,13 @@ from h2.connection import H2Connection
 from hyperframe.frame import ContinuationFrame, HeadersFrame
 
 from kube import bounds
-from kube.http.transport.connection_pool import SENDS
 from kube.http.transport.http2_connection import (
     SILENCE,
     Http2Connection,
 )
 from kube.http.transport.http2_framing import MAX_FRAME, MAX_HEAD
 from kube.http.transport.request_fields import request_fields
-from kube.http.transport.response_sink import NotProcessed, ResponseSink
+from kube.http.transport.response_sink import SENDS, NotProcessed, ResponseSink
 from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.http2_peer import Asked, Peer
 from tests.kube.support.sink import Sink
