@@ -1,7 +1,9 @@
 """What kubelet said of this node's pods while the cloud was away, until the cloud's own slices show it.
 
-A word begins with a status that the hub took in the cloud's place. Once the cloud has that status, the word has the
-pod's version there, and follows what the cloud says of the pod. It ends when no slice is left that does not show it.
+A word begins with a status that the hub took in the cloud's place, or with the outage: the cloud calls the pods of a
+node not ready that it does not hear, and tells the node so before kubelet has spoken again. Once the cloud has the
+status, the word has the pod's version there, and follows what the cloud says of the pod. It ends when no slice is left
+that does not show it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from addons.inputs.words import FRESH, Words, word_in
+from kube.concurrency.pulse import Pulse
 from kube.json_type import Json
 from kube.objects.status_update import status_document
 from kube.requests.request_info import parse_request
@@ -22,10 +25,14 @@ class KubeletWords(Words):
     """The words of all pods of this node."""
 
     _pods: Store | None = None
+    _has_cloud = True
 
-    def start(self, open_pods: Callable[[], Store]) -> None:
-        """Take what opens the cloud's word of this node's pods, once kubelet has said something."""
+    def start(self, open_pods: Callable[[], Store], has_pods: Callable[[], bool]) -> None:
+        """Take what opens the cloud's word of this node's pods, and whether kubelet reads them here."""
         self._open_pods = open_pods
+        self._has_pods = has_pods
+        self._kept: set[Key] = set()
+        """The pods of which kubelet has said nothing since the outage began."""
 
     def heard(self, path: str, document: Json) -> None:
         """Take the metadata and status of a pod of this node as kubelet wants them, which the cloud has not."""
@@ -33,13 +40,26 @@ class KubeletWords(Words):
         if key is None:
             return
         was = self._get(key)
-        since = was.since if was is not None and not was.version else f"{datetime.now().astimezone():%H:%M}"
-        self._put(key, word_in(document, since))
-        self._fresh.pop(key, None)
-        if self._pods is None:
-            self._pods = self._open_pods()
-            self._pods.listen(self)
-        self._came.notify()
+        is_same = was is not None and not was.version and key not in self._kept
+        self._put_unheard(key, document, was.since if is_same and was is not None else _now())
+        self._kept.discard(key)
+        self._open()
+
+    def left(self) -> None:
+        """The cloud is away: kubelet's word of each pod is what the copy says."""
+        self._has_cloud = False
+        if self._has_pods():
+            self._open()
+            self.advanced()
+
+    def returned(self) -> None:
+        """The cloud is back, and has what it had of the pods of which kubelet has said nothing since."""
+        self._has_cloud = True
+        for key in self._kept:
+            item = self._pods.get(key) if self._pods is not None else None
+            if item is not None:
+                self._is_in_cloud(key, item.version)
+        self._kept.clear()
 
     def ended(self, path: str, version: int) -> None:
         """Note that the cloud has the status of a pod, at this version of it; 0: it refused the status."""
@@ -51,10 +71,7 @@ class KubeletWords(Words):
             if not word.version:  # else the cloud has deleted the pod, and its slices may be late
                 self._drop([key])
             return
-        self._say(key, replace(word, version=version))
-        item = self._pods.get(key) if self._pods is not None else None
-        if item is not None:
-            self.changed(Change(item.version, key, None, item))
+        self._is_in_cloud(key, version)
 
     def changed(self, change: Change) -> None:
         """Take what the cloud says of a pod."""
@@ -76,11 +93,23 @@ class KubeletWords(Words):
             self._say(change.key, replace(said, version=item.version))
 
     def advanced(self) -> None:
-        """No pod has changed."""
+        """Take the copies for kubelet's words while the cloud is away: they may come from the disk only now."""
+        for item in () if self._has_cloud or self._pods is None else self._pods:
+            word, document = self._get(item.key), status_of(item)
+            if document is not None and (word is None or word.version):
+                self._put_unheard(item.key, document, _now())
+                self._kept.add(item.key)
 
     def restarted(self) -> None:
         """The cloud was restored: the versions of pods mean nothing any more, nor do those of its slices."""
         self._drop([key for key, word in self if word.version])
+
+    async def follow(self, is_up: Callable[[], bool], changed: Pulse) -> None:
+        """Keep to the copies through each outage until cancelled. `changed` notifies when the cloud comes or goes."""
+        while True:
+            if is_up() != self._has_cloud:
+                self.returned() if is_up() else self.left()
+            await changed.wait()
 
     async def run(self, stores: Callable[[], Iterable[Store]]) -> None:
         """End words until cancelled. `stores` gives the slices and Endpoints that somebody on this node reads."""
@@ -90,6 +119,26 @@ class KubeletWords(Words):
             await asyncio.sleep(FRESH)
             self.settle(stores())
 
+    def _open(self) -> None:
+        if self._pods is None:
+            self._pods = self._open_pods()
+            self._pods.listen(self)
+
+    def _put_unheard(self, key: Key, document: Json, since: str) -> None:
+        """Put what the cloud has not heard."""
+        self._put(key, word_in(document, since))
+        self._fresh.pop(key, None)
+        self._came.notify()
+
+    def _is_in_cloud(self, key: Key, version: int) -> None:
+        word = self._get(key)
+        if word is None:
+            return
+        self._say(key, replace(word, version=version))
+        item = self._pods.get(key) if self._pods is not None else None
+        if item is not None:
+            self.changed(Change(item.version, key, None, item))
+
 
 def status_of(item: Item) -> Json | None:
     """The metadata and status of a pod; None where they cannot be read."""
@@ -98,6 +147,10 @@ def status_of(item: Item) -> Json | None:
         return status_document(store.codec.encoding, store.api_version, "Pod", item.raw)
     except (ValueError, LookupError):
         return None
+
+
+def _now() -> str:
+    return f"{datetime.now().astimezone():%H:%M}"
 
 
 def _key(path: str) -> Key | None:

@@ -15,7 +15,7 @@ from kube.concurrency.pulse import Pulse
 from kube.json_type import Json
 from kube.store.projection import InputKey
 from kube.store.store import Item, Key, Store
-from kube.wire.fields import Edits
+from kube.wire.fields import Edits, Fields
 from kube.wire.json_fields import JsonFields
 
 FRESH = 30.0
@@ -136,16 +136,26 @@ def word_in(document: Json, since: str) -> PodWord:
     addresses = [each.text("ip") for each in status.children("podIPs")] or [status.text("podIP")]
     if status.text("phase") in ENDED:
         addresses = []
-    conditions = {each.text("type"): each.text("status") for each in status.children("conditions")}
+    conditions = {each.text("type"): each for each in status.children("conditions")}
     return PodWord(
         metadata.text("name"),
         metadata.text("uid"),
         metadata.mapping("labels"),
         tuple(filter(None, addresses)),
-        conditions.get("Ready") == "True",
+        _is_ready(conditions),
         metadata.has("deletionTimestamp"),
         since,
     )
+
+
+def _is_ready(conditions: Mapping[str, Fields]) -> bool:
+    """By kubelet's word: the node lifecycle controller calls a pod not ready whose node it does not hear. It does so
+    beside kubelet's ContainersReady, and without a reason, which kubelet always gives."""
+    ready, containers = conditions.get("Ready"), conditions.get("ContainersReady")
+    if ready is None:
+        return False
+    is_marked = containers is not None and containers.text("status") == "True" and not ready.text("reason")
+    return ready.text("status") == "True" or is_marked
 
 
 def endpoint_stores(sources: Sources) -> Iterator[Store]:

@@ -43,7 +43,7 @@ from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.store import Item, Key, Store
+from kube.store.store import Item, Key
 
 PODS = ResourceType("", "v1", "pods")
 
@@ -82,7 +82,11 @@ class Offline:
         own = clients.hub
         objects = OfflineReads(sources, self._answers, settings.wait, self._with_own_status)
         status = StatusWrites(settings.node, objects, self._answers, self._journal, own)
-        words.start(partial(_own_pods, sources, settings.node))
+        own_pods = partial(_own_pods, sources, settings.node)
+        words.start(
+            lambda: sources.lasting(own_pods() or _wanted(settings.node)).store,
+            lambda: own_pods() is not None,
+        )
         self._journal.on_status.append(lambda entry: words.heard(entry.path, entry.after))
         for waiting in self._journal.statuses.values():
             words.heard(waiting.path, waiting.after)
@@ -118,6 +122,7 @@ class Offline:
             background(garbage.run(), "garbage on disk"),
             background(discovery.run(), "discovery"),
             background(words.run(partial(endpoint_stores, sources)), "kubelet's words"),
+            background(words.follow(lambda: cloud.is_up, changed), "kubelet's words in an outage"),
         ]
 
     async def _with_own_status(self, path: str, item: Item) -> Item:
@@ -151,9 +156,12 @@ class Offline:
         self.access.close()
 
 
-def _own_pods(sources: Sources, node: str) -> Store:
-    """The pods of this node, as its kubelet reads them."""
-    own = ListWatch(PODS, field_selector=f"spec.nodeName={node}")
+def _wanted(node: str) -> ListWatch:
+    return ListWatch(PODS, field_selector=f"spec.nodeName={node}")
+
+
+def _own_pods(sources: Sources, node: str) -> ListWatch | None:
+    """The pods of this node, as its kubelet reads them; None where none does."""
+    own = _wanted(node)
     kept = sources.list_watches(HUB_IDENTITY, PODS)
-    same = (each for each in kept if replace(each, encoding=own.encoding) == own)
-    return sources.lasting(next(same, own)).store
+    return next((each for each in kept if replace(each, encoding=own.encoding) == own), None)

@@ -32,7 +32,8 @@ class Site(Cluster):
         self.now = 0.0
         self.words = self.inputs.words = KubeletWords(self.inputs.changed, self.inputs.ask, lambda: self.now)
         self.opens: list[Store] = []
-        self.words.start(self._pods)
+        self.has_pods = True
+        self.words.start(self._pods, lambda: self.has_pods)
         self.fill("pods", pod("10.0.0.1", version=5))
 
     def _pods(self) -> Store:
@@ -67,6 +68,16 @@ def pod(*addresses: str, version: int = 0, ready: str = "True", uid: str = "u", 
         status |= {"podIP": addresses[0], "podIPs": [{"ip": each} for each in addresses]}
     metadata["resourceVersion"] = str(version)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "status": status}
+
+
+def marked(address: str, version: int) -> Json:
+    """As the node lifecycle controller leaves a pod whose node it does not hear."""
+    document = pod(address, version=version)
+    document["status"]["conditions"] = [
+        {"type": "Ready", "status": "False"},
+        {"type": "ContainersReady", "status": "True"},
+    ]
+    return document
 
 
 def slice_of(address: str, version: int) -> Json:
@@ -222,6 +233,61 @@ async def test_the_cloud_is_asked_for_pods_once_kubelet_has_said_something(site:
     site.heard(pod("10.0.0.2"))
     site.heard(pod("10.0.0.3"))
     assert len(site.opens) == 1
+
+
+async def test_a_pod_of_which_kubelet_says_nothing_is_ready_though_the_cloud_did_not_hear_its_node(
+    site: Site,
+) -> None:
+    site.words.left()
+    assert site.word is not None
+    assert (site.word.addresses, site.word.is_ready, site.word.version) == (("10.0.0.1",), True, 0)
+    site.words.returned()
+    assert site.words.of("default")["web-0"].concerns(21), "slices may come before the pod"
+    site.apply("pods", "MODIFIED", marked("10.0.0.1", 20))
+    last = site.words.of("default")["web-0"]
+    assert last.is_ready
+    assert last.concerns(21)
+    site.later(slices(slice_of("10.0.0.1", 21)))
+    assert site.word is None
+
+
+async def test_kubelets_reason_for_a_pod_that_is_not_ready_counts(site: Site) -> None:
+    document = marked("10.0.0.2", 0)
+    document["status"]["conditions"][0]["reason"] = "ReadinessGatesNotReady"
+    site.heard(document)
+    assert site.word is not None
+    assert not site.word.is_ready
+
+
+async def test_what_kubelet_says_in_an_outage_takes_the_place_of_the_copy(site: Site) -> None:
+    site.words.left()
+    site.heard(pod("10.0.0.2"))
+    site.words.returned()
+    assert site.word is not None
+    assert (site.word.addresses, site.word.version) == (("10.0.0.2",), 0), "the cloud has not heard it"
+
+
+async def test_a_copy_that_the_disk_gives_late_is_taken(site: Site) -> None:
+    site.source("pods").store.empty()
+    site.words.left()
+    assert site.word is None
+    site.fill("pods", pod("10.0.0.1", version=5), version=50)
+    assert site.word is not None
+
+
+async def test_no_pods_are_asked_for_where_kubelet_reads_none(site: Site) -> None:
+    site.has_pods = False
+    site.words.left()
+    assert (site.opens, site.word) == ([], None)
+    site.words.returned()
+
+
+async def test_a_second_outage_begins_with_the_copies_again(site: Site) -> None:
+    site.words.left()
+    site.words.returned()
+    assert site.words.of("default")["web-0"].version == 5
+    site.words.left()
+    assert site.words.of("default")["web-0"].version == 0
 
 
 async def test_a_restored_cloud_knows_nothing_of_former_versions(site: Site) -> None:

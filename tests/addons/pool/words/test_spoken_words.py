@@ -34,7 +34,7 @@ class Speaker:
 
     def __init__(self, parts: HubParts) -> None:
         self.parts, self.words = parts, parts.inputs.words
-        self.words.start(Store)
+        self.words.start(Store, lambda: True)
         self.words.heard(PATH, pod("10.0.0.1"))
         self.spoken = SpokenWords(self.words)
         self.serving = PeerServing(
