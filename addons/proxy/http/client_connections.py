@@ -33,7 +33,7 @@ from mitmproxy.proxy.layers.http._http2 import Http2Server, StreamState
 
 from addons.proxy.http.client_addresses import MAX_REQUEST_BODY, address_of
 from addons.proxy.http.error_responses import error_body, error_response
-from addons.proxy.http.http_connections import HubH2Connection, OwnMethod, StreamsTaken, open_windows
+from addons.proxy.http.http_connections import HubH2Connection, OwnMethod
 from addons.proxy.http.messages import request_of_fields, request_of_lines
 from addons.proxy.http.request_bodies import (
     CHUNK_LINE_TOO_LONG,
@@ -267,9 +267,6 @@ class BoundedHttp2Server(Http2Server):
         return self._turn is not None
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        if isinstance(event, StreamsTaken):
-            yield from open_windows(self.h2_conn, self.conn, event)
-            return
         if isinstance(event, events.DataReceived):
             self._frames.add(event.data)
             if not self.waits:

@@ -1,34 +1,24 @@
-"""mitmproxy's HTTP connections, changed for clients that stay for months.
+"""mitmproxy's side of a client's connection of HTTP/2, changed for clients that stay for months.
 
-A client may have many streams, a connection forgets its ended streams, and a server's GOAWAY breaks off no stream. A
-stream's window opens again when the other side has taken what came through it. A request gets its credentials here, at
-the last moment: its flow, which people may see, has none.
+A client may have many streams, and a connection forgets its ended streams. A stream's window opens again when the
+server, or the hub, has taken what came through it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from h2.config import H2Configuration
 from h2.connection import ConnectionState
-from h2.errors import ErrorCodes
-from h2.events import ConnectionTerminated, Event
+from h2.events import Event
 from h2.exceptions import ProtocolError
-from mitmproxy.connection import Connection
-from mitmproxy.proxy import layer
-from mitmproxy.proxy.commands import SendData
-from mitmproxy.proxy.layers.http._base import HttpEvent
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
 from addons.telemetry import metrics
 from kube.http.transport.http2_frames import HeadEncoder, check_incoming
-
-if TYPE_CHECKING:
-    from hyperframe.frame import Frame, GoAwayFrame
 
 STREAMS_PER_CLIENT = 1_000
 """Watches that one client connection may hold."""
@@ -39,7 +29,7 @@ MAX_HEAD = 256 * 1024
 MAX_REMEMBERED = 1_000
 """Ended streams whose numbers a connection remembers."""
 STREAM_WINDOW = 512 * 1024
-"""Bytes that a peer may send on a stream before the other side has taken any of them; Go's own server allows 1 MiB."""
+"""Bytes that a client may send on a stream before the other side has taken any; Go's own server allows 1 MiB."""
 STREAM_UNREAD = 64 * 1024
 """Bytes that a stream may hold for a client, or a server, of HTTP/2 before the other side may send no more on it."""
 
@@ -98,10 +88,7 @@ class Backlogs(defaultdict[int, Backlog]):
 
 
 class HubH2Connection(BufferedH2Connection):
-    """Allows a client a stream for each of its watches (mitmproxy: 100), and reads on after a GOAWAY without an error.
-
-    h2 itself reads nothing after a GOAWAY, although streams up to its last id go on (RFC 9113, 6.8). kube-apiserver
-    sends GOAWAY to spread its clients over servers (`--goaway-chance`), and before it shuts down.
+    """Allows a client a stream for each of its watches (mitmproxy: 100).
 
     mitmproxy gives every stream a window of 2 GiB and acknowledges data as it comes. Here a stream has STREAM_WINDOW,
     and `open_windows` acknowledges what the other side has taken: until then the peer waits, and no other stream does.
@@ -165,29 +152,6 @@ class HubH2Connection(BufferedH2Connection):
             metrics.CONNECTIONS_REFUSED.labels("frame").inc()
             raise
         return events
-
-    def _receive_goaway_frame(self, frame: GoAwayFrame) -> tuple[list[Frame], list[Event]]:
-        if frame.error_code != ErrorCodes.NO_ERROR:
-            return super()._receive_goaway_frame(frame)
-        goaway = ConnectionTerminated()
-        goaway.error_code, goaway.last_stream_id = ErrorCodes.NO_ERROR, frame.last_stream_id
-        return [], [goaway]
-
-
-@dataclass
-class StreamsTaken(HttpEvent):
-    """All that came on these streams of a connection of HTTP/2 has been taken: their windows may open again."""
-
-    streams: list[int]
-
-
-def open_windows(
-    h2_conn: HubH2Connection, conn: Connection, event: StreamsTaken
-) -> layer.CommandGenerator[None]:
-    """Tell the peer of the connection that it may send on."""
-    data = h2_conn.open_windows(event.streams)
-    if data:
-        yield SendData(conn, data)
 
 
 class OwnMethod:

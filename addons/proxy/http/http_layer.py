@@ -28,11 +28,7 @@ from OpenSSL import SSL
 
 from addons.proxy.http.client_addresses import FAIR_UNREAD, address_of
 from addons.proxy.http.client_connections import BoundedHttp1Server, BoundedHttp2Server
-from addons.proxy.http.http_connections import (
-    STREAM_UNREAD,
-    HubH2Connection,
-    StreamsTaken,
-)
+from addons.proxy.http.http_connections import STREAM_UNREAD, HubH2Connection
 from addons.proxy.http.own_answers import Played, players
 from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.http.request_stream import RequestStream
@@ -223,8 +219,8 @@ class HubHttpLayer(HttpLayer):
         untaken = self._server.h2_conn.untaken
         taken = [each for each in untaken if self._is_taken(each)]
         self._is_stalled = len(taken) < len(untaken)
-        if taken:
-            yield from self.event_to_child(self._server, StreamsTaken(0, taken))
+        if data := self._server.h2_conn.open_windows(taken):
+            yield commands.SendData(self.context.client, data)
 
     def _is_taken(self, number: int) -> bool:
         """Whether the other side has room for more of a stream."""
