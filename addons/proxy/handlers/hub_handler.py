@@ -22,8 +22,7 @@ from mitmproxy.proxy import events
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.proxy.server import LiveConnectionHandler
 
-from addons.proxy.handlers.gathered_writes import GatheringWriter
-from addons.proxy.handlers.pausing_reader import LARGEST_READ, PausingReader
+from addons.proxy.handlers.client_socket import GatheringWriter, PausingReader
 from addons.proxy.http.direct_frames import DirectFrames
 from addons.proxy.http.ended_layers import EndedLayer, layers_below, take_apart
 from addons.proxy.http.http_connections import STREAM_UNREAD
@@ -45,19 +44,21 @@ class HubHandler(LiveConnectionHandler):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._readers: dict[Connection, PausingReader] = {}
-        self._written: list[GatheringWriter] = []
-        """Those that have something to flush."""
         self._events: deque[events.Event] = deque()
         """What follows from the event that is being handled."""
         self._is_busy = False
         """An event is being handled."""
-        self._client_moved = asyncio.Event()
-        """Set at each event of the client: it may have room now for what servers send."""
-        self._server_moved = asyncio.Event()
-        """Set at each event of a server: it may have room now for what the client sends."""
-        self.is_full: Callable[[], bool] = _is_never_full
+        self._moved = asyncio.Event()
+        """Set at each event: the client may have room for what servers send, or they for what it sends."""
+        self.is_full: Callable[[], bool] = bool
         """Whether a lent way has no room for what the client sends."""
+        own = self.transports[self.client]
+        assert isinstance(own.reader, asyncio.StreamReader)
+        assert isinstance(own.writer, asyncio.StreamWriter)
+        self._reader = PausingReader(own.reader, self._has_no_room, self._moved)
+        self._writer = GatheringWriter(own.writer)
+        own.reader = self._reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
+        own.writer = self._writer  # type: ignore[assignment]  # it has all that mitmproxy calls
         players[self.client.id] = _handlers[self.client.id] = self
 
     async def handle_client(self) -> None:
@@ -67,7 +68,8 @@ class HubHandler(LiveConnectionHandler):
             self._let_go()
 
     def _let_go(self) -> None:
-        self.timeout_watchdog.callback, self.is_full = _nothing, _is_never_full
+        self.timeout_watchdog.callback, self.is_full = _nothing, bool
+        self._reader.let_go()
         layers = layers_below(self.layer)
         http_layer = layer_of(self.client.id)
         if http_layer is not None:
@@ -82,8 +84,6 @@ class HubHandler(LiveConnectionHandler):
     async def handle_connection(self, connection: Connection) -> None:
         ended = self.transports[connection]
         # What this frame named would live as long as the exception that may end the connection.
-        if connection is self.client:
-            self._begin(connection)
         try:
             await super().handle_connection(connection)
         except asyncio.CancelledError as error:
@@ -91,21 +91,7 @@ class HubHandler(LiveConnectionHandler):
             clear_frames(error.__traceback__)
             raise
         finally:
-            self._readers.pop(connection).let_go()
             ended.handler = None  # The task keeps the exception, whose frames keep this.
-
-    def _begin(self, connection: Connection) -> None:
-        """Put a pausing reader and a gathering writer in the place of the connection's own."""
-        transport = self.transports[connection]
-        assert transport.reader is not None
-        reader = PausingReader(transport.reader, self._room, self._server_moved)
-        self._readers[connection] = reader
-        transport.reader = reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
-        if isinstance(transport.writer, asyncio.StreamWriter):
-            ended = transport.writer._protocol._closed  # type: ignore[attr-defined]  # asyncio says so in no other way
-            ended.add_done_callback(_forget_frames)
-            writer = GatheringWriter(transport.writer, self._written)
-            transport.writer = writer  # type: ignore[assignment]  # it has all that mitmproxy calls
 
     async def server_event(self, event: events.Event) -> None:
         """Handle an event, without waiting for anything; one that follows from another one, after that."""
@@ -117,52 +103,39 @@ class HubHandler(LiveConnectionHandler):
             while self._events:
                 handled = self._events.popleft()
                 await super().server_event(handled)
-                self._note_move(handled)
+                self._moved.set()
         finally:
             self._is_busy = False
-            self.flush()
-
-    def _note_move(self, event: events.Event) -> None:
-        source = event.connection if isinstance(event, events.ConnectionEvent) else None
-        if source is None or source is self.client:
-            self._client_moved.set()
-        if source is not self.client:
-            self._server_moved.set()
-
-    def flush(self) -> None:
-        """Send what was written."""
-        while self._written:
-            self._written.pop().flush()
+            self._writer.flush()
 
     async def send_piece(self, stream: RequestStream, data: bytes) -> None:
         """Send a piece of a response's body, and wait while the client does not read. ClientLeft when it has left.
 
         The piece passes those layers alone that change it: see `HubHttpLayer.body_bytes`.
         """
-        transport, layer = self.transports.get(self.client), layer_of(self.client.id)
-        if transport is None or transport.writer is None or transport.writer.is_closing() or layer is None:
+        layer = layer_of(self.client.id)
+        if self._writer.is_closing() or layer is None:
             raise ClientLeft
         # Nothing is awaited here, as in `server_event`: what two tasks send to one connection may not mix.
-        transport.writer.write(b"".join(layer.body_bytes(stream, data)))
-        self.flush()
+        self._writer.write(b"".join(layer.body_bytes(stream, data)))
+        self._writer.flush()
         if layer.holds_too_much:
             await self.server_event(UnreadGrew())
         await self.drained()
 
     async def drained(self) -> None:
         """Return when the client's socket has room. ClientLeft when the client has left."""
-        transport = self.transports.get(self.client)
-        if transport is None or transport.writer is None:
+        if self.client not in self.transports:
             raise ClientLeft
         self.timeout_watchdog.register_activity()
         try:
-            await transport.writer.drain()
+            await self._writer.drain()
         except ConnectionError:
             raise ClientLeft from None
 
     def server_has_room(self) -> None:
         """Read on from the client."""
-        self._server_moved.set()
+        self._moved.set()
 
     def has_room(self, stream: RequestStream) -> bool:
         """Whether the client has read enough of what it was sent before."""
@@ -174,38 +147,29 @@ class HubHandler(LiveConnectionHandler):
     async def wait_for_room(self, stream: RequestStream) -> None:
         """Return when it has."""
         while not self.has_room(stream):
-            transport = self.transports.get(self.client)
-            if self.unwritten > STREAM_UNREAD and transport is not None and transport.writer is not None:
-                await transport.writer.drain()
+            if self.unwritten > STREAM_UNREAD:
+                await self._writer.drain()
             else:
-                self._client_moved.clear()
-                await self._client_moved.wait()
+                self._moved.clear()
+                await self._moved.wait()
 
     @property
     def unwritten(self) -> int:
         """Bytes that the socket has no room for."""
-        transport = self.transports.get(self.client)
-        writer = transport.writer if transport is not None else None
-        if not isinstance(writer, GatheringWriter) or writer.is_closing():
-            return 0
-        size: int = writer.transport.get_write_buffer_size()
-        return size
+        return self._writer.unsent
 
     def direct_frames(self, stream: RequestStream) -> DirectFrames | None:
         """The shorter way of the pieces of such a body; None for a client of HTTP/1.1."""
-        layer, transport = layer_of(self.client.id), self.transports.get(self.client)
-        found = layer.of_http2 if layer is not None else None
-        if found is None or transport is None or not isinstance(transport.writer, GatheringWriter):
-            return None
-        if stream.stream_id not in found[0].streams:
-            return None
-        return DirectFrames(
-            stream, *found, transport.writer.transport, self.timeout_watchdog.register_activity
-        )
-
-    def _room(self) -> int:
         layer = layer_of(self.client.id)
-        return 0 if self.is_full() or (layer is not None and layer.is_ahead) else LARGEST_READ
+        found = layer.of_http2 if layer is not None else None
+        if found is None or stream.stream_id not in found[0].streams:
+            return None
+        noted = self.timeout_watchdog.register_activity
+        return DirectFrames(stream, *found, self._writer.transport, noted)
+
+    def _has_no_room(self) -> bool:
+        layer = layer_of(self.client.id)
+        return self.is_full() or (layer is not None and layer.is_ahead)
 
 
 class ListenerHandler(HubHandler, ProxyConnectionHandler):
@@ -220,19 +184,6 @@ def close_client(client_id: str, why: str) -> bool:
         return False
     transport.handler.cancel(why)
     return True
-
-
-def _forget_frames(ended: asyncio.Future[None]) -> None:
-    """Drop the frames of an error that has ended a connection: they name its writer, which keeps the error."""
-    try:
-        ended.result()  # it keeps the frames beside the error until somebody asks
-    except Exception as error:
-        error.__traceback__ = None
-
-
-def _is_never_full() -> bool:
-    """Of a client that is lent no way."""
-    return False
 
 
 async def _nothing() -> None:

@@ -21,7 +21,7 @@ from mitmproxy.test import taddons, tflow
 from mitmproxy.utils import asyncio_utils
 
 from addons.proxy.handlers import hub_handler
-from addons.proxy.handlers.gathered_writes import GatheringWriter
+from addons.proxy.handlers.client_socket import GatheringWriter
 from addons.proxy.handlers.hub_handler import HubHandler, close_client
 from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.ended_layers import layers_below
@@ -58,7 +58,7 @@ async def test_no_event_waits_for_the_end_of_another_one(
         waited.append(self._server_event_lock.locked())
         await handle(self, event)
         if isinstance(self, HubHandler):
-            self.flush()
+            self._writer.flush()
 
     monkeypatch.setattr(HubHandler if is_mitmproxys else ConnectionHandler, "server_event", note)
     with asyncio_utils.set_eager_task_factory():  # as mitmproxy has it
@@ -165,7 +165,7 @@ async def test_nothing_outlives_a_connection_whose_last_write_failed(proxy: Prox
         own.writer.transport.get_extra_info("socket").shutdown(socket.SHUT_WR)
         own.handler.cancel()
         own.writer.write(b"bye")
-        handler.flush()
+        own.writer.flush()
         del handler, own
         while left() is not None:  # noqa: ASYNC110 - what goes by itself tells nobody
             await asyncio.sleep(0.01)

@@ -1,18 +1,21 @@
-"""Clients that do not read, or that send behind an open watch: what a real mitmproxy holds for them is bounded."""
+"""What a real mitmproxy holds for clients that do not read, or send behind an open watch, is bounded.
+
+All bytes that the layers write for one event go out in one write, and none is lost.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mitmproxy.addons.proxyserver import Proxyserver
+from mitmproxy.test import taddons
 
-from addons.proxy.handlers.pausing_reader import (
-    LARGEST_READ,
-    PausingReader,
-)
+from addons.proxy.handlers.client_socket import LARGEST_READ, GatheringWriter, PausingReader
 from addons.proxy.http import client_addresses
 from addons.proxy.http.http_connections import STREAM_UNREAD, STREAM_WINDOW
 from addons.proxy.http.http_layer import HubHttpLayer
@@ -20,7 +23,7 @@ from addons.proxy.http.server_side import LARGEST_WINDOW
 from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of
-from tests.addons.support.proxied import Endless, Http2Server, Proxy, Raw, watching_proxy
+from tests.addons.support.proxied import ANSWER, FROM_NODE, Endless, Http2Server, Proxy, Raw, watching_proxy
 
 SOCKETS = 32 * 2**20
 """Bytes that the sockets' buffers between the server and mitmproxy may take, generously."""
@@ -132,12 +135,12 @@ async def filled_reader() -> AsyncIterator[tuple[Endless, asyncio.StreamReader]]
 async def test_a_reader_that_waited_holds_no_more_than_before() -> None:
     """asyncio's reader has paused its transport; who resumes it behind the reader's back has it read without end."""
     async with asyncio.timeout(20), filled_reader() as (server, reader):
-        rooms, moved = [0], asyncio.Event()
-        pausing = PausingReader(reader, lambda: rooms[-1], moved)
+        full, moved = [True], asyncio.Event()
+        pausing = PausingReader(reader, lambda: full[-1], moved)
         read = asyncio.create_task(pausing.read(2 * LARGEST_READ))
         await settled(server)
         assert not read.done()
-        rooms.append(LARGEST_READ)
+        full.append(False)
         moved.set()
         assert len(await read) == LARGEST_READ
         assert await settled(server)
@@ -150,7 +153,7 @@ async def test_asyncio_reads_no_further_while_there_is_no_room() -> None:
     server = Endless()
     async with asyncio.timeout(20), server.serve():
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        pausing = PausingReader(reader, lambda: 0, asyncio.Event())
+        pausing = PausingReader(reader, lambda: True, asyncio.Event())
         read = asyncio.create_task(pausing.read(LARGEST_READ))
         await asyncio.sleep(0)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -183,3 +186,88 @@ async def write_on(writer: asyncio.StreamWriter) -> None:
     while True:
         writer.write(b"x" * 10_000)
         await writer.drain()
+
+
+REQUEST = b"GET http://hub/api HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"
+
+
+@pytest.fixture
+def answering() -> Iterator[Proxy[Raw]]:
+    with taddons.context(Proxyserver()) as context:
+        yield Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE))
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """All that anybody writes to a socket, piece by piece."""
+    pieces: list[bytes] = []
+    write = asyncio.StreamWriter.write
+
+    def note(self: asyncio.StreamWriter, data: bytes) -> None:
+        pieces.append(bytes(data))
+        write(self, data)
+
+    monkeypatch.setattr(asyncio.StreamWriter, "write", note)
+    return pieces
+
+
+async def test_a_head_and_its_body_are_sent_at_once(answering: Proxy[Raw], sent: list[bytes]) -> None:
+    async with answering.serve(), asyncio.timeout(20):
+        answer = await answering.ask(REQUEST)
+    assert answer.lower() == ANSWER.lower()
+    assert answer in sent
+
+
+async def test_mitmproxy_itself_sends_them_one_after_the_other(
+    answering: Proxy[Raw], sent: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When this fails, writes need not be gathered any longer."""
+    monkeypatch.setattr(GatheringWriter, "write", lambda self, data: self._writer.write(data))
+    async with answering.serve(), asyncio.timeout(20):
+        answer = await answering.ask(REQUEST)
+    head, _, body = answer.rpartition(b"\r\n\r\n")
+    assert {head + b"\r\n\r\n", body} <= set(sent)
+
+
+class Written:
+    """Notes what a stream writer is asked to do."""
+
+    def __init__(self) -> None:
+        self.done: list[object] = []
+        self.closing = False
+        self._protocol = SimpleNamespace(_closed=SimpleNamespace(add_done_callback=id))
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def write(self, data: bytes) -> None:
+        self.done.append(data)
+
+    def write_eof(self) -> None:
+        self.done.append("eof")
+
+    def close(self) -> None:
+        self.closing = True
+        self.done.append("close")
+
+
+@pytest.mark.parametrize(("end", "last"), [("close", "close"), ("write_eof", "eof")])
+def test_what_is_written_goes_out_before_the_end(end: str, last: str) -> None:
+    raw = Written()
+    writer = GatheringWriter(raw)  # type: ignore[arg-type]  # it has all that is called
+    writer.write(b"a")
+    writer.write(b"b")
+    assert raw.done == []
+    getattr(writer, end)()
+    writer.flush()
+    assert raw.done == [b"ab", last]
+    assert writer.is_closing() is raw.closing
+
+
+def test_nothing_is_written_to_what_is_closed() -> None:
+    raw = Written()
+    writer = GatheringWriter(raw)  # type: ignore[arg-type]  # it has all that is called
+    writer.write(b"a")
+    raw.close()
+    writer.flush()
+    assert raw.done == ["close"]
