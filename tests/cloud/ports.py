@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import secrets
 import socket
@@ -22,6 +23,13 @@ _claims: deque[socket.socket] = deque()
 """What keeps the ports that `free_port` gave last from other processes of tests."""
 CLAIMS = 200
 """Ports that a process claims at once: a server begins to listen on its port soon after it was given."""
+
+
+@atexit.register
+def _give_up_claims() -> None:
+    """Python would tell of each at its end."""
+    for claim in _claims:
+        claim.close()
 
 
 def free_port() -> int:

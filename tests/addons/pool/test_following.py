@@ -37,6 +37,8 @@ LAST = "n4"
 PATIENCE = 20.0
 """Seconds that a test waits for what takes one."""
 
+pytestmark = pytest.mark.looptime
+
 
 class OneReflector:
     """Notes that its source is to be read from elsewhere."""
@@ -173,7 +175,6 @@ async def _running(made: Scene) -> AsyncIterator[Scene]:
         await asyncio.sleep(0)
 
 
-@pytest.mark.looptime
 async def test_a_wait_for_less_than_the_clock_shows_comes_to_its_end() -> None:
     """Followers once waited for ever at one moment of a clock that counts in microseconds."""
     following, loop = Scene().following, asyncio.get_running_loop()
@@ -353,6 +354,7 @@ async def test_a_leader_without_a_cloud_is_the_last_choice(scene: Scene) -> None
     await scene.until(lambda: scene.state(other)["ageSeconds"] > 0)
     scene.cloud_is_up = False
     assert await scene.server() == other
+    scene.now += scene.following._turns.turn.wait(scene.now) + 1.0
     scene.cloud_is_up = True
     assert await scene.server() == other, "until the turn of this follower"
     scene.now += 11.0
