@@ -27,6 +27,7 @@ def test_the_first_start_installs_and_the_second_does_nothing(machine: Machine) 
     assert first.returncode == 0, first.stderr
     assert first.stdout == f"{machine.root}/.venv/bin/python"
     assert "making the environment" in first.stderr
+    assert "no wheel" not in first.stderr
     assert machine.installed() == ["hub", "project"]
     second = machine.start("hub")
     assert (second.returncode, second.stdout, second.stderr) == (0, first.stdout, "")
@@ -192,6 +193,17 @@ def test_a_python_without_venv_is_said_clearly(machine: Machine) -> None:
     assert failed.returncode == 2
     assert f"{machine.path}/python3.12 cannot make virtual environments" in failed.stderr
     assert "apt install python3.12-venv" in failed.stderr
+
+
+@pytest.mark.parametrize("abi", ["cpython-313-x86_64-linux-musl", "cpython-313-arm-linux-gnueabihf"])
+def test_a_machine_without_wheels_is_told_before_pip_tries(abi: str, machine: Machine) -> None:
+    machine.install("python3.13", abi=abi, pip="echo no compiler; exit 1")
+    lines = machine.start("hub").stderr.splitlines()
+    (told,) = [
+        number for number, line in enumerate(lines) if f"no wheel for this machine's Python ({abi})" in line
+    ]
+    assert "docs/supported.md" in lines[told]
+    assert told < lines.index("no compiler")
 
 
 def test_a_python_without_venv_is_passed_over_for_one_that_has_it(machine: Machine) -> None:

@@ -61,13 +61,16 @@ class Machine:
         *,
         version: str = "(3, 13)",
         venv: bool = True,
+        abi: str = "",
         pip: str = "true",
         at: Path | None = None,
     ) -> None:
-        """Puts a Python on the PATH, or elsewhere: its version, whether it has venv, what its pip does."""
+        """Puts a Python on the PATH, or elsewhere: its version, whether it has venv, its ABI, what its pip does."""
         program = (at or self.path) / name
         program.parent.mkdir(parents=True, exist_ok=True)
         missing = "" if venv else "sys.modules['ensurepip'] = None\n"
+        if abi:
+            missing += f"__import__('sysconfig').get_config_vars()['SOABI'] = '{abi}'\n"
         program.write_text(
             f"""#!/bin/bash
             PATH={os.defpath}
