@@ -118,7 +118,8 @@ async def test_a_cut_ends_what_is_being_opened() -> None:
 
     async def connect(key: str) -> Connection:
         opening.append(key)
-        return await asyncio.get_running_loop().create_future()
+        never: asyncio.Future[Connection] = asyncio.Future()
+        return await never
 
     pool = ConnectionPool[str](connect)
     waiting = {each: asyncio.create_task(pool.with_room(each)) for each in ("gone", "there")}
