@@ -22,6 +22,7 @@ from addons.egress import Egress
 from addons.identity import Identity
 from addons.inputs.local_health import LocalHealthSource
 from addons.link.health import Cloud
+from addons.link.identities.kubelet import KubeletAccess
 from addons.link.identities.plugin_credentials import PluginCredentials
 from addons.link.link import Link
 from addons.link.own_requests import OwnRequests
@@ -288,7 +289,7 @@ class Assembly:
         link: LinkState,
         modules: FilterModules,
     ) -> None:
-        self._link.start(cloud, credentials, settings.kubelet)
+        self._link.start(cloud, credentials, KubeletAccess.of(settings.node, *settings.kubelet_files))
         clients = self._clients()
         parts = self._parts = make_parts(
             *(settings, clients, cloud, self._link.changed, self._link.confirm, self._offline),

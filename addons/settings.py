@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from addons.filters.inputs import HubAddress, family_of
 from addons.filters.pod_address import PodAddress, parse_pod_address
@@ -36,9 +36,6 @@ from kube.option import (
     read,
     words,
 )
-
-if TYPE_CHECKING:
-    from addons.link.identities.kubelet import KubeletAccess
 
 
 def _servers(_name: str, text: str) -> tuple[Server, ...]:
@@ -285,12 +282,9 @@ class Settings:
         return HubAddress(self.local_hosts, self.local_port or self.tls_port) if self.local_hosts else None
 
     @property
-    def kubelet(self) -> KubeletAccess | None:
-        """How the hub asks this node's kubelet; None where it may not."""
-        from addons.link.identities.kubelet import KubeletAccess  # noqa: PLC0415 - behind leave_out_unused
-
-        files = self.kubelet_client_certificate, self.kubelet_client_key, self.kubelet_certificate_authority
-        return KubeletAccess.of(self.node, *files)
+    def kubelet_files(self) -> tuple[Path | None, Path | None, Path]:
+        """By what the hub asks this node's kubelet: its certificate and key, if it may, and kubelet's authority."""
+        return self.kubelet_client_certificate, self.kubelet_client_key, self.kubelet_certificate_authority
 
     @property
     def leaders(self) -> tuple[Server, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 from addons.inputs.kubelet_words import KubeletWords
 from addons.inputs.words import endpoint_stores
 from addons.link.health import Cloud
+from addons.link.identities.kubelet import KubeletAccess
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
@@ -97,9 +98,8 @@ class Offline:
         )
         registration = Registration(objects, self._answers)
         writes = OfflineWrites(status, Tokens(self._answers), registration, self._journal, replay)
-        pods = PodRequests.of(
-            settings.node, settings.kubelet, partial(objects.find, HUB_IDENTITY), reviews, self._answers
-        )
+        kubelet = KubeletAccess.of(settings.node, *settings.kubelet_files)
+        pods = PodRequests.of(kubelet, partial(objects.find, HUB_IDENTITY), reviews, self._answers)
         further = pods.kubelet_reviews.questions if pods is not None else tuple
         discovery = Discovery(own, self._answers, lambda: cloud.is_up, changed, further)
         self.cached_relay = CachedRelay(

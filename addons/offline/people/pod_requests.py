@@ -62,17 +62,12 @@ class PodRequests:
 
     @classmethod
     def of(
-        cls,
-        node: str,
-        access: KubeletAccess | None,
-        find: Find,
-        reviews: Reviews,
-        answers: CachedResponses,
+        cls, access: KubeletAccess | None, find: Find, reviews: Reviews, answers: CachedResponses
     ) -> PodRequests | None:
         """None where the hub has nothing to ask kubelet by."""
         if access is None:
             return None
-        return cls(node, find, reviews, KubeletReviews(node, access, answers))
+        return cls(access.node, find, reviews, KubeletReviews(access.node, access, answers))
 
     async def at_kubelet(self, caller: Caller, info: RequestInfo, target: str) -> AtKubelet:
         """Where kubelet answers a request, of this target on the wire. StatusError where it may not, or cannot."""

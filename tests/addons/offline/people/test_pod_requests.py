@@ -34,7 +34,7 @@ class Scene:
         self.objects: dict[str, Json] = {}
         access = KubeletAccess("n1", *(Path(each) for each in ("certificate", "key", "authority")))
         reviews = Reviews(self.cloud.client_of, 3600)
-        made = PodRequests.of("n1", access, self.find, reviews, answers)
+        made = PodRequests.of(access, self.find, reviews, answers)
         assert made is not None
         self.requests = made
 
