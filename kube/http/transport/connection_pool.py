@@ -163,6 +163,9 @@ class ConnectionPool[Key: Hashable]:
 
     async def _new(self, key: Key) -> Connection:
         made = await self._connect(key)
+        if not made.has_room:
+            made.close()
+            raise ConnectionRefusedError("the server takes no requests on a new connection")
         for each in list(self._kept):
             self.kept(each)  # forgets those that have ended, of keys for which nobody asks any more, too
         self._kept.setdefault(key, []).append(made)

@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from hyperframe.frame import SettingsFrame
 
 from kube.http.transport.connection_pool import Connection, ConnectionPool
+from kube.http.transport.http2_connection import Http2Connection
 from kube.http.transport.response_sink import MAX_UNTAKEN
 from kube.http.transport.streamed_response import CHUNK
 from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.http2_peer import SMALL, Asked, Peer
+from tests.kube.support.sink import Sink
 
 LATER = 10.0
 """Seconds, more than any of these tests takes."""
@@ -99,6 +102,26 @@ async def test_past_the_peers_limit_there_is_another_connection(session: Clearte
         for each in (*opened[1:], again):
             await each.__aexit__(None, None, None)
         session.close()
+
+
+async def test_a_server_that_takes_no_requests_is_connected_to_once() -> None:
+    """The pool opened connections without end."""
+    opened: list[Sink] = []
+
+    async def connect(_: str) -> Connection:
+        made, sink = Http2Connection(), Sink()
+        opened.append(sink)
+        assert len(opened) < 10
+        made.connection_made(sink)
+        made.data_received(SettingsFrame(0, {SettingsFrame.MAX_CONCURRENT_STREAMS: 0}).serialize())
+        await asyncio.sleep(0)
+        return made
+
+    pool = ConnectionPool(connect)
+    asked = [pool.with_room("") for _ in range(3)]
+    got = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(isinstance(each, OSError) for each in got)
+    assert [each.is_gone for each in opened] == [True]
 
 
 @pytest.mark.parametrize("size", [0, 1, SMALL, SMALL + 1, 70 * SMALL])
