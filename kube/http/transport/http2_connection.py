@@ -12,7 +12,7 @@ import asyncio
 from hpack import Decoder
 from hpack.exceptions import HPACKError
 
-from kube.http.transport.head_packer import HeadPacker
+from kube.bounds import reached
 from kube.http.transport.http2_framing import (
     LAST_31,
     MAX_FRAME,
@@ -24,17 +24,16 @@ from kube.http.transport.http2_framing import (
     FrameSplitter,
     PeerError,
     Setting,
-    frame,
-    head_frames,
     number_of,
     packed,
     packed_settings,
     settings_of,
     unpadded,
 )
+from kube.http.transport.http2_outlet import Http2Outlet
 from kube.http.transport.http2_stream import RequestedStream
 from kube.http.transport.request_fields import HeaderFields
-from kube.http.transport.response_sink import FIRST_WINDOW, NotProcessed, ResponseSink
+from kube.http.transport.response_sink import NotProcessed, ResponseSink
 
 WINDOW = 2**31 - 1
 """Bytes that the peer may send before they are acknowledged: HTTP/2's largest number, which is no limit here."""
@@ -51,24 +50,18 @@ class Http2Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._packer = HeadPacker()
         self._decoder = Decoder(max_header_list_size=MAX_HEAD)
         self._reader = FrameSplitter()
         self._streams: dict[int, RequestedStream] = {}
-        self._sending: dict[int, RequestedStream] = {}
-        """Those whose body, or its end, the peer has no room for yet."""
         self._told: dict[ResponseSink, None] = {}
         """The sinks that were told something since they last settled."""
+        self._outlet = Http2Outlet(self._told)
         self._next = 1
-        self._out: list[bytes] = []
-        self._window = 2**16 - 1
-        """Bytes of all bodies that the peer has room for."""
         self._first_window = 2**16 - 1
-        self._largest_frame = 2**14
         self._received = 0
         """Bytes of all bodies since the peer was last told that it may send more."""
         self._limit = STREAMS_AT_FIRST
-        self._is_ending = self._is_retired = self._is_paused = False
+        self._is_ending = self._is_retired = False
         self._timer: asyncio.TimerHandle | None = None
         self._was_heard = True
         """Since the timer was set."""
@@ -103,34 +96,26 @@ class Http2Connection(asyncio.Protocol):
         pong: asyncio.Future[float] = loop.create_future()
         self._pongs[said] = loop.time(), pong
         pong.add_done_callback(lambda _: self._pongs.pop(said, None))
-        self._frame(FrameKind.PING, 0, 0, said)
-        self._flush()
+        self._outlet.frame(FrameKind.PING, 0, 0, said)
+        self._outlet.flush()
         return pong
 
     def send(
         self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_whole: bool = True
     ) -> None:
         number, self._next = self._next, self._next + 2
-        method = fields[0][1]
         response.stream = number
-        stream = RequestedStream(number, response, self._first_window, has_body=method != b"HEAD")
-        stream.is_whole = is_whole and not body
-        self._streams[number] = stream
-        block, flags = self._packer.pack(fields), FrameFlag.END_STREAM if stream.is_whole else 0
-        self._out += head_frames(number, block, flags, self._largest_frame)
-        if response.first_window > FIRST_WINDOW and method == b"GET":
-            self._tell_room(number, stream.widen(response.first_window - FIRST_WINDOW))
-        if body:
-            self.send_more(response, body, is_last=is_whole)
-        else:
-            self._flush()
+        stream = self._streams[number] = RequestedStream(number, response, self._first_window, fields[0][1])
+        stream.add(body, is_last=is_whole)
+        self._outlet.begin(stream, fields)
+        self._outlet.flush()
 
     def send_more(self, response: ResponseSink, data: bytes, *, is_last: bool) -> None:
         stream = self._streams.get(response.stream)
         if stream is not None and not stream.is_whole:
             stream.add(data, is_last=is_last)
-            self._sending[response.stream] = stream
-            self._flush()
+            self._outlet.go_on(stream)
+            self._outlet.flush()
 
     def unsent(self, response: ResponseSink) -> int:
         stream = self._streams.get(response.stream)
@@ -139,29 +124,30 @@ class Http2Connection(asyncio.Protocol):
     def take(self, response: ResponseSink, size: int) -> None:
         stream = self._streams.get(response.stream)
         if stream is not None and not response.has_ended and (more := stream.took(size)):
-            self._tell_room(response.stream, more)
-            self._flush()
+            self._outlet.tell_room(response.stream, more)
+            self._outlet.flush()
 
     def release(self, response: ResponseSink) -> None:
         stream = self._streams.pop(response.stream, None)
         if stream is not None:
-            self._sending.pop(response.stream, None)
-            if self.is_open and response.error is None and not (response.has_ended and stream.is_sent):
-                self._frame(FrameKind.RST_STREAM, 0, response.stream, packed(EndCode.CANCEL))
-                self._flush()
+            is_whole = response.has_ended and stream.is_sent
+            has_begun = self._outlet.drop(stream)
+            if self.is_open and response.error is None and has_begun and not is_whole:
+                self._outlet.frame(FrameKind.RST_STREAM, 0, response.stream, packed(EndCode.CANCEL))
+                self._outlet.flush()
         self._close_if_retired()
 
     # -- for the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = self._outlet.transport = transport
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
-        self._out.append(PREFACE)
+        transport.write(PREFACE)
         settings = {Setting.ENABLE_PUSH: 0, Setting.FRAME_SIZE: MAX_FRAME}
-        self._frame(FrameKind.SETTINGS, 0, 0, packed_settings(settings))
-        self._tell_room(0, WINDOW - self._window)
-        self._flush()
+        self._outlet.frame(FrameKind.SETTINGS, 0, 0, packed_settings(settings))
+        self._outlet.tell_room(0, WINDOW - self._outlet.window)
+        self._outlet.flush()
 
     def data_received(self, data: bytes) -> None:
         self._was_heard = True
@@ -174,20 +160,24 @@ class Http2Connection(asyncio.Protocol):
             self._fail(str(error), error.code)
         except HPACKError as error:
             self._fail(f"a head cannot be unpacked: {error}", EndCode.COMPRESSION_ERROR)
-        self._flush()
+        self._outlet.flush()
+        if self._outlet.is_flooded and not self._is_ending:
+            reached("what a server leaves unread")
+            self._end("the peer does not read what it is sent")
+            self.close()
         self._settle()
 
     def pause_writing(self) -> None:
-        self._is_paused = True
+        self._outlet.is_paused = True
 
     def resume_writing(self) -> None:
-        self._is_paused = False
-        self._flush()
+        self._outlet.is_paused = False
+        self._outlet.flush()
         self._settle()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(str(error or "the connection was closed"))
-        self._transport = None
+        self._transport = self._outlet.transport = None
         if self._timer is not None:
             self._timer.cancel()
 
@@ -204,8 +194,8 @@ class Http2Connection(asyncio.Protocol):
             self.close()
         else:
             self._is_asked = True
-            self._frame(FrameKind.PING, 0, 0, bytes(8))
-            self._flush()
+            self._outlet.frame(FrameKind.PING, 0, 0, bytes(8))
+            self._outlet.flush()
         self._was_heard = False
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
 
@@ -234,7 +224,7 @@ class Http2Connection(asyncio.Protocol):
         size = len(payload)
         self._received += size
         if self._received > WINDOW // 2:
-            self._tell_room(0, self._received)
+            self._outlet.tell_room(0, self._received)
             self._received = 0
         stream = self._stream(number)
         if stream is None:
@@ -263,7 +253,7 @@ class Http2Connection(asyncio.Protocol):
         stream = self._stream(number)
         if stream is None:
             return
-        self._sending.pop(number, None)
+        self._outlet.drop(stream)
         if code == EndCode.REFUSED_STREAM and not stream.response.status:
             stream.response.fail(NotProcessed("the peer refused the stream"))
         else:
@@ -275,29 +265,32 @@ class Http2Connection(asyncio.Protocol):
             raise PeerError("malformed settings", EndCode.FRAME_SIZE_ERROR)
         if flags & FrameFlag.ACK:
             return
+        first = self._first_window
         for name, value in settings_of(payload):
             match name:
                 case Setting.TABLE_SIZE:
-                    self._packer.resize(value)
+                    self._outlet.packer.resize(value)
                 case Setting.MAX_STREAMS:
                     self._limit = value
                 case Setting.INITIAL_WINDOW:
                     if value > LAST_31:
                         raise PeerError("a window that is too large", EndCode.FLOW_CONTROL_ERROR)
-                    for stream in self._streams.values():
-                        stream.window += value - self._first_window
-                    self._first_window = value
+                    first = value
                 case Setting.FRAME_SIZE:
                     if not 2**14 <= value < 2**24:
                         raise PeerError("a size of frames that none may have")
-                    self._largest_frame = value
-        self._frame(FrameKind.SETTINGS, FrameFlag.ACK, 0, b"")
+                    self._outlet.largest_frame = value
+        # Once: 128 KiB of settings may say it 20,000 times.
+        for stream in self._streams.values():
+            stream.window += first - self._first_window
+        self._first_window = first
+        self._outlet.frame(FrameKind.SETTINGS, FrameFlag.ACK, 0, b"")
 
     def _take_ping(self, flags: int, number: int, payload: bytes) -> None:
         if number or len(payload) != 8:
             raise PeerError("a malformed ping", EndCode.FRAME_SIZE_ERROR)
         if not flags & FrameFlag.ACK:
-            self._frame(FrameKind.PING, FrameFlag.ACK, 0, payload)
+            self._outlet.frame(FrameKind.PING, FrameFlag.ACK, 0, payload)
         elif payload in self._pongs:
             sent, pong = self._pongs.pop(payload)
             if not pong.done():
@@ -310,7 +303,7 @@ class Http2Connection(asyncio.Protocol):
         self.retire()
         for each, stream in list(self._streams.items()):
             if each > last:
-                self._sending.pop(each, None)
+                self._outlet.drop(stream)
                 stream.response.fail(NotProcessed("the peer takes no more requests on this connection"))
                 self._told[stream.response] = None
         if code != EndCode.NO_ERROR:
@@ -319,8 +312,8 @@ class Http2Connection(asyncio.Protocol):
 
     def _take_window(self, number: int, more: int) -> None:
         if not number:
-            self._window += more
-            if not more or self._window > WINDOW:
+            self._outlet.window += more
+            if not more or self._outlet.window > WINDOW:
                 raise PeerError("a window that is too large, or no larger", EndCode.FLOW_CONTROL_ERROR)
             return
         stream = self._stream(number)
@@ -340,13 +333,14 @@ class Http2Connection(asyncio.Protocol):
 
     def _refuse(self, stream: RequestedStream, why: str) -> None:
         """Break off a response that is malformed."""
-        self._sending.pop(stream.number, None)
-        self._frame(FrameKind.RST_STREAM, 0, stream.number, packed(EndCode.PROTOCOL_ERROR))
+        if self._outlet.drop(stream):
+            self._outlet.frame(FrameKind.RST_STREAM, 0, stream.number, packed(EndCode.PROTOCOL_ERROR))
         stream.response.fail(ConnectionResetError(f"it does not speak HTTP/2: {why}"))
         self._told[stream.response] = None
 
     def _settle(self) -> None:
-        told, self._told = self._told, {}
+        told = list(self._told)
+        self._told.clear()
         for each in told:
             each.settle()
 
@@ -355,8 +349,8 @@ class Http2Connection(asyncio.Protocol):
             self._transport.close()
 
     def _fail(self, why: str, code: int) -> None:
-        self._frame(FrameKind.GOAWAY, 0, 0, packed(0, code))
-        self._flush()
+        self._outlet.frame(FrameKind.GOAWAY, 0, 0, packed(0, code))
+        self._outlet.flush()
         self._end(f"it does not speak HTTP/2: {why}")
 
     def _end(self, why: str) -> None:
@@ -370,31 +364,3 @@ class Http2Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
         self._settle()
-
-    # -- what goes
-
-    def _frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
-        self._out.append(frame(kind, flags, number, payload))
-
-    def _tell_room(self, number: int, more: int) -> None:
-        """Let the peer send so much more, on a stream or (0) on all."""
-        self._frame(FrameKind.WINDOW_UPDATE, 0, number, packed(more))
-
-    def _flush(self) -> None:
-        if self._transport is None or self._transport.is_closing():
-            return
-        if self._sending and not self._is_paused:
-            for stream in list(self._sending.values()):
-                self._send_body(stream)
-        if self._out:
-            self._transport.write(b"".join(self._out))
-            self._out.clear()
-
-    def _send_body(self, stream: RequestedStream) -> None:
-        """Send as much of a request's body as the peer has room for."""
-        for size, made in stream.frames(self._window, self._largest_frame):
-            self._window -= size
-            self._out.append(made)
-            self._told[stream.response] = None
-        if not stream.to_send:
-            del self._sending[stream.number]

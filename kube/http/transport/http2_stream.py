@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-
 from kube.http.transport.http2_framing import EndCode, FrameFlag, FrameKind, PeerError, frame
 from kube.http.transport.request_fields import HeaderFields
 from kube.http.transport.response_head import parse_head, promised_length
@@ -15,22 +12,23 @@ class RequestedStream:
     """A stream that a request has opened."""
 
     __slots__ = (
-        *("_has_body", "_left", "_granted", "_promised", "_unsent", "_untaken"),
-        *("is_whole", "number", "response", "to_send", "window"),
+        *("_granted", "_has_body", "_is_wide", "_left", "_promised", "_unsent", "_untaken"),
+        *("is_whole", "number", "response", "window"),
     )
 
-    def __init__(self, number: int, response: ResponseSink, window: int, *, has_body: bool) -> None:
-        """`window` is what the peer has room for; a response `has_body` unless it is to HEAD."""
+    def __init__(self, number: int, response: ResponseSink, window: int, method: bytes) -> None:
+        """`window` is what the peer has room for."""
         self.number = number
         self.response = response
         self.window = window
         """Bytes of the request's body that the peer has room for."""
-        self._unsent: deque[bytes] = deque()
-        self.to_send = 0
-        """Bytes of the request's body that wait for room."""
+        self._unsent = bytearray()
+        """What waits for room. It is one piece: a client may send its body byte by byte."""
         self.is_whole = False
         """Nothing of the request comes after those."""
-        self._has_body = has_body
+        self._has_body = method != b"HEAD"
+        self._is_wide = method == b"GET"
+        """The answer may be long: the peer has all of its first window at once."""
         self._left = self._granted = FIRST_WINDOW
         """Bytes that the peer may still send, and those that it had when it was last told."""
         self._untaken = 0
@@ -42,35 +40,31 @@ class RequestedStream:
         """Whether all of the request has gone."""
         return self.is_whole and not self.to_send
 
+    @property
+    def to_send(self) -> int:
+        """Bytes of the request's body that wait for room."""
+        return len(self._unsent)
+
     def add(self, data: bytes, *, is_last: bool) -> None:
         """Take more of the request's body."""
-        if data:
-            self._unsent.append(data)
-            self.to_send += len(data)
+        self._unsent += data
         self.is_whole = is_last
 
-    def frames(self, room: int, largest: int) -> Iterator[tuple[int, bytes]]:
-        """As much of the body as there is room for, in frames of `largest` bytes, each with the room that it takes."""
-        if not self._unsent and self.is_whole:
-            yield 0, frame(FrameKind.DATA, FrameFlag.END_STREAM, self.number, b"")
-        while self._unsent:
-            piece = self._unsent[0]
-            # A window is below zero where the peer has made it smaller meanwhile (RFC 9113, 6.9.2).
-            size = min(len(piece), self.window, room, largest)
-            if size <= 0:
-                return
-            if size < len(piece):
-                self._unsent[0] = piece[size:]
-            else:
-                self._unsent.popleft()
-            self.to_send -= size
-            self.window -= size
-            room -= size
-            is_last = self.is_whole and not self._unsent
-            yield (
-                size,
-                frame(FrameKind.DATA, FrameFlag.END_STREAM if is_last else 0, self.number, piece[:size]),
-            )
+    def next_frame(self, room: int) -> tuple[int, bytes] | None:
+        """As much of the body as there is room for, in a frame, with the room that it takes; None for none."""
+        # A window is below zero where the peer has made it smaller meanwhile (RFC 9113, 6.9.2).
+        size = max(0, min(self.to_send, self.window, room))
+        if not size and (self.to_send or not self.is_whole):
+            return None
+        piece = bytes(self._unsent[:size])
+        del self._unsent[:size]
+        self.window -= size
+        return size, frame(FrameKind.DATA, FrameFlag.END_STREAM if self.is_sent else 0, self.number, piece)
+
+    def widen_at_first(self) -> int:
+        """How much more than HTTP/2 lets it the peer may send at first."""
+        more = self.response.first_window - FIRST_WINDOW
+        return self.widen(more) if self._is_wide and more > 0 else 0
 
     def widen(self, more: int) -> int:
         """Let the peer send so much more of the response; `more` itself."""

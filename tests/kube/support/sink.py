@@ -21,6 +21,9 @@ class Sink(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self._written += bytes(data)
 
+    def get_write_buffer_size(self) -> int:
+        return len(self._written)
+
     def is_closing(self) -> bool:
         return self.is_gone
 

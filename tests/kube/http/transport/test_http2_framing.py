@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hpack import Encoder
 from hyperframe.frame import (
@@ -17,7 +19,8 @@ from hyperframe.frame import (
 )
 
 from kube.http.transport.http2_connection import Http2Connection
-from kube.http.transport.http2_framing import MAX_PARTS
+from kube.http.transport.http2_framing import MAX_FRAME, MAX_PARTS, FrameKind, frame
+from kube.http.transport.http2_stream import RequestedStream
 from kube.http.transport.request_fields import HeaderFields, request_fields
 from kube.http.transport.response_sink import FIRST_WINDOW, ResponseSink
 from tests.kube.support.sink import Sink
@@ -179,4 +182,20 @@ async def test_a_body_goes_out_as_the_server_has_room() -> None:
     assert (
         sink.take() == DataFrame(3, b"\0").serialize() + DataFrame(3, b"", flags=["END_STREAM"]).serialize()
     )
+    made.connection_lost(None)
+
+
+async def test_settings_that_say_the_same_again_and_again_cost_one_look_at_the_streams() -> None:
+    class Streams(dict[int, RequestedStream]):
+        looks = 0
+
+        def values(self) -> Any:
+            self.looks += 1
+            return super().values()
+
+    made, _, _ = asked()
+    made._streams = streams = Streams(made._streams)
+    changing = b"".join(b"\0\4\0\0\0" + bytes((each % 200,)) for each in range(MAX_FRAME // 6))
+    made.data_received(frame(FrameKind.SETTINGS, 0, 0, changing))
+    assert (streams.looks, streams[1].window) == (1, (MAX_FRAME // 6 - 1) % 200)
     made.connection_lost(None)

@@ -1,0 +1,119 @@
+"""What goes out on one connection of HTTP/2: as much as the peer's socket and windows take, each request in its turn.
+
+A request waits here for a peer that reads slowly. One that is taken back meanwhile never goes, and none waits behind
+all that others have to send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kube.http.transport.head_packer import HeadPacker
+from kube.http.transport.http2_framing import FrameFlag, FrameKind, frame, head_frames, packed
+from kube.http.transport.http2_stream import RequestedStream
+from kube.http.transport.request_fields import HeaderFields
+from kube.http.transport.response_sink import ResponseSink
+
+AT_ONCE = 64 * 1024
+"""Bytes that are made before the transport is asked whether it takes more."""
+MAX_UNWRITTEN = 1024 * 1024
+"""Bytes that may wait for a peer that does not read. Requests stop long before; answers to its own pings do not."""
+
+
+class Http2Outlet:
+    """The frames of one side of a connection. `flush` sends what was given to all other methods."""
+
+    def __init__(self, told: dict[ResponseSink, None]) -> None:
+        """`told` gets each response of whose request more of the body has gone."""
+        self.transport: asyncio.Transport | None = None
+        self.is_paused = False
+        """The peer reads slower than the hub sends."""
+        self.packer = HeadPacker()
+        self.window = 2**16 - 1
+        """Bytes of all bodies that the peer has room for."""
+        self.largest_frame = 2**14
+        self._told = told
+        self._heads: dict[RequestedStream, HeaderFields] = {}
+        """Those of requests that have not begun to go."""
+        self._bodies: dict[RequestedStream, None] = {}
+        """Requests of whose body, or its end, something has not gone. The next one's turn comes first."""
+        self._out: list[bytes] = []
+        self._size = 0
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether more waits for the peer than may."""
+        return (
+            self.is_paused
+            and self.transport is not None
+            and self.transport.get_write_buffer_size() > MAX_UNWRITTEN
+        )
+
+    def begin(self, stream: RequestedStream, fields: HeaderFields) -> None:
+        """Send a request, with what there is of its body."""
+        self._heads[stream] = fields
+
+    def go_on(self, stream: RequestedStream) -> None:
+        """Send more of a request's body, or its end."""
+        if stream not in self._heads:
+            self._bodies[stream] = None
+
+    def drop(self, stream: RequestedStream) -> bool:
+        """Send no more of a request; whether any of it has gone."""
+        self._bodies.pop(stream, None)
+        return self._heads.pop(stream, None) is None
+
+    def frame(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        """Send a frame that is no part of a request."""
+        self._add(frame(kind, flags, number, payload))
+
+    def tell_room(self, number: int, more: int) -> None:
+        """Let the peer send so much more, on a stream or (0) on all."""
+        self.frame(FrameKind.WINDOW_UPDATE, 0, number, packed(more))
+
+    def flush(self) -> None:
+        if self.transport is None or self.transport.is_closing():
+            return
+        while self._heads and not self.is_paused:
+            stream = next(iter(self._heads))
+            self._send_head(stream, self._heads.pop(stream))
+        self._send_bodies()
+        self._write()
+
+    def _send_head(self, stream: RequestedStream, fields: HeaderFields) -> None:
+        flags = FrameFlag.END_STREAM if stream.is_sent else 0
+        for each in head_frames(stream.number, self.packer.pack(fields), flags, self.largest_frame):
+            self._add(each)
+        if more := stream.widen_at_first():
+            self.tell_room(stream.number, more)
+        if stream.to_send:
+            self._bodies[stream] = None
+
+    def _send_bodies(self) -> None:
+        """A frame of each in turn. A peer may have less room for all together than one of them takes."""
+        blocked = 0
+        while blocked < len(self._bodies) and not self.is_paused:
+            stream = next(iter(self._bodies))
+            del self._bodies[stream]
+            made = stream.next_frame(min(self.window, self.largest_frame))
+            if made is not None:
+                size, data = made
+                self.window -= size
+                self._add(data)
+                self._told[stream.response] = None
+                blocked = 0
+            if stream.to_send:
+                self._bodies[stream] = None
+                blocked += made is None
+
+    def _add(self, made: bytes) -> None:
+        self._out.append(made)
+        self._size += len(made)
+        if self._size >= AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        if self._out and self.transport is not None and not self.transport.is_closing():
+            self.transport.write(b"".join(self._out))
+        self._out.clear()
+        self._size = 0

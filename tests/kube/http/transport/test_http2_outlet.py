@@ -1,0 +1,134 @@
+"""What waits for a server that reads slowly, and whose turn it is: nobody pays for what others send."""
+
+from __future__ import annotations
+
+import pytest
+from hpack import Decoder
+from hyperframe.frame import DataFrame, Frame, HeadersFrame, PingFrame, SettingsFrame, WindowUpdateFrame
+
+from kube import bounds
+from kube.http.transport.http2_connection import Http2Connection
+from kube.http.transport.http2_outlet import AT_ONCE, MAX_UNWRITTEN
+from kube.http.transport.request_fields import HeaderFields, request_fields
+from kube.http.transport.response_sink import ResponseSink
+from tests.kube.support.sink import Sink
+
+
+class Filling(Sink):
+    """The socket of a server that has stopped reading: it says so as soon as something waits."""
+
+    def __init__(self, made: Http2Connection) -> None:
+        super().__init__()
+        self.made = made
+        self.most = 0
+        made.connection_made(self)
+        self.take()
+        made.resume_writing()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        super().write(data)
+        self.most = max(self.most, self.get_write_buffer_size())
+        self.made.pause_writing()
+
+    def frames(self) -> list[Frame]:
+        """Read all that waits."""
+        found, taken = [], self.take()
+        while taken:
+            frame, length = Frame.parse_frame_header(memoryview(taken[:9]))
+            frame.parse_body(memoryview(taken[9 : 9 + length]))
+            found.append(frame)
+            taken = taken[9 + length :]
+        return found
+
+
+def fields(path: str, method: str = "GET") -> HeaderFields:
+    return request_fields(method, "http", "a:1", path, (), None)
+
+
+def paths(decoder: Decoder, frames: list[Frame]) -> list[str]:
+    heads = [dict(decoder.decode(each.data, raw=True)) for each in frames if isinstance(each, HeadersFrame)]
+    return [each[b":path"].decode() for each in heads]
+
+
+async def test_a_request_that_is_taken_back_before_it_goes_never_does() -> None:
+    """Requests of 60 KB that are opened and cancelled filled the memory while a slow link took the first."""
+    made = Http2Connection()
+    sink, decoder = Filling(made), Decoder()
+    first, last = ResponseSink(), ResponseSink()
+    made.send(fields("/first"), b"", first)
+    for _ in range(10):
+        taken_back = ResponseSink()
+        made.send([*fields("/back"), (b"x", bytes(60_000))], b"", taken_back)
+        made.release(taken_back)
+    made.send(fields("/last"), b"", last)
+    assert sink.most < AT_ONCE
+    assert paths(decoder, sink.frames()) == ["/first"]
+    made.resume_writing()
+    assert paths(decoder, sink.frames()) == ["/last"]
+    made.connection_lost(None)
+    assert (first.error is None, last.error is None) == (False, False)
+
+
+async def test_a_body_that_ends_before_its_head_goes_is_whole() -> None:
+    made = Http2Connection()
+    sink = Filling(made)
+    made.send(fields("/"), b"", ResponseSink())
+    sink.take()
+    for pieces in ([], [b"abc"], [b"abc", b"def"]):
+        response = ResponseSink()
+        made.send(fields("/", "POST"), b"", response, is_whole=False)
+        for each in pieces:
+            made.send_more(response, each, is_last=False)
+        made.send_more(response, b"", is_last=True)
+        made.resume_writing()
+        frames = sink.frames()
+        assert b"".join(each.data for each in frames if isinstance(each, DataFrame)) == b"".join(pieces)
+        assert "END_STREAM" in frames[-1].flags
+        made.resume_writing()
+    made.connection_lost(None)
+
+
+async def test_bodies_go_in_turns() -> None:
+    """A lease waited until a server with a small window had taken all of an upload."""
+    made, sink = Http2Connection(), Sink()
+    made.connection_made(sink)
+    upload, lease = ResponseSink(), ResponseSink()
+    made.data_received(SettingsFrame(0, {4: 2**20}).serialize())
+    made.send(fields("/upload", "POST"), bytes(2**20), upload)
+    made.send(fields("/lease", "PUT"), bytes(400), lease)
+    assert made.unsent(lease) == 400
+    made.data_received(WindowUpdateFrame(0, window_increment=1000).serialize())
+    made.data_received(WindowUpdateFrame(0, window_increment=1000).serialize())
+    assert made.unsent(lease) == 0
+    made.connection_lost(None)
+
+
+async def test_what_goes_at_once_is_little_more_than_the_socket_takes() -> None:
+    """Else a lease waits behind all uploads that the server has room for, for minutes on a slow link."""
+    made = Http2Connection()
+    sink = Filling(made)
+    made.data_received(SettingsFrame(0, {4: 2**20}).serialize())
+    made.data_received(WindowUpdateFrame(0, window_increment=2**30).serialize())
+    for _ in range(10):
+        made.send(fields("/upload", "POST"), bytes(2**20), ResponseSink())
+    sink.take()
+    sink.most = 0
+    made.resume_writing()
+    assert 0 < sink.most <= 2 * AT_ONCE
+    made.connection_lost(None)
+
+
+async def test_a_server_that_asks_and_does_not_read_loses_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(bounds, "_listeners", [told.append])
+    made, response = Http2Connection(), ResponseSink()
+    sink, pings = Filling(made), PingFrame(0, bytes(8)).serialize() * 1000
+    made.send(fields("/"), b"", response)
+    while not sink.is_gone:
+        made.data_received(pings)
+        assert sink.most < MAX_UNWRITTEN + 2 * len(pings)
+    assert response.error is not None
+    assert told == ["what a server leaves unread"]
+    made.connection_lost(None)
