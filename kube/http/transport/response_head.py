@@ -35,10 +35,12 @@ def parse_head(fields: HeaderFields, *, is_trailer: bool) -> tuple[int, HeaderFi
 
 def promised_length(status: int, headers: HeaderFields) -> int | None:
     """Bytes of the body that the headers promise; None where they do not. ValueError where that is no number."""
+    if status in (204, 304):
+        return 0
     said = {value for name, value in headers if name == b"content-length"}
     if not said:
         return None
     length = said.pop()
     if said or not _LENGTH.fullmatch(length):
         raise ValueError("the length is none")
-    return int(length) if status not in (204, 304) else 0
+    return int(length)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 
 from multidict import CIMultiDict
@@ -30,8 +29,10 @@ class StreamedResponse(ResponseSink):
         """From the request to status and headers."""
         self._sent = 0.0
         self._deadline = deadline
-        self._pieces: deque[tuple[bytes, int]] = deque()
-        """With the bytes of the stream's window that each has."""
+        self._waiting = bytearray()
+        """What came and is not read. It is one piece: a peer may send its answer byte by byte."""
+        self._padding = 0
+        """Bytes of the window that came besides."""
         self._taken: Callable[[ResponseSink, int], None] = _nowhere
         self._changed = Pulse()
 
@@ -50,7 +51,7 @@ class StreamedResponse(ResponseSink):
 
     async def chunks(self) -> AsyncIterator[bytes]:
         while True:
-            if self._pieces:
+            if self._waiting or self._padding:
                 yield self._next_chunk()
             elif self.has_ended:
                 return
@@ -64,23 +65,19 @@ class StreamedResponse(ResponseSink):
         super().begin(status, fields)
 
     def add(self, piece: bytes, size: int) -> None:
-        self._pieces.append((piece, size))
+        self._waiting += piece
+        self._padding += size - len(piece)
         self.received(len(piece))
 
     def settle(self) -> None:
         self._changed.notify()
 
     def _next_chunk(self) -> bytes:
-        """Take pieces of CHUNK bytes, or somewhat more."""
-        chunk: list[bytes] = []
-        length = taken = 0
-        while self._pieces and length < CHUNK:
-            piece, size = self._pieces.popleft()
-            chunk.append(piece)
-            length += len(piece)
-            taken += size
-        self._taken(self, taken)
-        return b"".join(chunk)
+        chunk, padding = bytes(self._waiting[:CHUNK]), self._padding
+        del self._waiting[:CHUNK]
+        self._padding = 0
+        self._taken(self, len(chunk) + padding)
+        return chunk
 
     async def _next_event(self) -> None:
         if self.error is not None:

@@ -99,6 +99,19 @@ async def test_an_answer_says_whether_its_end_was_told(answer: bytes, is_framed:
         assert got.is_framed is is_framed
 
 
+async def test_a_length_beside_chunks_is_told_to_nobody() -> None:
+    """A client that believed it would take the rest of the body for the next answer."""
+    peer = Peer(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
+    )
+    async with (
+        peer.serve() as session,
+        session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as got,
+    ):
+        assert "Content-Length" not in got.headers
+        assert await got.read(LIMIT) == b"ok"
+
+
 async def test_the_answer_to_a_head_has_no_body() -> None:
     peer = Peer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
     async with peer.serve() as session:

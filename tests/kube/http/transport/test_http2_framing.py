@@ -54,6 +54,7 @@ OF_THE_STREAM = {
     "a body that is longer": OF_THREE + data(b"four"),
     "a body that is shorter": OF_THREE + data(b"xx", end=True),
     "a head that promises a body, and ends": head((":status", "200"), ("content-length", "3"), flags=WHOLE),
+    "a body that no answer of its status has": head((":status", "204")) + data(b"HTTP/1.1 200 OK"),
     "a window of nothing more": OK + WindowUpdateFrame(1, window_increment=1).serialize()[:-1] + b"\0",
     "a window that is too large": OK + WindowUpdateFrame(1, window_increment=2**31 - 1).serialize(),
     "an end": RstStreamFrame(1, error_code=2).serialize(),

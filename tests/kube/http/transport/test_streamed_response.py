@@ -1,0 +1,34 @@
+"""What a response keeps of its server's words."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+from kube.http.transport.response_sink import MAX_UNTAKEN
+from kube.http.transport.streamed_response import CHUNK, StreamedResponse
+
+FAR = 1e9
+"""A deadline that never comes."""
+
+
+async def test_an_answer_that_comes_byte_by_byte_takes_no_more_room_than_another() -> None:
+    """A leader that sends frames of a byte made a hub keep a hundred times as much."""
+    response, taken = StreamedResponse(FAR), 0
+
+    def take(_: object, size: int) -> None:
+        nonlocal taken
+        taken += size
+
+    response.goes_by(take)
+    response.begin(200, [])
+    tracemalloc.start()
+    for each in range(MAX_UNTAKEN // 16):
+        response.add(each.to_bytes(4)[-1:], 16)
+    kept = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert kept < MAX_UNTAKEN // 2
+    response.end()
+    chunks = [chunk async for chunk in response.chunks()]
+    assert b"".join(chunks) == bytes(range(256)) * (MAX_UNTAKEN // 16 // 256)
+    assert max(map(len, chunks)) <= CHUNK
+    assert taken == MAX_UNTAKEN
