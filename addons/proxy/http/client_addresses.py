@@ -30,6 +30,10 @@ MAX_BODIES = 24 * 1024 * 1024
 """Bytes of bodies that the hub holds at one time for one listener."""
 MAX_BODIES_OF_ADDRESS = 12 * 1024 * 1024
 """Bytes of these for the clients at one address."""
+MAX_UNSENT = 24 * 1024 * 1024
+"""Bytes of streamed bodies that wait for servers, of all clients of one listener."""
+MAX_UNSENT_OF_ADDRESS = 8 * 1024 * 1024
+"""Bytes of these for the clients at one address."""
 PAUSE = 0.025
 """Seconds between two goes of all clients of a listener, where there is more to handle. Others go meanwhile."""
 RETRY_AFTER = 1
@@ -46,6 +50,13 @@ class ClientLayer(Protocol):
     @property
     def held(self) -> int:
         """Bytes that the hub holds because the client does not read."""
+
+
+class Upload(Protocol):
+    """A request whose body goes to its server as it comes."""
+
+    def give_up(self) -> None:
+        """End the request: among too many bodies that wait for servers, most waits of this one."""
 
 
 class ClientTurns:
@@ -71,6 +82,8 @@ class ListenerClients:
     def __init__(self) -> None:
         self.bodies = 0
         """Bytes of the bodies that the hub holds."""
+        self.unsent = 0
+        """Bytes of streamed bodies that wait for servers."""
         self.turns = ClientTurns()
 
 
@@ -82,6 +95,10 @@ class ClientAddress:
         self.connections = 0
         self.bodies = 0
         """Bytes of the bodies that the hub holds."""
+        self.unsent = 0
+        """Bytes of streamed bodies that wait for servers."""
+        self._uploads: dict[Upload, int] = {}
+        """How many of these each has that has any."""
         self.layers: WeakSet[ClientLayer] = WeakSet()
         self._certain = 0
         """How many more requests fit even if none ends. To count all of them at each request would cost more than some
@@ -131,6 +148,27 @@ class ClientAddress:
         self.listener.bodies += more
         self.bodies += more
         return None
+
+    def hold_unsent(self, upload: Upload, size: int) -> None:
+        """Note how much of a body waits for its server. The longest ones end where that is too much."""
+        self._count_unsent(upload, size)
+        while self.unsent > MAX_UNSENT_OF_ADDRESS:
+            self._end_longest()
+        while self.listener.unsent > MAX_UNSENT:
+            of_listener = (each for each in _addresses.values() if each.listener is self.listener)
+            max(of_listener, key=lambda each: each.unsent)._end_longest()
+
+    def _end_longest(self) -> None:
+        longest = max(self._uploads, key=self._uploads.__getitem__)
+        self._count_unsent(longest, 0)
+        longest.give_up()
+
+    def _count_unsent(self, upload: Upload, size: int) -> None:
+        more = size - self._uploads.pop(upload, 0)
+        if size:
+            self._uploads[upload] = size
+        self.unsent += more
+        self.listener.unsent += more
 
 
 listeners: defaultdict[int, ListenerClients] = defaultdict(ListenerClients)

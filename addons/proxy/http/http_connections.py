@@ -28,8 +28,9 @@ MAX_HEAD = 256 * 1024
 """Bytes of the frames of one head, as they come: as many as its headers may have when they are unpacked."""
 MAX_REMEMBERED = 1_000
 """Ended streams whose numbers a connection remembers."""
-STREAM_WINDOW = 512 * 1024
-"""Bytes that a client may send on a stream before the other side has taken any; Go's own server allows 1 MiB."""
+STREAM_WINDOW = 128 * 1024
+"""Bytes that a client may send on a stream before the other side has taken any of them. It is near by: more would wait
+here, not there."""
 STREAM_UNREAD = 64 * 1024
 """Bytes that a stream may hold for a client, or a server, of HTTP/2 before the other side may send no more on it."""
 

@@ -32,13 +32,15 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseTrailers,
 )
 
-from addons.proxy.http.messages import response_of_server
+from addons.proxy.http.client_addresses import RETRY_AFTER
+from addons.proxy.http.messages import response_of_answer, response_of_server
 from addons.proxy.http.own_answers import AnswerStream, Played, Player, answer_request, players
 from addons.proxy.http.request_head import fields_to_send
 from addons.proxy.http.request_stream import RequestStream
+from addons.requests.answers import status_answer
 from addons.requests.request_context import RelayUpstream, RequestContext, context_of
 from addons.telemetry import metrics
-from kube.errors import StatusError
+from kube.errors import StatusError, too_many_requests
 from kube.http.transport.connection_pool import Connection
 from kube.http.transport.request_fields import HeaderFields
 from kube.http.transport.response_sink import FIRST_WINDOW, ResponseSink
@@ -111,6 +113,7 @@ class RelayedAnswer(ResponseSink):
             self._connection.send_more(self, data, is_last=False)
         else:
             self._body += data
+        self._count_unsent()
 
     def close(self) -> None:
         """Take the end of the request."""
@@ -130,6 +133,25 @@ class RelayedAnswer(ResponseSink):
         self._disconnect()
         self.fail(ConnectionResetError(why))
         self.settle()
+
+    def give_up(self) -> None:
+        metrics.REQUESTS_REFUSED.labels("429").inc()
+        why = "the servers take bodies of requests slower than they come"
+        if self.status:
+            self.break_off(why)
+            return
+        self._context.upstream = None  # no server has said this
+        answer, number = status_answer(too_many_requests(why, RETRY_AFTER)), self._stream.stream_id
+        head = response_of_answer(answer.status, answer.headers.items())
+        assert isinstance(answer.body, bytes)
+        head.headers["Content-Length"] = str(len(answer.body))
+        self._parts = [ResponseHeaders(number, head), ResponseData(number, answer.body)]
+        self.end()
+        self.settle()
+
+    def _count_unsent(self) -> None:
+        if self._is_streamed:  # else the body counts as held
+            self._stream.address.hold_unsent(self, 0 if self._is_over else self.unsent)
 
     @property
     def unsent(self) -> int:
@@ -216,6 +238,7 @@ class RelayedAnswer(ResponseSink):
             self._play(parts)
         if is_over:
             return
+        self._count_unsent()
         if self._stream.is_over and self.status != SWITCHED:
             self.cancel()  # the hub has answered in the server's place
         else:
@@ -246,6 +269,7 @@ class RelayedAnswer(ResponseSink):
             self._task.cancel()
         _relays.pop(self._stream.flow, None)
         self._disconnect()
+        self._count_unsent()
         self._over()
 
     def _disconnect(self) -> None:

@@ -14,6 +14,8 @@ from addons.proxy.http.client_addresses import (
     MAX_BODIES_OF_ADDRESS,
     MAX_REQUEST_BODY,
     MAX_UNREAD,
+    MAX_UNSENT,
+    MAX_UNSENT_OF_ADDRESS,
     ClientAddress,
     ListenerClients,
     address_of,
@@ -68,6 +70,43 @@ def test_an_address_that_holds_more_than_its_share_holds_too_much(
     for address, layer in zip(addresses, layers, strict=True):
         address.layers.add(layer)
     assert addresses[0].leaves_too_much is is_too_much
+
+
+class Upload:
+    """A streamed request."""
+
+    def __init__(self, address: ClientAddress) -> None:
+        self.address = address
+        self.is_over = False
+
+    def holds(self, size: int) -> None:
+        self.address.hold_unsent(self, size)
+
+    def give_up(self) -> None:
+        self.is_over = True
+        self.address.hold_unsent(self, 0)
+
+
+def test_the_bodies_that_wait_for_servers_are_bounded_and_the_longest_ends() -> None:
+    client, other = tflow.tclient_conn(), tflow.tclient_conn()
+    client.peername, other.peername = ("10.0.0.1", 1), ("10.0.0.2", 1)
+    one, beside = address_of(client), address_of(other)
+    small, long, longer = Upload(one), Upload(one), Upload(one)
+    small.holds(1000)
+    long.holds(MAX_UNSENT_OF_ADDRESS // 2 - 1000)
+    longer.holds(MAX_UNSENT_OF_ADDRESS // 2)
+    assert not any(each.is_over for each in (small, long, longer))
+    small.holds(1001)
+    assert [each.is_over for each in (small, long, longer)] == [False, False, True]
+    assert one.unsent == MAX_UNSENT_OF_ADDRESS // 2 + 1
+    elsewhere = Upload(beside)
+    one.listener.unsent += MAX_UNSENT - one.listener.unsent  # as by clients at other addresses
+    elsewhere.holds(1)
+    assert [each.is_over for each in (small, long, elsewhere)] == [False, True, False]
+    for each in (small, long, longer, elsewhere):
+        each.holds(0)
+    assert (one.unsent, beside.unsent) == (0, 0)
+    one.listener.unsent = 0
 
 
 def filled(address: ClientAddress) -> int:

@@ -283,6 +283,35 @@ async def test_a_slow_client_stops_no_other_on_the_shared_connection() -> None:
         await other.close()
 
 
+async def test_bodies_that_their_server_does_not_read_are_bounded_over_all_streams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each stream had a bound, and a thousand streams had half a gigabyte."""
+    bound = 8 * STREAM_WINDOW
+    monkeypatch.setattr(client_addresses, "MAX_UNSENT_OF_ADDRESS", bound)
+    server = Http2Server(100)
+    server.reads = False
+    async with server.serve(), connected(server) as (proxy, streams):
+        proxy.is_request_streamed = True
+        fields = {**PSEUDO, ":method": "POST", ":path": "/"}
+        server.is_silent = True
+        uploads = [streams.send(fields, end=False) for _ in range(20)]
+        for each in uploads:
+            for _ in range(4):
+                await streams.room(each, STREAM_WINDOW // 4)
+                streams.more(each, bytes(STREAM_WINDOW // 4))
+        await streams.until(lambda: len(streams.status) == 12)
+        assert set(streams.status.values()) == {429}
+        address = layer_of(proxy).address
+        assert address.unsent == bound
+        server.is_silent = False
+        assert await ask(streams) == 200
+        for each in uploads:
+            streams.cancel(each)
+        await server.until(lambda: len(server.resets) == len(uploads))
+        assert address.unsent == 0
+
+
 async def test_a_client_that_does_not_read_from_its_socket_loses_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
