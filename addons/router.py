@@ -21,7 +21,6 @@ from addons.proxy.listener_mode import DEAD_ADDRESS
 from addons.requests.answers import Answerer
 from addons.requests.caller import Lending, Listener
 from addons.requests.hidden_credentials import lend, path_of, redirect
-from addons.requests.offline_policy import is_kubelets
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import (
     Route,
@@ -144,8 +143,10 @@ class Router:
             and self._filters(context)
         ):
             raise unavailable("the rules have changed meanwhile", retry_after=1)
-        if context.route.kind is RouteKind.RELAY and is_kubelets(context.info) and self._pod_requests:
-            self._pod_requests.learn(context.caller, context.info, flow.response.status_code)
+        if context.route.kind is RouteKind.RELAY and self._cached_relay is not None:
+            self._cached_relay.learn(
+                context.component, context.caller, context.info, flow.response.status_code
+            )
         if context.answerer is not None and (
             context.route.kind is RouteKind.VIEW or not context.route.filtered_by
         ):

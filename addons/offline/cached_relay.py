@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -30,7 +30,15 @@ from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Lending
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
-from addons.requests.offline_policy import PEOPLE, OfflinePolicy, is_access_review, is_token_request
+from addons.requests.offline_policy import (
+    PEOPLE,
+    OfflinePolicy,
+    is_access_review,
+    is_answered_offline,
+    is_kubelets,
+    is_object_watch,
+    is_token_request,
+)
 from addons.views.reviews import Reviews
 from kube.bounds import reached
 from kube.errors import StatusError, unavailable
@@ -102,9 +110,28 @@ class CachedRelay:
         if caller.lending is Lending.HUB:
             self._keep("", request, answer)
         else:
-            task = asyncio.create_task(self._keep_own(caller, request, answer), name="copy of an answer")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._begin(self._keep_own(caller, request, answer), "copy of an answer")
+
+    def learn(self, component: str, caller: Caller, info: RequestInfo, status: int) -> None:
+        """Remember for an outage what the cloud has just said of the rights of a person with a token."""
+        if is_kubelets(info):
+            if self.pod_requests is not None:
+                self.pod_requests.learn(caller, info, status)
+            return
+        is_read = info.method == "GET" and (is_answered_offline(info) or is_object_watch(info))
+        if component in PEOPLE and is_read and caller.lending is Lending.OWN and not caller.impersonates:
+            self._reviews.learn(caller.authorization, info, status)
+            if status in (200, 403):
+                self._begin(self._know(caller), "whose token")
+
+    async def _know(self, caller: Caller) -> None:
+        with contextlib.suppress(StatusError):
+            await self._reviews.identity(caller)
+
+    def _begin(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
         """The cloud's answer where it gives one; otherwise the hub's own, or a StatusError. None after a watch."""
@@ -136,7 +163,7 @@ class CachedRelay:
                 return await self._writes.answer(wanted.caller, identity, request, was_sent=was_sent)
             if request.info.verb == "watch":
                 assert wanted.route.read is not None
-                await self._objects.watch(identity, wanted.component, wanted.route.read, stream, may)
+                await self._objects.watch(identity.user, wanted.component, wanted.route.read, stream, may)
                 return None
             return await self._from_node(identity, wanted, request)
         except StatusError as error:
@@ -190,11 +217,14 @@ class CachedRelay:
         self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest
     ) -> Answer:
         response = await self._objects.answer(identity, request, wanted.route.read)
-        if response is None and self.pod_requests is not None and self.pod_requests.has(request.info):
-            response = await self._objects.answer(HUB_IDENTITY, request, wanted.route.read)
+        # People see what the node has: by then it is known that they may.
+        is_person = wanted.component in PEOPLE
+        if response is None and is_person and not identity.is_hub:
+            identity = HUB_IDENTITY
+            response = await self._objects.answer(identity, request, wanted.route.read)
         if response is None and request.info.type is None:
             response = as_kept(await self._discovery.answer(request))
-        is_partial = response is None and wanted.component in PEOPLE
+        is_partial = response is None and is_person
         if is_partial:
             response = await self._objects.partial_answer(identity, wanted.route.read)
         if response is not None:
@@ -204,6 +234,7 @@ class CachedRelay:
             warning = copy_warning(wanted.component, now, heard, since, is_partial=is_partial)
             return replace(response, headers={**response.headers, **warning})
         what = request.info.type.group_resource if request.info.type is not None else request.info.path
+        what += f" {request.info.name}" if request.info.name else ""
         raise unavailable(f"the cloud cannot be reached, and the hub has no copy of {what}")
 
 

@@ -100,7 +100,7 @@ class OfflineReads:
 
     async def watch(
         self,
-        identity: CloudIdentity,
+        user: str,
         component: str,
         read: ObjectRead,
         stream: ClientStream,
@@ -108,14 +108,14 @@ class OfflineReads:
     ) -> None:
         """Send people the changes of what the node has, until they leave. StatusError 503 where it has nothing.
 
-        A copy that holds every object that the watch asks for comes before one that holds some. `check` as of
-        `addons.views.watch_answer.watch_answer`.
+        A copy that holds every object that the watch asks for comes before one that holds some. `user` is whose quota
+        counts, "" for the node's. `check` as of `addons.views.watch_answer.watch_answer`.
         """
         chosen: tuple[Source, Scope, Form] | None = None
         evaluable = (
             Scope(read.namespace, read.labels, read.fields) if read.fields.fields <= EVALUABLE else None
         )
-        async for list_watch, source in self._newest_first(identity, read.type, lambda _: True):
+        async for list_watch, source in self._newest_first(HUB_IDENTITY, read.type, lambda _: True):
             form, whole = first_form(read.accepted, read, source.store), _scope(list_watch, read)
             scope = whole or evaluable
             if form is not None and scope is not None and (chosen is None or whole is not None):
@@ -129,11 +129,11 @@ class OfflineReads:
         source, scope, form = chosen
         key = ViewKey(component, "watch", scope, form)
         try:
-            self._sources.check_view(source, key, identity.user)
+            self._sources.check_view(source, key, user)
         except BeyondQuota:
             raise too_many_requests("too many different watches", retry_after=60) from None
         with source.in_use():
-            view = await source.view(key, self._wait, identity.user)
+            view = await source.view(key, self._wait, user)
             await watch_answer(view, read, stream, check)
 
     def heard(self, identity: CloudIdentity, type_: ResourceType | None) -> datetime | None:

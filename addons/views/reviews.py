@@ -146,7 +146,10 @@ class Reviews:
             if isinstance(error, StatusError) and error.code == 401:
                 self._answers.pop(token, None)
             if isinstance(error, Unreachable):
-                raise unavailable(f"who asks cannot be verified: {error}") from error
+                raise unavailable(
+                    "who asks cannot be verified: the cloud cannot be reached, and has not answered the same to this "
+                    "token before"
+                ) from error
             raise
         self._remember(token, review, answer)
         return answer

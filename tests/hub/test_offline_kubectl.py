@@ -19,6 +19,7 @@ from tests.cloud.real import RealCloud
 from tests.cloud.versions import chosen
 from tests.hub.support.outage import PROTOBUF, Outage
 from tests.hub.support.streams import watching
+from tests.hub.test_offline_logs import Person, rights
 
 
 def pod(name: str, node: str) -> dict[str, Any]:
@@ -120,3 +121,39 @@ async def test_kubectl_sees_what_the_nodes_components_have_in_protobuf(
         assert "the hub has no copy of deployments" in unknown.stderr
         gone = await asyncio.to_thread(lambda: kubectl("delete", "pod", "app", check=False))
         assert "nothing is deleted" in gone.stderr
+
+
+async def test_a_person_with_a_token_sees_again_what_the_cloud_let_the_token_see(
+    outage: Outage, real_cloud: RealCloud, namespace: str, tmp_path: Path
+) -> None:
+    admin, node, core = real_cloud.admin, outage.hub.node, f"/api/v1/namespaces/{namespace}"
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+
+    def prepare() -> list[Person]:
+        admin.post(f"{core}/serviceaccounts", {"metadata": {"name": "default"}})
+        admin.post(f"{core}/pods", pod("app", node))
+        subject = {"kind": "ServiceAccount", "name": "person", "namespace": namespace}
+        real_cloud.apply(rights("Role", "person", rules, subject, namespace=namespace))
+        names = ("person", "stranger", "unseen")
+        return [Person(real_cloud, outage.hub, namespace, name, tmp_path) for name in names]
+
+    person, stranger, unseen = await asyncio.to_thread(prepare)
+    answer = await outage.ask(
+        f"/api/v1/pods?fieldSelector=spec.nodeName%3D{node}&resourceVersion=0", PROTOBUF
+    )
+    assert (answer.status, namespace.encode() in answer.body) == (200, True)
+    assert "app" in await asyncio.to_thread(person.gets, "get", "pods")
+    assert "app" in await asyncio.to_thread(person.gets, "get", "pods", "app")
+    await asyncio.to_thread(person.asks, "get", "pods", "-w", "--request-timeout=2s")
+    assert "Forbidden" in (await asyncio.to_thread(stranger.asks, "get", "pods")).stderr
+    async with outage.away():
+        for asked in (["get", "pods"], ["get", "pods", "-l", "app=app", "-o", "yaml"], ["get", "pod", "app"]):
+            done = await asyncio.to_thread(person.asks, *asked)
+            assert (done.returncode, "app" in done.stdout) == (0, True), done.stderr
+            assert "the cloud is away since" in done.stderr
+        watched = await asyncio.to_thread(person.asks, "get", "pods", "-w", "--request-timeout=5s")
+        assert {line.split()[0] for line in watched.stdout.splitlines()} == {"NAME", "app"}
+        for asked in (["get", "secrets"], ["get", "pods", "-A"]):
+            assert "cannot be verified" in (await asyncio.to_thread(person.asks, *asked)).stderr
+        assert "cannot list" in (await asyncio.to_thread(stranger.asks, "get", "pods")).stderr
+        assert "cannot be verified" in (await asyncio.to_thread(unseen.asks, "get", "pods")).stderr

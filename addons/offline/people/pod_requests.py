@@ -88,10 +88,6 @@ class PodRequests:
         endpoint = node.get("status", {}).get("daemonEndpoints", {}).get("kubeletEndpoint", {})
         return AtKubelet(endpoint.get("Port") or PORT, kubelet_target(info, target.partition("?")[2], pod))
 
-    def has(self, info: RequestInfo) -> bool:
-        """Whether this reads a pod, as kubectl does before it asks for logs: a copy of the node's does."""
-        return info.type == PODS and info.verb == "get" and not info.subresource
-
     def learn(self, caller: Caller, info: RequestInfo, status: int) -> None:
         """Have the hub know for an outage what a caller may do here, whom the cloud has just answered."""
         token = digest_of(caller.authorization)
