@@ -99,7 +99,7 @@ class DebugPages:
         query = request.query
         if not query.get("resource"):
             kept = {each.list_watch.type.group_resource for each in self._hub.sources if not each.user}
-            return web.Response(text="".join(f"?resource={name}\n" for name in sorted(kept)))
+            return web.Response(text="".join(f"{name}\n" for name in sorted(kept)))
         async with self._reports.take():
             text = await dump(
                 self._hub,
@@ -164,7 +164,7 @@ def begin(drills: Drills, asked: Mapping[str, str]) -> None:
         raise ValueError("the link can be offline, online or slow")
     numbers = {name: asked[name] for name in ("minutes", "kbps", "ms") if asked.get(name)}
     for name, text in numbers.items():
-        if not text.isdecimal() or len(text) > 9:
+        if not text.removeprefix("-").isdecimal() or len(text) > 9:
             raise ValueError(f"{name} is a number, not {text!r}")
     drills.begin(DrillKind(link), **{name: int(text) for name, text in numbers.items()})
 

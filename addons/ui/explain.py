@@ -125,14 +125,17 @@ def explain(
 
 def _hints(rules: Rules, sources: Sources, component: str, resource: str) -> list[str]:
     """The names that may be misspelt. Both may also be right: anybody may name a client or a CRD freely."""
-    hints = []
+    hints = unknown_component(rules, sources, component), unknown_resource(sources, resource)
+    return [each for each in hints if each]
+
+
+def unknown_component(rules: Rules, sources: Sources, component: str) -> str:
+    """Why nothing is filtered for a component: the hub has never heard of it; "" for one that it knows."""
     name = component_of(component)
     components = rules.components | {key.component for source in sources for key in source.views}
-    if name not in components:
-        hints.append(f"no rule names the component {name!r}, and it has no view{nearest(name, components)}")
-    if problem := unknown_resource(sources, resource):
-        hints.append(problem)
-    return hints
+    if name in components:
+        return ""
+    return f"no rule names the component {name!r}, and it has no view{nearest(name, components)}"
 
 
 def unknown_resource(sources: Sources, resource: str) -> str:

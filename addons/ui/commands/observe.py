@@ -69,7 +69,9 @@ def _print(lines: Iterable[bytes], output: str) -> None:
         if not each.strip():
             continue
         values = json.loads(each)
-        if "dropped" in values:
+        if "hint" in values:
+            print(f"edgehub: {values['hint']}", file=sys.stderr)
+        elif "dropped" in values:
             print(
                 f"edgehub: {values['dropped']} lines are left out, for they came faster than they were read",
                 file=sys.stderr,

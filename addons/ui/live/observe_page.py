@@ -14,7 +14,7 @@ from addons.telemetry.observation import VERDICTS, Observation
 from addons.telemetry.observations import Follower, WantedLines
 from addons.ui.operator_check import refuse_others
 from addons.ui.reports.running_hub import RunningHub
-from addons.ui.resource_names import plural_of
+from addons.ui.resource_names import COMMON_RESOURCES, nearest, plural_of
 from kube.errors import bad_request, too_many_requests
 
 MAX_FOLLOWERS = 8
@@ -58,7 +58,7 @@ class ObservePage:
             # Taken at once: what comes while it is written goes to the follower.
             past = list(seen.past(wanted)) if request.query.get("since") or not follows else []
             await response.prepare(request)
-            await response.write(_lines(past))
+            await response.write(self._hints(wanted) + _lines(past))
             while follows and not self._closed.is_set():
                 await response.write(await self._next(follower))
             await response.write_eof()
@@ -69,6 +69,20 @@ class ObservePage:
             if follows:
                 seen.forget(follower.told)
         return response
+
+    def _hints(self, wanted: WantedLines) -> bytes:
+        """A line for each name that nobody has asked by, or for, with the nearest one."""
+        seen = list(self._hub.observations.past(WantedLines(events=True)))
+        components = {each.component for each in seen} | self._hub.rules.rules.components
+        resources = {each.resource.partition(".")[0] for each in seen} | COMMON_RESOURCES
+        hints, resource = [], wanted.resource.partition(".")[0]
+        if wanted.component not in {"", *components}:
+            hints.append(
+                f"the component {wanted.component!r} has asked for nothing{nearest(wanted.component, components)}"
+            )
+        if resource not in {"", *resources}:
+            hints.append(f"nobody has asked for {resource!r}{nearest(resource, resources)}")
+        return b"".join(orjson.dumps({"hint": each}) + b"\n" for each in hints)
 
     async def _next(self, follower: Follower) -> bytes:
         try:

@@ -11,7 +11,6 @@ from addons.ui.reports.text import Column, Row
 NOTHING = "-"
 """Stands for a missing value."""
 _NUMBER = re.compile(r"[\d.]+ ?([KMGT]?i?B|%)?|(\d+[hms])+")
-_ERRNO = re.compile(r"\[Errno -?\d+\] ?")
 
 
 def text(value: object) -> str:
@@ -56,11 +55,6 @@ def _is_said(value: object) -> bool:
 def _is_number(value: object) -> bool:
     """Whether a cell has a number, a size, a duration or nothing."""
     return not _is_said(value) or isinstance(value, int | float) or _NUMBER.fullmatch(str(value)) is not None
-
-
-def plain(reason: str) -> str:
-    """A reason without the numbers of operating systems and the names of classes."""
-    return _ERRNO.sub("", reason).strip()
 
 
 def options(values: Iterable[str], chosen: str, empty: str) -> str:

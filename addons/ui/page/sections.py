@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from addons.telemetry.labels import HUB
 from addons.ui.debug_pages import REPORTS
-from addons.ui.page.markup import NOTHING, lines, plain, table, text
+from addons.ui.page.markup import NOTHING, lines, table, text
 from addons.ui.page.rates import Rates
 from addons.ui.page.timeline import Timeline
 from addons.ui.reports.components import components
@@ -15,7 +15,7 @@ from addons.ui.reports.journal import journal
 from addons.ui.reports.rules import rules
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.status import status
-from addons.ui.reports.text import COMPONENTS, ENTRIES, SOURCES, VIEWS, Column, Row, link, plural
+from addons.ui.reports.text import COMPONENTS, ENTRIES, SOURCES, VIEWS, Column, Row, link, plain, plural
 from kube.tables.cells import size
 
 LOG_LINES = 30

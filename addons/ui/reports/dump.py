@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from addons.filters.filter import Filter
-from addons.ui.explain import hub_source, unknown_resource
+from addons.ui.explain import hub_source, unknown_component, unknown_resource
 from addons.ui.masking import Tree, Visible
 from addons.ui.readable import as_yaml, object_tree
 from addons.ui.reports.evaluation import deadline, in_slices, shown
 from addons.ui.reports.running_hub import RunningHub
+from addons.ui.resource_names import nearest
 from kube.errors import StatusError
 from kube.requests.component import component_of
 from kube.store.store import Item
@@ -32,8 +33,10 @@ async def dump(hub: RunningHub, resource: str, namespace: str, name: str, compon
         filters = hub.rules.rules.chain(component_of(component), type_.group, type_.resource, "list")
     visible = Visible(managed_fields=hub.settings.show_managed_fields)
     documents: list[str] = []
+    names: set[str] = set()
     size = left = 0
     async for item in in_slices(source.store, deadline()):
+        names.add(item.key[1])
         if (namespace and item.key[0] != namespace) or (name and item.key[1] != name):
             continue
         made = shown(item, filters, hub.inputs).item
@@ -44,9 +47,14 @@ async def dump(hub: RunningHub, resource: str, namespace: str, name: str, compon
             continue
         documents.append(_yaml(made, visible, is_secret=(type_.resource, type_.group) == SECRETS))
         size += len(documents[-1])
+    hint = unknown_component(hub.rules.rules, hub.sources, component) if component else ""
+    if name and not documents:
+        sees = f", or hides it from {component}: see `edgehub explain`" if name in names and component else ""
+        problem = f"the hub has no {type_.resource} of this name{sees or nearest(name, names)}"
+        raise StatusError(404, "NotFound", problem)
     if left:
         documents.append(f"# and {left} more: name a namespace or an object\n")
-    return "---\n".join(documents)
+    return (f"# {hint}\n" if hint else "") + "---\n".join(documents)
 
 
 def _yaml(item: Item, visible: Visible, *, is_secret: bool) -> str:

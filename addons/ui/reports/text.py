@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +13,9 @@ from kube.tables.cells import size
 type Row = Mapping[str, Any]
 type Column = tuple[str, Callable[[Row], object]]
 
+_ERRNO = re.compile(r"\[Errno -?\d+\] ?")
+_NO_CONNECTION = re.compile(r"\[Errno (\d+)\] Connect call failed")
+"""How asyncio tells of a connection that cannot be opened: without the system's word for it."""
 ALARM = "DRILL: "
 """The beginning of each line that a terminal shows in red."""
 
@@ -18,6 +23,17 @@ ALARM = "DRILL: "
 def plural(count: int, noun: str, nouns: str = "") -> str:
     """`1 copy`, `2 copies`."""
     return f"{count} {noun if count == 1 else nouns or f'{noun}s'}"
+
+
+def plain(reason: str) -> str:
+    """Why a server cannot be reached, without the numbers of operating systems."""
+    if found := _NO_CONNECTION.match(reason):
+        return os.strerror(int(found[1]))
+    return _ERRNO.sub("", reason).strip()
+
+
+def waiting(writes: int) -> str:
+    return f"{writes} {'write waits' if writes == 1 else 'writes wait'}"
 
 
 def link(status: Row) -> str:
@@ -29,8 +45,7 @@ def link(status: Row) -> str:
     way = f" by {cloud['uplink']}" if cloud["uplink"] else ""
     way = f" through node {cloud['via']}" if cloud["via"] else way
     words = f"{drill}{'Online' + way if cloud['up'] else 'Offline'} for {duration(cloud['seconds'])}"
-    writes = "write waits" if waits == 1 else "writes wait"
-    return f"{words}, {waits} {writes} for the cloud" if waits or not cloud["up"] else words
+    return f"{words}, {waiting(waits)} for the cloud" if waits or not cloud["up"] else words
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
@@ -137,14 +152,14 @@ def status_text(report: Row) -> str:
         ("pool", report["pool"] or "-"),
         ("version", f"{report['version']}, mode {report['mode']}"),
         *(
-            ("server", f"{each['server']} {each['condition']} {each['reason']}".rstrip())
+            ("server", f"{each['server']} {each['condition']} {plain(each['reason'])}".rstrip())
             for each in report["cloud"]["servers"]
         ),
         ("rules", f"{in_force}, {report['rules']['problems']} problems"),
         *((("filters", f"as before: {rules['filterModules']}"),) if rules["filterModules"] else ()),
         ("sources", "{all}, {following} follow the cloud, {refused} refused".format(**report["sources"])),
         ("watchers", f"{report['watchers']} of {report['views']} views"),
-        ("journal", f"{report['journal']} writes wait"),
+        ("journal", waiting(report["journal"])),
         ("today", f"{size(counts['linkDownToday'])} from the cloud, {size(counts['linkUpToday'])} to it"),
         *((("budget", counts["budget"]),) if counts["budget"] else ()),
         ("copies", f"gave {size(counts['fromCopies'])} of {size(counts['sent'])} that components got"),
@@ -183,7 +198,8 @@ def problems_text(report: Row) -> str:
 
 def journal_text(report: Row) -> str:
     lines = [
-        f"{report['waiting']} writes wait: {len(report['statuses'])} statuses, {report['events']} events"
+        f"{waiting(report['waiting'])}: {plural(len(report['statuses']), 'status', 'statuses')}, "
+        f"{plural(report['events'], 'event')}"
     ]
     lines += [f"  {path}" for path in report["statuses"]]
     lines += [f"replayed: {each['count']} of kind {each['kind']}" for each in report["replayed"]]

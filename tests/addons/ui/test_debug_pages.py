@@ -85,7 +85,7 @@ async def test_a_resource_that_nothing_knows_is_an_error_with_the_nearest(pages:
 
 
 async def test_dump(pages: Pages) -> None:
-    assert await pages.ask("/debug/dump") == (200, b"?resource=services\n")
+    assert await pages.ask("/debug/dump") == (200, b"services\n")
     code, text = await pages.ask("/debug/dump?resource=services&as=chosen")
     assert (code, b"name: web" in text, b"name: lb" in text) == (200, True, False)
     code, text = await pages.ask("/debug/dump?resource=pods")
@@ -115,6 +115,7 @@ async def test_only_a_post_tries_and_none_from_another_site(pages: Pages) -> Non
         ("", 400, "offline, online or slow"),
         ("?link=sideways", 400, "offline, online or slow"),
         ("?link=slow", 400, "1 to 10000000 kbit/s"),
+        ("?link=offline&minutes=-1", 400, "a drill lasts 1 to 60 minutes"),
         ("?link=slow&kbps=fast", 400, "kbps is a number, not 'fast'"),
         ("?link=offline&minutes=61", 400, "1 to 60 minutes"),
         ("?link=offline&minutes=0", 400, "1 to 60 minutes"),

@@ -62,7 +62,8 @@ def test_whoever_reads_the_first_lines_alone_sees_no_error() -> None:
     ("output", "told"), [("text", "kube-proxy"), ("wide", "v42"), ("json", '"version": 42')]
 )
 def test_what_is_printed(output: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    show([b"\n", LINE, b'{"dropped": 3}\n'], output)
+    show([b'{"hint": "nobody"}\n', b"\n", LINE, b'{"dropped": 3}\n'], output)
     printed = capsys.readouterr()
     assert told in printed.out
-    assert printed.err == "edgehub: 3 lines are left out, for they came faster than they were read\n"
+    left_out = "edgehub: 3 lines are left out, for they came faster than they were read\n"
+    assert printed.err == f"edgehub: nobody\n{left_out}"

@@ -53,6 +53,20 @@ async def test_the_past_is_told_and_selected(observed: Observed) -> None:
     assert await observed.names("?since=60") == []
 
 
+async def test_a_name_that_nobody_asked_by_or_for_is_told_with_the_nearest(observed: Observed) -> None:
+    observed.seen.add(SEEN._replace(name="a"))
+
+    async def hints(query: str) -> list[str]:
+        async with observed.session.get(observed.url + query) as answer:
+            return [json.loads(each)["hint"] async for each in answer.content if each.strip()]
+
+    assert await hints("?component=kube-prox") == [
+        "the component 'kube-prox' has asked for nothing: is it 'kube-proxy'?"
+    ]
+    assert await hints("?resource=servics.apps") == ["nobody has asked for 'servics': is it 'services'?"]
+    assert await hints("?resource=pods&component=coredns") == [], "known, and silent so far"
+
+
 async def test_who_follows_gets_what_comes_and_no_more_than_some_may(observed: Observed) -> None:
     observed.seen.add(SEEN._replace(name="before"))
     open_ = [await observed.session.get(f"{observed.url}?follow=1") for _ in range(MAX_FOLLOWERS)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.ui.page.markup import NOTHING, lines, options, plain, table, text
+from addons.ui.page.markup import NOTHING, lines, options, table, text
 from addons.ui.reports.text import Column, Row
 
 EVIL = "<script>alert('x')</script>\""
@@ -63,7 +63,3 @@ def test_a_column_without_a_value_is_not_there() -> None:
     ]
     html = table(rows, columns)
     assert [f'data-label="{each}"' in html for each in "abc"] == [True, False, False]
-
-
-def test_a_reason_has_no_number_of_an_operating_system() -> None:
-    assert plain("[Errno 111] Connection refused") == "Connection refused"

@@ -59,6 +59,27 @@ async def test_the_copy_or_what_a_component_sees(
     assert {each["metadata"]["name"] for each in found} == names
 
 
+@pytest.mark.parametrize(
+    ("name", "component", "why"),
+    [
+        ("wob", "", "no services of this name: is it 'web'?"),
+        ("lb", "chosen", "no services of this name, or hides it from chosen: see `edgehub explain`"),
+    ],
+)
+async def test_an_object_that_is_not_there_is_an_error(
+    hub: RunningHub, name: str, component: str, why: str
+) -> None:
+    with pytest.raises(StatusError) as refused:
+        await dump(hub, "services", "", name, component)
+    assert (refused.value.code, refused.value.message.endswith(why)) == (404, True)
+
+
+async def test_a_component_that_nothing_knows_is_told_with_the_nearest(hub: RunningHub) -> None:
+    text = await dump(hub, "services", "", "", "chsen")
+    assert text.startswith("# no rule names the component 'chsen', and it has no view: is it 'chosen'?\n")
+    assert {each["metadata"]["name"] for each in documents(text)} == {"web", "lb"}
+
+
 @pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.PROTOBUF])
 async def test_a_secret_has_no_values(hub: RunningHub, parts: HubParts, encoding: Encoding) -> None:
     await parts.sources.get(HUB_IDENTITY, ListWatch(SECRETS, encoding=encoding)).ready(5)
