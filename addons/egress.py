@@ -7,8 +7,7 @@ No other addon names a server. mitmproxy itself opens no connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 
 from mitmproxy import connection, http
@@ -22,7 +21,7 @@ from addons.link.servers import Server
 from addons.offline.cached_response import is_too_large
 from addons.pool.shared_links.lending import LentWays
 from addons.proxy.http.request_head import is_upgrade
-from addons.proxy.lent_way import AskedWay
+from addons.proxy.lent_way import AskedWay, Lent
 from addons.requests.caller import Caller, Lending
 from addons.requests.hidden_credentials import lend
 from addons.requests.request_context import context_of
@@ -55,8 +54,14 @@ class Egress:
             raise forbidden("this hub lends no way to the cloud")
         client, address = asked.client, asked.client.peername[0].partition("%")[0]
         server = self._lent.lend(client.id, asked.headers, address, asked.host, asked.port)
-        may_open = partial(self._connections.has_room, client)
-        asked.lent = LentWay(self.link, server, may_open, partial(self._lent.pace, client.id))
+        asked.lent = Lent(partial(self._open_lent, client, server), partial(self._lent.pace, client.id))
+
+    async def _open_lent(
+        self, client: connection.Client, server: Server
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if not self._connections.has_room(client):
+            raise ConnectionError("the hub has too many connections")
+        return await self.link.lend(server)
 
     def client_disconnected(self, client: connection.Client) -> None:
         if self._lent is not None:
@@ -144,22 +149,6 @@ class Egress:
             failover(flow)
 
         return run
-
-
-@dataclass(frozen=True, slots=True)
-class LentWay:
-    """How another hub is led to a server: an `addons.proxy.lent_way.Lent`."""
-
-    link: Link
-    server: Server
-    may_open: Callable[[], bool]
-    """Whether there may be a further connection."""
-    pace: Callable[[str, int], Awaitable[None]]
-
-    async def open(self, end: asyncio.Protocol) -> None:
-        if not self.may_open():
-            raise ConnectionError("the hub has too many connections")
-        await self.link.lend(self.server, end)
 
 
 def _server_to(flow: http.HTTPFlow) -> Server | None:

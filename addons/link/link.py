@@ -217,12 +217,18 @@ class Link:
         wire.speak(made)
         return made
 
-    async def lend(self, server: Server, end: asyncio.Protocol) -> None:
-        """Give this protocol a new connection to a server, with which another hub speaks TLS; OSError as `connect`."""
+    async def lend(self, server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A new connection to a server, with which another hub speaks TLS; OSError as `connect`.
+
+        Its reader holds what came at once, and no more before somebody reads.
+        """
         wire = await self._wire(server, None)
         if wire.is_closing():
             raise ConnectionResetError("the connection was closed")
-        wire.speak(end)
+        reader = asyncio.StreamReader(limit=1)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        wire.speak(protocol)
+        return reader, asyncio.StreamWriter(wire, protocol, reader, asyncio.get_running_loop())
 
     async def _wire(self, server: Server, tls: SSL.Connection | None) -> Wire:
         if server.is_in_cloud and (refusal := self.drills.refusal) is not None:

@@ -6,11 +6,10 @@ Only the first thing that a connection says can ask for a way, by HTTP/1.1. A CO
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 from mitmproxy import connection
@@ -19,7 +18,8 @@ from mitmproxy.proxy.commands import StartHook
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HTTPMode
 
-from addons.proxy.handlers.hub_handler import handler_of
+from addons.proxy.handlers.client_socket import LARGEST_READ
+from addons.proxy.handlers.hub_handler import HubHandler, handler_of
 from addons.proxy.http.error_responses import error_response
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.messages import request_of_lines
@@ -40,15 +40,14 @@ _open: WeakValueDictionary[str, Carrying] = WeakValueDictionary()
 """Those that lead to a server, by the client's id."""
 
 
-class Lent(Protocol):
+@dataclass(frozen=True, slots=True)
+class Lent:
     """The way that a connection of the peer port is lent."""
 
-    async def open(self, end: asyncio.Protocol) -> None:
-        """Give a connection to the server to this protocol; OSError where there is none."""
-
-    @property
-    def pace(self) -> Callable[[str, int], Awaitable[None]]:
-        """Returns when so many bytes may go on. The direction is up, to the cloud, or down."""
+    open: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+    """A connection to the server; OSError where there is none."""
+    pace: Callable[[str, int], Awaitable[None]]
+    """Returns when so many bytes may go on. The direction is up, to the cloud, or down."""
 
 
 @dataclass(slots=True)
@@ -127,12 +126,14 @@ class Carrying(layer.Layer):
 
     def __init__(self, context: Context, lent: Lent) -> None:
         super().__init__(context)
-        self._end = ServerEnd(lent, handler_of(context.client.id))
+        borrower = handler_of(context.client.id)
+        assert borrower is not None, "who asks is there"
+        self._tunnel = LentTunnel(lent, borrower)
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         client = self.context.client
         if isinstance(event, events.Start):
-            self._end.begin()
+            self._tunnel.begin()
         elif isinstance(event, ServerSaid):
             if event.data:
                 yield commands.SendData(client, event.data)
@@ -141,140 +142,89 @@ class Carrying(layer.Layer):
             else:
                 _open[client.id] = self
         elif isinstance(event, events.DataReceived):
-            self._end.send(event.data)
+            self._tunnel.send(event.data)
         elif isinstance(event, events.ConnectionClosed):
-            self._end.close()
+            self._tunnel.close()
             yield commands.CloseConnection(client)
 
 
-class Borrower(Protocol):
-    """The handler of the connection of the peer port."""
+class LentTunnel:
+    """Carries between a borrower and the server of its lent way, at the pace of that way.
 
-    is_full: Callable[[], bool]
+    Nothing further is read from the borrower before the server has taken what came, and from the server no more than
+    was read at once while the borrower takes the piece before.
+    """
 
-    async def server_event(self, event: events.Event) -> None:
-        """Have the layers handle an event."""
-
-    async def drained(self) -> None:
-        """Return when the client's socket has room; ClientLeft when the client has left."""
-
-    def server_has_room(self) -> None:
-        """Read on from the client."""
-
-
-class ServerEnd(asyncio.Protocol):
-    """The connection to the server of a lent way. Of each side no more waits here than was read at once: there is no
-    further reading before that has gone on, at the pace of the way."""
-
-    def __init__(self, lent: Lent, borrower: Borrower | None) -> None:
-        assert borrower is not None, "who asks is there"
+    def __init__(self, lent: Lent, borrower: HubHandler) -> None:
         self._lent = lent
         self._borrower = borrower
-        self._transport: asyncio.Transport | None = None
-        self._to_server = deque[bytes]()
-        self._to_client = deque[bytes]()
-        self._writable = asyncio.Event()
-        self._writable.set()
-        self._up: asyncio.Task[None] | None = None
-        """Opens the connection; later, sends what the client has said."""
-        self._down: asyncio.Task[None] | None = None
-        """Sends what the server has said."""
-        self._has_ended = False
+        self._said: asyncio.Queue[bytes] = asyncio.Queue()
+        """What the borrower has said."""
+        self._is_full = True
+        """The server has not taken all of that, or is not there yet."""
+        self._carrying: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Open the connection, and read nothing from the client before it is open."""
-        self._borrower.is_full = lambda: self._up is not None
-        self._up = _later(self._open(), "opens a lent way")
+        """Open the connection, and read nothing from the borrower before it is open."""
+        self._borrower.is_full = lambda: self._is_full
+        # Not at once, as mitmproxy's tasks begin: the layers are at work.
+        self._carrying = asyncio.Task(
+            self._carry(), loop=asyncio.get_running_loop(), name="carries over a lent way", eager_start=False
+        )
 
     def send(self, data: bytes) -> None:
-        """Take what the client has said."""
-        self._to_server.append(data)
-        if self._up is None:
-            self._up = _later(self._carry_up(), "carries to a server")
+        """Take what the borrower has said."""
+        self._is_full = True
+        self._said.put_nowait(data)
 
     def close(self) -> None:
-        """The client has left."""
-        self._has_ended = True
-        for task in (self._up, self._down):
-            if task is not None:
-                task.cancel()
-        if self._transport is not None:
-            self._transport.close()
+        """The borrower has left."""
+        if self._carrying is not None:
+            self._carrying.cancel()
 
-    # -- the protocol of the server's connection
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        if self._has_ended or self._transport is None:
-            return
-        self._transport.pause_reading()
-        self._to_client.append(data)
-        self._hand_down()
-
-    def pause_writing(self) -> None:
-        self._writable.clear()
-
-    def resume_writing(self) -> None:
-        self._writable.set()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self._writable.set()
-        if not self._has_ended:
-            self._has_ended = True
-            self._hand_down()
-
-    def _hand_down(self) -> None:
-        if self._down is None:
-            self._down = _later(self._carry_down(), "carries to a borrower")
-
-    # -- what carries
-
-    async def _open(self) -> None:
-        why = ""
+    async def _carry(self) -> None:
         try:
-            await self._lent.open(self)
+            reader, writer = await self._lent.open()
         except OSError as error:
-            why = str(error) or type(error).__name__
+            await self._refuse(str(error) or type(error).__name__)
+            return
         except Exception:
             logger.exception("a lent way could not be opened")
-            why = "the hub could not open a connection"
-        self._up = None
-        said = (
-            ServerSaid(error_response(502, why), is_last=True) if why else ServerSaid(OPENED, is_last=False)
-        )
-        await self._borrower.server_event(said)
+            await self._refuse("the hub could not open a connection")
+            return
+        try:
+            await self._tell(OPENED)
+            async with asyncio.TaskGroup() as both:
+                up = both.create_task(self._carry_up(writer))
+                await self._carry_down(reader)
+                up.cancel()
+        finally:
+            writer.close()
+        await self._tell(b"", is_last=True)
 
-    async def _carry_up(self) -> None:
-        while self._to_server and self._transport is not None:
-            data = self._to_server.popleft()
-            await self._lent.pace("up", len(data))
-            self._transport.write(data)
-            await self._writable.wait()
-        self._up = None
-        self._borrower.server_has_room()
+    async def _carry_up(self, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):  # that the server has left is learned by reading
+            while True:
+                if self._said.empty():
+                    self._is_full = False
+                    self._borrower.server_has_room()
+                data = await self._said.get()
+                await self._lent.pace("up", len(data))
+                writer.write(data)
+                await writer.drain()
 
-    async def _carry_down(self) -> None:
-        while self._to_client:
-            data = self._to_client.popleft()
-            await self._lent.pace("down", len(data))
-            await self._borrower.server_event(ServerSaid(data, is_last=False))
-            try:
+    async def _carry_down(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(OSError, ClientLeft):
+            while data := await reader.read(LARGEST_READ):
+                await self._lent.pace("down", len(data))
+                await self._tell(data)
                 await self._borrower.drained()
-            except ClientLeft:
-                return  # its layers learn of it
-        self._down = None
-        if self._has_ended:
-            await self._borrower.server_event(ServerSaid(b"", is_last=True))
-        elif self._transport is not None:
-            self._transport.resume_reading()
 
+    async def _refuse(self, why: str) -> None:
+        await self._tell(error_response(502, why), is_last=True)
 
-def _later(carrying: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """A task that does not begin at once, as mitmproxy's do: the layers are at work."""
-    return asyncio.Task(carrying, loop=asyncio.get_running_loop(), name=name, eager_start=False)
+    async def _tell(self, data: bytes, *, is_last: bool = False) -> None:
+        await self._borrower.server_event(ServerSaid(data, is_last))
 
 
 def refuse(client: connection.Client, error: StatusError) -> layer.CommandGenerator[None]:

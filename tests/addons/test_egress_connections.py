@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from unittest.mock import Mock
 
 import pytest
 from mitmproxy import connection, http
@@ -10,12 +10,13 @@ from mitmproxy.flow import Error
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from mitmproxy.test import tflow
 
-from addons.egress import Egress, LentWay
+from addons.egress import Egress
 from addons.link.drills import DrillKind
 from addons.link.health import Condition, ServerHealth
 from addons.link.identities.token_lanes import SHARED_LANES
 from addons.link.servers import Way, parse_server
 from addons.link.uplinks.connect_errors import Fault, fault_of
+from addons.proxy.lent_way import AskedWay
 from addons.requests.caller import Caller, Lending
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
@@ -39,7 +40,7 @@ async def test_a_drill_takes_the_cloud_away_from_who_is_lent_a_way(egress: Egres
     egress.link.drills.begin(DrillKind.OFFLINE)
     assert connections.ended == [A, B]
     with pytest.raises(OSError, match="Errno") as refused:
-        await egress.link.lend(A, asyncio.Protocol())
+        await egress.link.lend(A)
     assert fault_of(str(refused.value)) is Fault.SERVER
     connections.ended.clear()
     egress.link.drills.end()
@@ -47,13 +48,14 @@ async def test_a_drill_takes_the_cloud_away_from_who_is_lent_a_way(egress: Egres
     egress.link.close()
 
 
-async def test_no_way_is_lent_beyond_the_bound_of_connections(egress: Egress) -> None:
-    async def at_once(_direction: str, _size: int) -> None:
-        """Nothing is held back."""
-
-    way = LentWay(egress.link, A, lambda: False, at_once)
+async def test_no_way_is_lent_beyond_the_bound_of_connections(egress: Egress, connections: Cut) -> None:
+    egress.lend(Mock(lend=lambda *_: A))
+    asked = AskedWay(tflow.tclient_conn(), (), A.host, A.port)
+    egress.lend_way(asked)
+    connections.is_full = True
+    assert asked.lent is not None
     with pytest.raises(ConnectionError, match="too many connections"):
-        await way.open(asyncio.Protocol())
+        await asked.lent.open()
 
 
 def test_a_refused_connection_is_noticed_at_once_and_others_to_that_server_are_cut(
