@@ -13,13 +13,13 @@ from functools import partial
 from mitmproxy import connection, http
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 
-from addons.connections import Connections
 from addons.link.health import RETRY_REFUSED
 from addons.link.identities.kubelet import kubelet_at
 from addons.link.link import Link, Relaying
 from addons.link.servers import Server
 from addons.offline.cached_response import is_too_large
 from addons.pool.shared_links.lending import LentWays
+from addons.proxy.connection_limits import Connections
 from addons.proxy.http.request_head import is_upgrade
 from addons.proxy.lent_way import AskedWay, Lent
 from addons.requests.caller import Caller, Lending

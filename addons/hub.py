@@ -1,20 +1,20 @@
 """The parts of the hub's addon in the order in which their hooks are called, each with the reason for its place."""
 
 from addons.assembly import Assembly
-from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.link.link import Link
 from addons.memory import Memory
 from addons.options import Options
+from addons.proxy.connection_limits import Connections, raise_descriptor_limit
 from addons.proxy.hub_addon import HubAddon
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.traffic import Traffic
 
 _options = Options()
-_connections = Connections()
+_connections = Connections(raise_descriptor_limit())
 _resolve = Resolve()
 _identity = Identity(_options)
 _router = Router(_options)

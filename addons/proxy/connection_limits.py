@@ -1,4 +1,4 @@
-"""Bounds on connections: for one address, for the process' descriptors, and for the time until a first request.
+"""The part of the hub that bounds connections: of an address, of the process, and in the time to a first request.
 
 What one port may use up is not all: a quarter of the descriptors is left to the plain port, where kubelet is, and to
 the hub's own connections, disk and log.
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from mitmproxy import connection
+from mitmproxy import connection, tcp
 
 from addons.proxy.handlers.hub_handler import close_client, handler_of
 from addons.proxy.http.client_addresses import MAX_CONNECTIONS, ClientAddress, address_of
@@ -21,7 +21,10 @@ from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.http.request_stream import RequestStream
 from addons.proxy.lent_way import is_open
+from addons.proxy.listener_mode import listener_of
+from addons.requests.caller import Listener
 from addons.telemetry import metrics
+from addons.telemetry.background import background
 
 MOST_DESCRIPTORS = 65_536
 """Descriptors that the hub asks for at the start, where the system allows as many."""
@@ -50,39 +53,58 @@ def raise_descriptor_limit() -> int:
     return wanted
 
 
-class ConnectionLimits:
-    """Counts connections as they come and go, and says which one is too many."""
+class Connections:
+    """Counts connections as they come and go, and ends those that are too many, or too late."""
+
+    name = "edgehub-connections"
 
     def __init__(self, descriptors: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._descriptors = descriptors
         self._clock = clock
         self._clients: dict[str, tuple[float, ClientAddress]] = {}
         """When and from where each client connected, by the connection's id."""
-        self.own: Callable[[], int] = lambda: 0
+        self._own: Callable[[], int] = lambda: 0
         """How many connections to servers the hub's own client has."""
+        self._sweep: asyncio.Task[None] | None = None
 
-    def client_came(self, client: connection.Client, *, is_reserved: bool) -> str:
-        """Count a client; why it must go again, or the empty text. A reserved listener has no limit for one address."""
+    def running(self) -> None:
+        quieten_accept(asyncio.get_running_loop())
+        self._sweep = background(self._sweep_regularly(), "late clients")
+
+    def done(self) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+
+    def client_connected(self, client: connection.Client) -> None:
         address = address_of(client)
         self._clients[client.id] = self._clock(), address
         address.connections += 1
-        if not is_reserved and address.connections > MAX_CONNECTIONS:
-            return _refused("peer", "too many connections from this address")
-        if not self.has_room(is_reserved=is_reserved):
-            return _refused("descriptors", "too many connections")
-        return ""
+        if not _is_reserved(client) and address.connections > MAX_CONNECTIONS:
+            metrics.CONNECTIONS_REFUSED.labels("peer").inc()
+            client.error = "too many connections from this address"
+        elif not self.has_room(client):
+            metrics.CONNECTIONS_REFUSED.labels("descriptors").inc()
+            client.error = "too many connections"
 
-    def client_left(self, client: connection.Client) -> None:
+    def client_disconnected(self, client: connection.Client) -> None:
         if (left := self._clients.pop(client.id, None)) is not None:
             left[1].connections -= 1
 
-    def has_room(self, *, is_reserved: bool) -> bool:
-        """Whether one more connection fits."""
-        used = len(self._clients) + self.own() + OWN_DESCRIPTORS
-        reserved = 0 if is_reserved else self._descriptors // RESERVED_SHARE
+    def tcp_message(self, flow: tcp.TCPFlow) -> None:
+        """Drop what passes through an upgraded connection: mitmproxy would keep all of an exec or a copy."""
+        flow.messages.clear()
+
+    def count_own(self, own: Callable[[], int]) -> None:
+        """Count the connections of the hub's own client among all others."""
+        self._own = own
+
+    def has_room(self, client: connection.Client) -> bool:
+        """Whether one more connection fits, of this client or to a server for it."""
+        used = len(self._clients) + self._own() + OWN_DESCRIPTORS
+        reserved = 0 if _is_reserved(client) else self._descriptors // RESERVED_SHARE
         return used <= self._descriptors - reserved
 
-    def close_late(self) -> int:
+    def _close_late(self) -> int:
         """Close the clients for whose first request, next head or surplus body the hub waits too long; how many."""
         now, closed = self._clock(), 0
         for client_id, (since, _) in list(self._clients.items()):
@@ -96,7 +118,7 @@ class ConnectionLimits:
             metrics.CONNECTIONS_REFUSED.labels("late").inc(closed)
         return closed
 
-    async def end_late_bodies(self) -> None:
+    async def _end_late_bodies(self) -> None:
         """Have no stream hold a body that takes too long: see `RequestStream.is_late`."""
         now = self._clock()
         for client_id in list(self._clients):
@@ -107,12 +129,16 @@ class ConnectionLimits:
             ):
                 await handler.server_event(BodyTime(now))
 
-    async def sweep(self) -> None:
-        """Close late clients, and end late bodies, again and again."""
+    async def _sweep_regularly(self) -> None:
         while True:
             await asyncio.sleep(SWEEP)
-            self.close_late()
-            await self.end_late_bodies()
+            self._close_late()
+            await self._end_late_bodies()
+
+
+def _is_reserved(client: connection.Client) -> bool:
+    """Whether the client is of the plain port, for whom descriptors are left."""
+    return listener_of(client) not in (Listener.TLS, Listener.PEER)
 
 
 def quieten_accept(loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
@@ -133,8 +159,3 @@ def quieten_accept(loop: asyncio.AbstractEventLoop, clock: Callable[[], float] =
             logger.error("connections cannot be accepted: %s", context.get("exception"))
 
     loop.set_exception_handler(handle)
-
-
-def _refused(reason: str, text: str) -> str:
-    metrics.CONNECTIONS_REFUSED.labels(reason).inc()
-    return text

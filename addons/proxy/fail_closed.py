@@ -29,8 +29,7 @@ logger = logging.getLogger(__name__)
 FLOW_HOOKS = ("requestheaders", "request", "responseheaders", "response", "error")
 CONNECTION_HOOKS = (
     *("client_connected", "client_disconnected", "server_connect"),
-    *("tls_clienthello", "tls_start_client", "tls_established_client"),
-    *("lend_way", "tcp_message"),
+    *("tls_start_client", "tls_established_client", "lend_way", "tcp_message"),
 )
 """Those that parts of the hub have; the last two are of connections that do not speak HTTP, or no longer do."""
 BEFORE_ANSWER = ("requestheaders", "request")

@@ -19,13 +19,13 @@ from mitmproxy.options import Options as MitmproxyOptions
 from mitmproxy.test import taddons
 
 from addons.assembly import Assembly
-from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.link.link import Link
 from addons.offline.offline_mode import Offline
 from addons.options import Options
+from addons.proxy.connection_limits import Connections
 from addons.proxy.hub_addon import HubAddon
 from addons.proxy.master import HubMaster
 from addons.requests.caller import Lending
@@ -63,7 +63,7 @@ class Running:
         self.session = session
         options = Options()
         self.traffic = Traffic()
-        connections = Connections()
+        connections = Connections(1_000)
         self.link = Link()
         self.resolve, self.egress = Resolve(), Egress(connections, self.link)
         identity, router = Identity(options), Router(options)

@@ -18,7 +18,6 @@ from mitmproxy.test import taddons, tflow, tutils
 
 from addons import hub
 from addons.assembly import Assembly
-from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.filters.inputs import HubAddress
@@ -31,6 +30,7 @@ from addons.link.servers import parse_server
 from addons.memory import Memory
 from addons.options import Options
 from addons.parts import Parts
+from addons.proxy.connection_limits import Connections
 from addons.proxy.hub_addon import HubAddon
 from addons.requests.caller import Lending
 from addons.requests.request_context import context_of
@@ -137,7 +137,7 @@ class Known:
 def chain() -> Iterator[dict[type, Any]]:
     """A chain of its own, started as Lifecycle would, without probes and files; by type."""
     options, resolve = Options(), Resolve()
-    connections = Connections()
+    connections = Connections(1_000)
     options.settings = hub_settings()
     identity, router = Identity(options), Router(options)
     link = Link()

@@ -11,17 +11,20 @@ from typing import Any
 
 import pytest
 from mitmproxy import connection
+from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import tflow
 
 from addons.proxy import connection_limits
 from addons.proxy.connection_limits import (
     FIRST_REQUEST,
     OWN_DESCRIPTORS,
-    ConnectionLimits,
+    Connections,
+    _is_reserved,
     quieten_accept,
     raise_descriptor_limit,
 )
 from addons.proxy.http.client_addresses import MAX_CONNECTIONS
+from addons.requests.caller import Listener
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 
@@ -29,42 +32,59 @@ MANY = 100_000
 _ids = itertools.count()
 
 
-def client_of(address: str = "10.0.0.1") -> connection.Client:
+def client_of(address: str = "10.0.0.1", listener: Listener = Listener.TLS) -> connection.Client:
     made = tflow.tclient_conn()
     made.peername, made.sockname = (address, 40_000), ("10.0.0.9", 10268)
-    made.id = f"client {next(_ids)}"
+    made.id, made.proxy_mode = f"client {next(_ids)}", ProxyMode.parse(f"hub:{listener}@10268")
     return made
 
 
+def is_refused(limits: Connections, client: connection.Client) -> bool:
+    limits.client_connected(client)
+    return bool(client.error)
+
+
 def test_a_peer_has_a_bound_and_others_are_not_concerned() -> None:
-    limits = ConnectionLimits(MANY)
+    limits = Connections(MANY)
     mine = [client_of() for _ in range(MAX_CONNECTIONS)]
-    assert not any(limits.client_came(each, is_reserved=False) for each in mine)
+    assert not any(is_refused(limits, each) for each in mine)
     before = value_of(metrics.CONNECTIONS_REFUSED.labels("peer"))
     late = client_of()
-    assert limits.client_came(late, is_reserved=False)
+    assert is_refused(limits, late)
     assert value_of(metrics.CONNECTIONS_REFUSED.labels("peer")) == before + 1
-    assert not limits.client_came(client_of("10.0.0.2"), is_reserved=False)
-    assert not limits.client_came(client_of(), is_reserved=True), "kubelet's listener has no bound for a peer"
+    assert not is_refused(limits, client_of("10.0.0.2"))
+    assert not is_refused(limits, client_of(listener=Listener.PLAIN)), "kubelet's has no bound for a peer"
     for each in (late, *mine):
-        limits.client_left(each)
-        limits.client_left(each)
-    assert not limits.client_came(client_of(), is_reserved=False)
+        limits.client_disconnected(each)
+        limits.client_disconnected(each)
+    assert not is_refused(limits, client_of())
 
 
 def test_descriptors_are_left_to_the_plain_port() -> None:
-    limits = ConnectionLimits(OWN_DESCRIPTORS + 40)
+    limits = Connections(OWN_DESCRIPTORS + 40)
     # A quarter of 104 is reserved: 14 connections are left, of clients or to servers.
     addresses = (f"10.0.0.{number}" for number in range(100))
-    taken = sum(not limits.client_came(client_of(each), is_reserved=False) for each in addresses)
+    taken = sum(not is_refused(limits, client_of(each)) for each in addresses)
     assert taken == 14
-    limits = ConnectionLimits(OWN_DESCRIPTORS + 40)
+    limits = Connections(OWN_DESCRIPTORS + 40)
     opened = 15
-    limits.own = lambda: opened
-    assert not limits.has_room(is_reserved=False)
-    assert limits.has_room(is_reserved=True)
+    limits.count_own(lambda: opened)
+    assert not limits.has_room(client_of())
+    assert limits.has_room(client_of(listener=Listener.PLAIN))
     opened = 0
-    assert limits.has_room(is_reserved=False)
+    assert limits.has_room(client_of())
+
+
+@pytest.mark.parametrize("listener", list(Listener))
+def test_descriptors_are_left_for_the_node_and_the_hub_itself(listener: Listener) -> None:
+    assert _is_reserved(client_of(listener=listener)) is (listener is Listener.PLAIN)
+
+
+def test_what_passes_an_upgraded_connection_is_not_kept() -> None:
+    flow = tflow.ttcpflow()
+    assert flow.messages
+    Connections(MANY).tcp_message(flow)
+    assert flow.messages == []
 
 
 class Layer:
@@ -92,11 +112,11 @@ def test_a_client_that_says_nothing_is_closed(
         return True
 
     monkeypatch.setattr(connection_limits, "close_client", close)
-    limits = ConnectionLimits(MANY, lambda: now)
-    limits.client_came(client_of(), is_reserved=True)
-    assert limits.close_late() == 0
+    limits = Connections(MANY, lambda: now)
+    limits.client_connected(client_of())
+    assert limits._close_late() == 0
     now = FIRST_REQUEST + 1
-    assert limits.close_late() == len(closed) == int(is_closed)
+    assert limits._close_late() == len(closed) == int(is_closed)
 
 
 def test_the_soft_limit_is_raised_as_far_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,10 +159,10 @@ def test_a_lent_way_may_be_silent_and_one_that_does_not_open_may_not(monkeypatch
 
     monkeypatch.setattr(connection_limits, "close_client", close)
     monkeypatch.setattr(connection_limits, "is_open", lambda each: each == opened.id)
-    limits = ConnectionLimits(MANY, lambda: now)
+    limits = Connections(MANY, lambda: now)
     waiting = client_of()
     for each in (opened, waiting):
-        limits.client_came(each, is_reserved=False)
+        limits.client_connected(each)
     now = FIRST_REQUEST + 1
-    assert limits.close_late() == 1
+    assert limits._close_late() == 1
     assert closed == [waiting.id]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from mitmproxy import connection
 
-from addons.connections import Connections
 from addons.link.servers import Server
+from addons.proxy.connection_limits import Connections
 
 
 class Cut(Connections):

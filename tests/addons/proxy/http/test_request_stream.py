@@ -11,7 +11,7 @@ from h2.errors import ErrorCodes
 from mitmproxy import http
 from mitmproxy.proxy.layers.http import HttpStream
 
-from addons.proxy.connection_limits import ConnectionLimits
+from addons.proxy.connection_limits import Connections
 from addons.proxy.http import client_addresses, http_layer
 from addons.proxy.http.client_addresses import MAX_REQUEST_BODY
 from addons.proxy.http.messages import refuse
@@ -109,12 +109,12 @@ async def test_a_body_is_held_for_a_bounded_time(is_streamed: bool) -> None:
             while held_bodies() < 100:  # noqa: ASYNC110 - nobody is told of a piece of a body
                 await asyncio.sleep(0.01)
         times = [time.monotonic(), time.monotonic() + BODY_TIME]
-        limits = ConnectionLimits(1000, lambda: times[0])
-        limits.client_came(proxy.handlers[0].client, is_reserved=True)
-        await limits.end_late_bodies()
+        limits = Connections(1000, lambda: times[0])
+        limits.client_connected(proxy.handlers[0].client)
+        await limits._end_late_bodies()
         assert held_bodies() == 100
         times.pop(0)
-        await limits.end_late_bodies()
+        await limits._end_late_bodies()
         assert held_bodies() == 0
         if is_streamed:
             streams.more(stream, b"x" * 100, end=True)
