@@ -1,33 +1,49 @@
-"""The hub with one hook of one part broken: `python -m tests.hub.support.broken PART HOOK FLAGS…`."""
+"""The hub with hooks that a test breaks while it runs: `python -m tests.hub.support.broken FILE FLAGS…`."""
 
 from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from addons import command, hub
+from addons.proxy.fail_closed import CONNECTION_HOOKS, FLOW_HOOKS
 from addons.proxy.hub_addon import HubAddon
 
-WHY = "broken on purpose"
+HOOKS = [
+    (part, name)
+    for part, _, _ in hub.places
+    for name in (*FLOW_HOOKS, *CONNECTION_HOOKS)
+    if hasattr(part, name)
+]
+NAMES = [f"{part.name}.{name}" for part, name in HOOKS]
 
 
-def break_hook(name: str, hook: str) -> None:
-    """Let the hook's body raise."""
-    parts = [part for part, _, _ in hub.places]
-    broken = next(part for part in parts if part.name == name)
+def make_breakable(file: Path) -> None:
+    """Let the body of the hook raise that the file names, as PART.HOOK."""
+    for part, hook in HOOKS:
+        setattr(part, hook, _breakable(getattr(part, hook), f"{part.name}.{hook}", file))
+    hub.addon = HubAddon([part for part, _, _ in hub.places])
 
-    async def fail_later(_data: object) -> None:
-        raise RuntimeError(WHY)
 
-    def fail(_data: object) -> None:
-        raise RuntimeError(WHY)
+def _breakable(body: Callable[[Any], Any], name: str, file: Path) -> Callable[[Any], Any]:
+    def check() -> None:
+        if file.read_text() == name:
+            raise RuntimeError("broken on purpose")
 
-    body: Any = fail_later if inspect.iscoroutinefunction(getattr(broken, hook)) else fail
-    setattr(broken, hook, body)
-    hub.addon = HubAddon(parts)
+    async def run_later(data: object) -> None:
+        check()
+        await body(data)
+
+    def run(data: object) -> Any:
+        check()
+        return body(data)
+
+    return run_later if inspect.iscoroutinefunction(body) else run
 
 
 if __name__ == "__main__":
-    break_hook(sys.argv[1], sys.argv[2])
-    command.main(sys.argv[3:])
+    make_breakable(Path(sys.argv[1]))
+    command.main(sys.argv[2:])
