@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -21,6 +22,11 @@ pytest_plugins = ["tests.cloud.fixtures"]
 
 HUBS = Path(__file__).parent / "hub"
 """Where each file starts processes of the hub."""
+LONGEST = ("test_borrowed_links.py", "test_uplinks.py", "test_faults_upstream.py")
+"""Of these, what waits for a minute or two, the longest first."""
+
+# pytest keeps what it makes of a test's asserts, whatever the environment says: to make it anew takes each process 8 s.
+sys.dont_write_bytecode = False
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,10 +50,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("real")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("real")]
-    # Files with real processes take long, and come first: at the end, one of them would run alone beside a process that
-    # has nothing left. Those of one folder stay together, because its control plane ends when the folder is left.
-    slow = {item.path for item in items if item.get_closest_marker("real") or item.path.parent == HUBS}
-    items.sort(key=lambda item: item.path not in slow)
+        items.sort(key=_in_turns(items).__getitem__)
+    else:
+        # Files with real processes take long, and come first: at the end, one of them would run alone beside a process
+        # that has nothing left. Those of one folder stay together, because its control plane ends when it is left.
+        slow = {item.path for item in items if item.get_closest_marker("real") or item.path.parent == HUBS}
+        items.sort(key=lambda item: item.path not in slow)
+
+
+def _in_turns(items: list[pytest.Item]) -> dict[pytest.Item, float]:
+    """The place of each test, from 0 to 1. Files that start hubs wait most of their time, and the others compute: they
+    take turns, so that the processes that share them have both to do, and the last quarter has no file that waits."""
+    files = list(dict.fromkeys(item.path for item in items))
+    waiting = [*(HUBS / name for name in LONGEST), *(path for path in files if path.parent == HUBS)]
+    waiting = [path for path in dict.fromkeys(waiting) if path in files]
+    others = [path for path in files if path.parent != HUBS]
+    places = {path: 0.75 * number / len(waiting) for number, path in enumerate(waiting)}
+    places |= {path: number / len(others) for number, path in enumerate(others)}
+    return {item: places[item.path] for item in items}
 
 
 @pytest.fixture
