@@ -301,6 +301,7 @@ async def _read(path: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]
     try:
         async for chunk in chunks:
             yield chunk
+            del chunk  # The next one may come in an hour.
     except NETWORK_ERRORS as error:
         raise _unreachable(f"watch {path}", error) from error
 

@@ -87,13 +87,16 @@ async def unpack_stream(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
             rest, is_full = chunk[start : start + STEP], False
             while rest or is_full:
                 piece = member.decompress(rest, PIECE)
+                size = len(piece)
                 if piece:
                     yield piece
-                is_full = len(piece) == PIECE  # zlib may hold back more
-                at_once += len(piece)
+                del piece  # as the chunk below
+                is_full = size == PIECE  # zlib may hold back more
+                at_once += size
                 if at_once >= PIECE:
                     at_once = 0
                     await asyncio.sleep(0)
                 rest = member.unused_data or member.unconsumed_tail
                 if member.eof:
                     member, is_full = zlib.decompressobj(_GZIP), False
+        del chunk  # The next one may come in an hour.

@@ -84,6 +84,7 @@ class Http1Response:
             except aiohttp.ClientError as error:
                 raise _lost(error) from error
             yield chunk
+            del chunk  # The next one may come in an hour.
 
 
 def _lost(error: aiohttp.ClientError) -> ConnectionError:

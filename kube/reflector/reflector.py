@@ -48,13 +48,11 @@ cluster, 1.5 MB, costs up to 0.05 s, and so does each filter that looks at it.""
 LIST_CODINGS = f"{CODING},zstd,{GZIP}"
 """Accept-Encoding of a list. A hub answers a reader of differences in zstd; a kube-apiserver knows gzip alone."""
 WATCH_CODINGS = f"{CODING},{GZIP}"
-
-logger = logging.getLogger(__name__)
-
-
 UNSERVED_DELAY = 300.0
 """Seconds until a kind that the cloud does not have is asked for again, at least: somebody may install it. A client
 that asks for the kind does not wait."""
+
+logger = logging.getLogger(__name__)
 
 type Failure = StatusError | Unreachable | Malformed | UnusableRecord
 """Why a store does not follow the cloud."""
@@ -347,8 +345,10 @@ class Reflector:
                             if is_long:
                                 await asyncio.sleep(0)
                             self._apply(frame)
+                            del frame  # The next one may come in an hour, and this one have megabytes.
                             if is_long or not events % EVENTS_AT_ONCE:
                                 await asyncio.sleep(0)
+                        del chunk
                         self._continuity.progress()
                         if not self._continuity.awaits_witness:
                             limit.reschedule(None)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
+from types import AsyncGeneratorType, CoroutineType
 
 import pytest
 
@@ -16,7 +18,7 @@ from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import UNSERVED_DELAY, Reflector
 from kube.reflector.state import State
 from kube.store.store import Change, Store
-from kube.wire.codec import codec_for
+from kube.wire.codec import WatchFrame, codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable import faults as fault
@@ -37,6 +39,32 @@ from tests.kube.support.reflecting import (
 from tests.kube.support.toys import Toy
 
 # -- what it asks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_a_watch_that_waits_holds_no_event(
+    cloud: ScriptableCloud, start: Start, encoding: Encoding
+) -> None:
+    """An event has megabytes, a node hundreds of watches, and the next event may come in an hour."""
+    store = Store()
+    reflector = start(store, encoding=encoding)
+    await until(reflector, store, copied(reflector, store, cloud))
+    cloud.store.create(service("x", text="held by nobody"))
+    await until(reflector, store, lambda: equal(store, cloud))
+    assert list(filter(None, map(_held_by, gc.get_objects()))) == []
+
+
+def _held_by(holder: object) -> list[object]:
+    """What an event, or the frame of something that waits, holds of the text above."""
+    match holder:
+        case WatchFrame():
+            held: list[object] = list(holder)
+        case CoroutineType(cr_frame=frame) | AsyncGeneratorType(ag_frame=frame) if frame is not None:
+            is_clouds = "/tests/" in frame.f_code.co_filename
+            held = [] if is_clouds else list(frame.f_locals.values())
+        case _:
+            return []
+    return [each for each in held if isinstance(each, bytes) and b"held by nobody" in each]
 
 
 @pytest.mark.parametrize("metadata_only", [False, True], ids=["whole", "metadata"])
