@@ -51,6 +51,9 @@ class ClientLayer(Protocol):
     def held(self) -> int:
         """Bytes that the hub holds because the client does not read."""
 
+    def end_least_read(self) -> None:
+        """Soon, end the stream of which the client leaves most unread, if its address still leaves too much."""
+
 
 class Upload(Protocol):
     """A request whose body goes to its server as it comes."""
@@ -133,6 +136,11 @@ class ClientAddress:
         unread = [each.unread for each in _addresses.values()]
         leaving = sum(1 for each in unread if each)
         return sum(unread) > MAX_UNREAD and self.unread * leaving > MAX_UNREAD
+
+    @property
+    def least_read(self) -> ClientLayer:
+        """The connection whose client leaves most unread: others at the address lose nothing for it."""
+        return max(self.layers, key=lambda each: each.held)
 
     def resize_body(self, held: int, wanted: int) -> StatusError | None:
         """Count `wanted` bytes for a request that held `held`; the reason why it may not have them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
@@ -233,15 +234,25 @@ class HubHttpLayer(HttpLayer):
     def _bound_unread(self) -> layer.CommandGenerator[None]:
         """Reset the streams that hold most, while all clients leave too much unread, and this one's address most.
 
-        A client that does not even read from its socket loses its connection.
+        A client that does not even read from its socket loses its connection. They are those of the client that holds
+        most of all at the address: a component may be where a person's stopped program is.
         """
         while self.holds_too_much:
+            if (least := self.address.least_read) is not self:
+                least.end_least_read()
+                return
             stream = self._server.h2_conn.least_read if self._server is not None else None
             if stream is None:
                 metrics.UNREAD_STREAMS.inc()
                 yield commands.CloseConnection(self.context.client)
                 return
             yield from self._reset(stream)
+
+    def end_least_read(self) -> None:
+        if (player := players.get(self.context.client.id)) is not None:
+            bounding = player.server_event(UnreadGrew())
+            # Not at once, as mitmproxy's tasks begin: other layers are at work.
+            asyncio.Task(bounding, name="bounds what a client leaves unread", eager_start=False)
 
     def _reset(self, stream_id: int) -> layer.CommandGenerator[None]:
         why = "the client does not read"

@@ -24,6 +24,7 @@ from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Endless, Http2Server, Proxy, Raw, watching_proxy
+from tests.hub.support.http2 import Streams
 
 SOCKETS = 32 * 2**20
 """Bytes that the sockets' buffers between the server and mitmproxy may take, generously."""
@@ -117,6 +118,31 @@ async def test_what_all_clients_leave_unread_is_bounded(monkeypatch: pytest.Monk
         assert layer_of(proxy).unread <= 2 * STREAM_WINDOW
         assert len(streams.ended) < 16
     assert value_of(metrics.UNREAD_STREAMS) == before + len(streams.ended)
+
+
+async def test_a_client_that_reads_loses_nothing_for_one_at_its_address_that_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever was sent something next lost a stream: a component, where a person had stopped a program."""
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (proxy, streams):
+        stopped = await watch(streams, 4)
+        streams.reads = False
+        for number in range(len(stopped)):
+            server.tell_much(0, 2 * number + 1, MUCH)
+        await settled(server)
+        monkeypatch.setattr(client_addresses, "MAX_UNREAD", layer_of(proxy).address.unread)
+        monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 0)
+        other = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))
+        (read,) = await watch(other, 1)
+        other.reads = False
+        server.tell_much(0, 2 * len(stopped) + 1, CLIENT_WINDOW + 1000)
+        await streams.until(lambda: bool(streams.ended))
+        other.reads = True
+        other.take(read)
+        await other.until(lambda: other.received[read] == len(b"server") + CLIENT_WINDOW + 1000)
+        assert not other.ended
+        await other.close()
 
 
 @asynccontextmanager
