@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from addons.link.identities.token_lanes import MAX_TOKENS, SHARED_LANES, TokenLanes
 
 
@@ -41,6 +43,24 @@ def test_invented_tokens_get_no_connection_and_real_ones_a_bounded_number() -> N
     assert len(lanes._accepted) == MAX_TOKENS
     assert not is_shared(lanes, "used")
     assert is_shared(lanes, "0")
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"),
+    [("Basic {}", 403), ("Basic {}", 200), ("Bearer {}", 429), ("Bearer {}", 400), ("Bearer {}", 503)],
+)
+def test_what_proves_no_token_makes_no_connection(authorization: str, status: int) -> None:
+    """kube-apiserver takes `Basic` for nothing: a pod had a connection to it opened for each that it invented."""
+    lanes = TokenLanes()
+    for number in range(2 * MAX_TOKENS):
+        lanes.answered(authorization.format(number), status)
+    assert len({lanes.lane(authorization.format(number)) for number in range(10_000)}) == SHARED_LANES
+
+
+def test_a_token_has_one_lane_however_its_scheme_is_written() -> None:
+    lanes = TokenLanes()
+    lanes.answered("Bearer a", 200)
+    assert lanes.lane("bEARER a") == lanes.lane("Bearer a")
 
 
 def test_no_token_is_remembered_in_clear() -> None:
