@@ -21,6 +21,9 @@ from kube.http.proxies import Proxy
 
 RECORD = 16 * 1024
 """Bytes of plain text that a record of TLS brings at most."""
+MAX_READ = 64 * 1024
+"""Bytes that are read from a server at once. All of them are handled before anything else is: a server of HTTP/1.1 that
+sends chunks of a byte makes that 40,000 of them in the 256 KiB that asyncio would read."""
 SENT, RECEIVED = (metrics.LINK_BYTES.labels(each).inc for each in ("up", "down"))
 """Count bytes of the link to the cloud, as sockets have them."""
 AT_ONCE = 0.001
@@ -124,6 +127,7 @@ class Wire(asyncio.Transport, asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._socket = transport
+        transport.max_size = MAX_READ  # type: ignore[attr-defined]  # asyncio has no other way
         self._health.connections += 1
         self._health.heard = self._loop.time()
         if self._tls is None:

@@ -13,7 +13,7 @@ from addons.link.drills import DrillKind, Drills
 from addons.link.health import ServerHealth
 from addons.link.servers import parse_server
 from addons.link.tls import UpstreamTls
-from addons.link.wire import Wire, connect
+from addons.link.wire import MAX_READ, Wire, connect
 from tests.addons.support.link_parts import credentials, server_context
 from tests.addons.support.observed import until
 
@@ -99,6 +99,27 @@ async def test_a_protocol_that_reads_no_further_gets_the_rest_later(tmp_path: Pa
         assert held == len(reader.got) < size
         wire.resume_reading()
         await until(lambda: len(reader.got) == size)
+
+
+@pytest.mark.parametrize("tls", [True, False])
+async def test_what_is_handled_in_one_go_is_bounded(
+    tmp_path: Path, tls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, take = list[int](), Wire.data_received
+
+    def note(wire: Wire, data: bytes) -> None:
+        sizes.append(len(data))
+        take(wire, data)
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(2**22))
+        await reader.read()
+        writer.close()
+
+    monkeypatch.setattr(Wire, "data_received", note)
+    async with wired(tmp_path, flood, tls=tls) as (_, reader, _health):
+        await until(lambda: len(reader.got) == 2**22)
+    assert max(sizes) == MAX_READ
 
 
 @pytest.mark.parametrize("tls", [True, False])
