@@ -36,6 +36,7 @@ from kube.option import (
     read,
     words,
 )
+from kube.peers import is_node_name
 
 
 def _servers(_name: str, text: str) -> tuple[Server, ...]:
@@ -69,7 +70,7 @@ class Settings:
     servers: Annotated[tuple[Server, ...], _servers] = option(
         "", "URLs of the kube-apiserver, separated by commas.", name="server", shown="the kubeconfig's"
     )
-    node: str = option(os.uname().nodename, "Name of this node.", shown="the host's name")
+    node: str = option(os.uname().nodename.lower(), "Name of this node.", shown="the host's name")
     pool: str = option("", "Node pool of this node.", shown="the node's label `apps.openyurt.io/nodepool`")
     state_dir: Folder = option(
         "/var/lib/edgehub",
@@ -370,8 +371,8 @@ def _check_identity(settings: Settings) -> None:
         raise ValueError("say where the cloud is: hub_server or hub_kubeconfig")
     if settings.context and not settings.kubeconfigs:
         raise ValueError("hub_context is one of a kubeconfig: give hub_kubeconfig, or set KUBECONFIG")
-    if not settings.node:
-        raise ValueError("say which node this is: hub_node")
+    if not is_node_name(settings.node):
+        raise ValueError(f"say which node this is: hub_node, {settings.node!r}, is no name of a Node")
 
 
 def _check_pool(settings: Settings) -> None:

@@ -70,11 +70,13 @@ class ExecPlugin:
             raise ValueError(f"exec plugin {self.command}: {error.strerror}") from None
         if done.returncode:
             said = " ".join(done.stderr.decode(errors="replace").split())[-ERROR_LENGTH:]
-            raise ValueError(f"exec plugin {self.command} ended with status {done.returncode}: {said}")
+            raise ValueError(
+                f"exec plugin {self.command} ended with status {done.returncode}"
+                + (f": {said}" if said else "")
+            )
         try:
-            return self._read(json.loads(done.stdout))
+            return self._read(_parsed(done.stdout))
         except ValueError as error:
-            # The JSON parser's own words hold no text of the answer, and so no token.
             raise ValueError(f"exec plugin {self.command}: {error}") from None
 
     def _read(self, answer: object) -> ExecCredentials:
@@ -97,6 +99,13 @@ class ExecPlugin:
         if not token and not certificate:
             raise ValueError("it gave neither a token nor a certificate")
         return ExecCredentials(token, certificate, key, _seconds(status.get("expirationTimestamp")))
+
+
+def _parsed(answer: bytes) -> object:
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return None
 
 
 def parse_exec(

@@ -104,15 +104,15 @@ def load_kubeconfig(*paths: Path, context: str = "", locate: Locate = _here) -> 
     for path in paths:
         try:
             document = yaml.safe_load(locate(path).read_text())
-        except FileNotFoundError as error:
-            if len(paths) > 1:
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and len(paths) > 1:
                 continue  # as kubectl does: $KUBECONFIG may name one that somebody deleted
-            raise ValueError(f"kubeconfig {path}: {error}") from error
-        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"kubeconfig {path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
             raise ValueError(f"kubeconfig {path}: {error}") from error
         except yaml.YAMLError:
             # The parser quotes a line: maybe a token.
-            raise ValueError(f"kubeconfig {path}: it is not YAML") from None
+            raise ValueError(f"kubeconfig {path}: it is not one document of YAML") from None
         documents.append((document, path.parent))
     try:
         if not documents:
@@ -133,6 +133,8 @@ def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate)
             raise ValueError("it is not a mapping, so it is no kubeconfig")
     each = [(document, folder) for document, folder in documents if isinstance(document, dict)]
     wanted = name or next((found for document, _ in each if (found := document.get("current-context"))), None)
+    if not wanted:
+        raise ValueError("it has no current-context, and none is named")
     context, _ = _named(each, "contexts", wanted, "context")
     cluster, of_cluster = _named(each, "clusters", context.get("cluster"), "cluster")
     user, of_user = (

@@ -81,6 +81,7 @@ VALUES = {
     "pod_address": "auto,10.0.0.1",
     "peer_address": "::1",
     "local_endpoint": "10.0.0.1",
+    "node": "n2",
     "server": "https://a:1,https://b:2",
     "relay": "https://r:1",
     "leaders": "n2/10.0.0.2",

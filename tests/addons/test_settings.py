@@ -1,5 +1,7 @@
 """From options to settings: what the hub accepts, and what it tells the operator otherwise."""
 
+import subprocess
+import sys
 from importlib import metadata
 from typing import Any
 
@@ -19,6 +21,7 @@ def values(**given: Any) -> dict[str, Any]:
         ({"server": ""}, "where the cloud is"),
         ({"context": "edge"}, "hub_context is one of a kubeconfig"),
         ({"node": ""}, "which node"),
+        ({"node": "Edge_7"}, "hub_node, 'Edge_7', is no name of a Node"),
         ({"port": 70000}, "not a port"),
         ({"port": 10268}, "same port"),
         ({"mode": "sky"}, "hub_mode is one of edge, cloud"),
@@ -103,3 +106,12 @@ def test_the_version_of_the_program_is_looked_for_once(monkeypatch: pytest.Monke
     found = version()
     monkeypatch.setattr(metadata, "version", lambda _: "another")
     assert version() == found
+
+
+def test_a_node_is_called_as_its_kubelet_calls_it_by_the_hosts_name() -> None:
+    program = (
+        "import os; named = os.uname_result(['Linux', 'Edge-7', *'rvm']); os.uname = lambda: named; "
+        "from addons.settings import Settings; print(Settings().node)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "edge-7\n"

@@ -77,7 +77,8 @@ def test_it_is_told_what_the_kubeconfig_says(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("echo no session, log in >&2; exit 3", "ended with status 3: no session, log in"),
-        ("echo secret", "Expecting value"),
+        ("exit 3", "ended with status 3$"),
+        ("echo secret", "it printed no ExecCredential"),
         ("echo '{}'", "it printed no ExecCredential"),
         (
             printed(STATUS, "client.authentication.k8s.io/v1beta1"),

@@ -99,8 +99,8 @@ def without(*path: str | int) -> dict[str, Any]:
     [
         (None, "not a mapping"),
         ([], "not a mapping"),
-        ({}, "contexts has no entry named None"),
-        (without("current-context"), "contexts has no entry named None"),
+        ({}, "it has no current-context, and none is named"),
+        (without("current-context"), "it has no current-context, and none is named"),
         (without("contexts"), "contexts has no entry named 'edge'"),
         (without("contexts", 1), "contexts has no entry named 'edge'"),
         (without("contexts", 1, "context"), "clusters has no entry named None"),
@@ -186,6 +186,24 @@ def test_a_token_file_wins_over_a_token_and_is_read_again_when_it_changes(tmp_pa
     new.write_text("second")
     new.replace(path)
     assert found.bearer == "Bearer second"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "no.kubeconfig: No such file or directory$"),
+        ("a: [", "it is not one document of YAML"),
+        ("a: b\n---\na: b\n", "it is not one document of YAML"),
+        ("kind: Pod", "it has no current-context, and none is named"),
+        ("", "it is not a mapping"),
+    ],
+)
+def test_a_file_that_is_no_kubeconfig_is_told_in_words(tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "no.kubeconfig"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        load_kubeconfig(path)
 
 
 def test_a_token_serves_while_its_file_was_never_there_as_in_client_go() -> None:
