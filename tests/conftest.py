@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,23 @@ def pytest_configure() -> None:
     asyncio.set_event_loop(None)
 
 
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    is_package = "PYTEST_XDIST_WORKER" in os.environ and (path / "__init__.py").is_file()
+    return _FromAnotherPlace.from_parent(parent, path=path) if is_package else None
+
+
+class _FromAnotherPlace(pytest.Package):
+    """Each process that shares the tests begins to collect elsewhere, and finds there what others have compiled."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        found = list(super().collect())
+        number = int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw"))
+        begin = len(found) * number // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        return [*found[begin:], *found[:begin]]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path)
     if not config.getoption("--real"):
         left_out = [item for item in items if item.get_closest_marker("real")]
         config.hook.pytest_deselected(items=left_out)
