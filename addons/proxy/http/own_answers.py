@@ -70,13 +70,13 @@ players: WeakValueDictionary[str, Player] = WeakValueDictionary()
 """By the client's id."""
 
 
-async def answer_request(request: http.Request, stream: AnswerStream) -> None:
+async def answer_request(stream: AnswerStream) -> None:
     """Have a request answered by who answers it, or with the Status of what went wrong."""
     try:
         context = context_of(stream.flow)
         if context is None or context.answerer is None:
             raise internal("nobody answers this request")
-        answer = await context.answerer.answer(context.client_request(request), stream)
+        answer = await context.answerer.answer(context.client_request(stream.flow.request), stream)
         if answer is not None:
             await stream.play(answer)
         else:

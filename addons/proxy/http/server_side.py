@@ -100,10 +100,9 @@ class RelayedAnswer(ResponseSink):
 
     # -- what the client does
 
-    def open(self, request: http.Request, *, has_body: bool) -> None:
+    def open(self, *, has_body: bool) -> None:
         """Take the head of the request."""
-        self._request = request
-        if has_body and self._stream.flow.request.stream:
+        if has_body and self._request.stream:
             self._is_streamed = True
             self._send()
 
@@ -124,8 +123,14 @@ class RelayedAnswer(ResponseSink):
             self._connection.send_more(self, b"", is_last=True)
 
     def cancel(self) -> None:
-        """Let the server know that nobody takes more of its answer."""
-        self._leave()
+        """Have no server any more: one that answers is told that nobody takes more of it."""
+        self._is_over = True
+        if self._task is not None:
+            self._task.cancel()
+        _relays.pop(self._stream.flow, None)
+        self._disconnect()
+        self._count_unsent()
+        self._over()
 
     def break_off(self, why: str, code: ErrorCode = ErrorCode.GENERIC_SERVER_ERROR) -> None:
         """End the answer as if the server had failed."""
@@ -233,7 +238,7 @@ class RelayedAnswer(ResponseSink):
             parts.append(ResponseProtocolError(self._stream.stream_id, str(self.error), self._code))
         is_over = self.has_ended or self.error is not None
         if is_over:
-            self._leave()
+            self.cancel()
         if parts or self._is_streamed or self.status == SWITCHED:
             self._play(parts)
         if is_over:
@@ -261,16 +266,6 @@ class RelayedAnswer(ResponseSink):
     def _play(self, parts: Sequence[HttpEvent]) -> None:
         playing = self._player.server_event(Played(self._stream, parts))
         asyncio.Task(playing, loop=asyncio.get_running_loop(), name="plays an answer", eager_start=True)
-
-    def _leave(self) -> None:
-        """Have no server any more."""
-        self._is_over = True
-        if self._task is not None:
-            self._task.cancel()
-        _relays.pop(self._stream.flow, None)
-        self._disconnect()
-        self._count_unsent()
-        self._over()
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -308,69 +303,71 @@ class ServerSide(HttpConnection):
         )
         super().__init__(context, context.server)
         self._streams = streams
-        self._requests: dict[int, http.Request] = {}
-        """Those that the hub answers, and that are not there in whole."""
-        self._answers: dict[int, asyncio.Task[None]] = {}
-        self._relays: dict[int, RelayedAnswer] = {}
+        self._under_way: dict[int, RelayedAnswer | asyncio.Task[None]] = {}
+        """Answers of servers, and the tasks that make the hub's own."""
 
     def let_go(self) -> None:
         """End all answers: the client's connection has ended."""
-        for task in self._answers.values():
-            task.cancel()
-        for relay in list(self._relays.values()):
-            relay.cancel()
+        for each in list(self._under_way.values()):
+            each.cancel()
 
     def unsent(self, stream_id: int) -> int:
         """Bytes of a request's body that its server has no room for."""
-        relay = self._relays.get(stream_id)
-        return relay.unsent if relay is not None else 0
+        found = self._under_way.get(stream_id)
+        return found.unsent if isinstance(found, RelayedAnswer) else 0
 
     def _handle_event(self, event: HttpEvent) -> layer.CommandGenerator[None]:  # type: ignore[override]  # nothing else comes here
-        number = event.stream_id
-        relay = self._relays.get(number)
+        answer = self._under_way.get(event.stream_id)
         if isinstance(event, RequestHeaders):
             self._begin(event)
         elif isinstance(event, RequestProtocolError):
-            self._cancel(number)
-        elif relay is not None and isinstance(event, RequestData):
-            relay.write(event.data)
-        elif relay is not None and isinstance(event, RequestEndOfMessage):
-            relay.close()
-        elif isinstance(event, RequestEndOfMessage) and number in self._requests:
-            self._answer(number, self._requests.pop(number))
+            if answer is not None:
+                answer.cancel()
+        elif isinstance(answer, RelayedAnswer):
+            if isinstance(event, RequestData):
+                answer.write(event.data)
+            elif isinstance(event, RequestEndOfMessage):
+                answer.close()
+        elif isinstance(event, RequestEndOfMessage):
+            self._answer(event.stream_id)
         yield from ()
 
     def _begin(self, event: RequestHeaders) -> None:
-        number = event.stream_id
-        stream, player = self._streams[number], players[self.context.client.id]
-        assert isinstance(stream, RequestStream)
-        context = context_of(stream.flow)
-        if context is None or context.answerer is not None or context.upstream is None:
-            self._requests[number] = event.request
+        number, stream = event.stream_id, self._stream(event.stream_id)
+        context = _relayed_by(stream.flow)
+        if context is not None:
+            player, over = players[self.context.client.id], partial(self._ended, number)
+            relay = self._under_way[number] = RelayedAnswer(stream, context, player, over)
+            relay.open(has_body=not event.end_stream)
+
+    def _answer(self, number: int) -> None:
+        """Have the hub answer a request that is there in whole, unless a server has done so."""
+        stream = self._stream(number)
+        if _relayed_by(stream.flow) is not None:
             return
-        relay = self._relays[number] = RelayedAnswer(stream, context, player, partial(self._ended, number))
-        relay.open(event.request, has_body=not event.end_stream)
-
-    def _answer(self, number: int, request: http.Request) -> None:
-        stream, player = self._streams[number], players[self.context.client.id]
-        assert isinstance(stream, RequestStream)
-        answering = answer_request(request, AnswerStream(stream, self._streams, player))
+        answering = answer_request(AnswerStream(stream, self._streams, players[self.context.client.id]))
         # Not at once, as mitmproxy's tasks begin: the layers are at work.
-        task = asyncio.Task(answering, name=f"answer to {request.method}", eager_start=False)
-        self._answers[number] = task
-        task.add_done_callback(lambda _: self._answers.pop(number))
+        task = asyncio.Task(answering, name=f"answer to {stream.flow.request.method}", eager_start=False)
+        self._under_way[number] = task
+        task.add_done_callback(lambda _: self._under_way.pop(number))
 
-    def _cancel(self, number: int) -> None:
-        self._requests.pop(number, None)
-        if (relay := self._relays.get(number)) is not None:
-            relay.cancel()
-        elif (task := self._answers.get(number)) is not None:
-            task.cancel()
+    def _stream(self, number: int) -> RequestStream:
+        stream = self._streams[number]
+        assert isinstance(stream, RequestStream)
+        return stream
 
     def _ended(self, number: int) -> None:
-        relay = self._relays.pop(number, None)
-        if relay is not None and relay.status == SWITCHED:
+        relay = self._under_way.pop(number, None)
+        if isinstance(relay, RelayedAnswer) and relay.status == SWITCHED:
             self.server.state = ConnectionState.CLOSED
+
+
+def _relayed_by(flow: http.HTTPFlow) -> RequestContext | None:
+    """What is known of a request that a server answers; None for one of the hub's own."""
+    context = context_of(flow)
+    return (
+        context if context is not None and context.answerer is None and context.upstream is not None else None
+    )
 
 
 def _as_shown(connection: Connection, upstream: RelayUpstream) -> Server:
