@@ -15,6 +15,7 @@ from kube.bounds import reached
 from kube.concurrency.pulse import Pulse
 from kube.packed_text import Kept, packed
 from kube.store.history import History
+from kube.store.many_labels import kept_labels
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
 from kube.wire.codec_base import MAX_ITEMS, ObjectPeek
@@ -339,7 +340,7 @@ class Store:
         codec = codec or self.codec
         peek = peek or codec.peek(bytes(raw))
         kept = codec.kept(raw) if isinstance(raw, bytes) else raw
-        return Item(self, (peek.namespace, peek.name), peek.version, peek.labels, kept)
+        return Item(self, (peek.namespace, peek.name), peek.version, kept_labels(peek.labels), kept)
 
     def _difference(self, items: Mapping[Key, Item], version: int) -> Iterator[Change]:
         for key, item in items.items():

@@ -1,0 +1,63 @@
+"""The labels of an object as a store keeps them: many are a few texts, because each would be a string of its own."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+
+MANY = 64
+"""Labels of an object from which on they are texts, and labels of one. The 20,000 of an object of 0.5 MB took 2 MB in
+each copy, and left as much in holes among other small objects."""
+_IS, _END = "\0", "\n"
+"""Stand in no label that a kube-apiserver takes."""
+
+
+def kept_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """The same labels."""
+    if len(labels) < MANY:
+        return labels
+    texts = LabelTexts(labels)
+    return texts if texts.is_whole else labels
+
+
+class LabelTexts(Mapping[str, str]):
+    """Immutable labels, sorted, in texts. To find one takes 1 µs."""
+
+    __slots__ = ("_firsts", "_size", "_texts")
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        keys = sorted(labels)
+        runs = [keys[begin : begin + MANY] for begin in range(0, len(keys), MANY)]
+        self._size = len(keys)
+        self._firsts = [run[0] for run in runs]
+        self._texts = [_END + "".join([f"{key}{_IS}{labels[key]}{_END}" for key in run]) for run in runs]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no label has a character that separates labels."""
+        ends = sum(text.count(_END) - 1 for text in self._texts)
+        return ends == self._size == sum(text.count(_IS) for text in self._texts)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[str]:
+        return (line.partition(_IS)[0] for text in self._texts for line in text[1:-1].split(_END))
+
+    def __getitem__(self, key: str) -> str:
+        number = bisect_right(self._firsts, key) - 1
+        if number >= 0:
+            _, found, rest = self._texts[number].partition(f"{_END}{key}{_IS}")
+            if found:
+                return rest.partition(_END)[0]
+        raise KeyError(key)
+
+    def __eq__(self, other: object) -> bool:
+        return self._texts == other._texts if isinstance(other, LabelTexts) else super().__eq__(other)
+
+    __hash__ = None  # type: ignore[assignment]  # as that of a dict
+
+    def __sizeof__(self) -> int:
+        """Bytes of memory, with the texts."""
+        parts = self._firsts, self._texts, *self._firsts, *self._texts
+        return object.__sizeof__(self) + sum(part.__sizeof__() for part in parts)
