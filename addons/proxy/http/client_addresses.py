@@ -30,6 +30,10 @@ MAX_BODIES = 24 * 1024 * 1024
 """Bytes of bodies that the hub holds at one time for one listener."""
 MAX_BODIES_OF_ADDRESS = 12 * 1024 * 1024
 """Bytes of these for the clients at one address."""
+MAX_ANSWERS = 64 * 1024 * 1024
+"""Bytes of servers' answers that the hub collects at one time for one listener."""
+MAX_ANSWERS_OF_ADDRESS = 24 * 1024 * 1024
+"""Bytes of these for the clients at one address."""
 MAX_UNSENT = 24 * 1024 * 1024
 """Bytes of streamed bodies that wait for servers, of all clients of one listener."""
 MAX_UNSENT_OF_ADDRESS = 8 * 1024 * 1024
@@ -85,6 +89,8 @@ class ListenerClients:
     def __init__(self) -> None:
         self.bodies = 0
         """Bytes of the bodies that the hub holds."""
+        self.answers = 0
+        """Bytes of the answers that the hub collects."""
         self.unsent = 0
         """Bytes of streamed bodies that wait for servers."""
         self.turns = ClientTurns()
@@ -98,6 +104,8 @@ class ClientAddress:
         self.connections = 0
         self.bodies = 0
         """Bytes of the bodies that the hub holds."""
+        self.answers = 0
+        """Bytes of the answers that the hub collects."""
         self.unsent = 0
         """Bytes of streamed bodies that wait for servers."""
         self._uploads: dict[Upload, int] = {}
@@ -156,6 +164,17 @@ class ClientAddress:
         self.listener.bodies += more
         self.bodies += more
         return None
+
+    def resize_answer(self, held: int, wanted: int) -> bool:
+        """Count `wanted` bytes of an answer of which `held` were counted; False where it may not have them."""
+        more = wanted - held
+        if more > 0 and self.answers + more > MAX_ANSWERS_OF_ADDRESS:
+            return False
+        if more > 0 and self.listener.answers + more > MAX_ANSWERS:
+            return False
+        self.listener.answers += more
+        self.answers += more
+        return True
 
     def hold_unsent(self, upload: Upload, size: int) -> None:
         """Note how much of a body waits for its server. The longest ones end where that is too much."""

@@ -68,15 +68,20 @@ class FailoverStream(HttpStream):
 
     def state_consume_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
         yield from super().state_consume_response_body(event)
-        if self.server_state == self.state_consume_response_body and len(self.response_body_buf) > MAX_ANSWER:
+        is_held = self.server_state == self.state_consume_response_body
+        if is_held and not self._may_hold(len(self.response_body_buf)):
             yield from self._hold_no_longer()
+
+    def _may_hold(self, size: int) -> bool:
+        """Whether the hub may have so many bytes of the answer."""
+        return size <= MAX_ANSWER
 
     def _hold_no_longer(self) -> layer.CommandGenerator[None]:
         """Hand a response on as a stream that is too large to be held; end it where it must be held whole."""
         reached("held answer")
         context = context_of(self.flow)
         if context is None or context.stream_too_large is None:
-            message = f"the response has more than {MAX_ANSWER} bytes"
+            message = f"the response has more than {MAX_ANSWER} bytes, or others have too many"
             code = ErrorCode.GENERIC_SERVER_ERROR
             yield SendHttp(RequestProtocolError(self.stream_id, message, code), self.context.server)
             yield from super().handle_protocol_error(ResponseProtocolError(self.stream_id, message, code))
@@ -124,6 +129,8 @@ class RequestStream(FailoverStream):
         self.request_body_buf = bytearray()  # type: ignore[assignment]  # as mitmproxy's own, and small pieces cost no more
         self._held = 0
         """Bytes of the body that count as held."""
+        self._collected = 0
+        """Bytes of the answer that count so."""
         self.begun_body: float | None = None
         """When the body began, by the monotonic clock; None where the request has none."""
         self._sent: bytearray | None = None
@@ -158,10 +165,19 @@ class RequestStream(FailoverStream):
         yield from super()._handle_event(event)
         if self._held and (isinstance(event, RequestProtocolError) or self.is_over):
             self._hold(0)
+        if self._collected and (self.is_over or self.server_state != self.state_consume_response_body):
+            self._may_hold(0)
 
     def let_go(self) -> None:
-        """Count what is held of the body no longer: the client's connection has ended, whatever the addons still do."""
+        """Count what is held no longer: the client's connection has ended, whatever the addons still do."""
         self._hold(0)
+        self._may_hold(0)
+
+    def _may_hold(self, size: int) -> bool:
+        if not super()._may_hold(size) or not self.address.resize_answer(self._collected, size):
+            return False
+        self._collected = size
+        return True
 
     @property
     def is_over(self) -> bool:
