@@ -119,10 +119,11 @@ class HubHttpLayer(HttpLayer):
             return
         if isinstance(event, Played):
             yield from self._play(event)
-            yield from self._bound_unread()
         else:
             yield from super()._handle_event(event)
         has_come = isinstance(event, events.DataReceived)
+        if has_come or isinstance(event, Played):  # a client may ask, or ping, and read no answer
+            yield from self._bound_unread()
         if (has_come or self._is_stalled) and _is_http2(self.context.client):
             yield from self._open_windows()
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from h2.errors import ErrorCodes
+from hyperframe.frame import PingFrame
 from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
+from addons.proxy.handlers.hub_handler import HubHandler
 from addons.proxy.http import client_addresses, http_layer
 from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.http_connections import STREAM_WINDOW
@@ -328,6 +330,21 @@ async def test_a_client_that_does_not_read_from_its_socket_loses_its_connection(
         server.tell_much(0, 1, 2**26)
         await server.until(lambda: (0, 1) in server.resets)
         writer.transport.abort()
+    assert value_of(metrics.UNREAD_STREAMS) == reset + 1
+
+
+async def test_a_client_that_pings_and_does_not_read_loses_its_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each answer to it stayed in memory, as did each refusal of a malformed request."""
+    reset = value_of(metrics.UNREAD_STREAMS)
+    async with connected(Raw(ANSWER)) as (_, streams):
+        assert await ask(streams) == 200
+        streams.say(PingFrame(0, bytes(8)).serialize())
+        assert await ask(streams) == 200
+        monkeypatch.setattr(HubHandler, "unwritten", 2 * client_addresses.MAX_UNREAD)
+        streams.say(PingFrame(0, bytes(8)).serialize())
+        await streams.gone()
     assert value_of(metrics.UNREAD_STREAMS) == reset + 1
 
 
