@@ -63,8 +63,9 @@ def page(hubs: list[FleetHub], now: datetime) -> str:
     )
     head = "".join(f"<th>{name}" for name in COLUMNS)
     return (
-        f"<!doctype html><meta charset=utf-8><title>Edgehub fleet</title><style>{STYLE}</style>"
-        f"<h1>{len(hubs)} hubs, {needy} need a person</h1>"
+        f"<!doctype html><meta charset=utf-8><title>Edgehub fleet</title><link rel=icon href='data:,'>"
+        f"<style>{STYLE}</style>"
+        f"<h1>{len(hubs)} hub{'s' * (len(hubs) != 1)}, {needy} need{'s' * (needy == 1)} a person</h1>"
         f"<p>As of {now:%Y-%m-%d %H:%M:%S} UTC. up and down: bytes over the link today.</p>"
         f"<table><tr>{head}{rows}</table>\n"
     )

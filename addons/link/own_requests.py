@@ -122,7 +122,9 @@ class _Sending:
     def _begin(self, status: int, traffic: ComponentTraffic) -> None:
         info = parse_request(self.record.method, self.record.target)
         self._is_watch = info.verb == "watch" and status == 200
-        self._counts = traffic.began(HUB, _read(info), status, is_watch=self._is_watch)
+        # That a server gave no answer is said of the link. Nobody has refused the hub anything.
+        code = status if self.record.status else 0
+        self._counts = traffic.began(HUB, _read(info), code, is_watch=self._is_watch)
         self._counts.totals.sent += self.record.received
         self._counts.totals.fetched += self.record.received
         resource = resource_label(info.type.resource if info.type is not None else "")

@@ -69,7 +69,7 @@ class ComponentTraffic:
         self._link_at_midnight = link_bytes()
 
     def began(self, component: str, read: str, code: int, *, is_watch: bool) -> ComponentCounts:
-        """Count a request that is answered with `code`; who answers counts on in what is returned."""
+        """Count a request that is answered with `code`, 0 for no answer; who answers counts on in what is returned."""
         now = self._turn()
         if component not in self._components and len(self._components) >= MAX_COMPONENTS:
             component = OTHER

@@ -76,3 +76,22 @@ async def test_nobody_gets_it_over_the_network(cloud: ScriptableCloud) -> None:
 def test_what_hubs_say_is_text() -> None:
     hub = FleetHub("n1", HubStatus(pool="<script>"), "", None, ())
     assert "<td>&lt;script&gt;" in page([hub], NOW)
+
+
+@pytest.mark.parametrize(
+    ("needs", "said"),
+    [
+        (
+            [
+                "",
+            ],
+            "1 hub, 0 need a person",
+        ),
+        (["silent", ""], "2 hubs, 1 needs a person"),
+    ],
+)
+def test_the_headline_counts(needs: list[str], said: str) -> None:
+    hubs = [
+        FleetHub(f"n{at}", HubStatus(), "", None, (each,) if each else ()) for at, each in enumerate(needs)
+    ]
+    assert f"<h1>{said}</h1>" in page(hubs, NOW)

@@ -213,3 +213,5 @@ async def test_a_request_without_an_answer_is_remembered_with_the_reason() -> No
     (record,) = world.records.last
     assert (record.status, "[Errno 111]" in record.failure, record.ended > 0) == (0, True, True)
     assert not world.health.usable, "a refused connection takes a server down at once"
+    totals = world.traffic.components()[HUB].totals
+    assert (totals.requests, totals.errors) == (1, 0), "nobody has refused anything: the link is down"
