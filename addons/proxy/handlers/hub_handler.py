@@ -23,10 +23,10 @@ from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.proxy.server import LiveConnectionHandler
 
 from addons.proxy.handlers.client_socket import GatheringWriter, PausingReader
-from addons.proxy.http.direct_frames import DirectFrames
+from addons.proxy.http.direct_pieces import DirectPieces
 from addons.proxy.http.ended_layers import EndedLayer, layers_below, take_apart
 from addons.proxy.http.http_connections import STREAM_UNREAD
-from addons.proxy.http.http_layer import UnreadGrew, layer_of
+from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.own_answers import players
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientLeft
@@ -108,21 +108,6 @@ class HubHandler(LiveConnectionHandler):
             self._is_busy = False
             self._writer.flush()
 
-    async def send_piece(self, stream: RequestStream, data: bytes) -> None:
-        """Send a piece of a response's body, and wait while the client does not read. ClientLeft when it has left.
-
-        The piece passes those layers alone that change it: see `HubHttpLayer.body_bytes`.
-        """
-        layer = layer_of(self.client.id)
-        if self._writer.is_closing() or layer is None:
-            raise ClientLeft
-        # Nothing is awaited here, as in `server_event`: what two tasks send to one connection may not mix.
-        self._writer.write(b"".join(layer.body_bytes(stream, data)))
-        self._writer.flush()
-        if layer.holds_too_much:
-            await self.server_event(UnreadGrew())
-        await self.drained()
-
     async def drained(self) -> None:
         """Return when the client's socket has room. ClientLeft when the client has left."""
         if self.client not in self.transports:
@@ -145,10 +130,10 @@ class HubHandler(LiveConnectionHandler):
         return stream._paused is None and not layer.is_behind(stream.stream_id)
 
     async def wait_for_room(self, stream: RequestStream) -> None:
-        """Return when it has."""
+        """Return when it has. ClientLeft when it has left."""
         while not self.has_room(stream):
             if self.unwritten > STREAM_UNREAD:
-                await self._writer.drain()
+                await self.drained()
             else:
                 self._moved.clear()
                 await self._moved.wait()
@@ -158,14 +143,10 @@ class HubHandler(LiveConnectionHandler):
         """Bytes that the socket has no room for."""
         return self._writer.unsent
 
-    def direct_frames(self, stream: RequestStream) -> DirectFrames | None:
-        """The shorter way of the pieces of such a body; None for a client of HTTP/1.1."""
-        layer = layer_of(self.client.id)
-        found = layer.of_http2 if layer is not None else None
-        if found is None or stream.stream_id not in found[0].streams:
-            return None
-        noted = self.timeout_watchdog.register_activity
-        return DirectFrames(stream, *found, self._writer.transport, noted)
+    def direct(self, stream: RequestStream) -> DirectPieces | None:
+        """The short way of the pieces of such a body; None where there is none."""
+        layer, noted = layer_of(self.client.id), self.timeout_watchdog.register_activity
+        return layer.direct(stream, self._writer.transport, noted) if layer is not None else None
 
     def _has_no_room(self) -> bool:
         layer = layer_of(self.client.id)

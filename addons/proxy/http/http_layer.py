@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -16,20 +16,18 @@ from mitmproxy.proxy.layers.http import (
     HttpLayer,
     HTTPMode,
     HttpStream,
-    SendHttp,
 )
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestProtocolError,
-    ResponseData,
     ResponseProtocolError,
 )
 from mitmproxy.proxy.layers.tls import ClientTLSLayer
-from OpenSSL import SSL
 
 from addons.proxy.http.client_addresses import FAIR_UNREAD, address_of
 from addons.proxy.http.client_connections import BoundedHttp1Server, BoundedHttp2Server
-from addons.proxy.http.http_connections import STREAM_UNREAD, HubH2Connection
+from addons.proxy.http.direct_pieces import DirectPieces, Http1Pieces, Http2Pieces
+from addons.proxy.http.http_connections import STREAM_UNREAD
 from addons.proxy.http.own_answers import Played, players
 from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.http.request_stream import RequestStream
@@ -39,16 +37,12 @@ from addons.telemetry import metrics
 
 SOCKET_ROOM = 128 * 1024
 """Bytes that may wait for a client's socket uncounted: the hub's own answers write no more ahead."""
-TLS_RECORD = 16 * 1024
-"""Bytes of a piece that OpenSSL gets at once: the most of one record. A connection keeps a buffer for the largest that
-it was given."""
-
 _layers: WeakValueDictionary[str, HubHttpLayer] = WeakValueDictionary()
 
 
 @dataclass(slots=True)
 class UnreadGrew(events.Event):
-    """Says that the clients of an address leave too much unread since the last piece of a body."""
+    """Says that this client is the one that leaves most unread, of those that leave too much."""
 
 
 def layer_of(client_id: str) -> HubHttpLayer | None:
@@ -139,31 +133,16 @@ class HubHttpLayer(HttpLayer):
             if self.streams.get(part.stream_id) is event.stream:
                 yield from self.event_to_child(event.stream, part)
 
-    def body_bytes(self, stream: HttpStream, data: bytes) -> Iterator[bytes]:
-        """What the client's connection sends for a piece of a response's body, as mitmproxy's layers make it.
-
-        The piece goes through the layers that change it: the stream's own, the protocol's and that of TLS. The others
-        hand on what they get, and did so at half the cost of an event of a watch.
-        """
-        protocol = self.connections[self.context.client]
-        for made in stream.state_stream_response_body(ResponseData(stream.stream_id, data)):
-            assert isinstance(made, SendHttp)
-            for plain in protocol._handle_event(made.event):
-                assert isinstance(plain, commands.SendData)
-                if self._tls is None:
-                    yield plain.data
-                    continue
-                for at in range(0, len(plain.data), TLS_RECORD):
-                    for sealed in self._tls.send_data(plain.data[at : at + TLS_RECORD]):
-                        assert isinstance(sealed, commands.SendData)
-                        yield sealed.data
-
-    @property
-    def of_http2(self) -> tuple[HubH2Connection, SSL.Connection | None] | None:
-        """h2's side of a client of HTTP/2, and that of TLS; None for a client of HTTP/1.1."""
-        if self._server is None:
+    def direct(
+        self, stream: RequestStream, transport: asyncio.WriteTransport, noted: Callable[[], None]
+    ) -> DirectPieces | None:
+        """The short way of the pieces of a response's body; None where its client takes none, as a replay's."""
+        own, tls = self.connections.get(self.context.client), self._tls.tls if self._tls is not None else None
+        if stream.flow.request.method == "HEAD":
             return None
-        return self._server.h2_conn, self._tls.tls if self._tls is not None else None
+        if isinstance(own, BoundedHttp2Server) and stream.stream_id in own.h2_conn.streams:
+            return Http2Pieces(stream, tls, transport, noted, own.h2_conn)
+        return Http1Pieces(stream, tls, transport, noted) if isinstance(own, BoundedHttp1Server) else None
 
     def is_behind(self, stream: int) -> bool:
         """Whether a client leaves so much unread that the hub's own answers wait: on a stream, or at its address.

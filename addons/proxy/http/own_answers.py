@@ -24,7 +24,7 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseProtocolError,
 )
 
-from addons.proxy.http.direct_frames import DirectFrames
+from addons.proxy.http.direct_pieces import TLS_RECORD, DirectPieces
 from addons.proxy.http.messages import WITHOUT_BODY, response_of_answer
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import Answer, ClientLeft, status_answer
@@ -57,12 +57,9 @@ class Player(Protocol):
         """Whether the client has read enough of what it was sent before."""
 
     async def wait_for_room(self, stream: RequestStream) -> None:
-        """Return when it has."""
+        """Return when it has. ClientLeft when it has left."""
 
-    async def send_piece(self, stream: RequestStream, data: bytes) -> None:
-        """Send a piece of the body of a stream that is streaming, and wait while the client does not read."""
-
-    def direct_frames(self, stream: RequestStream) -> DirectFrames | None:
+    def direct(self, stream: RequestStream) -> DirectPieces | None:
         """A shorter way of the pieces of a stream that is streaming; None where there is none."""
 
 
@@ -98,7 +95,7 @@ class AnswerStream:
         self._stream = stream
         self._streams = streams
         self._player = player
-        self._direct: DirectFrames | None = None
+        self._direct: DirectPieces | None = None
         self._has_begun = False
 
     @property
@@ -120,7 +117,7 @@ class AnswerStream:
         await self._stream.response_begun()
         self._check_open()
         if self._stream.is_streaming:
-            self._direct = self._player.direct_frames(self._stream)
+            self._direct = self._player.direct(self._stream)
 
     async def write(self, data: bytes) -> None:
         self._check_open()
@@ -128,10 +125,8 @@ class AnswerStream:
             return
         await self._player.wait_for_room(self._stream)
         self._check_open()
-        if self._stream.is_streaming:
-            await self._player.send_piece(self._stream, data)
-        else:
-            await self._play(ResponseData(self._stream.stream_id, data))
+        records = (data[at : at + TLS_RECORD] for at in range(0, len(data), TLS_RECORD))
+        await self._play(*(ResponseData(self._stream.stream_id, each) for each in records))
 
     async def write_all(self, pieces: Iterable[bytes]) -> None:
         rest, has_begun = iter(pieces), False

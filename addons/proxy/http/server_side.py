@@ -8,6 +8,7 @@ and the client as the server does. The flow shows the connection by which its re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +38,7 @@ from addons.proxy.http.messages import response_of_answer, response_of_server
 from addons.proxy.http.own_answers import AnswerStream, Played, Player, answer_request, players
 from addons.proxy.http.request_head import fields_to_send
 from addons.proxy.http.request_stream import RequestStream
-from addons.requests.answers import status_answer
+from addons.requests.answers import ClientLeft, status_answer
 from addons.requests.request_context import RelayUpstream, RequestContext, context_of
 from addons.telemetry import metrics
 from kube.errors import StatusError, too_many_requests
@@ -282,7 +283,8 @@ class RelayedAnswer(ResponseSink):
             self._task = asyncio.create_task(self._wait_for_client(), name="waits for a client")
 
     async def _wait_for_client(self) -> None:
-        await self._player.wait_for_room(self._stream)
+        with contextlib.suppress(ClientLeft):
+            await self._player.wait_for_room(self._stream)
         self._task = None
         self._make_room()
 

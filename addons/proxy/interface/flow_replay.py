@@ -12,12 +12,11 @@ from mitmproxy.addons import clientplayback
 from mitmproxy.master import Master
 from mitmproxy.options import Options
 from mitmproxy.proxy.layers.http import HTTPMode
-from mitmproxy.proxy.layers.http._events import ResponseData
 from mitmproxy.utils import asyncio_utils
 
-from addons.proxy.http.direct_frames import DirectFrames
+from addons.proxy.http.direct_pieces import DirectPieces
 from addons.proxy.http.http_layer import HubHttpLayer
-from addons.proxy.http.own_answers import Played, players
+from addons.proxy.http.own_answers import players
 from addons.proxy.http.request_stream import RequestStream
 from addons.proxy.listeners import mode_of_state
 
@@ -81,9 +80,5 @@ class FlowReplay(clientplayback.ReplayHandler):
     async def wait_for_room(self, _stream: RequestStream) -> None:
         """Return at once."""
 
-    async def send_piece(self, stream: RequestStream, data: bytes) -> None:
-        """Drop a piece of a body that no client waits for."""
-        await self.server_event(Played(stream, [ResponseData(stream.stream_id, data)]))
-
-    def direct_frames(self, _stream: RequestStream) -> DirectFrames | None:
+    def direct(self, _stream: RequestStream) -> DirectPieces | None:
         return None

@@ -6,16 +6,17 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import pytest
-from mitmproxy import connection
-from mitmproxy.proxy import commands
+from mitmproxy.proxy.layers.http._base import HttpEvent
+from mitmproxy.proxy.layers.http._events import ResponseData
 
-from addons.proxy.http import client_addresses, http_layer
+from addons.proxy.http import client_addresses, http_layer, own_answers
+from addons.proxy.http.direct_pieces import TLS_RECORD
 from addons.proxy.http.http_connections import STREAM_UNREAD
-from addons.proxy.http.http_layer import TLS_RECORD, layer_of
+from addons.proxy.http.own_answers import Played
+from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientLeft, ClientStream
 from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, answer_here
 from tests.addons.support.lasting_parts import connected
@@ -173,35 +174,20 @@ async def test_a_client_that_leaves_as_it_is_written_to_is_no_error(caplog: pyte
     assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
-@dataclass
-class Sealing:
-    """In the place of mitmproxy's layer of TLS: notes how much it gets at once."""
+async def test_what_waits_for_a_window_goes_on_in_pieces_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
 
-    conn: connection.Client
-    sizes: list[int] = field(default_factory=list)
+    def note(stream: RequestStream, parts: Sequence[HttpEvent]) -> Played:
+        sizes.extend(len(each.data) for each in parts if isinstance(each, ResponseData))
+        return Played(stream, parts)
 
-    def send_data(self, data: bytes) -> Iterator[commands.SendData]:
-        self.sizes.append(len(data))
-        yield commands.SendData(self.conn, data)
-
-
-async def test_a_large_piece_is_sealed_record_by_record() -> None:
-    sealing: list[Sealing] = []
-
-    async def large(stream: ClientStream) -> None:
-        client = answering.flows[0].client_conn
-        sealing.append(Sealing(client))
-        vars(layer_of(client.id))["_tls"] = sealing[0]
-        await stream.write(bytes(2 * TLS_RECORD))
-
-    answering = Answering(large)
+    monkeypatch.setattr(own_answers, "Played", note)
     async with connected(Raw(b"")) as (proxy, streams):
-        answer_here(proxy, answering)
+        answer_here(proxy, Answering(lambda stream: stream.write(bytes(CLIENT_WINDOW + TLS_RECORD))))
         stream = streams.get("/watch", {})
         await streams.until(lambda: stream in streams.ended)
-        assert streams.received[stream] == 2 * TLS_RECORD
-    assert max(sealing[0].sizes) == TLS_RECORD
-    assert len(sealing[0].sizes) == 3, "the heads of frames are behind the first two"
+        assert streams.received[stream] == sum(sizes) == CLIENT_WINDOW + TLS_RECORD
+    assert max(sizes) == TLS_RECORD
 
 
 async def test_nobody_can_write_to_a_stream_that_is_over() -> None:

@@ -1,4 +1,4 @@
-"""Pieces of the hub's own answers that go to a client of HTTP/2 at once, as one frame in one TLS record."""
+"""Pieces of the hub's own answers that go to a client at once: frames in TLS records of their own, or chunks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pytest
 from OpenSSL import SSL
 
 from addons.certificates.serving_certificate import ServingCertificate
-from addons.proxy.http.direct_frames import LARGEST_FRAME, SEALING, DirectFrames, seal
-from addons.proxy.http.http_layer import layer_of
+from addons.proxy.http.direct_pieces import LARGEST_FRAME, SEALING, DirectPieces, Http2Pieces, seal
 from addons.requests.answers import ClientStream
 from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, answer_here
 from tests.addons.support.lasting_parts import connected
@@ -101,21 +100,48 @@ async def test_a_stream_that_its_client_cancelled_takes_nothing() -> None:
     assert answers == [False]
 
 
-async def test_a_client_of_http1_is_written_to_by_its_task() -> None:
+@pytest.mark.parametrize(
+    ("version", "body"), [(b"1.1", b"5\r\nwhole\r\n3\r\nand\r\n0\r\n\r\n"), (b"1.0", b"wholeand")]
+)
+async def test_a_client_of_http1_gets_chunks_or_what_ends_with_its_connection(
+    version: bytes, body: bytes
+) -> None:
+    async def write(stream: ClientStream) -> None:
+        outlet, response = stream.outlet, answering.flows[0].response
+        assert outlet is not None
+        assert outlet(b"whole")
+        assert response is not None
+        response.stream = lambda _: b""
+        assert outlet(b"that an addon takes away")
+        response.stream = True
+        await stream.write(b"and")
+
+    answering = Answering(write)
+    with watching_proxy() as proxy:
+        answer_here(proxy, answering)
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(REQUEST.replace(b"1.1", version))
+            await reader.readuntil(b"\r\n\r\n")
+            assert await reader.readexactly(len(body)) == body
+            writer.close()
+
+
+async def test_a_client_that_asks_for_the_head_alone_gets_no_piece() -> None:
     async def write(stream: ClientStream) -> None:
         assert stream.outlet is None
-        await stream.write(b"whole")
+        await stream.write(b"nobody reads this")
 
     with watching_proxy() as proxy:
         answer_here(proxy, Answering(write))
         async with proxy.serve(), asyncio.timeout(20):
-            answer = await proxy.ask(REQUEST.replace(b"1.1", b"1.0"))
-    assert answer.endswith(b"whole")
+            answer = await proxy.ask(REQUEST.replace(b"GET", b"HEAD").replace(b"1.1", b"1.0"))
+    assert answer.endswith(b"\r\n\r\n")
 
 
-def frames_of(stream: ClientStream) -> DirectFrames:
+def frames_of(stream: ClientStream) -> DirectPieces:
     pieces = getattr(stream.outlet, "__self__", None)
-    assert isinstance(pieces, DirectFrames)
+    assert isinstance(pieces, DirectPieces)
     return pieces
 
 
@@ -143,25 +169,20 @@ async def test_a_socket_that_is_full_or_closes_gets_nothing(
     assert written == taken
 
 
-async def test_what_is_larger_than_a_record_or_comes_before_a_frame_of_h2_waits() -> None:
+async def test_what_is_larger_than_a_record_goes_in_frames_and_a_frame_of_h2_goes_first() -> None:
     async def write(stream: ClientStream) -> None:
-        outlet, client = stream.outlet, answering.flows[0].client_conn
-        assert outlet is not None
-        assert not outlet(bytes(LARGEST_FRAME + 1))
-        layer = layer_of(client.id)
-        assert layer is not None
-        assert layer.of_http2 is not None
-        h2_conn, tls = layer.of_http2
-        assert tls is None
-        h2_conn.ping(b"12345678")
-        assert not outlet(b"x")
+        pieces = frames_of(stream)
+        assert isinstance(pieces, Http2Pieces)
+        assert pieces.send(bytes(LARGEST_FRAME + 1))
+        pieces._h2_conn.ping(b"12345678")
+        assert not pieces.send(b"x")
 
     answering = Answering(write)
     async with connected(Raw(b"")) as (proxy, streams):
         answer_here(proxy, answering)
         stream = streams.get("/watch", {})
         await streams.until(lambda: stream in streams.ended)
-        assert streams.received[stream] == 0
+        assert streams.received[stream] == LARGEST_FRAME + 1
 
 
 @pytest.fixture
