@@ -14,11 +14,11 @@ from typing import Any
 from h2.config import H2Configuration
 from h2.connection import ConnectionState
 from h2.events import Event
-from h2.exceptions import ProtocolError
+from h2.exceptions import DenialOfServiceError, FrameTooLargeError, ProtocolError
+from hpack import Encoder
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
 from addons.telemetry import metrics
-from kube.http.transport.http2_frames import HeadEncoder, check_incoming
 
 STREAMS_PER_CLIENT = 1_000
 """Watches that one client connection may hold."""
@@ -26,6 +26,11 @@ MAX_FRAME = 128 * 1024
 """Bytes of a frame, as mitmproxy tells each peer."""
 MAX_HEAD = 256 * 1024
 """Bytes of the frames of one head, as they come: as many as its headers may have when they are unpacked."""
+LENGTH = 3
+"""Bytes in which a frame begins with its length (RFC 9113, 4.1)."""
+LONGEST_CODED = 2048
+"""Bytes of a header's value up to which its head is packed by Huffman's code, which takes 0.5 ms then. A token of a
+service account has some 1,200."""
 MAX_REMEMBERED = 1_000
 """Ended streams whose numbers a connection remembers."""
 STREAM_WINDOW = 128 * 1024
@@ -88,6 +93,14 @@ class Backlogs(defaultdict[int, Backlog]):
         self.size = 0
 
 
+class HeadEncoder(Encoder):
+    """Sends a head with a long value as it is. hpack's time for Huffman's code is quadratic: 0.5 s for one of 60 KB."""
+
+    def encode(self, headers: Any, huffman: bool = True) -> bytes:
+        fields = list(headers)
+        return super().encode(fields, huffman and all(len(each[1]) <= LONGEST_CODED for each in fields))
+
+
 class HubH2Connection(BufferedH2Connection):
     """Allows a client a stream for each of its watches (mitmproxy: 100).
 
@@ -148,11 +161,25 @@ class HubH2Connection(BufferedH2Connection):
     def receive_data(self, data: bytes) -> list[Event]:
         events: list[Event] = super().receive_data(data)
         try:
-            check_incoming(self, MAX_FRAME, MAX_HEAD)
+            self._check_incoming()
         except ProtocolError:
             metrics.CONNECTIONS_REFUSED.labels("frame").inc()
             raise
         return events
+
+    def _check_incoming(self) -> None:
+        """ProtocolError where the frame that has begun to come, or the head so far, has more bytes than it may have.
+
+        h2 looks at the size of a frame when all of the frame has come, and at that of a head when its last frame has.
+        Until then h2 holds the bytes: 16 MiB of a frame, and 64 frames of a head, for each connection.
+        """
+        waiting = self.incoming_buffer._data
+        length = int.from_bytes(waiting[:LENGTH]) if len(waiting) >= LENGTH else 0
+        if length > MAX_FRAME:
+            raise FrameTooLargeError(f"a frame of {length} bytes, more than {MAX_FRAME}")
+        head = sum(len(frame.data) for frame in self.incoming_buffer._headers_buffer)
+        if head > MAX_HEAD:
+            raise DenialOfServiceError(f"a head of more than {MAX_HEAD} bytes")
 
 
 class OwnMethod:

@@ -1,19 +1,35 @@
-"""What a connection of HTTP/2 tells its client, and what a layer's state keeps alive."""
+"""What a connection of HTTP/2 tells and takes of its client, and what a layer's state keeps alive.
+
+A frame that is too large is noticed when it begins, and a head before it ends.
+"""
 
 from __future__ import annotations
 
 import weakref
+from contextlib import nullcontext
 from typing import Any
 
+import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
+from h2.exceptions import DenialOfServiceError, FrameTooLargeError
+from hpack import Decoder
+from hyperframe.frame import ContinuationFrame, HeadersFrame, PingFrame
 
-from addons.proxy.http.http_connections import STREAMS_PER_CLIENT, HubH2Connection, OwnMethod
+from addons.proxy.http.http_connections import (
+    LONGEST_CODED,
+    MAX_FRAME,
+    MAX_HEAD,
+    STREAMS_PER_CLIENT,
+    HeadEncoder,
+    HubH2Connection,
+    OwnMethod,
+)
+from tests.support.cpu_time import own_seconds
 
 
 def test_an_http2_client_is_told_that_it_may_have_as_many_streams() -> None:
-    made = HubH2Connection(H2Configuration(client_side=False))
-    made.initiate_connection()  # type: ignore[no-untyped-call]  # as mitmproxy has it
+    made = server()
     client = H2Connection(H2Configuration(client_side=True))
     client.initiate_connection()
     client.receive_data(made.data_to_send())
@@ -43,3 +59,65 @@ def test_a_method_as_an_attribute_is_no_cycle() -> None:
     seen = weakref.ref(machine)
     del machine
     assert seen() is None
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+"""With empty settings."""
+
+
+def server() -> HubH2Connection:
+    made = HubH2Connection(H2Configuration(client_side=False))
+    made.initiate_connection()  # type: ignore[no-untyped-call]  # as mitmproxy has it
+    return made
+
+
+def head(length: int) -> bytes:
+    return length.to_bytes(3) + bytes((0, 0, 0, 0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("sent", "fits"),
+    [
+        (b"", True),
+        (b"\xff", True),
+        (b"\xff\xff", True),
+        (head(MAX_FRAME), True),
+        (head(MAX_FRAME)[:3], True),
+        (PingFrame(0, b"x" * 8).serialize() + head(MAX_FRAME) + b"x" * (MAX_FRAME - 1), True),
+        (head(MAX_FRAME + 1)[:3], False),
+        (head(2**24 - 1), False),
+        (PingFrame(0, b"x" * 8).serialize() + head(MAX_FRAME + 1) + b"x", False),
+    ],
+)
+def test_what_is_refused(sent: bytes, fits: bool) -> None:
+    connection = server()
+    with nullcontext() if fits else pytest.raises(FrameTooLargeError):
+        connection.receive_data(PREFACE + sent)
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (2, True), (3, False), (60, False)])
+def test_a_head_is_refused_before_its_last_frame(more: int, fits: bool) -> None:
+    connection = server()
+    part = b"x" * (MAX_HEAD // 3)
+    frames = [HeadersFrame(1, part[:-100]), *(ContinuationFrame(1, part) for _ in range(more))]
+    with nullcontext() if fits else pytest.raises(DenialOfServiceError):
+        connection.receive_data(PREFACE + b"".join(each.serialize() for each in frames))
+
+
+def test_a_preface_that_is_not_whole_is_no_frame() -> None:
+    connection = server()
+    connection.receive_data(PREFACE[:10])
+
+
+@pytest.mark.parametrize("length", [0, LONGEST_CODED, LONGEST_CODED + 1, 64 * 1024])
+def test_a_head_arrives_as_it_was_whatever_its_length(length: int) -> None:
+    fields = [(b":path", b"/"), (b"authorization", b"~" * length), (b"x", b"y")]
+    encoder, decoder = HeadEncoder(), Decoder(max_header_list_size=2**20)
+    for _ in range(2):
+        assert [tuple(each) for each in decoder.decode(encoder.encode(iter(fields)), raw=True)] == fields
+
+
+def test_a_long_value_costs_no_more_for_each_byte() -> None:
+    """A token of 58 KB took half a second of the loop, each time that it was sent on."""
+    fields = [(b"authorization", b"~" * 60_000)]
+    assert own_seconds(lambda: HeadEncoder().encode(fields)) < 0.1
