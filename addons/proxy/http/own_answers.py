@@ -25,7 +25,7 @@ from mitmproxy.proxy.layers.http._events import (
 )
 
 from addons.proxy.http.direct_pieces import TLS_RECORD, DirectPieces
-from addons.proxy.http.messages import WITHOUT_BODY, response_of_answer
+from addons.proxy.http.messages import WITHOUT_BODY, response_of_answer, tell_end
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import Answer, ClientLeft, status_answer
 from addons.requests.request_context import context_of
@@ -182,12 +182,8 @@ class AnswerStream:
             raise ClientLeft
 
     def _head(self, status: int, fields: Iterable[tuple[str, str]]) -> http.Response:
-        request = self.flow.request
         made = response_of_answer(status, fields)
-        # A client of HTTP/1.0 knows the end by that of the connection.
-        is_framed = request.is_http2 or request.http_version == "HTTP/1.0" or status in WITHOUT_BODY
-        if not is_framed and "Content-Length" not in made.headers:
-            made.headers["Transfer-Encoding"] = "chunked"
+        tell_end(made, self.flow.request)
         return made
 
 
