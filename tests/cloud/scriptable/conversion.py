@@ -1,6 +1,6 @@
-"""Objects between the version they are stored in and the version they are asked in: EndpointSlices and Events.
+"""Objects between the version they are stored in and the version they are asked in: Events.
 
-Source: pkg/apis/discovery/v1beta1/conversion.go and pkg/apis/core/v1, pkg/apis/events/v1 of Kubernetes.
+Source: pkg/apis/core/v1 and pkg/apis/events/v1 of Kubernetes.
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ from collections.abc import Mapping
 
 from kube.json_type import Json
 from tests.cloud.scriptable.resources import Resource
-
-ZONE = "topology.kubernetes.io/zone"
-HOSTNAME = "kubernetes.io/hostname"
 
 EVENT_FIELDS: Mapping[str, str] = {
     "involvedObject": "regarding",
@@ -47,39 +44,7 @@ def stored_path(resource: Resource, field: str) -> str:
 
 def _converted(resource: Resource, value: Json, api_version: str, *, stored: bool) -> Json:
     converted = {"apiVersion": api_version, "kind": resource.kind, **value} | {"apiVersion": api_version}
-    if resource.kind == "EndpointSlice" and resource.stored_api_version != resource.api_version:
-        convert = _endpoint_to_v1 if stored else _endpoint_to_v1beta1
-        endpoints = value.get("endpoints")
-        if isinstance(endpoints, list):
-            converted["endpoints"] = [convert(endpoint) for endpoint in endpoints]
     if resource.kind == "Event" and resource.stored_api_version != resource.api_version:
         names = {new: core for core, new in EVENT_FIELDS.items()} if stored else EVENT_FIELDS
         converted = {names.get(name, name): field for name, field in converted.items()}
-    return converted
-
-
-def _endpoint_to_v1(endpoint: Json) -> Json:
-    """The topology map becomes fields; what is left of it is deprecatedTopology."""
-    converted = {name: value for name, value in endpoint.items() if name != "topology"}
-    topology = dict(endpoint.get("topology") or {})
-    if zone := topology.pop(ZONE, ""):
-        converted["zone"] = zone
-    if topology.get(HOSTNAME) is not None and topology[HOSTNAME] == endpoint.get("nodeName"):
-        del topology[HOSTNAME]
-    if topology:
-        converted["deprecatedTopology"] = topology
-    return converted
-
-
-def _endpoint_to_v1beta1(endpoint: Json) -> Json:
-    converted = {
-        name: value for name, value in endpoint.items() if name not in {"zone", "deprecatedTopology"}
-    }
-    topology = dict(endpoint.get("deprecatedTopology") or {})
-    if endpoint.get("zone"):
-        topology[ZONE] = endpoint["zone"]
-    if endpoint.get("nodeName"):
-        topology.setdefault(HOSTNAME, endpoint["nodeName"])
-    if topology:
-        converted["topology"] = topology
     return converted

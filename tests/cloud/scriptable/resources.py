@@ -92,13 +92,6 @@ RESOURCES: tuple[Resource, ...] = (
     Resource("", "v1", "endpoints", "Endpoints", Trait.PUT_CREATES, "ep"),
     Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
     Resource(
-        "discovery.k8s.io",
-        "v1beta1",
-        "endpointslices",
-        "EndpointSlice",
-        storage_version="discovery.k8s.io/v1",
-    ),
-    Resource(
         "",
         "v1",
         "nodes",

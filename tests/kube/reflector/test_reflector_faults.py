@@ -170,10 +170,10 @@ async def test_a_watch_that_stalls_past_its_time_is_opened_anew(
     rule = cloud.faults.add(fault.StalledWatch(), when=WATCHES)
     store = Store()
     reflector = start(store)
-    await until(reflector, store, lambda: store.complete)
+    await until(reflector, store, lambda: store.complete and rule.used == 1)
     cloud.store.create(service("x"))
     await until(reflector, store, lambda: equal(store, cloud))
-    assert (rule.used, reflector.lists) == (1, 1)
+    assert (rule.used, reflector.lists, reflector.watches > 1) == (1, 1, True)
 
 
 # -- odd servers ---------------------------------------------------------------------------------------------------
