@@ -99,7 +99,7 @@ def _together(name: str, folder: Path) -> list[str]:
     return [word.format(folder=folder) for word in TOGETHER.get(name, ())]
 
 
-@pytest.mark.parametrize("interface", ["none", "console", "web"])
+@pytest.mark.parametrize("interface", ["none", "web"])
 @pytest.mark.parametrize("each", OPTIONS, ids=lambda each: each.name)
 def test_each_flag_reaches_the_settings_beside_each_interface(
     started: Started, tmp_path: Path, each: Option, interface: str

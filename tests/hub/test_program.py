@@ -28,7 +28,7 @@ MITMDUMP = Path(sys.executable).with_name("mitmdump")
 def refused(folder: Path, *flags: str) -> str:
     """The one line of a hub that does not start."""
     given = ("--state-dir", str(folder / "state"), *flags)
-    done = subprocess.run([*PROGRAM, *given], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([*PROGRAM, *given], capture_output=True, text=True, check=False)
     assert done.returncode in (1, 2), done.stderr
     told = [line for line in done.stderr.splitlines() if " INFO " not in line]
     assert len(told) == 1, done.stderr
@@ -44,8 +44,6 @@ def ports() -> tuple[str, ...]:
     ("flags", "words"),
     [
         (("--tls-cert", "/none", "--tls-key", "/none"), "--tls-cert /none cannot be read: No such file"),
-        (("--disabled-filters", "mastersrvice"), "there is no filter 'mastersrvice': is it masterservice?"),
-        (("--", "--set", "hub_sever=x"), "there is no option hub_sever: is it hub_server?"),
         (("--kubeconfig", "/none"), "/none"),
     ],
 )
@@ -135,7 +133,7 @@ def replaced_under_mitmdump(folder: Path, server: str) -> None:
 def test_mitmdump_tells_a_mistake_in_a_line() -> None:
     command = [str(MITMDUMP), "-q", "--set", "server=false", "-s", str(ROOT / "addons" / "hub.py")]
     given = ("--set", "hub_server=http://127.0.0.1:1", "--set", "hub_prot=1")
-    done = subprocess.run([*command, *given], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([*command, *given], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     (line,) = done.stdout.splitlines() + done.stderr.splitlines()
     assert line.endswith("the hub cannot start: there is no option hub_prot: is it hub_port?")
