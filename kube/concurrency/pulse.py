@@ -6,13 +6,13 @@ import asyncio
 
 
 class Pulse:
-    """`notify` wakes every task that waits now. A later wait ends with the next notification."""
+    """`notify` wakes every task that waits now, the longest first. A later wait ends with the next notification."""
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: dict[asyncio.Future[None], None] = {}
 
     def notify(self) -> None:
-        waiters, self._waiters = self._waiters, set()
+        waiters, self._waiters = self._waiters, {}
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -20,9 +20,12 @@ class Pulse:
     def wait(self) -> asyncio.Future[None]:
         """A future that the next notification after this call completes, also if no task awaits it by then."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
-        waiter.add_done_callback(self._waiters.discard)
+        self._waiters[waiter] = None
+        waiter.add_done_callback(self._forget)
         return waiter
+
+    def _forget(self, waiter: asyncio.Future[None]) -> None:
+        self._waiters.pop(waiter, None)
 
 
 async def first_of(*waited: asyncio.Future[None]) -> None:

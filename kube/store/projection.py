@@ -187,8 +187,8 @@ class Projection:
 
         Where there are many, `evaluate_some` goes on with them.
         """
-        touched = {key: None for name in inputs for key in sorted(self._readers.get(name, ()))}
-        self._stale |= dict.fromkeys(reversed(touched))
+        touched = {key for name in inputs for key in self._readers.get(name, ())}
+        self._stale |= dict.fromkeys(sorted(touched, reverse=True))
         self._refresh_some()
 
     def _refresh_some(self) -> None:

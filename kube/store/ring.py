@@ -74,7 +74,7 @@ class Rings:
 
     def __init__(self, max_bytes: int) -> None:
         self.bytes = 0
-        self.members: set[Ring] = set()
+        self.members: dict[Ring, None] = {}
         self._max_bytes = max_bytes
 
     def trim(self) -> None:
@@ -113,7 +113,7 @@ class Ring:
     def close(self) -> None:
         """Take part in no bound any more. The last watchers read what is left."""
         if self._bound is not None:
-            self._bound.members.discard(self)
+            self._bound.members.pop(self, None)
             self._bound.bytes -= self.bytes
             self._bound = None
 
@@ -168,5 +168,5 @@ class Ring:
     def _grow(self, size: int) -> None:
         self.bytes += size
         if self._bound is not None:
-            self._bound.members.add(self)
+            self._bound.members[self] = None
             self._bound.bytes += size

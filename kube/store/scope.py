@@ -106,13 +106,15 @@ class ScopeIndex[T]:
     def _anchors_of(self, key: Key, items: Iterable[Item | None]) -> Iterator[Anchor]:
         namespace, name = key
         states = [item.labels for item in items if item is not None]
-        labels = {
-            (key, state[key])
-            for state in states
-            for key in min(self._keys, state, key=len)
-            if key in self._keys and key in state
-        }
-        for where in {"", namespace}:
+        labels = sorted(
+            {
+                (key, state[key])
+                for state in states
+                for key in min(self._keys, state, key=len)
+                if key in self._keys and key in state
+            }
+        )
+        for where in dict.fromkeys(("", namespace)):
             yield where, "", ""
             yield where, "", name
             for label in labels:

@@ -77,7 +77,8 @@ class View:
         """
         self.scope = scope
         self.form = form
-        self.watchers: set[Watcher] = set()
+        self.watchers: dict[Watcher, None] = {}
+        """In the order in which they came."""
         self._projection = projection
         self._everything = scope.is_everything
         self.ring = Ring(projection.store.version, bound)
@@ -337,7 +338,7 @@ class View:
     ) -> Watcher:
         self._writes_differences = self._writes_differences or coding is DIFFERENCES
         watcher = Watcher(self, position, seen, beginning, bookmarks=bookmarks, coding=coding)
-        self.watchers.add(watcher)
+        self.watchers[watcher] = None
         return watcher
 
     def _tell(self, position: int) -> None:

@@ -28,7 +28,7 @@ type Outlet = Callable[[bytes], bool]
 class Watched(Protocol):
     """What a watcher asks of its view, `kube.store.view.View`."""
 
-    watchers: set[Watcher]
+    watchers: dict[Watcher, None]
 
     @property
     def ring(self) -> Ring:
@@ -214,7 +214,7 @@ class Watcher:
             self._error = error
             self._bookmark_due = error is None
         self.ended = True
-        self.view.watchers.discard(self)
+        self.view.watchers.pop(self, None)
         self.wake()
 
     def _read(self) -> list[bytes]:

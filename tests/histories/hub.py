@@ -210,7 +210,8 @@ class Hub:
         self.offline.access.disk.close()
         for _ in range(3):
             mine = [task for task in asyncio.all_tasks() if task.get_context().get(OWNER) is self]
-            for task in mine:
+            # A set is in no order, and another order makes another history.
+            for task in sorted(mine, key=_number):
                 task.cancel()
             await asyncio.gather(*mine, return_exceptions=True)
 
@@ -376,3 +377,8 @@ class Hub:
         info, type_ = wanted.info, wanted.info.type
         assert type_ is not None
         return bool(self.parts.rules.rules.chain(wanted.component, type_.group, type_.resource, info.verb))
+
+
+def _number(task: asyncio.Task[object]) -> tuple[int, str]:
+    """Orders tasks by the names that they got when they were made."""
+    return len(task.get_name()), task.get_name()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import looptime
 
+from tests.histories.clock import monotonic
 from tests.histories.steps import History, made_up, rules, take
 from tests.histories.world import Finding, World, status_of
 
@@ -44,6 +45,7 @@ def play(history: History, seed: int = 0) -> str:
     with (
         tempfile.TemporaryDirectory(dir=where) as folder,
         asyncio.Runner(loop_factory=_new_loop) as runner,
+        monotonic(runner.get_loop().time),
     ):
         return runner.run(_play(history, Path(folder)))
 

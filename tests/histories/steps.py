@@ -114,6 +114,7 @@ STEPS: dict[str, Callable[..., Awaitable[None] | None]] = {
     "wait": lambda _world, seconds: asyncio.sleep(float(seconds)),
     "settle": World.settle,
     "small": World.shrink,
+    "seed": lambda _world, number: random.seed(int(number)),
 }
 OF_NODE: dict[str, Callable[..., Awaitable[None] | None]] = {
     "stall": lambda node, *resources: node.line.stall(*resources),
