@@ -242,7 +242,7 @@ class Following:
     def balance(self) -> None:
         """Move each source that should be read from elsewhere now."""
         for source, reader in self._readers():
-            choice = self._choose(reader, resumes=True)
+            choice = self._choose(reader, resumes=reader.resumes)
             if reader.server and not choice.wait and choice.leader is not reader.leader:
                 if choice == CLOUD:
                     self._turns.take(reader.type)

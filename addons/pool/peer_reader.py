@@ -69,6 +69,8 @@ class PeerReader:
         """When the reader went to this server, in Unix seconds."""
         self.why = ""
         """Why it went there, for people."""
+        self.resumes = False
+        """Whether it last asked for a server that can go on from its version, rather than for any."""
         self._too_short: dict[LeaderState, int] = {}
         """The leaders that could not resume from a version, each with the version."""
         self._cloud = cloud
@@ -114,12 +116,19 @@ class PeerReader:
         self._may_be_older = True
 
     async def request(
-        self, method: str, path: str, *, query: Mapping[str, str], accept: str, codings: str = GZIP
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        accept: str,
+        codings: str = GZIP,
+        resumes: bool = False,
     ) -> ApiResponse:
         """A page of a list from the cloud, or the whole list from a leader."""
         answer = None
         if "continue" not in query:
-            answer = await self._list_of_leader(method, path, query, accept, codings)
+            answer = await self._list_of_leader(method, path, query, accept, codings, resumes)
         if answer is None:
             answer = await self._cloud.request(method, path, query=query, accept=accept, codings=codings)
             self._is_unproved = False
@@ -127,10 +136,10 @@ class PeerReader:
         return answer
 
     async def _list_of_leader(
-        self, method: str, path: str, query: Mapping[str, str], accept: str, codings: str
+        self, method: str, path: str, query: Mapping[str, str], accept: str, codings: str, resumes: bool
     ) -> ApiResponse | None:
         """None where the cloud is to be asked."""
-        while (leader := await self._next(resumes=False)) is not None:
+        while (leader := await self._next(resumes=resumes)) is not None:
             try:
                 return await self._client(leader).request(
                     method,
@@ -202,6 +211,7 @@ class PeerReader:
             raise error
 
     async def _next(self, *, resumes: bool) -> LeaderState | None:
+        self.resumes = resumes
         leader = await self._chooser.server(self, resumes=resumes)
         self.leader = leader
         self._is_unproved |= leader is not None

@@ -25,7 +25,7 @@ from kube.reflector.continuity import Continuity, OtherHistory
 from kube.reflector.list_pages import Malformed, codec_of, read_items, read_names, read_pages, read_version
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
-from kube.reflector.upstream import Upstream
+from kube.reflector.upstream import Request, Upstream
 from kube.requests.resource_versions import parse_version
 from kube.store.store import Key, Store
 from kube.wire.api_objects import decode_object
@@ -164,7 +164,8 @@ class Reflector:
             self._interrupt()
 
     def switch(self) -> None:
-        """Go to another server, which is the best now. The watch resumes from the store's version."""
+        """Go to another server, which is the best now, and resume from the store's version where that proves it."""
+        self._must_verify = True
         self.recovered()
         self._interrupt()
 
@@ -218,13 +219,13 @@ class Reflector:
             # forgot what it gave. What came from disk may be older than its word. The cloud's link carries none of it.
             self._must_list = not self.watches
             if self.watches:
-                version, names = await self._read_names(self.upstream)
-                self._continuity.compare(version, names, given if self._is_at_cloud else 0)
+                version, names = await self._read_names(partial(self.upstream.request, resumes=True))
+                self._continuity.compare(version, names, given)
         elif self._continuity.awaits_witness and (version := await self.current_version()) < given:
             # A quiet cloud that is behind shows nothing, and whoever cuts the wait for it may do so again and again.
             raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
         elif not self._continuity.expect_witness():
-            version, names = await self._read_names(self.client)
+            version, names = await self._read_names(self.client.request)
             self._continuity.compare(version, names, given)
             self.reached(version)
 
@@ -298,9 +299,9 @@ class Reflector:
         accept = wanted.accept_as("PartialObjectMetadataList")
         return await server.request("GET", wanted.path, query=query, accept=accept, codings=LIST_CODINGS)
 
-    async def _ask_names(self, server: Client | Upstream, query: Mapping[str, str]) -> ApiResponse:
+    async def _ask_names(self, request: Request, query: Mapping[str, str]) -> ApiResponse:
         wanted = self._list_watch
-        return await server.request("GET", wanted.path, query=query, accept=wanted.accept_names, codings=GZIP)
+        return await request("GET", wanted.path, query=query, accept=wanted.accept_names, codings=GZIP)
 
     def _page_came(self, size: int) -> None:
         self.on_its_way = size
@@ -308,10 +309,10 @@ class Reflector:
 
     async def current_version(self) -> int:
         """The version that the cloud has reached. Raises a Failure where none comes."""
-        return await read_version(partial(self._ask_names, self.client), self._list_watch.query)
+        return await read_version(partial(self._ask_names, self.client.request), self._list_watch.query)
 
-    async def _read_names(self, server: Client | Upstream) -> tuple[int, dict[Key, int]]:
-        return await read_names(partial(self._ask_names, server), self._list_watch.query)
+    async def _read_names(self, request: Request) -> tuple[int, dict[Key, int]]:
+        return await read_names(partial(self._ask_names, request), self._list_watch.query)
 
     async def _watch(self) -> None:
         seconds = random.uniform(*WATCH_SECONDS)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from kube.http.client import ApiResponse, WatchStream
+
+type Request = Callable[..., Awaitable[ApiResponse]]
+"""Sends a request as `Upstream.request` does."""
 
 
 class Upstream(Protocol):
@@ -33,8 +36,16 @@ class Upstream(Protocol):
         """The cloud was restored from a backup. The next list may be older than what the reflector knows."""
 
     async def request(
-        self, method: str, path: str, *, query: Mapping[str, str], accept: str, codings: str
-    ) -> ApiResponse: ...
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        accept: str,
+        codings: str,
+        resumes: bool = False,
+    ) -> ApiResponse:
+        """`resumes`: only a server will do that the next watch may go to."""
 
     def watch(
         self, path: str, *, query: Mapping[str, str], accept: str, timeout: float, codings: str

@@ -44,6 +44,7 @@ from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
 from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import Reflector
 from kube.reflector.state import State
 from kube.requests.request_info import parse_request
 from tests.addons.support.exchange import Exchange
@@ -115,7 +116,7 @@ class InlineWriter(DiskWriter):
             last()
 
 
-SETTLED = frozenset({State.WATCHING, State.REFUSED, State.UNSERVED})
+REFUSALS = frozenset({State.REFUSED, State.UNSERVED})
 
 
 class Hub:
@@ -154,8 +155,7 @@ class Hub:
     @property
     def follows(self) -> bool:
         """Whether every source follows the cloud, or knows that it may not or need not."""
-        reflectors = [each.reflector for each in self.parts.sources]
-        return all(each.state in SETTLED and not each._continuity.awaits_witness for each in reflectors)
+        return all(_is_settled(each.reflector) for each in self.parts.sources)
 
     async def start(self, *, leaders: int) -> None:
         await self._own(self._start(leaders))
@@ -377,6 +377,11 @@ class Hub:
         info, type_ = wanted.info, wanted.info.type
         assert type_ is not None
         return bool(self.parts.rules.rules.chain(wanted.component, type_.group, type_.resource, info.verb))
+
+
+def _is_settled(reflector: Reflector) -> bool:
+    has_proof = not (reflector._must_verify or reflector._continuity.awaits_witness)
+    return reflector.state in REFUSALS or (reflector.state is State.WATCHING and has_proof)
 
 
 def _number(task: asyncio.Task[object]) -> tuple[int, str]:

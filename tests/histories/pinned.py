@@ -147,4 +147,11 @@ PINNED = {
     "a leader that was killed goes on with a restored cloud, and has forgotten what it gave": """
         rules discard-plain; pool 2; come paged; wait 3; put services a 1; restore 0; put endpointslices b 1;
         put services b 2; leader:kill""",
+    "a follower that may read names of a leader whose watch it may not have": """
+        seed 8; rules discard-plain; pool 2; come plain; come paged; come slices; come exact; wait 3;
+        leader:link CLOSED; put services a 1; restore 0; wait 1; elsewhere""",
+    "a leader that is behind what clients were given takes their watch, and a forgetful one goes on with it": """
+        seed 7; rules uncached-discard; pool 2; small changes rings slices gaps few pages confirmed; come own-slices;
+        come fresh; come exact; wait 400; put endpointslices a 2; restore 0; wait 12; status 3; put services a 2;
+        put endpointslices c 1""",
 }

@@ -66,7 +66,8 @@ class Leaders:
 
     is_up = True
 
-    def __init__(self, session: PeerSession, urls: Sequence[str]) -> None:
+    def __init__(self, session: PeerSession, urls: Sequence[str], store: Store) -> None:
+        self._store = store
         self._clients = [Client(session, url, {}) for url in urls]
         self.at = 0
         """The number of the leader that is read from."""
@@ -78,13 +79,21 @@ class Leaders:
         return True
 
     def forget_version(self) -> None:
-        """Every list is what the leader has."""
+        """The cloud is never restored."""
 
     async def request(
-        self, method: str, path: str, *, query: Mapping[str, str], accept: str, codings: str
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        accept: str,
+        codings: str,
+        resumes: bool = False,
     ) -> ApiResponse:
         whole = {name: text for name, text in query.items() if name != "limit"}
-        asked = {**whole, "resourceVersion": "0"}
+        version = str(self._store.newest_given)
+        asked = {**whole, "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"}
         return await self._clients[self.at].request(method, path, query=asked, accept=accept, codings=codings)
 
     @asynccontextmanager
@@ -106,8 +115,8 @@ class Follower:
 
     def __init__(self, caller: Caller, authority: str, leaders: Sequence[str]) -> None:
         self._session = PeerSession(caller, authority)
-        self.leaders = Leaders(self._session, leaders)
         self.store = Store()
+        self.leaders = Leaders(self._session, leaders, self.store)
         self.store.listen(self)
         self.reflector = Reflector(Client(self._session, leaders[0], {}), SLICES, self.store)
         self.reflector.upstream = self.leaders

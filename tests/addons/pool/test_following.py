@@ -365,6 +365,17 @@ async def test_a_leader_without_a_cloud_is_the_last_choice(scene: Scene) -> None
     assert await scene.server() == first
 
 
+async def test_a_list_goes_on_at_a_leader_whose_history_is_too_short_for_a_watch(scene: Scene) -> None:
+    scene.update()
+    await scene.server()
+    [first, _] = scene.following._order
+    scene.reader._too_short[first] = scene.source.store.version
+    for resumes in (False, True):
+        scene.reader.resumes = resumes
+        scene.following.balance()
+        assert scene.source.reflector.switched.is_set() is resumes
+
+
 async def test_a_leader_that_is_named_no_longer_is_left(scene: Scene) -> None:
     scene.update()
     first = await scene.server()

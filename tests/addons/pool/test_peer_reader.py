@@ -161,6 +161,16 @@ async def test_a_leader_with_a_short_history_is_left_until_the_store_has_moved_o
     assert await scene.watch() == b"a"
 
 
+async def test_names_prove_the_history_of_the_server_that_is_watched_next() -> None:
+    scene = Scene(a=expired("too old"))
+    assert await scene.watch() == b"b"
+    scene.errors.clear()
+    named = await scene.reader.request("GET", PATH, query={}, accept="", resumes=True)
+    assert (named.body, scene.reader.resumes) == (b'{"from":"b"}', True)
+    assert await scene.list() == b'{"from":"a"}'
+    assert not scene.reader.resumes
+
+
 async def test_a_history_that_is_too_short_may_show_in_the_stream() -> None:
     scene = Scene()
     with pytest.raises(Switched):
