@@ -13,7 +13,7 @@ from functools import partial
 
 from addons.requests.object_read import ObjectRead
 from addons.views.source import Source
-from kube.errors import timeout, unavailable
+from kube.errors import StatusError, timeout, unavailable
 from kube.http.client import Client, Unreachable
 from kube.reflector.comparison import Comparison, compare
 from kube.reflector.list_pages import names_of
@@ -32,16 +32,19 @@ its former history, and each list of it is disproved again."""
 
 
 async def wait_until_current(
-    source: Source, client: Client, read: ObjectRead, scope: Scope, wait: float
+    source: Source, client: Client, read: ObjectRead, scope: Scope, wait: float, at: int = 0
 ) -> int:
     """Wait until the source shows what the cloud has now, and return the cloud's version of that.
+
+    `at`: what the cloud had at this version will do, where it still knows that.
 
     StatusError: the cloud's own answer to the list, 503 when it gives none, 504 when the copy does not get there.
     """
     end = None
     for _ in range(ATTEMPTS):
         given = source.store.newest_given
-        version, expected = await _ask(client, read, wait)
+        version, expected = await _ask(client, read, wait, at)
+        given = 0 if version == at else given
         end = end or asyncio.get_running_loop().time() + wait
         try:
             async with asyncio.timeout_at(end):
@@ -58,14 +61,20 @@ async def wait_until_current(
     raise timeout("the node's copy did not catch up with the cloud")
 
 
-async def _ask(client: Client, read: ObjectRead, wait: float) -> tuple[int, dict[Key, int]]:
-    """The names and versions that the cloud has; errors as `wait_until_current`."""
+async def _ask(client: Client, read: ObjectRead, wait: float, at: int) -> tuple[int, dict[Key, int]]:
+    """The names and versions that the cloud has; `at` and errors as `wait_until_current`."""
     options = {"labelSelector": read.labels.canonical, "fieldSelector": read.fields.canonical}
+    if at:
+        options |= {"resourceVersion": str(at), "resourceVersionMatch": "Exact"}
     query = {name: text for name, text in options.items() if text}
     path = read.type.path(read.namespace)
     try:
         answer = await client.request("GET", path, query=query, accept=ACCEPT, timeout=wait)
         return await answer.decoded(partial(_read, codec_for(Encoding(answer.content_type))))
+    except StatusError as error:
+        if not at or error.code not in (400, 410, 504):
+            raise
+        return await _ask(client, read, wait, 0)
     except (Unreachable, ValueError) as error:
         raise unavailable(f"the cloud's current state cannot be learned: {error}", retry_after=1) from error
 

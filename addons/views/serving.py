@@ -174,6 +174,7 @@ class Serving:
     ) -> int:
         """Look whether the view can bring a client from its version to now, and have the cloud confirm a newer one.
 
+        The cloud's present names do not tell what came and went since the client's version, so those at it are asked.
         Returns the confirmed version, 0 for none. NoHistory where only the cloud can, and nothing is filtered.
         """
         is_of_others = is_of_other_rules(wanted.info, self._sources.of_other_rules)
@@ -188,7 +189,7 @@ class Serving:
                     await source.ready(CATCH_UP, read.version)
             if source.store.version < read.version:
                 if is_for_view:
-                    return await self._as_new_as_the_cloud(source, read, scope)
+                    return await self._as_new_as_the_cloud(source, read, scope, at=read.version)
                 await self._check_reached(source, read.version)
         is_lost = view.judge(read.version) is Resumption.EXPIRED
         if is_lost and not (view.projection.filtered or is_of_others or wanted.peer) and source.is_up():
@@ -290,12 +291,12 @@ class Serving:
             raise too_large_version(read.version, source.store.version)
         return max(confirmed, read.version)
 
-    async def _as_new_as_the_cloud(self, source: Source, read: ObjectRead, scope: Scope) -> int:
-        """As new as the cloud is now; while the cloud is away, as new as the copy."""
+    async def _as_new_as_the_cloud(self, source: Source, read: ObjectRead, scope: Scope, at: int = 0) -> int:
+        """As new as the cloud is now, or was `at` a version; while the cloud is away, as new as the copy."""
         if not source.is_up():
             return 0
         try:
-            return await wait_until_current(source, source.client, read, scope, self._wait)
+            return await wait_until_current(source, source.client, read, scope, self._wait, at)
         except StatusError as error:
             # The hub itself answers 502 for a server that died under the request, perhaps before a probe noticed.
             if error.code not in (502, 503) or await self._confirm_up():

@@ -24,7 +24,6 @@ those of `docs/versions.md`, under the same numbers:
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from itertools import batched
 
@@ -84,8 +83,8 @@ class View:
         self.ring = Ring(projection.store.version, bound)
         self._bound = bound
         self._elsewhere = elsewhere
-        self._confirmed: deque[int] = deque([0], maxlen=MAX_CONFIRMED)
-        """The newest versions that the cloud confirmed for lists of this view (rule 7)."""
+        self._confirmed = [0]
+        """In their order the newest versions that the cloud confirmed for lists of this view (rule 7)."""
         self._unlike = 0
         """The newest version that clients may hold as other filters of this view made it."""
         self._has_history = not projection.filtered
@@ -306,7 +305,7 @@ class View:
                 watcher.end(expired(f"too old resource version: {watcher.seen_version} ({self.version})"))
 
     def restarted(self) -> None:
-        self._confirmed = deque([0], maxlen=MAX_CONFIRMED)
+        self._confirmed = [0]
         self.ring.restart(self.version)
         self._has_history = not self._projection.filtered
         self.end_watches(expired(HISTORY_RESTARTED))
@@ -318,8 +317,8 @@ class View:
 
     def _confirm(self, version: int) -> None:
         store = self._projection.store
-        if version > self._confirmed[-1]:
-            self._confirmed.append(version)
+        if version > store.version and version not in self._confirmed:
+            self._confirmed = sorted((*self._confirmed, version))[-MAX_CONFIRMED:]
         store.given_version = max(store.given_version, version)
         self.ring.touch(self.version)
 

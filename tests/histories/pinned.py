@@ -154,4 +154,10 @@ PINNED = {
         seed 7; rules uncached-discard; pool 2; small changes rings slices gaps few pages confirmed; come own-slices;
         come fresh; come exact; wait 400; put endpointslices a 2; restore 0; wait 12; status 3; put services a 2;
         put endpointslices c 1""",
+    # The rules were edited, and the cloud goes on from the version that a client got of it since.
+    "a relayed list of a quiet resource after an edit on a busy cluster": """
+        rules topology; small gaps rings changes pages few; come exact; come paged-any; restore 0; settle;
+        put services b 1; compact; go paged-any; end; put services b 1; bookmarks; stop; stall services; go paged-any;
+        start; wait 0.1; rules topology; delete endpointslices b; wait 1; split 1; come paged-any;
+        put endpointslices a 2; split 1; wait 0.1; sweep; wait 0.1; wait 1; elsewhere""",
 }

@@ -11,7 +11,7 @@ import pytest
 from addons.requests.object_read import ObjectRead
 from addons.views.consistent_list import ACCEPT, ATTEMPTS, wait_until_current
 from addons.views.source import Source
-from kube.errors import StatusError, forbidden
+from kube.errors import StatusError, expired, forbidden, too_large_version
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
 from kube.requests.selectors import parse_field_selector, parse_label_selector
@@ -34,6 +34,7 @@ class Cloud:
     error: Exception | None = None
     content_type: str = "application/json"
     asked: list[tuple[str, str, dict[str, str], str]] = field(default_factory=list)
+    error_of_exact: StatusError | None = None
 
     async def request(
         self, method: str, path: str, *, query: dict[str, str], accept: str, timeout: float
@@ -42,16 +43,23 @@ class Cloud:
         await asyncio.sleep(0)
         if self.error is not None:
             raise self.error
+        if self.error_of_exact is not None and "resourceVersionMatch" in query:
+            raise self.error_of_exact
         codec = codec_for(Encoding.JSON)
         body = bytes(codec.encode_list("v1", "Service", self.version, [raw(each) for each in self.services]))
         return ApiResponse(self.content_type, body)
 
 
 def begin(
-    source: HandSource, cloud: Cloud, read: ObjectRead = ALL, scope: Scope = EVERYTHING, wait: float = 5.0
+    source: HandSource,
+    cloud: Cloud,
+    read: ObjectRead = ALL,
+    scope: Scope = EVERYTHING,
+    wait: float = 5.0,
+    at: int = 0,
 ) -> asyncio.Task[int]:
     return asyncio.create_task(
-        wait_until_current(cast(Source, source), cast(Client, cloud), read, scope, wait)
+        wait_until_current(cast(Source, source), cast(Client, cloud), read, scope, wait, at)
     )
 
 
@@ -122,6 +130,24 @@ async def test_a_copy_that_no_event_can_mend_is_listed_anew(
     fill(source.store, services, 9)
     source.store.advance(9)
     assert await waiting == 9
+
+
+async def test_a_version_that_the_cloud_still_knows_is_confirmed_itself(source: HandSource) -> None:
+    """The names of a later one do not tell what came after the client's version, and went."""
+    source.store.given_version = 12
+    cloud = Cloud([service("a", 5), service("b", 6)], 9)
+    assert await begin(source, cloud, at=9) == 9
+    assert [query for _, _, query, _ in cloud.asked] == [
+        {"resourceVersion": "9", "resourceVersionMatch": "Exact"}
+    ]
+
+
+@pytest.mark.parametrize("error", [expired("compacted"), too_large_version(9, 8)])
+async def test_the_clouds_present_version_is_confirmed_where_it_does_not_know_another(
+    source: HandSource, error: StatusError
+) -> None:
+    cloud = Cloud([service("a", 5), service("b", 6)], 10, error_of_exact=error)
+    assert await begin(source, cloud, at=9) == 10
 
 
 async def test_a_cloud_that_is_behind_the_copy_was_restored(source: HandSource) -> None:
