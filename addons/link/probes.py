@@ -54,7 +54,7 @@ class Probes:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`cut` closes the connections to a server and returns their number. `ping` has one of them show that the
-        server is there: a fourth of a probe's bytes; None where none can. `clock` is monotonic."""
+        server is there, in a few bytes; None where none can. `clock` is monotonic."""
         self._cut = cut
         self._ping = ping
         self._pongs: dict[str, asyncio.Future[float]] = {}

@@ -72,7 +72,6 @@ async def test_the_hub_renews_while_kubelet_does_and_stops_with_it(
     await until_renewed(real_cloud, name, first)
     found = await asyncio.to_thread(real_cloud.admin.get, f"{LEASES}/{name}")
     assert found["spec"]["holderIdentity"] == name
-    assert "managedFields" not in found["metadata"], "each answer to a renewal would repeat them"
     # Kubelet says no more: neither does the hub.
     await asyncio.sleep(DURATION)
     last = await renewed(real_cloud, name)

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Protocol
 
-from kube.http.transport.request_fields import HeaderFields
+from kube.http.transport.request_fields import MINIMAL, HeaderFields
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
 from kube.http.transport.streamed_response import StreamedResponse
 
@@ -110,7 +110,7 @@ class ConnectionPool[Key: Hashable]:
         received: Callable[[int], None],
     ) -> tuple[Connection, StreamedResponse]:
         response = StreamedResponse(deadline)
-        response.received = received
+        response.received, response.is_wanted = received, MINIMAL not in fields
         while True:
             async with asyncio.timeout_at(deadline):
                 connection = await self.with_room(key)

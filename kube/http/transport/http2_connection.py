@@ -67,9 +67,8 @@ class Http2Connection(asyncio.Protocol):
         """Since the timer was set."""
         self._is_asked = False
         """A ping was sent since the peer was last heard."""
-        self._pongs: dict[bytes, tuple[float, asyncio.Future[float]]] = {}
-        """When each ping was sent, and who waits for its answer, by what the ping says."""
-        self._pings = 0
+        self._pongs: list[tuple[float, asyncio.Future[float]]] = []
+        """When each ping was sent that has no answer yet, and who waits for it."""
 
     # -- for who sends requests
 
@@ -91,12 +90,10 @@ class Http2Connection(asyncio.Protocol):
 
     def ping(self) -> asyncio.Future[float]:
         loop = asyncio.get_running_loop()
-        self._pings += 1
-        said = self._pings.to_bytes(8)
         pong: asyncio.Future[float] = loop.create_future()
-        self._pongs[said] = loop.time(), pong
-        pong.add_done_callback(lambda _: self._pongs.pop(said, None))
-        self._outlet.frame(FrameKind.PING, 0, 0, said)
+        self._pongs.append((loop.time(), pong))
+        # Settings that say nothing are acknowledged, too, and have half the bytes of a PING.
+        self._outlet.frame(FrameKind.SETTINGS, 0, 0, b"")
         self._outlet.flush()
         return pong
 
@@ -130,11 +127,12 @@ class Http2Connection(asyncio.Protocol):
     def release(self, response: ResponseSink) -> None:
         stream = self._streams.pop(response.stream, None)
         if stream is not None:
-            is_whole = response.has_ended and stream.is_sent
+            is_whole = stream.has_ended and stream.is_sent
             has_begun = self._outlet.drop(stream)
             if self.is_open and response.error is None and has_begun and not is_whole:
                 self._outlet.frame(FrameKind.RST_STREAM, 0, response.stream, packed(EndCode.CANCEL))
-                self._outlet.flush()
+                if stream.has_room:
+                    self._outlet.flush()  # else the peer can send nothing: the next frame takes this one along
         self._close_if_retired()
 
     # -- for the transport
@@ -144,7 +142,7 @@ class Http2Connection(asyncio.Protocol):
         self._transport = self._outlet.transport = transport
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
         transport.write(PREFACE)
-        settings = {Setting.ENABLE_PUSH: 0, Setting.FRAME_SIZE: MAX_FRAME}
+        settings = {Setting.ENABLE_PUSH: 0, Setting.INITIAL_WINDOW: 0, Setting.FRAME_SIZE: MAX_FRAME}
         self._outlet.frame(FrameKind.SETTINGS, 0, 0, packed_settings(settings))
         self._outlet.tell_room(0, WINDOW - self._outlet.window)
         self._outlet.flush()
@@ -247,6 +245,8 @@ class Http2Connection(asyncio.Protocol):
             stream.take_head(fields, has_ended=bool(flags & FrameFlag.END_STREAM))
         except ValueError as error:
             self._refuse(stream, f"the head of the answer is malformed: {error}")
+        if stream.response.status >= 300 and not stream.has_room:
+            self._outlet.tell_room(number, stream.widen(stream.response.first_window))
         self._told[stream.response] = None
 
     def _take_reset(self, number: int, code: int) -> None:
@@ -264,6 +264,12 @@ class Http2Connection(asyncio.Protocol):
         if number or (flags & FrameFlag.ACK and payload):
             raise PeerError("malformed settings", EndCode.FRAME_SIZE_ERROR)
         if flags & FrameFlag.ACK:
+            # Of all that were sent: Go acknowledges once what came together.
+            now = asyncio.get_running_loop().time()
+            for sent, pong in self._pongs:
+                if not pong.done():
+                    pong.set_result(now - sent)
+            self._pongs.clear()
             return
         first = self._first_window
         for name, value in settings_of(payload):
@@ -291,10 +297,6 @@ class Http2Connection(asyncio.Protocol):
             raise PeerError("a malformed ping", EndCode.FRAME_SIZE_ERROR)
         if not flags & FrameFlag.ACK:
             self._outlet.frame(FrameKind.PING, FrameFlag.ACK, 0, payload)
-        elif payload in self._pongs:
-            sent, pong = self._pongs.pop(payload)
-            if not pong.done():
-                pong.set_result(asyncio.get_running_loop().time() - sent)
 
     def _take_goaway(self, number: int, payload: bytes) -> None:
         if number or len(payload) < 8:
@@ -358,7 +360,7 @@ class Http2Connection(asyncio.Protocol):
         for stream in list(self._streams.values()):
             stream.response.fail(ConnectionResetError(why))
             self._told[stream.response] = None
-        for _, pong in list(self._pongs.values()):
+        for _, pong in self._pongs:
             if not pong.done():
                 pong.set_exception(ConnectionResetError(why))
         if self._transport is not None:

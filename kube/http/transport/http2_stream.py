@@ -5,15 +5,15 @@ from __future__ import annotations
 from kube.http.transport.http2_framing import EndCode, FrameFlag, FrameKind, PeerError, frame
 from kube.http.transport.request_fields import HeaderFields
 from kube.http.transport.response_head import parse_head, promised_length
-from kube.http.transport.response_sink import FIRST_WINDOW, ResponseSink
+from kube.http.transport.response_sink import ResponseSink
 
 
 class RequestedStream:
     """A stream that a request has opened."""
 
     __slots__ = (
-        *("_granted", "_has_body", "_is_wide", "_left", "_promised", "_unsent", "_untaken"),
-        *("is_whole", "number", "response", "window"),
+        *("_granted", "_has_body", "_left", "_promised", "_unsent", "_untaken"),
+        *("has_ended", "is_whole", "number", "response", "window"),
     )
 
     def __init__(self, number: int, response: ResponseSink, window: int, method: bytes) -> None:
@@ -27,9 +27,9 @@ class RequestedStream:
         self.is_whole = False
         """Nothing of the request comes after those."""
         self._has_body = method != b"HEAD"
-        self._is_wide = method == b"GET"
-        """The answer may be long: the peer has all of its first window at once."""
-        self._left = self._granted = FIRST_WINDOW
+        self.has_ended = False
+        """The peer has sent all of the response."""
+        self._left = self._granted = 0
         """Bytes that the peer may still send, and those that it had when it was last told."""
         self._untaken = 0
         self._promised: int | None = None
@@ -39,6 +39,11 @@ class RequestedStream:
     def is_sent(self) -> bool:
         """Whether all of the request has gone."""
         return self.is_whole and not self.to_send
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the peer was ever let send a body."""
+        return self._granted > 0
 
     @property
     def to_send(self) -> int:
@@ -62,9 +67,8 @@ class RequestedStream:
         return size, frame(FrameKind.DATA, FrameFlag.END_STREAM if self.is_sent else 0, self.number, piece)
 
     def widen_at_first(self) -> int:
-        """How much more than HTTP/2 lets it the peer may send at first."""
-        more = self.response.first_window - FIRST_WINDOW
-        return self.widen(more) if self._is_wide and more > 0 else 0
+        """How much the peer may send at first."""
+        return self.widen(self.response.first_window) if self.response.is_wanted else 0
 
     def widen(self, more: int) -> int:
         """Let the peer send so much more of the response; `more` itself."""
@@ -98,7 +102,7 @@ class RequestedStream:
         if size:
             self.response.add(piece, size)
         if has_ended:
-            self.response.end()
+            self._end()
 
     def take_head(self, fields: HeaderFields, *, has_ended: bool) -> None:
         """Hand on a head, or the fields behind a body; ValueError for one that is malformed."""
@@ -111,9 +115,15 @@ class RequestedStream:
         elif status >= 200:
             self._promised = promised_length(status, headers) if self._has_body else 0
             self.response.begin(status, headers)
+            if status < 300 and not self.has_room:
+                self.response.end()
         elif has_ended:
             raise ValueError("the answer has no head but an interim one")
         if has_ended:
             if self._promised:
                 raise ValueError("the body has not the length that the head says")
-            self.response.end()
+            self._end()
+
+    def _end(self) -> None:
+        self.has_ended = True
+        self.response.end()

@@ -14,6 +14,8 @@ NOT_SENT = frozenset(
     }
 )
 """Headers that HTTP/2 replaces (RFC 9113, 8.2.2); `content-length` becomes that of the body."""
+MINIMAL = (b"prefer", b"return=minimal")
+"""Who sends this reads nothing of a success but its head (RFC 7240, 4.2)."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A header's name (RFC 9110, 5.6.2)."""

@@ -9,7 +9,7 @@ SENDS = 5
 """How often a request is sent that the peer does not process. kube-apiserver closes one connection after another
 (GOAWAY) when they bring it bad tokens. The limit ends the attempts at a peer that processes nothing."""
 FIRST_WINDOW = 2**16 - 1
-"""Bytes that HTTP/2 lets a server send of each response before any of them is taken."""
+"""Bytes that a server may send of a response before any of them is taken."""
 MAX_UNTAKEN = 1024 * 1024
 """Bytes of one response that wait for its reader. The peer stops there: a packed watch comes faster than its reader
 applies what it unpacks to."""
@@ -34,6 +34,9 @@ class ResponseSink:
     has_ended = False
     error: ConnectionResetError | None = None
     """Why the response broke off."""
+    is_wanted = True
+    """Whether anybody reads the body. Over HTTP/2 a success without one is over with its head: the server gets no room
+    for more, and the next frame tells it so."""
     first_window = FIRST_WINDOW
     """Bytes that may come before any is taken."""
 

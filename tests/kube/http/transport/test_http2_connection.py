@@ -8,7 +8,7 @@ import weakref
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from hyperframe.frame import ContinuationFrame, HeadersFrame
+from hyperframe.frame import ContinuationFrame, HeadersFrame, SettingsFrame
 
 from kube import bounds
 from kube.http.transport.http2_connection import (
@@ -24,6 +24,7 @@ from tests.kube.support.sink import Sink
 
 LATER = 10.0
 """Seconds, more than any of these tests takes."""
+NOBODY_READS = ("Prefer", "return=minimal")
 LIMIT = 2**20
 """Bytes, more than any of these bodies has."""
 
@@ -144,6 +145,42 @@ async def test_what_is_too_large_ends_the_connection_while_it_comes(
         session.close()
 
 
+async def test_of_a_success_that_nobody_reads_the_peer_sends_the_head_alone(
+    session: CleartextSession,
+) -> None:
+    rooms: list[int] = []
+
+    def act(asked: Asked) -> None:
+        rooms.append(asked.room)
+        asked.head(200, ("content-length", "9"))
+
+    peer = Peer(act, 100)
+    async with peer.serve():
+        for _ in range(2):
+            sent = session.open("PATCH", peer.url + "/x", headers=[NOBODY_READS], body=b"!", timeout=LATER)
+            async with sent as response:
+                assert (response.status, await response.read(LIMIT)) == (200, b"")
+        assert (rooms, peer.connections) == ([0, 0], 1)
+        await peer.asked[0].reset.wait()
+        assert not peer.asked[1].reset.is_set(), "the next frame takes it along"
+        session.close()
+
+
+async def test_a_refusal_is_read_by_who_reads_no_success(session: CleartextSession) -> None:
+    async def refuse(asked: Asked) -> None:
+        asked.head(409)
+        await peer.has_room(asked)
+        asked.data(b"because", end=True)
+
+    refusing: list[asyncio.Task[None]] = []
+    peer = Peer(lambda asked: refusing.append(asyncio.create_task(refuse(asked))), 100)
+    async with peer.serve():
+        sent = session.open("PATCH", peer.url + "/x", headers=[NOBODY_READS], body=b"!", timeout=LATER)
+        async with sent as response:
+            assert (response.status, await response.read(LIMIT)) == (409, b"because")
+        session.close()
+
+
 @pytest.mark.looptime
 @pytest.mark.parametrize("answers", [True, False])
 async def test_a_silent_peer_is_asked_whether_it_is_there(answers: bool) -> None:
@@ -176,8 +213,7 @@ async def test_a_ping_measures_the_way_to_the_peer_and_back() -> None:
     assert [await each for each in pongs] == [pytest.approx(0.7)] * 2
     left, lost = made.ping(), made.ping()
     left.cancel()
-    server.receive_data(sink.take())
-    made.data_received(server.data_to_send()[:-1])
+    assert sink.take().endswith(2 * SettingsFrame(0, {}).serialize()), "the smallest frame that is answered"
     made.connection_lost(None)
     with pytest.raises(ConnectionResetError):
         await lost
