@@ -25,9 +25,9 @@ RECOVERY_INTERVAL = 1.0
 """Seconds between probes of a server that is down, or whose last answer was an error."""
 SHORTEST_WAIT = 0.001
 """Seconds: a timer may fire a moment early, and what is left would be waited for without end."""
-SPARE_INTERVAL = 300.0
-"""Seconds between probes of a way by an uplink that waits until a better one is gone: it may cost money by the byte.
-When it is needed it is probed like any other."""
+SPARE_INTERVAL = 600.0
+"""Seconds between probes of a way by an uplink that waits until a better one is gone. It may cost money by the byte,
+and a probe takes a connection of its own, 6 KB. When it is needed it is probed like any other."""
 PROMPT_PAUSE = 0.25
 """Seconds from a probe to the earliest next one, however many connections break under requests."""
 LOG_INTERVAL = 60.0
