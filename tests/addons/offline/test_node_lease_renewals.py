@@ -75,6 +75,7 @@ async def test_while_kubelet_lives_its_lease_is_brought_to_the_cloud_and_renewed
     assert pushed["metadata"]["resourceVersion"] == "33"
     assert "uid" not in pushed["metadata"], "whatever lease is there"
     assert lease_cloud.heard[2].content_type == MERGE_PATCH
+    assert [each.headers.get("Prefer") for each in lease_cloud.heard] == [None] * 2 + ["return=minimal"] * 3
     assert {key: renewals(lease_cloud)[0][key] for key in ("holderIdentity", "leaseDurationSeconds")} == {
         "holderIdentity": "n1",
         "leaseDurationSeconds": 40,

@@ -91,6 +91,8 @@ class Heard:
     body: bytes
     content_type: str
     accept: str
+    headers: Mapping[str, str]
+    """Those besides."""
 
     @property
     def document(self) -> Json:
@@ -123,7 +125,7 @@ class Told(Client):
         codings: str = "",
         timeout: float = 0.0,
     ) -> ApiResponse:
-        self.heard.append(Heard(method, path, body or b"", content_type, accept))
+        self.heard.append(Heard(method, path, body or b"", content_type, accept, self._headers))
         said: Any = self.says.pop(0) if self.says else self.usual
         if isinstance(said, Exception):
             raise said
