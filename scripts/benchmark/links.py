@@ -7,15 +7,19 @@ handshake costs no round trip.
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import urllib3
 
+from addons.link.probes import SPARE_INTERVAL
 from kube.json_type import Json
 from scripts.benchmark import quiet_node
 from scripts.benchmark.load import hubs_cloud
@@ -25,14 +29,17 @@ from tests.hub.support.process import Hub
 
 NODE = "node-1"
 COLD = (0.05, 0.6, 1.0, 2.0, 3.0)
-"""Round trips, in seconds, of cold starts and of black holes."""
-STEPS = (0.6, 1.0, 2.0, 3.0)
-"""What a round trip of NEAR rises to."""
+"""Round trips, in seconds, of cold starts and of black holes; a link gets as bad as all but the first."""
 NEAR = 0.05
+TRIPS, BESIDES = 8, 10.0
+"""A hub is ready after so many round trips, and so many seconds besides."""
 STEADY = 20.0
 """Seconds of a link as it is after a step, with a write every two."""
 QUIET = 40.0
 """Seconds of a quiet node whose bytes are counted."""
+SPARE = 240.0
+"""Seconds: the third such time has a probe of a spare uplink, with its connection to the end, and the second has none.
+"""
 DAY = 86400
 LONGEST = 120.0
 """Seconds after which nothing is waited for any more."""
@@ -48,7 +55,7 @@ class Site:
         self._hubs = 0
 
     @contextmanager
-    def hub(self, round_trip: float) -> Iterator[tuple[Hub, Link]]:
+    def hub(self, round_trip: float, *flags: str) -> Iterator[tuple[Hub, Link]]:
         """A hub that begins to start, on a link with these round trips."""
         self._hubs += 1
         kubeconfig = self._cloud.node_kubeconfig(NODE)
@@ -59,6 +66,7 @@ class Site:
                 f"https://{link.host}:{link.port}",
                 node=NODE,
                 kubeconfig=kubeconfig,
+                flags=flags,
             )
             made.launch()
             try:
@@ -67,8 +75,15 @@ class Site:
                 made.stop()
 
 
-def lengthen(link: Link, round_trip: float) -> None:
-    link.carry(delay=round_trip * 0.45, jitter=round_trip * 0.1)
+def lengthen(link: Link, round_trip: float, loss: float = 0.0) -> None:
+    link.carry(delay=round_trip * 0.45, jitter=round_trip * 0.1, loss=loss)
+
+
+WORSE = {
+    **{str(each): partial(lengthen, round_trip=each) for each in COLD[1:]},
+    "0.2, 5 % lost": partial(lengthen, round_trip=0.2, loss=0.05),
+}
+"""What a link with round trips of NEAR becomes."""
 
 
 def outages(hub: Hub) -> int:
@@ -84,11 +99,12 @@ def until(condition: Callable[[], bool]) -> float:
 
 
 def cold_starts(site: Site) -> None:
-    print(f"\n{'cold start, round trip s':28}{'ready s':>9}{'outages':>9}")
+    print(f"\n{'cold start, round trip s':28}{'ready s':>9}{'promised':>9}{'outages':>9}")
     for round_trip in COLD:
         with site.hub(round_trip) as (hub, _):
             seconds = until(partial(is_ready, hub))
-            print(f"{round_trip:28}{seconds:9.1f}{outages(hub):9}")
+            promised = TRIPS * round_trip + BESIDES
+            print(f"{round_trip:28}{seconds:9.1f}{promised:9.1f}{outages(hub):9}")
 
 
 def is_ready(hub: Hub) -> bool:
@@ -97,16 +113,14 @@ def is_ready(hub: Hub) -> bool:
 
 def steps(site: Site) -> None:
     print(f"\n{'step from 0.05 s to s':28}{'outages':>9}{'writes':>9}{'failed':>9}{'median s':>10}")
-    for round_trip in STEPS:
+    for name, worsen in WORSE.items():
         with site.hub(NEAR) as (hub, link):
             hub.wait_until_ready()
             time.sleep(2)
-            lengthen(link, round_trip)
+            worsen(link)
             statuses, seconds = writes(hub)
             failed = sum(each != 201 for each in statuses)
-            print(
-                f"{round_trip:28}{outages(hub):9}{len(statuses):9}{failed:9}{statistics.median(seconds):10.2f}"
-            )
+            print(f"{name:>28}{outages(hub):9}{len(statuses):9}{failed:9}{statistics.median(seconds):10.2f}")
 
 
 def writes(hub: Hub) -> tuple[list[int], list[float]]:
@@ -133,6 +147,32 @@ def black_holes(site: Site) -> None:
             time.sleep(10 * round_trip)
             link.black_hole()
             print(f"{round_trip:28}{until(lambda: outages(hub) > 0):10.1f}")
+
+
+def borrowed(folder: Path) -> None:
+    """The lease of a node whose own link is cut, in networks that this process makes."""
+    print(f"\n{'own link of a node in a pool':50}{'longest gap of its lease':>26}")
+    folder.mkdir()
+    scene = ["-m", "tests.hub.support.three_networks", str(folder)]
+    command = ["unshare", "--map-root-user", "--net", sys.executable, *scene]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    for each in done.stderr.splitlines():
+        how, _, gap = each.partition(": longest gap of the lease ")
+        if gap:
+            print(f"{how:50}{gap:>26}")
+    if done.returncode:
+        print(f"not measured to the end: {done.stderr.strip().splitlines()[-1]}")
+
+
+def spare_uplink(site: Site) -> int:
+    """The bytes of a probe above what the hub says by the uplink that it uses."""
+    with site.hub(NEAR, "--uplink", "127.0.0.2,127.0.0.3") as (hub, link):
+        hub.wait_until_ready()
+        counts = []
+        for _ in range(3):
+            time.sleep(SPARE)
+            counts.append(link.traffic.up + link.traffic.down)
+    return (counts[2] - counts[1]) - (counts[1] - counts[0])
 
 
 def quiet_hub(site: Site, cloud: RealCloud) -> None:
@@ -182,5 +222,10 @@ def measure() -> None:
         cold_starts(site)
         steps(site)
         black_holes(site)
+        borrowed(folder / "borrowed")
         quiet_hub(site, cloud)
-        quiet_node.measure(cloud, folder / "quiet")
+        with ThreadPoolExecutor(1) as beside:
+            spare = beside.submit(spare_uplink, site)
+            quiet_node.measure(cloud, folder / "quiet")
+        print(f"\n{'spare uplink':28}{'B a probe':>10}{'MB a day':>10}")
+        print(f"{'':28}{spare.result():10}{spare.result() / SPARE_INTERVAL * DAY / 1e6:10.2f}")
