@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 LARGEST_READ = 64 * 1024
-"""Bytes that are read from a client at once (asyncio's own: 256 KiB)."""
+"""Bytes that are read from a client at once. As much twice is read ahead, where asyncio itself reads 384 KiB ahead."""
 
 
 class PausingReader:
@@ -23,6 +23,8 @@ class PausingReader:
         self._reader = reader
         self._is_full = is_full
         self._moved = moved
+        reader._limit = LARGEST_READ // 2  # type: ignore[attr-defined]  # it holds twice that, and one read more
+        reader._transport.max_size = LARGEST_READ  # type: ignore[attr-defined]  # asyncio says so in no other way
 
     async def read(self, n: int) -> bytes:
         while self._is_full():

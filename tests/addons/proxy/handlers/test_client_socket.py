@@ -175,6 +175,18 @@ async def test_a_reader_that_waited_holds_no_more_than_before() -> None:
         assert not buffer_of(reader)
 
 
+async def test_asyncio_reads_ahead_at_most_twice_what_is_read_at_once() -> None:
+    server = Endless()
+    async with asyncio.timeout(20), server.serve():
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        PausingReader(reader, lambda: False, asyncio.Event())
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        assert await settled(server)
+        assert LARGEST_READ < len(buffer_of(reader)) <= 2 * LARGEST_READ
+        writer.transport.abort()
+        await server.ended.wait()
+
+
 async def test_asyncio_reads_no_further_while_there_is_no_room() -> None:
     server = Endless()
     async with asyncio.timeout(20), server.serve():
