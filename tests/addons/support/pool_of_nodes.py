@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
@@ -22,13 +22,13 @@ from addons.requests.headers import AGE_HEADER
 from addons.views.serving import FUTURE_WAIT
 from addons.views.source import Source
 from kube.errors import expired, too_large_version
-from kube.http.client import ApiResponse, Client, RawResponse, Unreachable, WatchStream
-from kube.http.session import Session
+from kube.http.client import ApiResponse, RawResponse, Unreachable, WatchStream
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
 from kube.requests.request_info import ResourceType
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
+from tests.kube.support.answering import AnsweringClient, Asked
 
 SERVICES = ResourceType("", "v1", "services")
 PORT = 10269
@@ -219,11 +219,11 @@ class Follower:
         await asyncio.gather(self.following.run(), self.reflector.run())
 
 
-class NodeClient(Client):
+class NodeClient(AnsweringClient):
     """A node's requests to the servers of the pool, in memory."""
 
     def __init__(self, pool: Pool, node: str, server: str = CLOUD) -> None:
-        super().__init__(cast(Session, None), "", {})
+        super().__init__()
         self._pool, self._node, self._name = pool, node, server
 
     def at(self, base_url: str) -> NodeClient:
@@ -233,33 +233,13 @@ class NodeClient(Client):
     def _server(self) -> PoolServer:
         return self._pool.servers[self._name]
 
-    async def relay(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Iterable[tuple[str, str]],
-        body: bytes,
-        timeout: float = 0.0,
-        is_own: bool = False,
-    ) -> RawResponse:
-        await self._server.reach(timeout)
+    async def answer_relayed(self, asked: Asked) -> RawResponse:
+        await self._server.reach(asked.timeout)
         return RawResponse(404, {AGE_HEADER: "0"}, b"")
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        accept: str = "",
-        body: bytes | None = None,
-        content_type: str = "",
-        codings: str = "",
-        timeout: float = 60.0,
-    ) -> ApiResponse:
-        await self._begin(timeout)
-        wanted, server = query or {}, self._server
+    async def answer(self, asked: Asked) -> ApiResponse:
+        await self._begin(asked.timeout)
+        wanted, server = asked.query, self._server
         server.lists += wanted.get("limit") != "1"
         await self._wait_for(int(wanted.get("resourceVersion", "0")))
         meta = {"resourceVersion": str(server.version)}

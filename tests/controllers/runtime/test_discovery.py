@@ -3,45 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 import orjson
 import pytest
 
 from controllers.runtime.discovery import served_type
 from kube.errors import internal, not_found
-from kube.http.client import ApiResponse, Client
-from kube.http.session import Session
+from kube.http.client import ApiResponse
 from kube.requests.request_info import ResourceType
+from tests.kube.support.answering import AnsweringClient, Asked
 
 POOLS = ResourceType("apps.openyurt.io", "v1beta2", "nodepools")
 VERSIONS = ("v1beta2", "v1beta1", "v1alpha1")
 
 
-class Discovery(Client):
+class Discovery(AnsweringClient):
     """A server of some versions of the group, with these resources; `broken` answers 500."""
 
     def __init__(self, versions: Mapping[str, list[str]], *, broken: bool = False) -> None:
-        super().__init__(cast(Session, None), "", {})
+        super().__init__()
         self._versions, self._broken = versions, broken
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        accept: str = "",
-        body: bytes | None = None,
-        content_type: str = "",
-        codings: str = "",
-        timeout: float = 0,
-    ) -> ApiResponse:
+    async def answer(self, asked: Asked) -> ApiResponse:
         if self._broken:
             raise internal("etcd")
-        version = path.removeprefix("/apis/apps.openyurt.io/")
+        version = asked.path.removeprefix("/apis/apps.openyurt.io/")
         if version not in self._versions:
-            raise not_found(path, "")
+            raise not_found(asked.path, "")
         resources = [{"name": name} for name in self._versions[version]]
         return ApiResponse("application/json", orjson.dumps({"resources": resources}))
 

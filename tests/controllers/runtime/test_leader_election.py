@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import cast
 
 import orjson
 import pytest
 
 from controllers.runtime.leader_election import LeaderElector
 from kube.errors import conflict, not_found
-from kube.http.client import ApiResponse, Client, Unreachable
-from kube.http.session import Session
+from kube.http.client import ApiResponse, Unreachable
 from kube.json_type import Json
+from tests.kube.support.answering import AnsweringClient, Asked
 
 pytestmark = pytest.mark.looptime
 
@@ -28,7 +26,7 @@ class LeaseServer:
         self.slow: set[str] = set()
         self.writes: list[tuple[float, str]] = []
 
-    def answer(self, who: str, method: str, body: bytes | None) -> bytes:
+    def answer(self, who: str, method: str, body: bytes) -> bytes:
         if who in self.down:
             raise Unreachable("no route")
         if method != "GET":
@@ -45,32 +43,21 @@ class LeaseServer:
         return orjson.dumps(self.lease)
 
 
-class LeaseClient(Client):
+class LeaseClient(AnsweringClient):
     """What an elector calls, answered by the server without a network."""
 
     def __init__(self, server: LeaseServer, who: str) -> None:
-        super().__init__(cast(Session, None), "", {})
+        super().__init__()
         self._server, self._who = server, who
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        accept: str = "",
-        body: bytes | None = None,
-        content_type: str = "",
-        codings: str = "",
-        timeout: float = 0,
-    ) -> ApiResponse:
+    async def answer(self, asked: Asked) -> ApiResponse:
         try:
-            answer = self._server.answer(self._who, method, body)
-            if self._who in self._server.slow and method != "GET":
+            answer = self._server.answer(self._who, asked.method, asked.body)
+            if self._who in self._server.slow and asked.method != "GET":
                 await asyncio.sleep(1.0)
             return ApiResponse("application/json", answer)
         except Unreachable:
-            await asyncio.sleep(timeout)
+            await asyncio.sleep(asked.timeout)
             raise
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import cast
 
 import orjson
 
@@ -15,19 +14,19 @@ from controllers.runtime.informer import Informers
 from controllers.runtime.write_client import WriteClient
 from controllers.settings import Settings
 from kube.errors import not_found
-from kube.http.client import ApiResponse, Client, WatchStream
-from kube.http.session import Session
+from kube.http.client import ApiResponse, WatchStream
 from kube.json_type import Json
 from kube.objects.object_patches import merge_patch
 from kube.requests.node_pools import NODEPOOL_TYPE
 from kube.requests.request_info import ResourceType
+from tests.kube.support.answering import AnsweringClient, Asked
 
 
-class PretendedCluster(Client):
+class PretendedCluster(AnsweringClient):
     """`patches` are (seconds of the loop's clock, path) of all patches, `applied` the seconds of applied ConfigMaps."""
 
     def __init__(self, *, node_pools: bool = True) -> None:
-        super().__init__(cast(Session, None), "", {})
+        super().__init__()
         self.patches: list[tuple[float, str]] = []
         self.applied: list[float] = []
         self._node_pools = node_pools
@@ -51,20 +50,10 @@ class PretendedCluster(Client):
         self._commit(path, "DELETED", self._objects[self._collections[path]][path])
         del self._objects[self._collections[path]][path]
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        accept: str = "",
-        body: bytes | None = None,
-        content_type: str = "",
-        codings: str = "",
-        timeout: float = 0,
-    ) -> ApiResponse:
-        if method == "PATCH":
-            answer = self._patch(path, orjson.loads(body or b"{}"))
+    async def answer(self, asked: Asked) -> ApiResponse:
+        path = asked.path
+        if asked.method == "PATCH":
+            answer = self._patch(path, orjson.loads(asked.body))
         elif path.startswith("/apis/apps.openyurt.io/") and path.count("/") == 3:  # discovery
             if not self._node_pools or path != f"/apis/{NODEPOOL_TYPE.api_version}":
                 raise not_found(path, "")

@@ -1,0 +1,68 @@
+"""A client without a network: a test writes what answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+from kube.http.client import ApiResponse, Client, RawResponse
+from kube.http.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request."""
+
+    method: str
+    path: str
+    server: str
+    """The server that the request names; "" for the cloud."""
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    content_type: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Those of a relayed request."""
+    timeout: float = 0.0
+    """Seconds."""
+
+
+class AnsweringClient(Client):
+    """Has a request, and one that is relayed, answered by a method."""
+
+    def __init__(self, server: str = "") -> None:
+        super().__init__(cast(Session, None), server, {})
+
+    async def answer(self, asked: Asked) -> ApiResponse:
+        raise NotImplementedError
+
+    async def answer_relayed(self, asked: Asked) -> RawResponse:
+        raise NotImplementedError
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        accept: str = "",
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        codings: str = "",
+        timeout: float = 60.0,
+    ) -> ApiResponse:
+        asked = Asked(method, path, self._base_url, query or {}, body or b"", content_type, timeout=timeout)
+        return await self.answer(asked)
+
+    async def relay(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Iterable[tuple[str, str]],
+        body: bytes,
+        timeout: float = 0.0,
+        is_own: bool = False,
+    ) -> RawResponse:
+        asked = Asked(method, target, self._base_url, headers=dict(headers), timeout=timeout)
+        return await self.answer_relayed(asked)
