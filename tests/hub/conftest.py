@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.cloud.fixtures import HUB_RBAC, OpenLink
+from tests.cloud.fixtures import HUB_RBAC, REAL_TIMEOUT, OpenLink
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.scriptable import ScriptableCloud
@@ -17,6 +17,12 @@ from tests.hub.support.outage import Outage
 from tests.hub.support.process import Hub
 
 CONFIG = "/api/v1/namespaces/kube-system/configmaps"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Gives those without the control plane as much time as those with it: they start as many processes."""
+    if not item.get_closest_marker("timeout"):
+        item.add_marker(pytest.mark.timeout(REAL_TIMEOUT))
 
 
 @pytest.fixture(scope="module")
