@@ -108,7 +108,7 @@ def renewed(cloud: RealCloud, node: str) -> str:
     return str(cloud.admin.get(f"{LEASES}/{node}")["spec"]["renewTime"])
 
 
-@pytest.mark.since(31, "kubemark's kube-proxy of 1.30 ends with a fault of its own at the first Node")
+@pytest.mark.since(36, "kubemark's kube-proxy of 1.33 ends with a fault of its own at the first Node")
 @pytest.mark.timeout(400)
 def test_kubelet_kube_proxy_and_kubectl_start_over_a_satellite_and_outlast_a_link_that_gets_worse(
     linked: tuple[Hub, Link],
