@@ -7,7 +7,7 @@ What is left out, and how:
   have one use in the modules that import them, which a quiet hub does not come to: protobuf in Python in place of C,
   the reports `profile` and `support`, pickles on disk.
 - `FORBIDDEN` modules are imported by modules that the hub needs, which use them for QUIC, UDP, WireGuard and local
-  redirection, for files that aiohttp serves, for keys of SSH and for entities of HTML alone. The hub has none of these.
+  redirection, for files that aiohttp serves and for keys of SSH alone. The hub has none of these.
 
 mitmproxy's own addons, which bring Flask and ldap3, are not imported at all: `addons.proxy.master` needs none of them.
 An interface uses everything: `--ui console`, `--ui web` and `mitmdump -s` leave nothing out.
@@ -35,7 +35,6 @@ LATE = (
 FORBIDDEN = (
     "aiohttp.web_fileresponse",
     "cryptography.hazmat.primitives.serialization.ssh",
-    "html.entities",
     "mitmproxy.proxy.layers.http._http3",
     "mitmproxy.proxy.layers.quic",
     "mitmproxy_rs",
