@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import gc
 import logging
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -209,6 +208,7 @@ def _run_interface(
     from mitmproxy.tools import main as programs  # noqa: PLC0415 - the heaviest of mitmproxy's modules
 
     from addons.startup.preflight import credentials_of  # noqa: PLC0415 - imports OpenSSL
+    from addons.ui.commands.web_interface import run_web  # noqa: PLC0415 - a hub alone needs none of it
 
     if flags.ui == "console" and not sys.stdout.isatty():
         sys.exit("edgehub: --ui console needs a terminal: start the hub in one, or with --ui web")
@@ -227,14 +227,7 @@ def _run_interface(
     sets = [part for name, value in texts.items() for part in ("--set", f"{name}={value}")]
     arguments = [*sets, "-s", str(HUB), *rest]
     if flags.ui == "web":
-        try:
-            programs.mitmweb(arguments)
-        except OSError as error:
-            place = str(error.strerror).partition(" with ")[0]
-            sys.exit(
-                f"edgehub: {place}: {os.strerror(error.errno or 0)}; stop the process that has the port, or choose "
-                "another one: -- --set web_port=PORT"
-            )
+        run_web(arguments)
         return
     last = LastWords()
     logging.getLogger().addHandler(last)

@@ -47,7 +47,10 @@ def open_page(
     except HTTPError as error:
         raise NoAnswer(f"the hub at {admin} refuses: {_message(error)}") from None
     except (URLError, HTTPException, TimeoutError, ConnectionError) as error:
-        raise NoAnswer(f"the hub at {admin} does not answer: {error}") from None
+        why = error.reason if isinstance(error, URLError) else error
+        if isinstance(why, ConnectionRefusedError):
+            why = "nothing listens there: does a hub run here? --admin names another port of it"
+        raise NoAnswer(f"the hub at {admin} does not answer: {why}") from None
 
 
 def _message(error: HTTPError) -> str:

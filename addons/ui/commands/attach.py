@@ -6,12 +6,14 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from addons.ui.attached.attachments import NO_LEAVE
 from addons.ui.commands.asking import NoAnswer, open_page
+from addons.ui.commands.web_interface import run_web
 
 VIEWER = Path(__file__).parent / "viewer.py"
 """A script of mitmproxy's."""
@@ -64,45 +66,58 @@ def _show(admin: str, ui: str, hold: str, rest: Sequence[str]) -> int:
         raise NoAnswer(f"edgehub: --hold: {error}") from None
     sets = ["server=false", f"edgehub_admin={admin}", *([f"intercept={hold}"] if hold else [])]
     arguments = [*(word for each in sets for word in ("--set", each)), "-s", str(VIEWER), *rest]
-    (programs.mitmweb if ui == "web" else programs.mitmproxy)(arguments)
+    (run_web if ui == "web" else programs.mitmproxy)(arguments)
     return 0
 
 
 def _write(admin: str, file: str) -> int:
+    from addons.ui.commands.attached_flows import records  # noqa: PLC0415 - as above
+
+    with _new(file) as out:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.default_int_handler)
+        try:
+            with open_page(admin, "flows", accept="*/*") as stream, suppress(KeyboardInterrupt):
+                _write_flows(records(stream), out, file)
+        except NoAnswer:
+            if not out.tell():
+                Path(file).unlink()
+            raise
+    return 0
+
+
+def _write_flows(told: Iterable[dict[str, Any]], out: BinaryIO, file: str) -> None:
     from mitmproxy.io import FlowWriter  # noqa: PLC0415 - as above
 
-    from addons.ui.commands.attached_flows import AttachedFlows, records  # noqa: PLC0415 - as above
+    from addons.ui.commands.attached_flows import AttachedFlows  # noqa: PLC0415 - as above
     from addons.ui.flows.bodies import decoded  # noqa: PLC0415 - as above
     from addons.ui.masking import USUALLY, Visible  # noqa: PLC0415 - as above
 
+    flows, writer, count, is_over, visible = AttachedFlows(), FlowWriter(out), 0, "", USUALLY
     try:
-        # The file is new, and this user alone may read it.
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        for record in told:
+            if "visible" in record:
+                visible = Visible(*record["visible"])
+            elif "flow" in record:
+                update = flows.take(record)
+                if update.is_over:
+                    with decoded(update.flow, visible):
+                        writer.add(update.flow)
+                    out.flush()
+                    count += 1
+            elif "dropped" in record:
+                print(f"edgehub: {record['dropped']} flows are left out", file=sys.stderr)
+            is_over = record.get("ended", "")
+    finally:
+        rest = flows.rest()
+        for flow in rest:
+            writer.add(flow)
+        print(f"{file}: {count + len(rest)} flows{', ' * bool(is_over)}{is_over}", file=sys.stderr)
+
+
+def _new(file: str) -> BinaryIO:
+    """A new file, which this user alone may read."""
+    try:
+        return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
     except OSError as error:
         raise NoAnswer(f"{file}: {error.strerror}") from None
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.default_int_handler)
-    flows, count, is_over, visible = AttachedFlows(), 0, "", USUALLY
-    with os.fdopen(descriptor, "wb") as out, suppress(KeyboardInterrupt):
-        writer = FlowWriter(out)
-        try:
-            with open_page(admin, "flows", accept="*/*") as stream:
-                for record in records(stream):
-                    if "visible" in record:
-                        visible = Visible(*record["visible"])
-                    elif "flow" in record:
-                        update = flows.take(record)
-                        if update.is_over:
-                            with decoded(update.flow, visible):
-                                writer.add(update.flow)
-                            out.flush()
-                            count += 1
-                    elif "dropped" in record:
-                        print(f"edgehub: {record['dropped']} flows are left out", file=sys.stderr)
-                    is_over = record.get("ended", "")
-        finally:
-            rest = flows.rest()
-            for flow in rest:
-                writer.add(flow)
-            print(f"{file}: {count + len(rest)} flows{', ' * bool(is_over)}{is_over}", file=sys.stderr)
-    return 0

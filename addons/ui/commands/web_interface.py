@@ -1,0 +1,21 @@
+"""Runs mitmproxy's interface in a browser, of the hub itself or attached to one; one line where its port is taken."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+
+def run_web(arguments: Sequence[str]) -> None:
+    """Run mitmweb to its end. Where it cannot listen the process ends with status 1, and a line says what to do."""
+    from mitmproxy.tools import main as programs  # noqa: PLC0415 - the heaviest of mitmproxy's modules
+
+    try:
+        programs.mitmweb(arguments)
+    except OSError as error:
+        place = str(error.strerror).partition(" with ")[0]
+        sys.exit(
+            f"edgehub: {place}: {os.strerror(error.errno or 0)}; stop the process that has the port, or choose "
+            "another one: -- --set web_port=PORT"
+        )
