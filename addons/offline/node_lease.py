@@ -40,9 +40,9 @@ RENEWALS = 4
 """Renewals in the cloud within a Lease's duration, as many as kubelet makes."""
 RETRY_INTERVAL = 2.0
 """Seconds from a failed renewal to the next one."""
-RENEWAL_HEADERS = {"Prefer": "return=minimal", "Audit-Id": "edgehub-lease"}
-"""An edge link carries a renewal every ten seconds. Nobody reads the Lease in the answer, so none is sent; and an ID of
-audit events that stays is one byte in a head, as `addons.link.probes.PROBE_HEADERS` says."""
+AUDIT_ID = "edgehub-lease-"
+"""With the node's name, what all its renewals are called in the audit log. An ID that stays is one byte in a head, as
+`addons.link.probes.PROBE_HEADERS` says, and an edge link carries one every ten seconds."""
 TIMEOUT = 10.0
 """Seconds that a renewal may take; by then the next one is due."""
 
@@ -271,7 +271,9 @@ class NodeLease:
             patch["spec"] |= holder
         if status != self._told:
             patch["metadata"] = {"annotations": {ANNOTATION: status}}
-        client, body = self._client.with_headers(RENEWAL_HEADERS), orjson.dumps(patch)
+        # Nobody reads the Lease in the answer, so none is to be sent.
+        headers = {"Prefer": "return=minimal", "Audit-Id": AUDIT_ID + self._node}
+        client, body = self._client.with_headers(headers), orjson.dumps(patch)
         await client.request(
             "PATCH", self._path, body=body, content_type=MERGE_PATCH, codings="identity", timeout=TIMEOUT
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.node_lease import DEFAULT_DURATION, RENEWALS, RETRY_INTERVAL
+from addons.offline.node_lease import AUDIT_ID, DEFAULT_DURATION, RENEWALS, RETRY_INTERVAL
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.fleet.hub_status import ANNOTATION
@@ -76,6 +76,7 @@ async def test_while_kubelet_lives_its_lease_is_brought_to_the_cloud_and_renewed
     assert "uid" not in pushed["metadata"], "whatever lease is there"
     assert lease_cloud.heard[2].content_type == MERGE_PATCH
     assert [each.headers.get("Prefer") for each in lease_cloud.heard] == [None] * 2 + ["return=minimal"] * 3
+    assert lease_cloud.heard[-1].headers["Audit-Id"] == AUDIT_ID + LEASE.rpartition("/")[2]
     assert {key: renewals(lease_cloud)[0][key] for key in ("holderIdentity", "leaseDurationSeconds")} == {
         "holderIdentity": "n1",
         "leaseDurationSeconds": 40,

@@ -60,7 +60,8 @@ async def test_a_head_without_end_is_refused(proxy: Proxy[Raw], code: int, begin
         writer.write(begin)
         for _ in range(2 * MAX_HEADERS // len(more)):
             writer.write(more)
-        assert status(await reader.read()) == code
+        # What the hub has not read of the head resets the connection behind the answer.
+        assert status(await reader.read(2**16)) == code
         writer.close()
     assert not proxy.server.got
 
