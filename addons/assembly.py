@@ -171,9 +171,9 @@ class Assembly:
             return self._node_certificate.credentials
         credentials = await asyncio.to_thread(preflight.credentials_of, settings)
         if credentials.plugin is not None:
-            kept = PluginCredentials(credentials, credentials.plugin, self._link.refused)
-            await kept.load()
-            self._run("credentials of the exec plugin", kept.run())
+            provided = PluginCredentials(credentials, credentials.plugin, self._link.refused)
+            await provided.load()
+            self._run("credentials of the exec plugin", provided.run())
         return credentials
 
     async def _serving_certificate(self, settings: Settings) -> Certificate:
@@ -200,10 +200,10 @@ class Assembly:
             self._run("certificate of this node", self._node_certificate.run(clients, changed))
         if self._local is None:
             return
-        asked = None
+        certificate = None
         if settings.tls_signer == "cluster" and settings.tls_cert is None:
             file = settings.state_dir / CLUSTER_FILE
-            asked = serving_certificate_of(
+            certificate = serving_certificate_of(
                 "TLS",
                 settings.node,
                 clients.hub,
@@ -211,9 +211,9 @@ class Assembly:
                 changed,
                 lambda: _made_for_pods(self._options.settings),
             )
-            asked.want(True)
-            self._run("the cluster's certificate of the TLS port", asked.run(lambda: None))
-        shown = TlsPortCertificate(self._local, asked)
+            certificate.want(True)
+            self._run("the cluster's certificate of the TLS port", certificate.run(lambda: None))
+        shown = TlsPortCertificate(self._local, certificate)
         self._identity.serve_with(credentials, shown)
         metrics.watch_expiry("serving", shown.expiry)
 
@@ -249,12 +249,13 @@ class Assembly:
         """Tell systemd, behind whose unit kubelet starts, and the log. kubelet asks a hub without an identity again."""
         assert self._parts is not None
         self._run("watchdog of the service manager", service_manager.stay_alive())
-        asked = self._node_certificate
-        if asked is None or asked.known.is_set():
+        certificate = self._node_certificate
+        if certificate is None or certificate.known.is_set():
             service_manager.notify(service_manager.READY)
         else:
-            service_manager.notify(f"{service_manager.READY}\n{service_manager.STATUS}{asked.why_unknown}")
-            await asked.known.wait()
+            status = f"{service_manager.STATUS}{certificate.why_unknown}"
+            service_manager.notify(f"{service_manager.READY}\n{status}")
+            await certificate.known.wait()
             service_manager.notify(service_manager.STATUS)
         if self._pool is not None:
             # The peer port opens beside the others, so they come first.
@@ -391,7 +392,7 @@ def start_line(settings: Settings, servers: Sequence[Server]) -> str:
 
 def _made_for_pods(settings: Settings) -> list[str]:
     """The addresses for pods that others than this node's own processes can reach."""
-    return [each for each in settings.pod_addresses if not ip_address(each).is_loopback]
+    return [pod_address for pod_address in settings.pod_addresses if not ip_address(pod_address).is_loopback]
 
 
 def _served_addresses(settings: Settings) -> set[str]:

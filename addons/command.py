@@ -44,8 +44,8 @@ class ProgramFlags:
 
 def _sorted(options: Sequence[Option]) -> tuple[Option, ...]:
     """By groups, in the order of the settings."""
-    order = list(dict.fromkeys(each.group for each in OPTIONS))
-    return tuple(sorted(options, key=lambda each: order.index(each.group)))
+    order = list(dict.fromkeys(option.group for option in OPTIONS))
+    return tuple(sorted(options, key=lambda option: order.index(option.group)))
 
 
 PROGRAM_FLAGS = options_of(ProgramFlags)
@@ -83,18 +83,23 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(shell.run(arguments))
     own, rest = _split(arguments)
     parser = make_parser(has_commands=not {"-h", "--help"}.isdisjoint(own))
-    asked = vars(parser.parse_args(own))
+    options = vars(parser.parse_args(own))
     flags = read(
-        ProgramFlags, {each.name: asked.pop(each.name) for each in PROGRAM_FLAGS if each.name in asked}
+        ProgramFlags,
+        {
+            program_flag.name: options.pop(program_flag.name)
+            for program_flag in PROGRAM_FLAGS
+            if program_flag.name in options
+        },
     )
     if flags.ui == "none":
         leave_out_unused()
     try:
         specifications = _specifications(rest, flags.ui)
-        set_here = dict(each.partition("=")[::2] for each in specifications)
+        set_here = dict(specification.partition("=")[::2] for specification in specifications)
         refuse_unknown(set_here)
         configured = _configuration(set_here.get("confdir"))
-        given = {**configured, **{f"hub_{name}": value for name, value in asked.items()}}
+        given = {**configured, **{f"hub_{name}": value for name, value in options.items()}}
         settings = _check(given, set_here)
     except UnknownOptionError as error:
         parser.error(str(error))  # it was not typed as a flag
@@ -107,7 +112,7 @@ def main(arguments: Sequence[str]) -> None:
     else:
         # The interface has a log of its own, and the terminal is its screen.
         logging.getLogger("mitmproxy").setLevel(logging.WARNING)
-        _run_interface(flags, settings, asked, rest)
+        _run_interface(flags, settings, options, rest)
 
 
 def make_parser(*, has_commands: bool = False) -> argparse.ArgumentParser:
@@ -147,7 +152,7 @@ def _specifications(rest: Sequence[str], ui: str) -> list[str]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("--set", action="append", default=[])
     try:
-        found, others = parser.parse_known_args(list(rest))
+        options, others = parser.parse_known_args(list(rest))
     except argparse.ArgumentError as error:
         raise ValueError(f"after --: {error}") from None
     if ui == "none" and others:
@@ -155,17 +160,17 @@ def _specifications(rest: Sequence[str], ui: str) -> list[str]:
             f"{others[0]} after -- is for mitmproxy's interfaces: give --ui console or --ui web with it, "
             "or start `mitmdump -s addons/hub.py`"
         )
-    specifications: list[str] = found.set
+    specifications: list[str] = options.set
     return specifications
 
 
 def _check(given: Mapping[str, Any], set_here: Mapping[str, str]) -> Settings:
     """The settings; ValueError when they cannot be used. What `--set` says wins."""
     values = {}
-    for each in OPTIONS:
-        name = f"hub_{each.name}"
-        values[each.name] = (
-            each.from_text(set_here[name]) if name in set_here else given.get(name, each.default)
+    for declared in OPTIONS:
+        name = f"hub_{declared.name}"
+        values[declared.name] = (
+            declared.from_text(set_here[name]) if name in set_here else given.get(name, declared.default)
         )
     return parse_settings(values)
 
@@ -199,7 +204,7 @@ def _run_alone(given: Mapping[str, Any], specifications: Sequence[str]) -> None:
 
 
 def _run_interface(
-    flags: ProgramFlags, settings: Settings, asked: Mapping[str, Any], rest: Sequence[str]
+    flags: ProgramFlags, settings: Settings, chosen: Mapping[str, Any], rest: Sequence[str]
 ) -> None:
     """Run beside an interface.
 
@@ -217,7 +222,7 @@ def _run_interface(
     except ValueError as error:
         sys.exit(f"edgehub: {as_flags(str(error))}")
     options: dict[str, Any] = {"server": "false"}  # the last addon opens the listeners, when it can answer
-    options |= {f"hub_{name}": value for name, value in asked.items()}
+    options |= {f"hub_{name}": value for name, value in chosen.items()}
     verbosity = "console_eventlog_verbosity" if flags.ui == "console" else "termlog_verbosity"
     options[verbosity] = MITMPROXY_LEVELS[flags.log_level]
     # mitmproxy writes a boolean in lower case.

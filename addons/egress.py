@@ -48,13 +48,13 @@ class Egress:
         self._lent = lent
         self.link.cut_lent = lent.cut
 
-    def lend_way(self, asked: AskedWay) -> None:
+    def lend_way(self, way: AskedWay) -> None:
         """Lead a connection of the peer port to a server, or refuse it."""
         if self._lent is None:
             raise forbidden("this hub lends no way to the cloud")
-        client, address = asked.client, asked.client.peername[0].partition("%")[0]
-        server = self._lent.lend(client.id, asked.headers, address, asked.host, asked.port)
-        asked.lent = Lent(partial(self._open_lent, client, server), partial(self._lent.pace, client.id))
+        client, address = way.client, way.client.peername[0].partition("%")[0]
+        server = self._lent.lend(client.id, way.headers, address, way.host, way.port)
+        way.lent = Lent(partial(self._open_lent, client, server), partial(self._lent.pace, client.id))
 
     async def _open_lent(
         self, client: connection.Client, server: Server

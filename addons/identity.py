@@ -129,4 +129,4 @@ def _drop(request: http.Request, prefixes: tuple[bytes, ...]) -> None:
     """Take off the headers whose names begin so."""
     fields = request.headers.fields
     if any(name.lower().startswith(prefixes) for name, _ in fields):
-        request.headers.fields = tuple(each for each in fields if not each[0].lower().startswith(prefixes))
+        request.headers.fields = tuple(field for field in fields if not field[0].lower().startswith(prefixes))

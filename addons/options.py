@@ -25,7 +25,7 @@ class UnknownOptionError(ValueError):
 
 def refuse_unknown(names: Iterable[str]) -> None:
     """UnknownOptionError when one of these names of options is meant for the hub, which has no such option."""
-    known = [f"hub_{each.name}" for each in OPTIONS]
+    known = [f"hub_{option.name}" for option in OPTIONS]
     for name in names:
         if name.startswith("hub_") and name not in known:
             nearest = get_close_matches(name, known, n=1)
@@ -51,8 +51,8 @@ class Options:
     def load(self, loader: Loader) -> None:
         # mitmproxy would open its listeners before the hub can answer; the last addon opens them.
         loader.master.options.update(server=False)
-        for each in OPTIONS:
-            loader.add_option(f"hub_{each.name}", each.kind, each.default, each.plain_text)
+        for option in OPTIONS:
+            loader.add_option(f"hub_{option.name}", option.kind, option.default, option.plain_text)
 
     def configure(self, updated: set[str]) -> None:
         if not any(name.startswith("hub_") for name in updated):
@@ -60,7 +60,7 @@ class Options:
         try:
             refuse_unknown(ctx.options.deferred)
             settings = parse_settings(
-                {each.name: getattr(ctx.options, f"hub_{each.name}") for each in OPTIONS}
+                {option.name: getattr(ctx.options, f"hub_{option.name}") for option in OPTIONS}
             )
         except ValueError as error:
             if not hasattr(self, "settings") and ctx.master.addons.get("scriptloader") is not None:

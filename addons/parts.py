@@ -121,7 +121,7 @@ def filter_modules(settings: Settings) -> FilterModules:
     ValueError where that cannot be used, and for a filter that is to be disabled and is nobody's.
     """
     made = FilterModules(filters_of(settings), settings.filter_modules)
-    known = {each.name for each in (*made.filters, *build_filters(health=True))}
+    known = {filter_.name for filter_ in (*made.filters, *build_filters(health=True))}
     for name in sorted(settings.disabled_filters - known):
         raise ValueError(f"hub_disabled_filters: there is no filter {name!r} in hub_filter_module either")
     return made

@@ -193,9 +193,9 @@ class Router:
 
     async def _lead_to_kubelet(self, context: RequestContext, request: http.Request) -> None:
         assert self._pod_requests is not None
-        found = await self._pod_requests.at_kubelet(context.caller, context.info, path_of(request).decode())
-        context.kubelet_port = found.port
-        redirect(request, found.target)
+        target = await self._pod_requests.at_kubelet(context.caller, context.info, path_of(request).decode())
+        context.kubelet_port = target.port
+        redirect(request, target.target)
 
     @property
     def _pod_requests(self) -> PodRequests | None:

@@ -40,7 +40,7 @@ from kube.peers import is_node_name
 
 
 def _servers(_name: str, text: str) -> tuple[Server, ...]:
-    return tuple(parse_server(each) for each in words(text))
+    return tuple(parse_server(word) for word in words(text))
 
 
 def _relays(_name: str, text: str) -> tuple[Server, ...]:
@@ -52,7 +52,7 @@ def _hosts(_name: str, text: str) -> frozenset[str]:
 
 
 def _kubeconfigs(_name: str, text: str) -> tuple[Path, ...]:
-    return tuple(Path(each).expanduser() for each in text.split(os.pathsep) if each)
+    return tuple(Path(path).expanduser() for path in text.split(os.pathsep) if path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,8 +320,8 @@ class Settings:
     @property
     def handed_over(self) -> list[tuple[str, int]]:
         """The addresses that systemd keeps open while an installed hub is replaced."""
-        found = [(self.listen, self.port), *((each, self.tls_port) for each in self.tls_addresses)]
-        return [(host, port) for host, port in found if port]
+        listeners = [(self.listen, self.port), *((host, self.tls_port) for host in self.tls_addresses)]
+        return [(host, port) for host, port in listeners if port]
 
 
 OPTIONS: tuple[Option, ...] = options_of(Settings)
@@ -346,7 +346,7 @@ def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = o
         values = {**values, "kubeconfig": environment.get("KUBECONFIG", "")}
     settings = read(Settings, values, "hub_")
     _check_identity(settings)
-    taken = [each for each in settings.ports.values() if each]
+    taken = [port for port in settings.ports.values() if port]
     if len(set(taken)) != len(taken):
         raise ValueError("two listeners have the same port")
     if not settings.pod_address.addresses and ipaddress.ip_address(settings.listen).is_unspecified:
@@ -359,7 +359,7 @@ def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = o
     _check_pool(settings)
     _check_local_endpoint(settings)
     # Those that are not the hub's are known at the start.
-    check_names(frozenset(each for each in settings.disabled_filters if not is_plugin_name(each)))
+    check_names(frozenset(name for name in settings.disabled_filters if not is_plugin_name(name)))
     return settings
 
 

@@ -41,7 +41,7 @@ class FleetPage:
             raise web.HTTPBadGateway(text=f"{error}\n") from None
         if "text/html" in request.headers.get("Accept", ""):
             return web.Response(text=page(hubs, now), content_type="text/html")
-        body = orjson.dumps([each.to_json() for each in hubs])
+        body = orjson.dumps([hub.to_json() for hub in hubs])
         return web.Response(body=body, content_type="application/json")
 
     async def _fleet(self) -> tuple[datetime, list[FleetHub]]:
@@ -55,11 +55,11 @@ class FleetPage:
 
 def page(hubs: list[FleetHub], now: datetime) -> str:
     """The table in HTML. What hubs say of themselves is text."""
-    needy = sum(bool(each.needs) for each in hubs)
+    needy = sum(bool(hub.needs) for hub in hubs)
     rows = "".join(
-        f"<tr{' class=needs' if each.needs else ''}>"
-        + "".join(f"<td>{escape(cell)}" for cell in each.cells(now))
-        for each in hubs
+        f"<tr{' class=needs' if hub.needs else ''}>"
+        + "".join(f"<td>{escape(cell)}" for cell in hub.cells(now))
+        for hub in hubs
     )
     head = "".join(f"<th>{name}" for name in COLUMNS)
     return (

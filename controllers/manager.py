@@ -66,7 +66,7 @@ class Manager:
             for informer in self._informers
             if not informer.has_synced and not informer.missing
         ]
-        missing += [error for each in self._controllers if (error := each.readiness_error())]
+        missing += [error for controller in self._controllers if (error := controller.readiness_error())]
         return "; ".join(missing)
 
     async def serve(self) -> None:

@@ -196,13 +196,13 @@ def timeout(message: str) -> StatusError:
     return StatusError(504, "Timeout", f"Timeout: {message}")
 
 
-def too_large_version(asked: int, current: int) -> StatusError:
+def too_large_version(wanted: int, current: int) -> StatusError:
     """504 for a version from the future; reflectors know the cause (apiserver, NewTooLargeResourceVersionError)."""
     details = {
         "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
         "retryAfterSeconds": 1,
     }
-    message = f"Timeout: Too large resource version: {asked}, current: {current}"
+    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
     return StatusError(504, "Timeout", message, details, 1)
 
 
@@ -231,7 +231,7 @@ def parse_status(body: bytes, code: int) -> StatusError:
 
 
 def _listed(causes: list[Cause]) -> list[dict[str, str]]:
-    return [{"reason": each.reason, "message": each.message, "field": each.field} for each in causes]
+    return [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
 
 
 def _text(value: object) -> str:

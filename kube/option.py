@@ -83,7 +83,7 @@ def options_of(settings: type) -> tuple[Option, ...]:
     """The options of a class of settings, in their order."""
     group = ""
     hints = get_type_hints(settings, include_extras=True)
-    found = []
+    options = []
     for field in dataclasses.fields(settings):
         made: Option = field.metadata["option"]
         made.field, made.name = field.name, made.name or field.name
@@ -94,8 +94,8 @@ def options_of(settings: type) -> tuple[Option, ...]:
             made.parse = partial(one_of, made.choices)
         elif get_origin(hint) is Annotated:
             (made.parse,) = hint.__metadata__
-        found.append(made)
-    return tuple(found)
+        options.append(made)
+    return tuple(options)
 
 
 def read[T](settings: type[T], values: Mapping[str, Any], prefix: str = "") -> T:
@@ -103,15 +103,17 @@ def read[T](settings: type[T], values: Mapping[str, Any], prefix: str = "") -> T
 
     ValueError for the first value that cannot be used; it names the option with `prefix`.
     """
-    given = [each for each in options_of(settings) if each.name in values]
-    return settings(**{each.field: each.parse(prefix + each.name, values[each.name]) for each in given})
+    given = [option for option in options_of(settings) if option.name in values]
+    return settings(
+        **{option.field: option.parse(prefix + option.name, values[option.name]) for option in given}
+    )
 
 
 def grouped(options: Iterable[Option]) -> Iterator[tuple[str, list[Option]]]:
     """The options by their headings, both in the order in which they come first."""
     groups: dict[str, list[Option]] = {}
-    for each in options:
-        groups.setdefault(each.group, []).append(each)
+    for option in options:
+        groups.setdefault(option.group, []).append(option)
     yield from groups.items()
 
 
@@ -119,45 +121,47 @@ def add_flags(parser: argparse.ArgumentParser, options: Sequence[Option]) -> Non
     """Give a parser a flag for each option. What was not typed is not in the result of parsing."""
     for heading, those in grouped(options):
         group = parser.add_argument_group(heading)
-        for each in those:
-            told = f" Default: {as_flags(each.told_default)}." if each.told_default else ""
-            given: dict[str, Any] = {"dest": each.name, "default": argparse.SUPPRESS}
-            given["help"] = (as_flags(each.plain_text) + told.replace("`", "")).replace("%", "%%")
-            if each.default is False:
+        for option in those:
+            told = f" Default: {as_flags(option.told_default)}." if option.told_default else ""
+            given: dict[str, Any] = {"dest": option.name, "default": argparse.SUPPRESS}
+            given["help"] = (as_flags(option.plain_text) + told.replace("`", "")).replace("%", "%%")
+            if option.default is False:
                 given["action"] = "store_true"
-            elif each.default is True:
+            elif option.default is True:
                 given |= {"nargs": "?", "const": True, "type": boolean, "metavar": "BOOL"}
-            elif each.choices:
-                given["choices"] = each.choices
+            elif option.choices:
+                given["choices"] = option.choices
             else:
-                given |= {"type": each.kind, "metavar": _metavar(each)}
-            group.add_argument(each.flag, **given)
-            if each.default is True:
-                told = f"The same as {each.flag}=false."
-                group.add_argument(f"--no-{each.flag[2:]}", dest=each.name, action="store_false", help=told)
+                given |= {"type": option.kind, "metavar": _metavar(option)}
+            group.add_argument(option.flag, **given)
+            if option.default is True:
+                told = f"The same as {option.flag}=false."
+                group.add_argument(
+                    f"--no-{option.flag[2:]}", dest=option.name, action="store_false", help=told
+                )
 
 
 def add_commands(parser: argparse.ArgumentParser, *others: argparse.ArgumentParser) -> None:
     """List the subcommands of other parsers, which the program leads to by itself, in the help of this one."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for action in (each for other in others for each in other._actions):
+    for action in (action for other in others for action in other._actions):
         if isinstance(action, argparse._SubParsersAction):
-            texts = {each.dest: each.help or "" for each in action._choices_actions}
-            for name, each in action.choices.items():
+            texts = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for name, subparser in action.choices.items():
                 text = texts[name][:1].lower() + texts[name][1:].removesuffix(".")
                 commands.add_parser(
                     name,
                     help=text,
-                    description=each.description,
-                    epilog=each.epilog,
-                    parents=[each],
+                    description=subparser.description,
+                    epilog=subparser.epilog,
+                    parents=[subparser],
                     add_help=False,
                 )
 
 
 def as_flags(text: str) -> str:
     """A message about options of mitmproxy, in the flags of `edgehub`: `hub_tls_cert` is `--tls-cert`."""
-    return re.sub(r"\bhub_[a-z_]+", lambda found: "--" + found[0][4:].replace("_", "-"), text)
+    return re.sub(r"\bhub_[a-z_]+", lambda match: "--" + match[0][4:].replace("_", "-"), text)
 
 
 class FlagParser(argparse.ArgumentParser):
@@ -190,7 +194,7 @@ def _path(_name: str, text: str) -> Path | None:
 
 
 def _files(_name: str, text: str) -> tuple[Path, ...]:
-    return tuple(Path(each).expanduser() for each in words(text))
+    return tuple(Path(word).expanduser() for word in words(text))
 
 
 def _names(_name: str, text: str) -> frozenset[str]:
@@ -226,7 +230,7 @@ def _address(name: str, text: str) -> str:
 
 def addresses(name: str, text: str) -> tuple[str, ...]:
     """IP addresses, separated by commas; none of ""."""
-    return tuple(_address(name, each or " ") for each in text.split(",")) if text else ()
+    return tuple(_address(name, address or " ") for address in text.split(",")) if text else ()
 
 
 def _above_zero(unit: str, name: str, number: int) -> int:

@@ -155,9 +155,9 @@ class AskedCertificate:
         """NotSigned where a certificate that was just signed is not in date: the next one would not be either."""
         assert self._pair is not None
         if not self._pair.is_valid:
-            found = self._pair.certificate
+            signed = self._pair.certificate
             raise NotSigned(
-                f"the cluster has just signed one from {found.not_valid_before_utc} to {found.not_valid_after_utc}, "
+                f"the cluster has just signed one from {signed.not_valid_before_utc} to {signed.not_valid_after_utc}, "
                 f"and this node's clock says {now():%Y-%m-%d %H:%M:%S+00:00}: set the clock (NTP)"
             )
 
@@ -207,12 +207,12 @@ def serving_certificate_of(
 
     async def names() -> tuple[str, ...]:
         own = set(await node_names(client, node))
-        strange = {each for each in also() if each not in own and not is_link_local(each)}
-        for each in sorted(strange - left_out):
+        strange = {name for name in also() if name not in own and not is_link_local(name)}
+        for name in sorted(strange - left_out):
             logger.warning(
                 "the cluster certifies %s for no node: clients that call it see the local CA's certificate. "
                 "Name an address of the Node, or a link-local one",
-                each,
+                name,
             )
         left_out.clear()
         left_out.update(strange)

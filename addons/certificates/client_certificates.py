@@ -66,8 +66,12 @@ def node_of(certificate: x509.Certificate) -> str:
 
     The signer of clients' certificates does not look at what follows `system:node:`.
     """
-    names = [str(each.value) for each in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    groups = [each.value for each in certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+    names = [
+        str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    ]
+    groups = [
+        attribute.value for attribute in certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    ]
     if len(names) != 1 or not names[0].startswith(NODE_PREFIX) or NODES_GROUP not in groups:
         return ""
     node = names[0].removeprefix(NODE_PREFIX)

@@ -38,11 +38,11 @@ class NodeCertificate:
     def __init__(self, bootstrap: Path, node: str, state: Path) -> None:
         """`bootstrap` is a kubeconfig with a token; ValueError where it cannot be used."""
         self._bootstrap, self._node, self._file = bootstrap, node, state / FILE
-        found = load_kubeconfig(bootstrap)
-        if not found.bearer:
+        named = load_kubeconfig(bootstrap)
+        if not named.bearer:
             raise ValueError(f"kubeconfig {bootstrap}: the hub bootstraps by a token, and there is none")
         self._piece = Piece()
-        self.credentials = replace(found, certificate=self._piece, key=self._piece, token=Piece())
+        self.credentials = replace(named, certificate=self._piece, key=self._piece, token=Piece())
         """Of the hub: anonymous until there is a certificate."""
         self.known = asyncio.Event()
         self._why = ""
@@ -67,11 +67,11 @@ class NodeCertificate:
             if self.known.is_set():  # an Event needs an identity
                 await send(why)
 
-        asked = self._asked = AskedCertificate(
+        certificate = self._asked = AskedCertificate(
             WHAT, self._file, _no_names, self._sign, cloud_changed, tell, lambda: random.uniform(*RENEWAL)
         )
-        asked.want(True)
-        await asked.run(self._changed)
+        certificate.want(True)
+        await certificate.run(self._changed)
 
     def _changed(self) -> None:
         assert self._asked is not None

@@ -60,8 +60,8 @@ class Pair:
     def use_in(self, context: SSL.Context) -> None:
         """Show the certificate in handshakes of a context."""
         context.use_certificate(self.certificate)
-        for each in self.chain:
-            context.add_extra_chain_cert(each)
+        for certificate in self.chain:
+            context.add_extra_chain_cert(certificate)
         context.use_privatekey(self.key)
 
     def expiry(self) -> datetime.datetime | None:
@@ -86,8 +86,8 @@ class ServingCertificate:
     @property
     def mark(self) -> Hashable:
         """What differs when a file was written or replaced. OSError where there is none."""
-        found = (self._certificate.stat(), self._key.stat())
-        return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+        files = (self._certificate.stat(), self._key.stat())
+        return tuple((status.st_ino, status.st_mtime_ns, status.st_size) for status in files)
 
     def use_in(self, context: SSL.Context) -> None:
         """Show the certificate in handshakes of a context. OpenSSL.SSL.Error when the files are no pair."""
@@ -153,17 +153,17 @@ def now() -> datetime.datetime:
 
 def _is_good(certificate: Path, key: Path, authority: Path, addresses: list[str]) -> bool:
     try:
-        found = x509.load_pem_x509_certificate(certificate.read_bytes())
-        found.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
-        key_of(found, key.read_bytes())
-        names = names_of(found)
+        leaf = x509.load_pem_x509_certificate(certificate.read_bytes())
+        leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
+        key_of(leaf, key.read_bytes())
+        names = names_of(leaf)
     except Exception as error:
         if certificate.exists():
             logger.warning("making the TLS port's certificate anew: %s", error)
         return False
     # A clock that was wrong at the last start may have signed for a time to come.
     is_in_date = (
-        found.not_valid_before_utc <= now() < found.not_valid_after_utc - datetime.timedelta(days=RENEW_DAYS)
+        leaf.not_valid_before_utc <= now() < leaf.not_valid_after_utc - datetime.timedelta(days=RENEW_DAYS)
     )
     return set(names) == {*SERVICE_NAMES, *addresses} and is_in_date
 
@@ -182,8 +182,8 @@ def _sign(folder: Path, certificate: Path, key: Path, addresses: list[str]) -> N
 def _authority(folder: Path) -> CertificateAuthority:
     certificate, key = folder / "ca.crt", folder / "ca.key"
     try:
-        found = x509.load_pem_x509_certificate(certificate.read_bytes())
-        return CertificateAuthority(found, key_of(found, key.read_bytes()))
+        leaf = x509.load_pem_x509_certificate(certificate.read_bytes())
+        return CertificateAuthority(leaf, key_of(leaf, key.read_bytes()))
     except (OSError, ValueError) as error:
         if key.exists():
             logger.warning("making the local CA anew, so pods need the new ca.crt: %s", error)

@@ -51,11 +51,11 @@ async def node_names(client: Client, node: str) -> tuple[str, ...]:
     """
     answer = await client.request("GET", NODES.path(name=node))
     status = json.loads(answer.body).get("status") or {}
-    named = (str(each.get("address", "")) for each in status.get("addresses") or [])
-    found = {each for each in named if may_be_certified(each, node)}
-    if not found:
+    named = (str(address.get("address", "")) for address in status.get("addresses") or [])
+    certifiable = {name for name in named if may_be_certified(name, node)}
+    if not certifiable:
         raise NotSigned(f"node {node} has no addresses yet")
-    return tuple(sorted(found))
+    return tuple(sorted(certifiable))
 
 
 async def signed_certificate(client: Client, request: Json, unanswered: Tell) -> bytes:
@@ -102,8 +102,8 @@ def _certificate_in(name: str, request: Json) -> bytes:
 def serving_request(node: str, names: tuple[str, ...], key: ec.EllipticCurvePrivateKey) -> Json:
     """The request for a certificate by which a node's hub serves under these names."""
     shown = x509.SubjectAlternativeName([*map(general_name, names)])
-    asked = _builder(node).add_extension(shown, critical=False).sign(key, hashes.SHA256())
-    request = _request("peer", node, asked, SERVING_SIGNER, "server auth")
+    signed = _builder(node).add_extension(shown, critical=False).sign(key, hashes.SHA256())
+    request = _request("peer", node, signed, SERVING_SIGNER, "server auth")
     request["metadata"]["annotations"] = {PEER_ANNOTATION: "true"}
     return request
 
@@ -121,13 +121,13 @@ def _builder(node: str) -> x509.CertificateSigningRequestBuilder:
     return x509.CertificateSigningRequestBuilder().subject_name(x509.Name(subject))
 
 
-def _request(use: str, node: str, asked: x509.CertificateSigningRequest, signer: str, usage: str) -> Json:
+def _request(use: str, node: str, request: x509.CertificateSigningRequest, signer: str, usage: str) -> Json:
     return {
         "apiVersion": REQUESTS.api_version,
         "kind": "CertificateSigningRequest",
         "metadata": {"generateName": f"edgehub-{use}-{node[:200]}-"},
         "spec": {
-            "request": base64.b64encode(asked.public_bytes(serialization.Encoding.PEM)).decode(),
+            "request": base64.b64encode(request.public_bytes(serialization.Encoding.PEM)).decode(),
             "signerName": signer,
             "usages": ["digital signature", usage],
         },

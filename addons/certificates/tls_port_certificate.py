@@ -21,10 +21,10 @@ FILE = "pki/cluster.pem"
 class TlsPortCertificate:
     """Chooses for each handshake."""
 
-    def __init__(self, local: Certificate, asked: AskedCertificate | None = None) -> None:
+    def __init__(self, local: Certificate, signed: AskedCertificate | None = None) -> None:
         """`local` is the operator's certificate or the local CA's; `asked` is the cluster's, where the hub asks."""
         self._local = local
-        self._asked = asked
+        self._asked = signed
         self._known: tuple[Pair, frozenset[str]] | None = None
         """The cluster's certificate of the last handshake, and the names in it."""
 

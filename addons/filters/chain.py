@@ -87,7 +87,7 @@ def apply_chain(
 
 def check_names(disabled: frozenset[str]) -> None:
     """ValueError for a name that no filter of the hub has."""
-    known = [each.name for each in build_filters(health=True)]
+    known = [filter_.name for filter_ in build_filters(health=True)]
     for name in sorted(disabled.difference(known)):
         nearest = get_close_matches(name, known, n=1)
         hint = f"is it {nearest[0]}?" if nearest else f"there are {', '.join(sorted(known))}"

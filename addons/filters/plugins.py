@@ -76,8 +76,10 @@ def plugin_of(code: object, digest: str) -> FilterPlugin:
     resources = getattr(code, "resources", None)
     if not isinstance(resources, frozenset) or not resources or not all(map(_is_resource, resources)):
         raise ValueError(f"{name}.resources is no frozenset of pairs (group, resource)")
-    components, verbs, reasons = (_texts(code, name, each) for each in ("components", "verbs", "reasons"))
-    if not all(each == ANY or component_of(each) == each for each in components):
+    components, verbs, reasons = (
+        _texts(code, name, attribute) for attribute in ("components", "verbs", "reasons")
+    )
+    if not all(component == ANY or component_of(component) == component for component in components):
         raise ValueError(f"{name}.components are names of components, in small letters, or '{ANY}'")
     if not verbs or not verbs <= READS:
         raise ValueError(f"{name}.verbs is one or more of {', '.join(sorted(READS))}")
@@ -87,7 +89,7 @@ def plugin_of(code: object, digest: str) -> FilterPlugin:
         )
     if not callable(getattr(code, "apply", None)):
         raise ValueError(f"{name} has no method apply")
-    after, before = (_names(code, name, each) for each in ("after", "before"))
+    after, before = (_names(code, name, attribute) for attribute in ("after", "before"))
     protobuf = getattr(code, "protobuf", False)
     if not isinstance(protobuf, bool):
         raise ValueError(f"{name}.protobuf is neither True nor False")
@@ -100,7 +102,7 @@ def plugin_of(code: object, digest: str) -> FilterPlugin:
 
 def need_json(filters: Iterable[Filter]) -> bool:
     """Whether one of these filters may read a field that the hub's protobuf schema does not have."""
-    return any(isinstance(each, FilterPlugin) and not each.protobuf for each in filters)
+    return any(isinstance(filter_, FilterPlugin) and not filter_.protobuf for filter_ in filters)
 
 
 def in_order(own: Sequence[Filter], added: Iterable[FilterPlugin]) -> tuple[Filter, ...]:
@@ -112,29 +114,29 @@ def in_order(own: Sequence[Filter], added: Iterable[FilterPlugin]) -> tuple[Filt
     if len(plugins) > MAX_PLUGINS:
         raise ValueError(f"{len(plugins)} filters are more than {MAX_PLUGINS}")
     filters: dict[str, Filter] = {}
-    for each in (*own, *plugins):
-        if each.name in filters:
-            raise ValueError(f"two filters are called {each.name}")
-        filters[each.name] = each
+    for filter_ in (*own, *plugins):
+        if filter_.name in filters:
+            raise ValueError(f"two filters are called {filter_.name}")
+        filters[filter_.name] = filter_
     ordered = _sorted(_earlier(own, plugins), plugins)
     return tuple(filters[name] for name in ordered)
 
 
 def _earlier(own: Sequence[Filter], plugins: Sequence[FilterPlugin]) -> dict[str, set[str]]:
     """By name, the filters that each must stand behind."""
-    earlier: dict[str, set[str]] = {each.name: set() for each in (*own, *plugins)}
+    earlier: dict[str, set[str]] = {filter_.name: set() for filter_ in (*own, *plugins)}
     for former, latter in itertools.pairwise(own):
         earlier[latter.name].add(former.name)
     # Some of the hub's own filters exist on some hubs alone; to stand by one of those says nothing elsewhere.
-    somewhere = {each.name for each in build_filters(health=True)}
-    for each in plugins:
-        for name in (*each.after, *each.before):
+    somewhere = {filter_.name for filter_ in build_filters(health=True)}
+    for plugin in plugins:
+        for name in (*plugin.after, *plugin.before):
             if name not in earlier and name not in somewhere:
-                raise ValueError(f"{each.name} stands by {name!r}, and there is no such filter")
-        earlier[each.name].update(name for name in each.after if name in earlier)
-        for name in each.before:
+                raise ValueError(f"{plugin.name} stands by {name!r}, and there is no such filter")
+        earlier[plugin.name].update(name for name in plugin.after if name in earlier)
+        for name in plugin.before:
             if name in earlier:
-                earlier[name].add(each.name)
+                earlier[name].add(plugin.name)
     return earlier
 
 
@@ -142,28 +144,28 @@ def _sorted(earlier: Mapping[str, Collection[str]], plugins: Iterable[FilterPlug
     """The names, each behind those that it must stand behind, and else as early as in `earlier`."""
     ordered: dict[str, None] = {}
     while len(ordered) < len(earlier):
-        found = next(
+        following = next(
             (name for name in earlier if name not in ordered and ordered.keys() >= {*earlier[name]}), None
         )
-        if found is None:
-            names = ", ".join(each.name for each in plugins if each.name not in ordered)
+        if following is None:
+            names = ", ".join(plugin.name for plugin in plugins if plugin.name not in ordered)
             raise ValueError(f"no order has all of {names} before and after the filters that they name")
-        ordered[found] = None
+        ordered[following] = None
     return list(ordered)
 
 
 def _texts(code: object, name: str, attribute: str) -> frozenset[str]:
-    found = getattr(code, attribute, None)
-    if not isinstance(found, frozenset) or not all(isinstance(each, str) for each in found):
+    texts = getattr(code, attribute, None)
+    if not isinstance(texts, frozenset) or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{name}.{attribute} is no frozenset of texts")
-    return found
+    return texts
 
 
 def _names(code: object, name: str, attribute: str) -> tuple[str, ...]:
-    found = getattr(code, attribute, ())
-    if not isinstance(found, tuple) or not all(isinstance(each, str) for each in found):
+    names = getattr(code, attribute, ())
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{name}.{attribute} is no tuple of filters' names")
-    return found
+    return names
 
 
 def _is_resource(pair: object) -> bool:

@@ -75,8 +75,8 @@ class FilterInputs:
         self._open, self._tell = open_source, changed
 
     def close(self) -> None:
-        for each in self._inputs.values():
-            each.close()
+        for opened in self._inputs.values():
+            opened.close()
 
     def move_hub(self, hub: HubAddress) -> None:
         """Point pods at another address from now on."""
@@ -88,19 +88,19 @@ class FilterInputs:
         return RecordedInputs(self)
 
     def input(self, kind: InputKind) -> Input:
-        found = self._inputs.get(kind)
-        if found is not None and kind is InputKind.OWN_POOL and self._followed_pool != self.own_pool:
+        held = self._inputs.get(kind)
+        if held is not None and kind is InputKind.OWN_POOL and self._followed_pool != self.own_pool:
             self._inputs.pop(kind).release()
-            found = None
-        if found is None:
+            held = None
+        if held is None:
             if kind is InputKind.OWN_POOL:
                 self._followed_pool = self.own_pool
             list_watches = list_watches_of(kind, self.node_name, self.own_pool)
             follow, forget = self._follower(kind)
-            found = Input(kind, self._open, list_watches, self.changed, follow, forget)
-            self._inputs[kind] = found
-            found.start()
-        return found
+            held = Input(kind, self._open, list_watches, self.changed, follow, forget)
+            self._inputs[kind] = held
+            held.start()
+        return held
 
     @property
     def own_pool(self) -> str:
@@ -139,7 +139,7 @@ class FilterInputs:
 
     def kubelet_words(self, namespace: str) -> list[Mapping[str, PodWord]]:
         """The words of each node that has any in a namespace, this node's first."""
-        said = (each.of(namespace) for each in (self.words, *self.others.values()))
+        said = (words.of(namespace) for words in (self.words, *self.others.values()))
         return [words for words in said if words]
 
     def refuse_word(self, namespace: str, word: PodWord) -> None:
@@ -209,9 +209,9 @@ class FilterInputs:
                 raise ValueError(f"{kind} is no source of objects")
 
     def _of_service(self, change: Change) -> set[InputKey]:
-        known = [each.follow(change) for each in (self._facts, self._selections)]
-        asked = [each for each in known if each is not None]
-        is_same = bool(asked) and all(before == after for before, after in asked)
+        known = [selector.follow(change) for selector in (self._facts, self._selections)]
+        affected = [services for services in known if services is not None]
+        is_same = bool(affected) and all(before == after for before, after in affected)
         return set() if is_same else {(InputKind.SERVICE, change.key)}
 
     def _forget_services(self) -> None:
@@ -229,7 +229,9 @@ class FilterInputs:
         return set() if change.key[1] == self.node_name else self._of_relabelled(change)
 
     def _of_relabelled(self, change: Change) -> set[InputKey]:
-        before, after = (each.labels if each is not None else None for each in (change.old, change.new))
+        before, after = (
+            object_.labels if object_ is not None else None for object_ in (change.old, change.new)
+        )
         return self._of_relabelling(change.key[1], before, after)
 
     @property
@@ -350,7 +352,7 @@ def _slice_facts_in(item: Item) -> SliceFacts:
 def _pods_in(item: Item) -> frozenset[str]:
     """The pods that an EndpointSlice names."""
     endpoints = item.decode().fields.children("endpoints")
-    return frozenset(each.child("targetRef").text("name") for each in endpoints)
+    return frozenset(endpoint.child("targetRef").text("name") for endpoint in endpoints)
 
 
 def selection_in(item: Item) -> Selection:
@@ -391,4 +393,4 @@ def _addresses(node: Item | None) -> frozenset[str]:
     if node is None:
         return frozenset()
     status = node.decode().fields.child("status")
-    return frozenset(each.text("address") for each in status.children("addresses"))
+    return frozenset(address.text("address") for address in status.children("addresses"))

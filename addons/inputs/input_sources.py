@@ -59,7 +59,7 @@ def list_watches_of(kind: InputKind, node: str, pool: str = "") -> list[ListWatc
         case InputKind.OWN_POOL | InputKind.POOL:
             types = (replace(NODEPOOL_TYPE, version=version) for version in NODEPOOL_VERSIONS)
             selector = f"metadata.name={pool}" if kind is InputKind.OWN_POOL else ""
-            return [ListWatch(each, field_selector=selector, encoding=Encoding.JSON) for each in types]
+            return [ListWatch(type_, field_selector=selector, encoding=Encoding.JSON) for type_ in types]
         case InputKind.SLICE:
             return [ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))]
         case InputKind.HEALTH | InputKind.WORD:
@@ -176,7 +176,7 @@ class Input:
 
     def _choose(self) -> None:
         """Follow the source of the best version that the cloud does not call unknown, and close those of worse ones."""
-        chosen = next((each for each, _ in self._opened if not _is_missing(each)), None)
+        chosen = next((source for source, _ in self._opened if not _is_missing(source)), None)
         while chosen is None and len(self._opened) < len(self._list_watches):
             opened = self._open_next()
             chosen = None if _is_missing(opened) else opened
@@ -200,7 +200,7 @@ class Input:
             next_change = source.reflector.changed.wait()
             if source is self.source:
                 # A change of the kind's versions ends its watches early.
-                for better, _ in itertools.takewhile(lambda each: each[0] is not source, self._opened):
+                for better, _ in itertools.takewhile(lambda opened: opened[0] is not source, self._opened):
                     better.reflector.retry_now()
             self._check()
 

@@ -210,13 +210,13 @@ class RecordedWords:
         return not self._words
 
     def of(self, name: str) -> list[PodWord]:
-        found = [word for words in self._words if (word := words.get(name)) is not None]
-        if found:
+        named = [word for words in self._words if (word := words.get(name)) is not None]
+        if named:
             self._reads.add((InputKind.WORD, self._namespace, name))
-        return found
+        return named
 
     def selected_by(self, selector: Mapping[str, str]) -> list[PodWord]:
         said = (word for words in self._words for word in words.values())
-        found = [word for word in said if selector.items() <= word.labels.items()]
-        self._reads.update((InputKind.WORD, self._namespace, word.name) for word in found)
-        return found
+        selected = [word for word in said if selector.items() <= word.labels.items()]
+        self._reads.update((InputKind.WORD, self._namespace, word.name) for word in selected)
+        return selected

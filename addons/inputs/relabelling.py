@@ -32,8 +32,8 @@ def of_labels(name: str, was: Mapping[str, str] | None, now: Mapping[str, str] |
 
 def labels_in(item: Item) -> dict[str, Mapping[str, str]]:
     """The labels of the nodes that one of the manager's objects has, by their names."""
-    found: dict[str, Mapping[str, str]] = {}
+    by_node: dict[str, Mapping[str, str]] = {}
     for group in item.decode().fields.children("groups"):
         labels = group.mapping("labels")
-        found.update({name: read_labels(name, labels) for name in group.texts("nodes")})
-    return found
+        by_node.update({name: read_labels(name, labels) for name in group.texts("nodes")})
+    return by_node

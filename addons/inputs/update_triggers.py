@@ -32,6 +32,6 @@ def _essence(obj: ApiObject) -> bytes:
     metadata = obj.fields.child("metadata")
     metadata.clear("resourceVersion")
     metadata.clear("managedFields")
-    kept = {name: text for name, text in obj.annotations.items() if name not in TRIGGERS}
-    metadata.set_mapping("annotations", kept)
+    annotations = {name: text for name, text in obj.annotations.items() if name not in TRIGGERS}
+    metadata.set_mapping("annotations", annotations)
     return obj.fields.encode()

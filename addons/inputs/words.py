@@ -63,7 +63,7 @@ class Words:
     def settle(self, stores: Iterable[Store]) -> None:
         """End what the cloud's slices show: the words of a namespace end together."""
         now, stores = self._clock(), list(stores)
-        former = max((each.former_version for each in stores), default=0)
+        former = max((store.former_version for store in stores), default=0)
         if former > self._former:
             # The cloud was restored: the versions of pods and slices mean nothing any more.
             self._former = former
@@ -133,10 +133,10 @@ def word_in(document: Json, since: str) -> PodWord:
     """What the metadata and status of a pod say of its endpoints, as Kubernetes' endpoint controllers read them."""
     pod = JsonFields(document, Edits())
     metadata, status = pod.child("metadata"), pod.child("status")
-    addresses = [each.text("ip") for each in status.children("podIPs")] or [status.text("podIP")]
+    addresses = [address.text("ip") for address in status.children("podIPs")] or [status.text("podIP")]
     if status.text("phase") in ENDED:
         addresses = []
-    conditions = {each.text("type"): each for each in status.children("conditions")}
+    conditions = {condition.text("type"): condition for condition in status.children("conditions")}
     return PodWord(
         metadata.text("name"),
         metadata.text("uid"),

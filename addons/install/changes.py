@@ -49,9 +49,9 @@ class Ledger:
         self._files: Json = {}
         """By path: how the original was, the name of its copy ("" where there was none), what was written last."""
         with contextlib.suppress(FileNotFoundError):
-            kept = json.loads((self._folder / "ledger.json").read_text())
-            self.settings, self._files = kept["settings"], kept["files"]
-            self.is_settled = kept.get("settled", False)
+            ledger = json.loads((self._folder / "ledger.json").read_text())
+            self.settings, self._files = ledger["settings"], ledger["files"]
+            self.is_settled = ledger.get("settled", False)
 
     @property
     def is_empty(self) -> bool:
@@ -83,7 +83,7 @@ class Ledger:
 
     def pending(self, changes: Iterable[FileChange]) -> list[FileChange]:
         """The changes whose files hold something else now."""
-        return [each for each in changes if self.present(each.path) != each.data]
+        return [change for change in changes if self.present(change.path) != change.data]
 
     def apply(self, changes: Iterable[FileChange]) -> None:
         """Make the changes, each written down before it is made. OSError where a file cannot be written."""
@@ -104,12 +104,12 @@ class Ledger:
             return None
         here = below(self._root, path)
         present = read(here)
-        kept = None
+        preserved = None
         is_known = present is None or _digest(present) == entry["written"] or present == self.original(path)
         if entry["copy"] and not is_known:
             assert present is not None
-            kept = here.with_name(here.name + PRESERVED)
-            write(kept, present, 0o600, None)
+            preserved = here.with_name(here.name + PRESERVED)
+            write(preserved, present, 0o600, None)
         if entry["copy"]:
             write(
                 here, (self._folder / entry["copy"]).read_bytes(), entry["mode"], (entry["uid"], entry["gid"])
@@ -118,7 +118,7 @@ class Ledger:
             here.unlink(missing_ok=True)
         del self._files[str(path)]
         self.save()
-        return kept
+        return preserved
 
     def accept(self, path: Path, hub: str) -> None:
         """Take the present version of a kubeconfig for the original, where somebody has written that version since.
@@ -138,8 +138,8 @@ class Ledger:
             shutil.rmtree(self._folder, ignore_errors=True)
             return
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kept = {"settings": self.settings, "settled": self.is_settled, "files": self._files}
-        text = json.dumps(kept, indent=1)
+        ledger = {"settings": self.settings, "settled": self.is_settled, "files": self._files}
+        text = json.dumps(ledger, indent=1)
         write(self._folder / "ledger.json", text.encode(), 0o600, None)
 
     def _keep(self, path: Path, here: Path) -> Json:
@@ -160,21 +160,21 @@ def below(root: Path, path: Path) -> Path:
 
     ValueError for a relative path, and for links that lead in a circle.
     """
-    top = found = root.resolve()
+    top = reached = root.resolve()
     waiting, links = list(reversed(path.relative_to("/").parts)), 0
     while waiting:
         part = waiting.pop()
         if part == "..":
-            found = found.parent if found != top else top
-        elif (found / part).is_symlink():
-            target = Path((found / part).readlink())
+            reached = reached.parent if reached != top else top
+        elif (reached / part).is_symlink():
+            target = Path((reached / part).readlink())
             if (links := links + 1) > MOST_LINKS:
                 raise ValueError(f"{path}: too many links")
-            found = top if target.is_absolute() else found
+            reached = top if target.is_absolute() else reached
             waiting += reversed(target.parts[1:] if target.is_absolute() else target.parts)
         else:
-            found /= part
-    return found
+            reached /= part
+    return reached
 
 
 def read(path: Path) -> bytes | None:
@@ -213,8 +213,8 @@ def write(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> 
 
 def diff(root: Path, change: FileChange) -> str:
     """The change as a unified diff, without keys and tokens."""
-    texts = [each.decode(errors="replace") for each in (read(below(root, change.path)) or b"", change.data)]
-    before, after = (each.splitlines(keepends=True) for each in texts)
+    texts = [data.decode(errors="replace") for data in (read(below(root, change.path)) or b"", change.data)]
+    before, after = (text.splitlines(keepends=True) for text in texts)
     lines = difflib.unified_diff(before, after, str(change.path), str(change.path))
     return redacted("".join(line if line.endswith("\n") else line + "\n" for line in lines), texts)
 

@@ -61,8 +61,8 @@ async def local(url: str) -> AsyncIterator[Client]:
 
 async def get(client: Client, path: str) -> Json:
     """An object of the API; errors as `kube.http.client.Client.request`."""
-    found: Json = json.loads((await client.request("GET", path, timeout=TIMEOUT)).body)
-    return found
+    document: Json = json.loads((await client.request("GET", path, timeout=TIMEOUT)).body)
+    return document
 
 
 async def may(client: Client, attributes: Json) -> bool:

@@ -54,18 +54,18 @@ async def authority_of(server: str, hashes: Collection[str], token: str) -> byte
     The first request trusts anybody, and carries no credentials: the answer must be signed for the token. The second
     one shows that the server's own certificate is of that CA.
     """
-    wanted = {each.lower() for each in hashes}
-    for each in wanted:
-        if not HASH.fullmatch(each):
-            raise ValueError(f"--ca-hash {each} is not sha256: and 64 hexadecimal digits")
-    found = await _published(server, _nobodys(server, b"", insecure=True), token)
-    pinned = [each for each in found if hash_of(each) in wanted]
+    wanted = {digest.lower() for digest in hashes}
+    for digest in wanted:
+        if not HASH.fullmatch(digest):
+            raise ValueError(f"--ca-hash {digest} is not sha256: and 64 hexadecimal digits")
+    document = await _published(server, _nobodys(server, b"", insecure=True), token)
+    pinned = [authority for authority in document if hash_of(authority) in wanted]
     if not pinned:
-        shown = ", ".join(map(hash_of, found)) or "none"
+        shown = ", ".join(map(hash_of, document)) or "none"
         raise ValueError(
             f"{server} publishes a CA of another hash, {shown}: is it the right cluster? Nothing was sent to it"
         )
-    pem = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in pinned)
+    pem = b"".join(authority.public_bytes(serialization.Encoding.PEM) for authority in pinned)
     await _published(server, _nobodys(server, pem), token)
     return pem
 

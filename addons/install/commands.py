@@ -63,10 +63,10 @@ def run(arguments: Sequence[str]) -> int:
         at = given.index("--")
         given, hub_flags = given[:at], given[at + 1 :]
     parser = make_parser()
-    asked, unknown = parser.parse_known_args(given)
+    options, unknown = parser.parse_known_args(given)
     if unknown:
-        asked.own.error(f"unrecognized arguments: {' '.join(unknown)}; flags of the hub follow --")
-    asked.hub_flags = tuple(hub_flags)
+        options.own.error(f"unrecognized arguments: {' '.join(unknown)}; flags of the hub follow --")
+    options.hub_flags = tuple(hub_flags)
     work = {
         "doctor": _doctor,
         "install": _install,
@@ -77,14 +77,14 @@ def run(arguments: Sequence[str]) -> int:
     }
     with _endings():
         try:
-            return work[asked.command](asked)
+            return work[options.command](options)
         except (JoinError, ValueError) as error:
             why = str(error)
         except OSError as error:
             why = f"{error.filename}: {error.strerror}"
         except KeyboardInterrupt:
-            why = HALFWAY.get(asked.command, "interrupted")
-    _say(f"edgehub {asked.command}: {why}", sys.stderr)
+            why = HALFWAY.get(options.command, "interrupted")
+    _say(f"edgehub {options.command}: {why}", sys.stderr)
     return 1
 
 
@@ -94,21 +94,21 @@ def _endings() -> Iterator[None]:
 
     What `nohup` or a shell has this program ignore, it goes on to ignore.
     """
-    former = {each: signal.getsignal(each) for each in ENDINGS}
-    taken = [each for each, handler in former.items() if handler is not signal.SIG_IGN]
+    former = {ending: signal.getsignal(ending) for ending in ENDINGS}
+    taken = [number for number, handler in former.items() if handler is not signal.SIG_IGN]
 
     def interrupt(_number: int, _frame: object) -> None:
-        for each in taken:
-            signal.signal(each, signal.SIG_IGN)
+        for number in taken:
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    for each in taken:
-        signal.signal(each, interrupt)
+    for signal_ in taken:
+        signal.signal(signal_, interrupt)
     try:
         yield
     finally:
-        for each in taken:
-            signal.signal(each, former[each])
+        for signal_ in taken:
+            signal.signal(signal_, former[signal_])
 
 
 def _say(text: object, stream: TextIO | None = None) -> None:
@@ -212,46 +212,46 @@ def _add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _doctor(asked: argparse.Namespace) -> int:
-    installed = Installation(asked.root, Services(""), _say).installed
+def _doctor(options: argparse.Namespace) -> int:
+    installed = Installation(options.root, Services(""), _say).installed
     if installed is not None:
         # The settings of the installed hub, except those that the operator gives.
-        asked.hub_flags = (*installed.arguments, *asked.hub_flags)
-        asked.node = asked.node or installed.node
-        asked.program, asked.static_pod = installed.program, installed.image
-    return 1 if has_failed(_examine(asked, Severity.OK)) else 0
+        options.hub_flags = (*installed.arguments, *options.hub_flags)
+        options.node = options.node or installed.node
+        options.program, options.static_pod = installed.program, installed.image
+    return 1 if has_failed(_examine(options, Severity.OK)) else 0
 
 
-def _install(asked: argparse.Namespace) -> int:
-    installation = _installation(asked)
+def _install(options: argparse.Namespace) -> int:
+    installation = _installation(options)
     former = installation.installed
-    bootstrap = _bootstrap_text(asked)
-    bootstraps = bool(bootstrap or (former and not former.identity and not asked.kubeconfig))
-    identity = asked.kubeconfig or (
-        Path(former.identity) if former and former.identity else asked.kubelet_kubeconfig
+    bootstrap = _bootstrap_text(options)
+    bootstraps = bool(bootstrap or (former and not former.identity and not options.kubeconfig))
+    identity = options.kubeconfig or (
+        Path(former.identity) if former and former.identity else options.kubelet_kubeconfig
     )
-    flags = (*(("--pool", asked.pool) if asked.pool else ()), *asked.hub_flags)
-    proxies = (asked.proxy_kubeconfig,) if asked.proxy_kubeconfig else PROXY_KUBECONFIGS
+    flags = (*(("--pool", options.pool) if options.pool else ()), *options.hub_flags)
+    proxies = (options.proxy_kubeconfig,) if options.proxy_kubeconfig else PROXY_KUBECONFIGS
     spec = InstallSpec(
-        node=_node_to_install(asked, former, identity, bootstraps),
-        method="static-pod" if asked.static_pod else "systemd",
-        program=asked.program,
-        image=asked.static_pod,
+        node=_node_to_install(options, former, identity, bootstraps),
+        method="static-pod" if options.static_pod else "systemd",
+        program=options.program,
+        image=options.static_pod,
         flags=flags,
         identity="" if bootstraps else str(identity),
-        kubelet=str(asked.kubelet_kubeconfig),
-        proxies=tuple(str(path) for path in proxies if below(asked.root, path).exists()),
+        kubelet=str(options.kubelet_kubeconfig),
+        proxies=tuple(str(path) for path in proxies if below(options.root, path).exists()),
         bootstrap=bootstrap,
-        service=asked.kubelet_service,
+        service=options.kubelet_service,
     )
-    if asked.dry_run:
+    if options.dry_run:
         installation.show(spec)
         return 0
-    asked.node, asked.hub_flags = spec.node, spec.arguments
-    if has_failed(_examine(asked, Severity.WARNING, bootstrap)):
+    options.node, options.hub_flags = spec.node, spec.arguments
+    if has_failed(_examine(options, Severity.WARNING, bootstrap)):
         _say("nothing was changed; `edgehub doctor` tells more", sys.stderr)
         return 1
-    installation.install(spec, asked.timeout)
+    installation.install(spec, options.timeout)
     _say(
         f"{spec.node} is behind its hub at {spec.hub.plain_url}"
         if installation.acts
@@ -260,8 +260,8 @@ def _install(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _uninstall(asked: argparse.Namespace) -> int:
-    installation = _installation(asked)
+def _uninstall(options: argparse.Namespace) -> int:
+    installation = _installation(options)
     was_installed = installation.installed is not None
     installation.uninstall()
     if was_installed:
@@ -269,87 +269,89 @@ def _uninstall(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _upgrade(asked: argparse.Namespace) -> int:
-    _installation(asked).upgrade(asked.program, asked.timeout)
+def _upgrade(options: argparse.Namespace) -> int:
+    _installation(options).upgrade(options.program, options.timeout)
     _say("the hub runs with this program")
     return 0
 
 
-def _manifests(asked: argparse.Namespace) -> int:
-    _say(manifest(asked.name).rstrip("\n") if asked.name else "\n".join(listed()))
+def _manifests(options: argparse.Namespace) -> int:
+    _say(manifest(options.name).rstrip("\n") if options.name else "\n".join(listed()))
     return 0
 
 
-def _fleet(asked: argparse.Namespace) -> int:
-    _say(fleet_command.fleet_text(asked.kubeconfig, asked.context, as_json=asked.json).rstrip("\n"))
+def _fleet(options: argparse.Namespace) -> int:
+    _say(fleet_command.fleet_text(options.kubeconfig, options.context, as_json=options.json).rstrip("\n"))
     return 0
 
 
-def _installation(asked: argparse.Namespace) -> Installation:
-    systemctl = asked.systemctl
+def _installation(options: argparse.Namespace) -> Installation:
+    systemctl = options.systemctl
     if systemctl is None:
-        systemctl = "systemctl" if asked.root == Path("/") else ""
-    return Installation(asked.root, Services(systemctl), _say)
+        systemctl = "systemctl" if options.root == Path("/") else ""
+    return Installation(options.root, Services(systemctl), _say)
 
 
-def _bootstrap_text(asked: argparse.Namespace) -> str:
+def _bootstrap_text(options: argparse.Namespace) -> str:
     """The kubeconfig with a bootstrap token that the flags give or make; "" where they ask for none."""
-    parts = asked.server, asked.token, asked.ca_hash
-    if asked.kubeconfig and (any(parts) or asked.bootstrap_kubeconfig):
+    parts = options.server, options.token, options.ca_hash
+    if options.kubeconfig and (any(parts) or options.bootstrap_kubeconfig):
         raise ValueError("the node has an identity, --kubeconfig, or asks for one by a bootstrap token")
-    if asked.bootstrap_kubeconfig:
+    if options.bootstrap_kubeconfig:
         if any(parts):
             raise ValueError("--bootstrap-kubeconfig takes the place of --server, --token and --ca-hash")
-        given: Path = asked.bootstrap_kubeconfig.absolute()
+        given: Path = options.bootstrap_kubeconfig.absolute()
         return moved(given.read_text(), given.parent, BOOTSTRAP_KUBECONFIG.parent)
     if not any(parts):
         return ""
-    if not all(parts) or not asked.server.startswith("https://"):
+    if not all(parts) or not options.server.startswith("https://"):
         raise ValueError("a bootstrap needs all of --server https://…, --token and --ca-hash")
-    check_token(asked.token)
-    authority = asyncio.run(authority_of(asked.server, asked.ca_hash, asked.token))
-    return bootstrap_kubeconfig(asked.server, authority, asked.token)
+    check_token(options.token)
+    authority = asyncio.run(authority_of(options.server, options.ca_hash, options.token))
+    return bootstrap_kubeconfig(options.server, authority, options.token)
 
 
-def _examine(asked: argparse.Namespace, least: Severity, bootstrap: str = "") -> list[Finding]:
+def _examine(options: argparse.Namespace, least: Severity, bootstrap: str = "") -> list[Finding]:
     """Make all checks, and print the findings that are at least as bad as `least`. `bootstrap` as `_bootstrap_text`."""
-    present = (each for each in OWN_KUBECONFIGS if below(asked.root, each).exists())
-    kubeconfig = asked.kubeconfig or (
-        BOOTSTRAP_KUBECONFIG if bootstrap else next(present, asked.kubelet_kubeconfig)
+    present = (
+        own_kubeconfig for own_kubeconfig in OWN_KUBECONFIGS if below(options.root, own_kubeconfig).exists()
     )
-    node = asked.node or _node(asked, kubeconfig)
+    kubeconfig = options.kubeconfig or (
+        BOOTSTRAP_KUBECONFIG if bootstrap else next(present, options.kubelet_kubeconfig)
+    )
+    node = options.node or _node(options, kubeconfig)
     order = list(Severity)
 
-    found = []
-    hub = parse_hub_flags(asked.hub_flags)
-    program = None if asked.static_pod else Path(asked.program)
-    named = check_distribution(asked.root, asked.kubelet_kubeconfig, KUBELET_KUBECONFIG)
-    for finding in chain(named, examine(asked.root, kubeconfig, node, hub, bootstrap, program)):
+    findings = []
+    hub = parse_hub_flags(options.hub_flags)
+    program = None if options.static_pod else Path(options.program)
+    named = check_distribution(options.root, options.kubelet_kubeconfig, KUBELET_KUBECONFIG)
+    for finding in chain(named, examine(options.root, kubeconfig, node, hub, bootstrap, program)):
         if order.index(finding.severity) >= order.index(least):
             _say(finding)
-        found.append(finding)
-    return found
+        findings.append(finding)
+    return findings
 
 
 def _node_to_install(
-    asked: argparse.Namespace, former: InstallSpec | None, identity: Path, bootstraps: bool
+    options: argparse.Namespace, former: InstallSpec | None, identity: Path, bootstraps: bool
 ) -> str:
-    if former is not None and not asked.node:
+    if former is not None and not options.node:
         return former.node
-    return (asked.node or os.uname().nodename.lower()) if bootstraps else _node(asked, identity)
+    return (options.node or os.uname().nodename.lower()) if bootstraps else _node(options, identity)
 
 
-def _node(asked: argparse.Namespace, kubeconfig: Path) -> str:
+def _node(options: argparse.Namespace, kubeconfig: Path) -> str:
     """The name of the node: the flag's, the certificate's, or the host's."""
-    if asked.node:
-        return str(asked.node)
+    if options.node:
+        return str(options.node)
     try:
-        pem = load_kubeconfig(kubeconfig, locate=partial(below, asked.root)).certificate.read()
+        pem = load_kubeconfig(kubeconfig, locate=partial(below, options.root)).certificate.read()
         leaf = x509.load_pem_x509_certificates(pem)[0]
     except (OSError, ValueError):
         return os.uname().nodename.lower()
-    names = [str(each.value) for each in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-    nodes = [each.removeprefix(NODE_PREFIX) for each in names if each.startswith(NODE_PREFIX)]
+    names = [str(attribute.value) for attribute in leaf.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    nodes = [name.removeprefix(NODE_PREFIX) for name in names if name.startswith(NODE_PREFIX)]
     return nodes[0] if nodes else os.uname().nodename.lower()
 
 

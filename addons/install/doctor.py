@@ -61,7 +61,7 @@ def examine(
     state = below(root, hub.state_dir)
     yield check_disk(state)
     yield from check_kept(state, datetime.datetime.now(datetime.UTC))
-    files = [below(root, each) if each.is_absolute() else each for each in hub.filter_modules]
+    files = [below(root, module) if module.is_absolute() else module for module in hub.filter_modules]
     if finding := check_filters(files, sorted(hub.disabled_filters)):
         yield finding
     yield from _examine_identity(root, kubeconfig, node, hub, bootstrap, is_running=is_running)
@@ -113,7 +113,7 @@ def _examine_identity(
 
 
 async def _all(findings: AsyncIterator[Finding]) -> list[Finding]:
-    return [each async for each in findings]
+    return [finding async for finding in findings]
 
 
 async def _is_running(hub: Settings) -> bool:

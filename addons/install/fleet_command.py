@@ -32,7 +32,7 @@ def kubeconfigs(given: Path | None, environment: Mapping[str, str]) -> Sequence[
     """The kubeconfigs that kubectl would take."""
     if given is not None:
         return (given,)
-    named = [Path(each) for each in environment.get("KUBECONFIG", "").split(os.pathsep) if each]
+    named = [Path(path) for path in environment.get("KUBECONFIG", "").split(os.pathsep) if path]
     return named or (Path(environment.get("HOME", "/"), ".kube", "config"),)
 
 
@@ -52,6 +52,6 @@ def fleet_text(kubeconfig: Path | None, context: str, *, as_json: bool) -> str:
     except (StatusError, Unreachable) as error:
         raise ValueError(f"{credentials.server}: {error}") from None
     if as_json:
-        return orjson.dumps([each.to_json() for each in hubs], option=orjson.OPT_INDENT_2).decode() + "\n"
-    rows = [dict(zip(COLUMNS, each.cells(now), strict=True)) for each in hubs]
+        return orjson.dumps([hub.to_json() for hub in hubs], option=orjson.OPT_INDENT_2).decode() + "\n"
+    rows = [dict(zip(COLUMNS, hub.cells(now), strict=True)) for hub in hubs]
     return table(rows, [(name, itemgetter(name)) for name in COLUMNS])

@@ -77,7 +77,7 @@ class InstallSpec:
     @property
     def arguments(self) -> tuple[str, ...]:
         """All flags of the hub except those that give its identity."""
-        given = {each.partition("=")[0] for each in self.flags}
+        given = {flag.partition("=")[0] for flag in self.flags}
         added = (word for flag, value in INSTALLED.items() if flag not in given for word in (flag, value))
         return (*added, *self.flags)
 
@@ -155,7 +155,7 @@ class InstallSpec:
         `kubeconfig` is the text of the hub's own.
         """
         named = [*hub.filter_modules, *filter(None, (hub.tls_cert, hub.tls_key))]
-        folders = {str(each.parent) for each in named}
+        folders = {str(path.parent) for path in named}
         return folders.union(folders_of(kubeconfig, self.kubeconfig.parent)) - {KUBELET_PKI}
 
     def _own_kubeconfig(self, ledger: Ledger) -> list[FileChange]:
@@ -172,9 +172,9 @@ class InstallSpec:
         return [FileChange(OWN_KUBECONFIG, own.encode(), 0o600)]
 
 
-def read_spec(kept: Json) -> InstallSpec:
+def read_spec(spec: Json) -> InstallSpec:
     """A spec as a ledger keeps it."""
-    return InstallSpec(**{**kept, "flags": tuple(kept["flags"]), "proxies": tuple(kept["proxies"])})
+    return InstallSpec(**{**spec, "flags": tuple(spec["flags"]), "proxies": tuple(spec["proxies"])})
 
 
 def leads_to(hub: Settings, server: str) -> bool:
@@ -188,7 +188,7 @@ def leads_to(hub: Settings, server: str) -> bool:
 def parse_hub_flags(flags: Sequence[str]) -> Settings:
     """What the installation reads of the hub's flags; all else has its default."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    add_flags(parser, [each for each in OPTIONS if each.name in HUB_FLAGS])
+    add_flags(parser, [option for option in OPTIONS if option.name in HUB_FLAGS])
     try:
         known, _ = parser.parse_known_args(list(flags))
         return read(Settings, vars(known), "hub_")

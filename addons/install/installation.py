@@ -74,9 +74,9 @@ class Installation:
             self._say("every file is as it shall be")
         if not self.acts:
             return
-        if spec.method == "systemd" and any(each.path in spec.hub_files for each in pending):
+        if spec.method == "systemd" and any(change.path in spec.hub_files for change in pending):
             self._say(f"{HUB_UNIT} would be started anew")
-        if any(each.path in spec.clients for each in pending):
+        if any(change.path in spec.clients for change in pending):
             self._say(f"{spec.service} would be restarted, and {PROXY_UNIT} where it runs")
 
     def install(self, spec: InstallSpec, timeout: float) -> None:
@@ -92,12 +92,12 @@ class Installation:
         was_cut_short = not self._ledger.is_settled
         self._ledger.begin(spec.to_json())
         try:
-            self._ledger.apply(each for each in pending if each.path in hub_files)
-            is_new = any(each.path in hub_files for each in pending)
+            self._ledger.apply(change for change in pending if change.path in hub_files)
+            is_new = any(change.path in hub_files for change in pending)
             if is_new or was_cut_short or not self._is_up(spec):
                 self._start_hub(spec, deadline, spec.hub_changes(self._ledger) if was_cut_short else pending)
-            self._ledger.apply(each for each in pending if each.path not in hub_files)
-            if was_cut_short or any(each.path not in hub_files for each in pending):
+            self._ledger.apply(change for change in pending if change.path not in hub_files)
+            if was_cut_short or any(change.path not in hub_files for change in pending):
                 self._move_clients(spec, deadline)
             self._ledger.settle(spec.to_json())
         except FAILURES as error:
@@ -159,12 +159,12 @@ class Installation:
         stuck = ""
         for path in paths:
             try:
-                kept = self._ledger.restore(path)
+                preserved = self._ledger.restore(path)
             except OSError as error:
                 stuck = stuck or f"{path} is not as it was: {error.strerror}"
                 continue
-            if kept is not None:
-                self._say(f"{path} had been changed since the installation; that version is now {kept}")
+            if preserved is not None:
+                self._say(f"{path} had been changed since the installation; that version is now {preserved}")
         return stuck
 
     def _free_addresses(self, spec: InstallSpec) -> None:
@@ -188,7 +188,7 @@ class Installation:
     def _run_hub(self, spec: InstallSpec, changed: Iterable[FileChange]) -> None:
         """Have systemd start the hub, after these files have changed; kubelet starts a static pod by itself."""
         if spec.method == "systemd":
-            opens_anew = any(each.path == SOCKET_FILE for each in changed)
+            opens_anew = any(change.path == SOCKET_FILE for change in changed)
             self._services.start_hub(has_sockets=bool(spec.hub.handed_over), opens_anew=opens_anew)
 
     def _start_hub(self, spec: InstallSpec, deadline: float, changed: Iterable[FileChange]) -> None:
@@ -214,7 +214,7 @@ class Installation:
         return True
 
     def _snapshot(self, changes: Iterable[FileChange]) -> dict[Path, bytes | None]:
-        return {each.path: read(below(self._root, each.path)) for each in changes}
+        return {change.path: read(below(self._root, change.path)) for change in changes}
 
     def _undo(self, spec: InstallSpec, former: InstallSpec | None, before: dict[Path, bytes | None]) -> str:
         """Restore the files as they were when this run began: those of an earlier installation, or the node's own.

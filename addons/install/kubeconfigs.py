@@ -39,13 +39,15 @@ def pointed_at(text: str, hub: str) -> str:
     """
     server = server_of(text)
 
-    def replaced(found: re.Match[str]) -> str:
-        return f"{found['key']}{hub}{found['end']}" if found["url"] == server else found[0]
+    def replaced(match: re.Match[str]) -> str:
+        return f"{match['key']}{hub}{match['end']}" if match["url"] == server else match[0]
 
     document = _document(text)
-    clusters = [each["cluster"] for each in document["clusters"] if each["cluster"].get("server") == server]
+    clusters = [
+        cluster["cluster"] for cluster in document["clusters"] if cluster["cluster"].get("server") == server
+    ]
     changed = SERVER_LINE.sub(replaced, text)
-    if server_of(changed) == hub and not any(PROXY in each for each in clusters):
+    if server_of(changed) == hub and not any(PROXY in cluster for cluster in clusters):
         return changed
     for cluster in clusters:  # JSON, YAML in an unusual form, or a proxy, which does not reach this node
         cluster["server"] = hub
@@ -81,7 +83,7 @@ def moved(text: str, folder: Path, to: Path) -> str:
 def folders_of(text: str, folder: Path) -> set[str]:
     """The folders of the files that a kubeconfig in `folder` names."""
     named = (section[key] for section in _sections(_document(text)) for key in FILE_KEYS if section.get(key))
-    return {os.path.normpath((folder / each).parent) for each in named}
+    return {os.path.normpath((folder / path).parent) for path in named}
 
 
 def redacted(diff: str, texts: Iterable[str]) -> str:
@@ -89,24 +91,24 @@ def redacted(diff: str, texts: Iterable[str]) -> str:
     secrets = {word for text in texts for word in _secrets_in(text) if len(word) >= LEAST_SECRET}
     for secret in sorted(secrets, key=len, reverse=True):
         diff = diff.replace(secret, HIDDEN)
-    return SECRET_TEXT.sub(lambda found: f"{found['key']}{HIDDEN}", diff)
+    return SECRET_TEXT.sub(lambda match: f"{match['key']}{HIDDEN}", diff)
 
 
 def _sections(document: Any) -> list[dict[str, Any]]:
     """The clusters and users of a kubeconfig."""
-    sections = [each.get("cluster") for each in document.get("clusters") or ()]
-    sections += [each.get("user") for each in document.get("users") or ()]
-    return [each for each in sections if each]
+    sections = [cluster.get("cluster") for cluster in document.get("clusters") or ()]
+    sections += [user.get("user") for user in document.get("users") or ()]
+    return [section for section in sections if section]
 
 
 def _secrets_in(text: str) -> Iterator[str]:
     """The words of a text's secrets, which may go over several lines; none where the text is no kubeconfig."""
     try:
         users = _document(text)["users"]
-        found = [each["user"].get(key) for each in users for key in SECRETS if each.get("user")]
+        secrets = [user["user"].get(key) for user in users for key in SECRETS if user.get("user")]
     except (ValueError, TypeError, KeyError, AttributeError):
         return
-    for value in filter(None, found):
+    for value in filter(None, secrets):
         yield from str(value).split()
 
 

@@ -29,5 +29,5 @@ def listed() -> Iterator[str]:
     for name in names():
         lines = manifest(name).splitlines()
         comments = [line[2:] for line in takewhile(lambda line: line.startswith("#"), lines)]
-        about = " ".join(each for each in comments if not each.startswith("Rendered by"))
+        about = " ".join(comment for comment in comments if not comment.startswith("Rendered by"))
         yield f"{name:<24} {re.split(r'(?<=[.:]) ', about)[0].rstrip(':')}"

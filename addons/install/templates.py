@@ -107,7 +107,7 @@ def socket_unit(addresses: Iterable[tuple[str, int]]) -> str:
     """The unit of the sockets that listen at these IP addresses and ports, before the hub and after it."""
     listens = (
         f"ListenStream=[{host}]:{port}" if host.version == 6 else f"ListenStream={host}:{port}"
-        for host, port in ((ip_address(each), port) for each, port in addresses)
+        for host, port in ((ip_address(address), port) for address, port in addresses)
     )
     return SOCKET_TEXT.format(listens="\n".join(listens))
 
@@ -119,7 +119,11 @@ def _quoted(word: str) -> str:
             f"{word!r} cannot be a word of the unit's command: it has a character that is not printed"
         )
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return f'"{escaped}"' if not word or any(each.isspace() or each in "\"'\\;" for each in word) else escaped
+    return (
+        f'"{escaped}"'
+        if not word or any(character.isspace() or character in "\"'\\;" for character in word)
+        else escaped
+    )
 
 
 def static_pod(
@@ -147,7 +151,7 @@ def static_pod(
         "name": "edgehub",
         "image": image,
         "command": ["edgehub"],
-        "args": [each.replace("$(", "$$(") for each in arguments],  # Kubernetes replaces `$(NAME)`
+        "args": [argument.replace("$(", "$$(") for argument in arguments],  # Kubernetes replaces `$(NAME)`
         "env": [{"name": "MALLOC_ARENA_MAX", "value": "1"}, {"name": "HOME", "value": STATE_DIR}],
         "livenessProbe": {
             "httpGet": {"host": host, "port": port, "path": "/healthz"},

@@ -87,10 +87,10 @@ def why_not_ready(node: Json) -> str:
 async def _count(admin: Client) -> float:
     page = (await admin.request("GET", "/metrics", accept="*/*", timeout=5.0)).body.decode()
     total = 0.0
-    for found in SAMPLE.finditer(page):
-        labels = dict(re.findall(r'(\w+)="([^"]*)"', found["labels"]))
+    for sample in SAMPLE.finditer(page):
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', sample["labels"]))
         if labels["resource"] in OF_KUBELET and labels["verb"] in WRITES and labels["code"].startswith("2"):
-            total += float(found["value"])
+            total += float(sample["value"])
     return total
 
 

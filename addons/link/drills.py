@@ -124,12 +124,12 @@ class Drills:
     def describe(self) -> dict[str, Any]:
         """For reports: what the link does by a drill, `online` without one."""
         drill = self.current
-        found: dict[str, Any] = {"allowed": self.are_allowed, "link": drill.kind if drill else "online"}
+        report: dict[str, Any] = {"allowed": self.are_allowed, "link": drill.kind if drill else "online"}
         if drill is not None:
-            found |= {"until": drill.until.isoformat(timespec="seconds"), "text": str(drill)}
+            report |= {"until": drill.until.isoformat(timespec="seconds"), "text": str(drill)}
         if drill is not None and drill.kind is DrillKind.SLOW:
-            found |= {"kbps": drill.kbps, "ms": drill.ms}
-        return found
+            report |= {"kbps": drill.kbps, "ms": drill.ms}
+        return report
 
     def _stop(self) -> None:
         if self._timer is not None:

@@ -142,20 +142,20 @@ class Cloud:
         cls, servers: Sequence[Server], uplinks: Sequence[Uplink], order: ServerOrder, *times: float
     ) -> Cloud:
         """The servers, each by each uplink. `times` are the interval and the time-out of their probes."""
-        ways = [(each, uplink) for uplink in uplinks or (None,) for each in servers]
-        states = [ServerHealth(replace(each, uplink=uplink), Budget(*times)) for each, uplink in ways]
+        ways = [(server, uplink) for uplink in uplinks or (None,) for server in servers]
+        states = [ServerHealth(replace(server, uplink=uplink), Budget(*times)) for server, uplink in ways]
         return cls(states, order, next(iter(uplinks), None))
 
     @property
     def uplinks(self) -> Sequence[Uplink]:
         """In the order of preference."""
         return list(
-            dict.fromkeys(each.server.uplink for each in self.servers if each.server.uplink is not None)
+            dict.fromkeys(server.server.uplink for server in self.servers if server.server.uplink is not None)
         )
 
     def leads(self, uplink: Uplink) -> bool:
         """Whether an uplink leads to a server."""
-        return any(each.usable for each in self.servers if each.server.uplink == uplink)
+        return any(server.usable for server in self.servers if server.server.uplink == uplink)
 
     @property
     def leading_uplink(self) -> Uplink | None:
@@ -170,7 +170,7 @@ class Cloud:
         if self.uplink is None:
             return self.servers
         uplink = self.leading_uplink or self.uplink
-        return [each for each in self.servers if each.server.uplink == uplink]
+        return [server for server in self.servers if server.server.uplink == uplink]
 
     def is_spare(self, health: ServerHealth) -> bool:
         """Whether this is a way by an uplink that waits until a better one is gone."""
@@ -182,12 +182,12 @@ class Cloud:
     @property
     def owns_way(self) -> bool:
         """Whether this node's own way leads to a server."""
-        return any(each.usable for each in self.servers)
+        return any(server.usable for server in self.servers)
 
     @property
     def ways(self) -> Sequence[ServerHealth]:
         """The servers as they are reached now: a borrowed way counts until it is given back, or fails."""
-        return self.borrowed if any(each.usable for each in self.borrowed) else self.own_ways
+        return self.borrowed if any(state.usable for state in self.borrowed) else self.own_ways
 
     @property
     def lender(self) -> str:
@@ -198,19 +198,19 @@ class Cloud:
     @property
     def is_up(self) -> bool:
         """Whether there is a cloud for the node: a server that can be reached, and takes the node's identity."""
-        return any(each.usable and not each.refuses_node for each in self.ways)
+        return any(way.usable and not way.refuses_node for way in self.ways)
 
     @property
     def is_reachable(self) -> bool:
         """Whether there is a cloud for callers with credentials of their own."""
-        return any(each.usable for each in self.ways)
+        return any(way.usable for way in self.ways)
 
     @property
     def seconds_away(self) -> float | None:
         """For how long no server can be reached; None where one can."""
         if self.is_reachable:
             return None
-        return time.monotonic() - max(each.down_since for each in self.servers)
+        return time.monotonic() - max(server.down_since for server in self.servers)
 
     @property
     def refusal(self) -> str:
@@ -224,8 +224,8 @@ class Cloud:
 
         One that refuses the node is as good as none, but callers with credentials of their own may use it.
         """
-        usable = [each.server for each in self.ways if each.usable and not each.refuses_node]
-        usable = usable or [each.server for each in self.ways if each.usable]
+        usable = [way.server for way in self.ways if way.usable and not way.refuses_node]
+        usable = usable or [way.server for way in self.ways if way.usable]
         if not usable:
             return None
         if self.order == "priority":
@@ -234,4 +234,6 @@ class Cloud:
         return usable[self._turn % len(usable)]
 
     def named(self, name: str) -> ServerHealth | None:
-        return next((each for each in (*self.servers, *self.borrowed) if str(each.server) == name), None)
+        return next(
+            (server for server in (*self.servers, *self.borrowed) if str(server.server) == name), None
+        )

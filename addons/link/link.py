@@ -83,7 +83,7 @@ class Link:
         """
         self.cloud, self._credentials, self._kubelet = cloud, credentials, kubelet
         self._proxies.clear()
-        self._proxies |= {each.server: self.proxy(each.server) for each in cloud.servers}
+        self._proxies |= {server.server: self.proxy(server.server) for server in cloud.servers}
         self._tls = UpstreamTls(credentials)
         metrics.watch_expiry("client", self._tls.expiry)
 
@@ -103,15 +103,15 @@ class Link:
     def borrow(self, ways: tuple[ServerHealth, ...]) -> None:
         """Try, and where they answer use, these ways of other hubs, and no longer those before."""
         former, self.cloud.borrowed = self.cloud.borrowed, ways
-        for each in former:
-            if not any(each is way for way in ways):
-                self._probes.end(each)
-                self.cut(each.server)
+        for state in former:
+            if not any(state is way for way in ways):
+                self._probes.end(state)
+                self.cut(state.server)
                 for own in self.cloud.servers:
-                    own.down_since = max(own.down_since, each.down_since)  # the cloud was there until then
-        for each in ways:
-            if not any(each is way for way in former):
-                self._probes.begin(each)
+                    own.down_since = max(own.down_since, state.down_since)  # the cloud was there until then
+        for server in ways:
+            if not any(server is way for way in former):
+                self._probes.begin(server)
         self.changed.notify()
 
     def start_peers(self, peer_tls: PeerTlsTo, peers: Callable[[], Mapping[str, ServerHealth]]) -> None:
@@ -294,13 +294,13 @@ class Link:
     def cut(self, server: Server) -> int:
         """Close the connections to a server; how many there were."""
         pools = self.connections, self.upgrades
-        return self.cut_lent(server) + sum(each.cut(lambda way: way.server == server) for each in pools)
+        return self.cut_lent(server) + sum(pool.cut(lambda way: way.server == server) for pool in pools)
 
     def _leave(self, uplink: Uplink) -> None:
         """Have everything that is open by an uplink go on by the one that is used now."""
-        for each in (*self.cloud.servers, *self._peers().values()):
-            if each.server.uplink == uplink or (each.server.node and each.server.is_in_cloud):
-                self.cut(each.server)
+        for server in (*self.cloud.servers, *self._peers().values()):
+            if server.server.uplink == uplink or (server.server.node and server.server.is_in_cloud):
+                self.cut(server.server)
         self.changed.notify()
 
     def sent(self, server: Server) -> Callable[[int], None]:

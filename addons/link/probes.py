@@ -93,9 +93,9 @@ class Probes:
         self._tasks.pop(name).cancel()
         del self._wanted[name]
         self._last_began.pop(name, None)
-        for each in (metrics.SERVER_UP, metrics.ROUND_TRIP):
+        for metric in (metrics.SERVER_UP, metrics.ROUND_TRIP):
             with contextlib.suppress(KeyError):
-                each.remove(name)
+                metric.remove(name)
 
     def close(self) -> None:
         for task in self._tasks.values():
@@ -130,20 +130,22 @@ class Probes:
 
     async def confirm(self) -> bool:
         """Whether a server is up, by a probe that is sent now to each that counts as up."""
-        asked = self._clock()
+        since = self._clock()
         suspects = [health for health in self._cloud.ways if health.usable]
         for health in suspects:
             self.suspect(health)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(
-                2 * max((each.silence for each in suspects), default=0.0)
+                2 * max((suspect.silence for suspect in suspects), default=0.0)
             ):  # a probe that is under way may have begun too early
-                while any(each.usable and not self._was_probed_since(each, asked) for each in suspects):
+                while any(
+                    suspect.usable and not self._was_probed_since(suspect, since) for suspect in suspects
+                ):
                     await self.probed.wait()
         return self._cloud.is_up
 
-    def _was_probed_since(self, health: ServerHealth, asked: float) -> bool:
-        return self._last_began.get(str(health.server), float("-inf")) >= asked
+    def _was_probed_since(self, health: ServerHealth, since: float) -> bool:
+        return self._last_began.get(str(health.server), float("-inf")) >= since
 
     def _failed(self, health: ServerHealth, reason: str) -> None:
         if health.failed(reason):

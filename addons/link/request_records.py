@@ -69,5 +69,5 @@ class RequestRecords:
         self._tell(record)
 
     def _tell(self, record: RequestRecord) -> None:
-        for each in self.listeners:
-            each(record)
+        for listener in self.listeners:
+            listener(record)

@@ -82,29 +82,31 @@ def parse_server(text: str) -> Server:
 
 def parse_relays(text: str) -> tuple[Server, ...]:
     """The relays of `https://host:port,…`; ValueError otherwise. `Server.node` is a name that no node can have."""
-    found = tuple(dict.fromkeys(parse_server(each) for each in text.split(",") if each.strip()))
-    for each in found:
-        if each.scheme != "https":
-            raise ValueError(f"relay {each} is not of the form https://host:port")
-    if len(found) > MAX_RELAYS:
+    relays = tuple(dict.fromkeys(parse_server(entry) for entry in text.split(",") if entry.strip()))
+    for relay in relays:
+        if relay.scheme != "https":
+            raise ValueError(f"relay {relay} is not of the form https://host:port")
+    if len(relays) > MAX_RELAYS:
         reached("relays")
-        raise ValueError(f"there are {len(found)} relays, more than {MAX_RELAYS}")
-    return tuple(Server("https", each.host, each.port, f"{RELAY}{each.host}:{each.port}") for each in found)
+        raise ValueError(f"there are {len(relays)} relays, more than {MAX_RELAYS}")
+    return tuple(
+        Server("https", relay.host, relay.port, f"{RELAY}{relay.host}:{relay.port}") for relay in relays
+    )
 
 
 def parse_leaders(text: str, port: int) -> tuple[Server, ...]:
     """The leaders of `NODE/ADDRESS,…`, as a pool's ConfigMap names them, at a peer port; ValueError otherwise."""
-    found = []
-    for each in filter(None, (each.strip() for each in text.split(","))):
-        node, _, address = each.partition("/")
+    leaders = []
+    for entry in filter(None, (entry.strip() for entry in text.split(","))):
+        node, _, address = entry.partition("/")
         try:
             host = str(ipaddress.ip_address(address))
         except ValueError:
-            raise ValueError(f"leader {each!r} is not of the form NODE/ADDRESS") from None
+            raise ValueError(f"leader {entry!r} is not of the form NODE/ADDRESS") from None
         if not node:
-            raise ValueError(f"leader {each!r} is not of the form NODE/ADDRESS")
-        found.append(Server("https", host, port, node))
-    return tuple(dict.fromkeys(found))
+            raise ValueError(f"leader {entry!r} is not of the form NODE/ADDRESS")
+        leaders.append(Server("https", host, port, node))
+    return tuple(dict.fromkeys(leaders))
 
 
 class Way(NamedTuple):

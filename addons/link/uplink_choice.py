@@ -19,7 +19,7 @@ class UplinkChoice:
         """`left` ends what is open by an uplink that is used no longer."""
         self._cloud = cloud
         self._left = left
-        self._ways = {each: BetterWay() for each in cloud.uplinks}
+        self._ways = {uplink: BetterWay() for uplink in cloud.uplinks}
 
     def step(self, now: float) -> float | None:
         """Use what is to be used; seconds until a better uplink may be, None while none is up."""
@@ -30,16 +30,16 @@ class UplinkChoice:
             logger.warning("the uplink %s leads to no server: %s is used", used, leads)
             self._use(leads, now)
         waits = []
-        for each in self._cloud.uplinks:
-            if each == self._cloud.uplink:
+        for uplink in self._cloud.uplinks:
+            if uplink == self._cloud.uplink:
                 break
-            left = self._ways[each].seconds_left(now, is_up=self._cloud.leads(each))
+            left = self._ways[uplink].seconds_left(now, is_up=self._cloud.leads(uplink))
             if left == 0.0:
-                logger.info("the uplink %s is used again", each)
-                self._use(each, now)
+                logger.info("the uplink %s is used again", uplink)
+                self._use(uplink, now)
                 return None
             waits.append(left)
-        return min((each for each in waits if each is not None), default=None)
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def _use(self, uplink: Uplink, now: float) -> None:
         former, self._cloud.uplink = self._cloud.uplink, uplink

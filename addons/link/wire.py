@@ -24,7 +24,7 @@ RECORD = 16 * 1024
 MAX_READ = 64 * 1024
 """Bytes that are read from a server at once. All of them are handled before anything else is: a server of HTTP/1.1 that
 sends chunks of a byte makes that 40,000 of them in the 256 KiB that asyncio would read."""
-SENT, RECEIVED = (metrics.LINK_BYTES.labels(each).inc for each in ("up", "down"))
+SENT, RECEIVED = (metrics.LINK_BYTES.labels(direction).inc for direction in ("up", "down"))
 """Count bytes of the link to the cloud, as sockets have them."""
 AT_ONCE = 0.001
 """Seconds between bytes that came over the link together."""

@@ -73,7 +73,7 @@ class CachedResponse:
     def load(cls, value: bytes) -> CachedResponse:
         """The answer that `dump` wrote."""
         head, _, rest = value.partition(b"\n")
-        headers, *further = found if isinstance(found := orjson.loads(head), list) else [found]
+        headers, *further = heads if isinstance(heads := orjson.loads(head), list) else [heads]
         at = end = len(rest) - sum(size for _, _, size in further)
         pages = []
         for token, page_headers, size in further:

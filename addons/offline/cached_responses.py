@@ -190,7 +190,7 @@ class CachedResponses:
         entries = {name: IndexEntry(*orjson.loads(row)) for name, row in rows.items() if row is not None}
         # What was kept since is newer than what the disk has.
         newer = list(self._shares.entries.items())
-        for name, entry in [*sorted(entries.items(), key=lambda each: each[1].last_used), *newer]:
+        for name, entry in [*sorted(entries.items(), key=lambda item: item[1].last_used), *newer]:
             self._shares.put(name, entry)
         return rows.keys() - self._shares.entries.keys()
 

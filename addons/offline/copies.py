@@ -205,9 +205,9 @@ class DiskCopy:
         is_own = (
             change.old is not None and change.new is not None and change.old.version == change.new.version
         )
-        kept = change.new.kept if change.new is not None else None
+        item = change.new.kept if change.new is not None else None
         # The node's own write at once: the copy must reach the disk before the journal's entry for the same write.
-        self.table.put(object_name(change.key), kept, is_urgent=is_own)
+        self.table.put(object_name(change.key), item, is_urgent=is_own)
 
     def advanced(self) -> None:
         self._end_refusal()

@@ -62,9 +62,9 @@ class DiskAccess:
     async def rows(self, table: str) -> Mapping[str, bytes | None]:
         """The rows of a table, as soon as the disk gives them; None for a damaged one."""
         while True:
-            found = await self.guard(partial(self.disk.rows, table))
-            if found is not None:
-                return found
+            rows = await self.guard(partial(self.disk.rows, table))
+            if rows is not None:
+                return rows
             await asyncio.sleep(RETRY)
 
     async def ask[T](self, work: Callable[[], T]) -> T | None:

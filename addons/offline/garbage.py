@@ -66,12 +66,12 @@ def unmounted(metas: Mapping[str, Meta], pods: Iterable[tuple[str, Encoding, byt
 def beyond_room(metas: Mapping[str, Meta]) -> list[str]:
     """The copies of parts of resources that have no room in MAX_PARTS, the least recently used."""
     parts = {name: meta for name, meta in metas.items() if not list_watch_of(meta).is_whole}
-    left, found = MAX_PARTS, []
+    left, beyond = MAX_PARTS, []
     for name in sorted(parts, key=lambda name: parts[name].get("asked", 0), reverse=True):
         left -= parts[name].get("bytes", 0) + OF_A_COPY
         if left < 0:
-            found.append(name)
-    return found
+            beyond.append(name)
+    return beyond
 
 
 def _mounted(meta: Meta) -> tuple[str, str] | None:
@@ -151,7 +151,7 @@ class Garbage:
         await self._drop(copies, "unused", also=len(answers))
 
     async def _drop_unmounted(self) -> None:
-        pods = next((each for each in self._sources if self._has_all_pods(each)), None)
+        pods = next((source for source in self._sources if self._has_all_pods(source)), None)
         if pods is None:
             return
         encoding = pods.store.codec.encoding

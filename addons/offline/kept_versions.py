@@ -32,8 +32,8 @@ class KeptVersions:
         await self._row.open(self._take)
 
     def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
-        kept = rows.get(NAME)
-        self.last = self.last or (_read(kept) if kept is not None else None)
+        edit = rows.get(NAME)
+        self.last = self.last or (_read(edit) if edit is not None else None)
         return ()
 
     def given(self) -> GivenVersions:
@@ -49,15 +49,15 @@ class KeptVersions:
         self._row.put(NAME, value, is_urgent=True)
 
 
-def _read(kept: bytes) -> RulesEdit | None:
+def _read(data: bytes) -> RulesEdit | None:
     try:
-        found = orjson.loads(kept)
+        values = orjson.loads(data)
         return RulesEdit(
-            str(found["digest"]), _versions(found["versions"]), _versions(found.get("former", {}))
+            str(values["digest"]), _versions(values["versions"]), _versions(values.get("former", {}))
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def _versions(kept: Mapping[str, int]) -> dict[str, int]:
-    return {str(resource): int(version) for resource, version in kept.items()}
+def _versions(data: Mapping[str, int]) -> dict[str, int]:
+    return {str(resource): int(version) for resource, version in data.items()}

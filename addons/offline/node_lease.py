@@ -203,10 +203,10 @@ class NodeLease:
                 self._lease = self._lease or lease
                 return lease
         for encoding in request.encodings():
-            kept = await self._answers.get(self._key(encoding))
-            if kept is not None:
+            answer = await self._answers.get(self._key(encoding))
+            if answer is not None:
                 with contextlib.suppress(ValueError):
-                    return checked(kept.single())
+                    return checked(answer.single())
         raise unavailable("the cloud cannot be reached, and the hub has not seen the node's Lease")
 
     async def _request(self, method: str, path: str, request: OfflineRequest, body: bytes | None) -> Encoded:

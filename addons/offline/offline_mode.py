@@ -163,5 +163,8 @@ def _wanted(node: str) -> ListWatch:
 def _own_pods(sources: Sources, node: str) -> ListWatch | None:
     """The pods of this node, as its kubelet reads them; None where none does."""
     own = _wanted(node)
-    kept = sources.list_watches(HUB_IDENTITY, PODS)
-    return next((each for each in kept if replace(each, encoding=own.encoding) == own), None)
+    list_watches = sources.list_watches(HUB_IDENTITY, PODS)
+    return next(
+        (kept_answer for kept_answer in list_watches if replace(kept_answer, encoding=own.encoding) == own),
+        None,
+    )

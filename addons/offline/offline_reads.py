@@ -59,9 +59,9 @@ class Part:
     def listing(self) -> Listing:
         """In the order of the keys, as in etcd."""
         store = self.source.store
-        found = sorted(filter(self.scope.matches, store), key=lambda item: "/".join(item.key))
+        items = sorted(filter(self.scope.matches, store), key=lambda item: "/".join(item.key))
         api_version, kind = self.form.listed_type(store.api_version, store.kind)
-        return Listing(self.form.codec(store.codec), api_version, kind, store.version, found, self.form)
+        return Listing(self.form.codec(store.codec), api_version, kind, store.version, items, self.form)
 
 
 class OfflineReads:
@@ -84,12 +84,12 @@ class OfflineReads:
 
         StatusError 404 where the object is known to be absent, 410 and 504 for a version or a page that it has not.
         """
-        kept = await self._answers.get(request.key(identity.user))
+        answer = await self._answers.get(request.key(identity.user))
         if read is None:
-            return as_kept(kept)
+            return as_kept(answer)
         if read.verb == "get":
-            return await self._object(identity, read, kept)
-        return await self._list(identity, request, read, kept)
+            return await self._object(identity, read, answer)
+        return await self._list(identity, request, read, answer)
 
     async def partial_answer(self, identity: CloudIdentity, read: ObjectRead | None) -> Answer | None:
         """What the node has of a list, for people; None for other requests, and where it has nothing of the kind."""
@@ -140,9 +140,9 @@ class OfflineReads:
         """When the cloud last said something about a resource; None where this process has not heard of it."""
         heard = max(
             (
-                each.reflector.heard
-                for each in self._sources
-                if each.user == identity.user and each.list_watch.type == type_
+                source.reflector.heard
+                for source in self._sources
+                if source.user == identity.user and source.list_watch.type == type_
             ),
             default=0.0,
         )
@@ -155,16 +155,16 @@ class OfflineReads:
 
         The request may be a write of the object. The kept answer may be a Table, or the metadata alone.
         """
-        found: list[tuple[int, Encoded, Store | None]] = [
+        copies: list[tuple[int, Encoded, Store | None]] = [
             (item.version, _encoded(item), item.store) for item in await self.find(identity, request.info)
         ]
         key = response_key(identity.user, request.object_path, request.accept or "", request.accept_encoding)
-        kept = await self._answers.get(key)
-        if kept is not None:
+        answer = await self._answers.get(key)
+        if answer is not None:
             with contextlib.suppress(ValueError, LookupError):
-                single = kept.single()
-                found.append((single.decode().version, single, None))
-        newest_first = sorted(found, key=lambda each: each[0], reverse=True)
+                single = answer.single()
+                copies.append((single.decode().version, single, None))
+        newest_first = sorted(copies, key=lambda copy: copy[0], reverse=True)
         return [(copy, store) for _, copy, store in newest_first]
 
     async def find(self, identity: CloudIdentity, info: RequestInfo) -> list[Item]:
@@ -178,10 +178,10 @@ class OfflineReads:
         ]
 
     async def _object(
-        self, identity: CloudIdentity, read: ObjectRead, kept: CachedResponse | None
+        self, identity: CloudIdentity, read: ObjectRead, answer: CachedResponse | None
     ) -> Answer | None:
         key = _key(read.type, read.namespace, read.name)
-        seen = kept.version() if kept is not None else 0
+        seen = answer.version() if answer is not None else 0
         is_known = False
         async for list_watch, source in self._newest_first(identity, read.type, partial(_may_hold, key)):
             item = source.store.get(key)
@@ -194,35 +194,39 @@ class OfflineReads:
                 is_known = True
             elif not is_known and source.store.version >= seen and _covers(list_watch, read):
                 raise not_found(read.type.group_resource, read.name)
-        return as_kept(kept)
+        return as_kept(answer)
 
     async def _list(
-        self, identity: CloudIdentity, request: OfflineRequest, read: ObjectRead, kept: CachedResponse | None
+        self,
+        identity: CloudIdentity,
+        request: OfflineRequest,
+        read: ObjectRead,
+        answer: CachedResponse | None,
     ) -> Answer | None:
         token = request.info.options.continue_token
         if token:
-            page = kept.page(token) if kept is not None else None
+            page = answer.page(token) if answer is not None else None
             if page is None:
                 raise expired(
                     "The provided continue parameter is too old to display a consistent list result."
                 )
             return as_kept(page)
         part = await self._newest_part(identity, read)
-        kept_version = kept.list_version() if kept is not None else 0
-        if part is not None or kept is not None:
+        kept_version = answer.list_version() if answer is not None else 0
+        if part is not None or answer is not None:
             _check_version(read, max(kept_version, part.version if part is not None else 0))
         if part is not None and part.version >= kept_version:
             return await list_answer(part.listing())
-        if kept is not None and (part is not None or (kept.further and not request.info.options.limit)):
+        if answer is not None and (part is not None or (answer.further and not request.info.options.limit)):
             with contextlib.suppress(ValueError):
-                return await list_answer(await one_at_a_time(lambda: _joined(kept, part)))
-            if not request.info.options.limit and kept.further:
+                return await list_answer(await one_at_a_time(lambda: _joined(answer, part)))
+            if not request.info.options.limit and answer.further:
                 return None  # one page of several is not what was asked for
-        return as_kept(kept)
+        return as_kept(answer)
 
     async def _newest_part(self, identity: CloudIdentity, read: ObjectRead) -> Part | None:
         """The part of the newest source that has the whole list in a form for the client."""
-        sources = self._newest_first(identity, read.type, lambda each: _scope(each, read) is not None)
+        sources = self._newest_first(identity, read.type, lambda source: _scope(source, read) is not None)
         async for list_watch, source in sources:
             form, scope = first_form(read.accepted, read, source.store), _scope(list_watch, read)
             if form is not None and scope is not None:
@@ -272,9 +276,9 @@ def _covers(list_watch: ListWatch, read: ObjectRead) -> bool:
     return list_watch.field_selector in ("", f"metadata.name={read.name}")
 
 
-def as_kept(kept: CachedResponse | None) -> Answer | None:
+def as_kept(answer: CachedResponse | None) -> Answer | None:
     """The answer as the cloud gave it."""
-    return Answer(kept.body, {**kept.headers, **HEADERS}) if kept is not None else None
+    return Answer(answer.body, {**answer.headers, **HEADERS}) if answer is not None else None
 
 
 def _check_version(read: ObjectRead, newest: int) -> None:
@@ -285,10 +289,10 @@ def _check_version(read: ObjectRead, newest: int) -> None:
         raise expired(f"The resourceVersion for the provided list is too old: {read.version}")
 
 
-def _joined(kept: CachedResponse, part: Part | None) -> Listing:
+def _joined(answer: CachedResponse, part: Part | None) -> Listing:
     """All pages of a kept list, with what the node wrote to its objects since. ValueError where it cannot be read."""
-    pages = list(kept.pages())
-    codec = codec_for(kept.encoding)
+    pages = list(answer.pages())
+    codec = codec_for(answer.encoding)
     if part is not None and part.source.store.codec is not codec:
         raise ValueError("the copy is in another encoding")
     items = Store().items(codec, [raw for page in pages for raw in page.items])

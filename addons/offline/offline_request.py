@@ -53,7 +53,7 @@ class OfflineRequest:
 
     def encodings(self) -> list[Encoding]:
         """The encodings of whole objects that the client accepts, in its order of preference."""
-        return [each.encoding for each in acceptable(self.accept) if not each.kind]
+        return [clause.encoding for clause in acceptable(self.accept) if not clause.kind]
 
     def named(self, kind: str) -> tuple[Codec, ApiObject]:
         """The object in the body, completed by a generated name and the request's namespace; StatusError 400, 415."""
@@ -80,10 +80,10 @@ class OfflineRequest:
             raise unsupported_media_type(f"the body's type {self.content_type} is not supported") from None
         codec = codec_for(encoding)
         try:
-            api_version, found, raw = codec.decode_single(self._typed(encoding, kind))
-            if found != kind:
-                raise ValueError(f"it is a {found or 'nothing'}, not a {kind}")
-            return codec, decode_object(encoding, api_version, found, raw)
+            api_version, kind_, raw = codec.decode_single(self._typed(encoding, kind))
+            if kind_ != kind:
+                raise ValueError(f"it is a {kind_ or 'nothing'}, not a {kind}")
+            return codec, decode_object(encoding, api_version, kind_, raw)
         except ValueError as error:
             raise bad_request(f"the body cannot be read: {error}") from None
 

@@ -200,13 +200,13 @@ class WriteBehind:
         await self._access.load(self._open(take, table or self._table))
 
     async def _open(self, take: Callable[[Mapping[str, bytes | None]], Iterable[str]], table: str) -> None:
-        found = dict(sorted((await self._access.rows(table)).items()))
+        rows = dict(sorted((await self._access.rows(table)).items()))
         marked = await self._read_marks()
         self.is_read = True
-        for name, value in found.items():
+        for name, value in rows.items():
             self._note(name, value or b"")
-        done = {name for name, value in found.items() if value and mark_of(name, value) in marked}
-        unwanted = take({name: value for name, value in found.items() if name not in done})
+        done = {name for name, value in rows.items() if value and mark_of(name, value) in marked}
+        unwanted = take({name: value for name, value in rows.items() if name not in done})
         for name in (*done, *unwanted):
             if name not in self.waiting:
                 self.delete(name)
@@ -333,13 +333,13 @@ class WriteBehind:
             return set()
 
         def work() -> set[bytes]:
-            found = marks.read()
+            marked = marks.read()
             marks.prepare()
-            return found
+            return marked
 
-        found = await self._access.guard(partial(_as_disk_error, work)) or set()
-        self._has_marks = bool(found)
-        return found
+        marked = await self._access.guard(partial(_as_disk_error, work)) or set()
+        self._has_marks = bool(marked)
+        return marked
 
 
 def _as_disk_error[T](work: Callable[[], T]) -> T:

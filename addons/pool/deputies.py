@@ -39,35 +39,35 @@ class Deputies:
         """Take what a follower says of its peer port; `address` is where it calls from. Nonsense counts for nothing."""
         try:
             told = parse_hub_address(said)
-            found = LeaderHub(node, str(_plain(address) if told.is_unspecified else told))
+            hub = LeaderHub(node, str(_plain(address) if told.is_unspecified else told))
         except ValueError:
             return
         now = self._clock()
-        live = {each: at for each, at in self._said.items() if now - at < LIFE and each.node != node}
-        live[found] = now
-        first = sorted(live, key=lambda each: place(each.node))[: self._most]
-        self._said = {each: live[each] for each in first}
+        live = {deputy: at for deputy, at in self._said.items() if now - at < LIFE and deputy.node != node}
+        live[hub] = now
+        first = sorted(live, key=lambda deputy: place(deputy.node))[: self._most]
+        self._said = {deputy: live[deputy] for deputy in first}
 
     def named(self, members: Collection[str]) -> str:
         """Them as the leader's answers name them, of the nodes that are in the pool now."""
-        return ",".join(f"{each.node}/{each.address}" for each in self.live if each.node in members)
+        return ",".join(f"{deputy.node}/{deputy.address}" for deputy in self.live if deputy.node in members)
 
     @property
     def live(self) -> list[LeaderHub]:
         """Those that said so a short while ago."""
         now = self._clock()
-        return [each for each, at in self._said.items() if now - at < LIFE]
+        return [deputy for deputy, at in self._said.items() if now - at < LIFE]
 
 
 def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """An address of a connection, as a certificate names it."""
-    found = parse_hub_address(address)
-    return found.ipv4_mapped or found if isinstance(found, ipaddress.IPv6Address) else found
+    parsed = parse_hub_address(address)
+    return parsed.ipv4_mapped or parsed if isinstance(parsed, ipaddress.IPv6Address) else parsed
 
 
 def parse_deputies(text: str, most: int = MAX_DEPUTIES) -> tuple[LeaderHub, ...]:
     """The deputies, or lenders, that a leader names, and no more than it may."""
-    return tuple(sorted(set(parse_leader_hubs(text)), key=lambda each: place(each.node))[:most])
+    return tuple(sorted(set(parse_leader_hubs(text)), key=lambda hub: place(hub.node))[:most])
 
 
 def deputies_for(
@@ -77,9 +77,9 @@ def deputies_for(
 
     `can_serve`: the node may be a deputy itself. Of those at one address the first counts.
     """
-    others = {each for each in named if each.node in members and each.node != node}
-    able = (each for each in others if not can_serve or place(each.node) < place(node))
-    found: dict[str, LeaderHub] = {}
-    for each in sorted(able, key=lambda each: place(each.node)):
-        found.setdefault(each.address, each)
-    return list(found.values())
+    others = {deputy for deputy in named if deputy.node in members and deputy.node != node}
+    able = (other for other in others if not can_serve or place(other.node) < place(node))
+    deputies: dict[str, LeaderHub] = {}
+    for deputy in sorted(able, key=lambda deputy: place(deputy.node)):
+        deputies.setdefault(deputy.address, deputy)
+    return list(deputies.values())

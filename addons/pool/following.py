@@ -97,17 +97,17 @@ class Following:
     @property
     def has_leader(self) -> bool:
         now = self._clock()
-        return any(each.is_usable(now) for each in self._order)
+        return any(state.is_usable(now) for state in self._order)
 
     @property
     def lenders(self) -> list[LeaderHub]:
         """Hubs that may lend their way to the cloud, as leaders name them."""
-        return [each for state in self._order for each in (*state.deputies, *state.lenders)]
+        return [deputy for state in self._order for deputy in (*state.deputies, *state.lenders)]
 
     @property
     def is_deputy(self) -> bool:
         """Whether a leader names this node as one that serves in its place."""
-        return self._can_serve and any(each.node == self._node for each in self._deputies())
+        return self._can_serve and any(deputy.node == self._node for deputy in self._deputies())
 
     def reader_of(self, source: Source) -> PeerReader | None:
         """Who reads a new source, where a pool could share it."""
@@ -136,8 +136,8 @@ class Following:
         self._role, self._config, self._members = role, config, members
         self._can_follow, self._can_serve = can_follow, can_serve
         if members:  # nodes that are in no pool any more go to the cloud as they would have in their last one
-            leaders = {each.node for each in config.leaders}
-            self._turns.turn = cloud_turn(self._node, [each for each in members if each not in leaders])
+            leaders = {leader.node for leader in config.leaders}
+            self._turns.turn = cloud_turn(self._node, [member for member in members if member not in leaders])
         self._arrange()
 
     def share(self) -> None:
@@ -149,25 +149,25 @@ class Following:
 
     def _arrange(self) -> None:
         """Put the servers into their order of preference, and probe each of them."""
-        others = [each for each in self._config.leaders if each.node != self._node]
+        others = [leader for leader in self._config.leaders if leader.node != self._node]
         if self._role is not Role.FOLLOWER:
             others = []
-        states = {(each.leader, each.is_deputy): each for each in self._order}
+        states = {(state.leader, state.is_deputy): state for state in self._order}
         relays = self._relays(self._config) if self._can_follow else ()
         self._order = [
             *(
-                states.get((each, False)) or self._new_state(each)
-                for each in leader_order(others, self._node)
+                states.get((leader, False)) or self._new_state(leader)
+                for leader in leader_order(others, self._node)
             ),
-            *(states.get((hub_of(each), False)) or _relay_state(each) for each in relays),
+            *(states.get((hub_of(relay), False)) or _relay_state(relay) for relay in relays),
         ]
         deputies = deputies_for(self._node, self._deputies(), self._members, can_serve=self._can_serve)
-        for each in reversed(deputies):
-            state = states.get((each, True)) or self._new_state(each, is_deputy=True)
+        for deputy in reversed(deputies):
+            state = states.get((deputy, True)) or self._new_state(deputy, is_deputy=True)
             self._order.insert(len(others), state)
         # Open streams to a leader that is named no longer end with the move of their sources.
-        self.peers = {str(each.server): each.health for each in self._order}
-        for state in [each for each in self._probes if each not in self._order]:
+        self.peers = {str(state.server): state.health for state in self._order}
+        for state in [probe for probe in self._probes if probe not in self._order]:
             self._probes.pop(state).cancel()
         for state in self._order:
             if state not in self._probes:
@@ -210,7 +210,7 @@ class Following:
         """Whether a server is there besides the leaders whose history is too short for a reader."""
         now = self._clock()
         return self._cloud_is_up() or any(
-            each.is_usable(now) and reader.may_resume(each) for each in self._order
+            state.is_usable(now) and reader.may_resume(state) for state in self._order
         )
 
     def failed(self, leader: LeaderState, why: str) -> None:
@@ -234,10 +234,10 @@ class Following:
         reader.server, reader.since = server, time.time()
         logger.info("%s: read from %s: %s", reader.type.group_resource, server, reader.why)
         metrics.SOURCE_SERVER.clear()
-        for _, each in self._readers():
-            if each.server:
-                resource = group_resource_label(each.type.group, each.type.resource)
-                metrics.SOURCE_SERVER.labels(resource, each.server).inc()
+        for _, opened in self._readers():
+            if opened.server:
+                resource = group_resource_label(opened.type.group, opened.type.resource)
+                metrics.SOURCE_SERVER.labels(resource, opened.server).inc()
 
     def balance(self) -> None:
         """Move each source that should be read from elsewhere now."""
@@ -253,17 +253,15 @@ class Following:
         now = self._clock()
         return [
             {
-                **each.describe(now),
-                "sources": [
-                    reader.type.group_resource for _, reader in self._readers() if reader.leader is each
-                ],
+                **state.describe(now),
+                "sources": [read.type.group_resource for _, read in self._readers() if read.leader is state],
             }
-            for each in self._order
+            for state in self._order
         ]
 
     def describe_sources(self) -> list[dict[str, Any]]:
         """From where the hub reads each shared source, since when, and why it left the server before."""
-        return [each.describe() for _, each in self._readers() if each.server]
+        return [reader.describe() for _, reader in self._readers() if reader.server]
 
     def _readers(self) -> Iterator[tuple[Source, PeerReader]]:
         for source in self._sources:
@@ -278,12 +276,12 @@ class Following:
         # A hub that does not know its pool yet may be one of many that start at once.
         follows = self._role is Role.FOLLOWER and self._config.shares(type_.group, type_.resource)
         follows |= not self._is_known
-        serving = [each for each in self._order if each.serves(type_)]
-        able = [each for each in serving if not resumes or reader.may_resume(each)]
-        order = [each for each in able if follows or each.is_relay]
+        serving = [state for state in self._order if state.serves(type_)]
+        able = [state for state in serving if not resumes or reader.may_resume(state)]
+        order = [state for state in able if follows or state.is_relay]
         if self._role is Role.LEADER:
             self._followed.clear()
-        if any(each.is_usable(now) and not each.age for each in order):
+        if any(state.is_usable(now) and not state.age for state in order):
             self._followed.add(type_)
             self._turns.forget(type_)
         elif not (follows or type_ in self._followed):
@@ -305,12 +303,12 @@ class Following:
         if not self._config.has_deputies:
             return []
         taken = {state.server.host for state in self._order if not state.is_deputy}
-        leaders = {each.node for each in self._config.leaders}
-        named = (each for state in self._order for each in state.deputies)
-        return [each for each in named if each.node not in leaders and each.address not in taken]
+        leaders = {leader.node for leader in self._config.leaders}
+        named = (deputy for state in self._order for deputy in state.deputies)
+        return [deputy for deputy in named if deputy.node not in leaders and deputy.address not in taken]
 
     def _is_first_deputy(self) -> bool:
-        first = {each.deputies[0].node for each in self._order if each.deputies}
+        first = {state.deputies[0].node for state in self._order if state.deputies}
         return self.is_deputy and self._node in first
 
     def _relays(self, config: PoolConfig) -> tuple[Server, ...]:
@@ -334,10 +332,12 @@ class Following:
         while True:
             await asyncio.sleep(TICK)
             interval = state.return_within if state.failure else PROBE_INTERVAL
-            readers = [each for _, each in self._readers()]
+            readers = [reader for _, reader in self._readers()]
             # Leaders are told who lends a way, and say it.
-            is_used = self._lends() or not self._cloud_is_up() or state in (each.leader for each in readers)
-            if not is_used and not state.shares and any(is_further(each.type) for each in readers):
+            is_used = (
+                self._lends() or not self._cloud_is_up() or state in (reader.leader for reader in readers)
+            )
+            if not is_used and not state.shares and any(is_further(reader.type) for reader in readers):
                 is_used, interval = True, max(interval, UNTOLD_INTERVAL)
             if (is_used or state.failure or state.age) and self._clock() - probed >= interval:
                 probed = self._clock()
@@ -352,16 +352,16 @@ class Following:
             if not isinstance(error.__cause__, TimeoutError):
                 self.failed(state, f"no answer to a probe: {error}")
             return
-        found = read_probe(answer)
-        if found.why_unfit:
-            self.failed(state, found.why_unfit)
+        probe = read_probe(answer)
+        if probe.why_unfit:
+            self.failed(state, probe.why_unfit)
         else:
-            self._lives(state, found.age)
-            state.lenders = found.lenders
-            if found.shares != state.shares:
-                state.shares = found.shares
+            self._lives(state, probe.age)
+            state.lenders = probe.lenders
+            if probe.shares != state.shares:
+                state.shares = probe.shares
                 self._changed.notify()
-            self._take_deputies(state, found.deputies)
+            self._take_deputies(state, probe.deputies)
 
     def _lives(self, state: LeaderState, age: float) -> None:
         state.health.succeeded()

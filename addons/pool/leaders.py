@@ -125,23 +125,23 @@ def choose(order: Sequence[LeaderState], now: float, *, cloud_is_up: bool, cloud
     `order` has the leaders in the order of preference. Before `cloud_from` (monotonic seconds) the hub does not go to
     the cloud, so that the followers of a pool go one after the other.
     """
-    usable = [each for each in order if each.is_usable(now)]
-    fresh = next((each for each in usable if not each.age), None)
+    usable = [state for state in order if state.is_usable(now)]
+    fresh = next((state for state in usable if not state.age), None)
     if fresh is not None:
         return Choice(fresh)
     if cloud_is_up and now >= cloud_from:
         return CLOUD
     if usable:
-        return Choice(min(usable, key=lambda each: each.age))
+        return Choice(min(usable, key=lambda state: state.age))
     if not cloud_is_up:
         return CLOUD
-    back = (each.usable_from for each in order if not each.failure)
+    back = (state.usable_from for state in order if not state.failure)
     return Choice(None, min([cloud_from, *back]) - now)
 
 
 def read_probe(answer: RawResponse) -> Probed:
     """What an answer to a probe says."""
-    deputies, lenders = (answer.headers.get(each, "") for each in (DEPUTIES_HEADER, LENDERS_HEADER))
+    deputies, lenders = (answer.headers.get(header, "") for header in (DEPUTIES_HEADER, LENDERS_HEADER))
     shares = answer.headers.get(SHARES_HEADER, "").split(",", MAX_RESOURCES + 1)
     return Probed(
         _why_unfit(answer),

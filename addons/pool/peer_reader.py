@@ -190,12 +190,12 @@ class PeerReader:
 
         As a kube-apiserver, it takes a watch from there and is silent. A list says so (504).
         """
-        asked = {
+        named = {
             "limit": "1",
             "resourceVersion": query["resourceVersion"],
             "resourceVersionMatch": "NotOlderThan",
         }
-        await self._client(leader).request("GET", path, query=asked, accept=accept)
+        await self._client(leader).request("GET", path, query=named, accept=accept)
 
     def _left(self, leader: LeaderState, error: Exception) -> None:
         """A watch at the leader failed. 410, a history that is too short, is raised where nobody has a longer one."""
@@ -238,7 +238,7 @@ def why_moved(reader: PeerReader, server: str, order: Sequence[LeaderState]) -> 
         return "it is the first choice" if server != CLOUD_NAME else "no other server serves it"
     if former == CLOUD_NAME:
         return "it serves, and the cloud need not"
-    state = next((each for each in order if each.leader.node == former), None)
+    state = next((state for state in order if state.leader.node == former), None)
     if state is None:
         return f"{former} is no longer named"
     if state.failure:

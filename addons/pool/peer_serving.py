@@ -113,8 +113,8 @@ class PeerServing:
         A watch that opens later ends, too, unless `may_read` names it.
         """
         self._may_read = may_read
-        for each in list(self._open):
-            self._end_unless_wanted(each)
+        for watch in list(self._open):
+            self._end_unless_wanted(watch)
 
     def _end_unless_wanted(self, watch: PeerWatch) -> None:
         if not self._may_read(watch.node, watch.type):
@@ -122,7 +122,7 @@ class PeerServing:
 
     def watchers(self) -> Counter[str]:
         """The number of open watches of each node."""
-        return Counter(each.node for each in self._open)
+        return Counter(watch.node for watch in self._open)
 
     async def _serve(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
         """As the hub's own view, through which no filter looks."""

@@ -169,7 +169,7 @@ class Pool:
         """What each answer of the peer port carries."""
         headers = {AGE_HEADER: f"{self.age():.0f}"}
         members = self._facts.members or ()
-        shared = {each.group_resource for each in self._facts.config.scope if is_further(each)}
+        shared = {resource.group_resource for resource in self._facts.config.scope if is_further(resource)}
         if shared and self.serves():
             headers[SHARES_HEADER] = ",".join(sorted(shared))
         if self.leads() and self._facts.config.has_deputies:
@@ -190,9 +190,9 @@ class Pool:
             return []
         told = (*self.following.lenders, *self._deputies.live, *self._lenders.live)
         # Of two addresses of a node the ConfigMap's counts.
-        known = {each.node: each for each in (*told, *config.leaders) if each.node != self._node}
+        known = {lender.node: lender for lender in (*told, *config.leaders) if lender.node != self._node}
         others = leader_order(known.values(), self._node)
-        return [Lender("https", each.address, self._port, node=each.node) for each in others]
+        return [Lender("https", other.address, self._port, node=other.node) for other in others]
 
     def describe(self) -> dict[str, Any]:
         """Who leads, whom this hub follows and who follows it, for the debug page."""
@@ -203,8 +203,10 @@ class Pool:
             "role": self.role,
             "isDeputy": self.following.is_deputy,
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.since)),
-            "shared": [each.group_resource for each in facts.config.scope] if facts.config.is_shared else [],
-            "leaders": [f"{each.node}/{each.address}" for each in facts.config.leaders],
+            "shared": [resource.group_resource for resource in facts.config.scope]
+            if facts.config.is_shared
+            else [],
+            "leaders": [f"{leader.node}/{leader.address}" for leader in facts.config.leaders],
             "members": sorted(facts.members or ()),
             "canLead": self._is_open,
             "whyNot": self._why_not(),
@@ -239,7 +241,7 @@ class Pool:
             facts.config, self._node, can_lead=self._is_open and facts.is_known, can_follow=can_follow
         )
         if role is not self.role:
-            leaders = ", ".join(each.node for each in facts.config.leaders) or "none"
+            leaders = ", ".join(leader.node for leader in facts.config.leaders) or "none"
             logger.info("pool %s: %s, was %s (leaders: %s)", facts.name or "(none)", role, self.role, leaders)
             metrics.POOL_ROLE.labels(self.role).set(0)
             metrics.POOL_ROLE.labels(role).set(1)
@@ -250,7 +252,7 @@ class Pool:
         if self.neighbours is not None:
             config = facts.config
             named = {*config.leaders, *config.hubs} if config.is_shared and can_follow else ()
-            others = (each for each in sorted(named) if each.node != self._node and facts.has(each.node))
+            others = (node for node in sorted(named) if node.node != self._node and facts.has(node.node))
             self.neighbours.update(others)
         self._end_streams()
         self._changed.notify()
@@ -330,9 +332,9 @@ class Pool:
         while True:
             woken = self._changed.wait()
             # What the manager writes of nodes is read when a filter of some hub of the pool asks for it.
-            scope = [each for each in self._facts.config.scope if each != NODE_LABELS]
-            wanted = {whole(each) for each in scope} if self.serves() else set()
-            for list_watch in [each for each in self._held if each not in wanted]:
+            scope = [resource for resource in self._facts.config.scope if resource != NODE_LABELS]
+            wanted = {whole(resource) for resource in scope} if self.serves() else set()
+            for list_watch in [list_watch for list_watch in self._held if list_watch not in wanted]:
                 self._held.pop(list_watch).users -= 1
             for list_watch in wanted.difference(self._held):
                 source = self._held[list_watch] = self._sources.get(HUB_IDENTITY, list_watch)
@@ -342,7 +344,7 @@ class Pool:
                     with contextlib.suppress(StatusError):
                         await source.view(PEER_KEY, 1.0)
             # A source that has its first list now gets its view soon, all others stay open.
-            pending = any(not each.store.complete for each in self._held.values())
+            pending = any(not source.store.complete for source in self._held.values())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0 if pending else HOLD_INTERVAL):
                     await woken

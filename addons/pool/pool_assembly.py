@@ -84,8 +84,8 @@ def join_pool(
     words = None
     if settings.mode == "edge" and settings.peer_clients != "nodes":
         words = SpokenWords(inputs.words)
-        stores, found = partial(endpoint_stores, sources), (lambda: cloud.is_up, link.changed)
-        pool.neighbours = Neighbours(settings.peer_port, client, inputs, stores, found, link.cut)
+        stores, to_cloud = partial(endpoint_stores, sources), (lambda: cloud.is_up, link.changed)
+        pool.neighbours = Neighbours(settings.peer_port, client, inputs, stores, to_cloud, link.cut)
     pool.serving = PeerServing(sources, serving, pool.serves, pool.shares, words)
     link.start_peers(PeerTls(credentials, pool.authorities).connection, lambda: pool.peers)
     _share_links(settings, credentials, link, pool, close)

@@ -64,7 +64,9 @@ class PoolConfig:
 
     def shares(self, group: str, resource: str) -> bool:
         """Whether the pool shares a resource."""
-        return self.is_shared and any((each.group, each.resource) == (group, resource) for each in self.scope)
+        return self.is_shared and any(
+            (shared.group, shared.resource) == (group, resource) for shared in self.scope
+        )
 
 
 NOTHING_SHARED = PoolConfig()
@@ -74,7 +76,7 @@ FIRST_SCOPE = (ResourceType("", "v1", "services"), ResourceType("discovery.k8s.i
 
 def first_config(leaders: Iterable[Server]) -> PoolConfig:
     """The pool of the leaders that the operator names, until its ConfigMap is known; without any nothing is shared."""
-    named = tuple(sorted(LeaderHub(each.node, each.host) for each in leaders))[:MAX_LEADERS]
+    named = tuple(sorted(LeaderHub(leader.node, leader.host) for leader in leaders))[:MAX_LEADERS]
     return PoolConfig(named, FIRST_SCOPE, is_shared=True) if named else NOTHING_SHARED
 
 
@@ -120,9 +122,9 @@ def role_of(config: PoolConfig, node: str, *, can_lead: bool, can_follow: bool) 
     """
     if not config.is_shared or not config.leaders:
         return Role.NONE
-    if can_lead and any(each.node == node for each in config.leaders):
+    if can_lead and any(leader.node == node for leader in config.leaders):
         return Role.LEADER
-    others = any(each.node != node for each in config.leaders)
+    others = any(leader.node != node for leader in config.leaders)
     return Role.FOLLOWER if can_follow and others else Role.NONE
 
 
@@ -131,11 +133,11 @@ def parse_leader_hubs(text: str) -> Iterator[LeaderHub]:
     for entry in text.split(","):
         node, _, address = entry.strip().partition("/")
         try:
-            found = LeaderHub(node, str(parse_hub_address(address)))
+            hub = LeaderHub(node, str(parse_hub_address(address)))
         except ValueError:
             continue
         if is_node_name(node):
-            yield found
+            yield hub
 
 
 def parse_hub_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

@@ -125,9 +125,9 @@ class PoolFacts:
             timer.cancel()
 
     def close(self) -> None:
-        for each in (self._config, self._client_ca):
-            if each is not None:
-                each.close()
+        for reader in (self._config, self._client_ca):
+            if reader is not None:
+                reader.close()
 
     async def _follow(self, changed: Callable[[], None]) -> None:
         while True:
@@ -147,15 +147,15 @@ class PoolFacts:
     def _look(self) -> bool:
         """Read everything again; whether something has changed."""
         was = (self.name, self.config, self.is_known, self.members, self.authorities)
-        asked = self._inputs.ask()
-        self.name = asked.own_pool()
+        answer = self._inputs.ask()
+        self.name = answer.own_pool()
         config = self._config_of(self.name)
-        self.is_known = config.is_known if config is not None else not asked.pending
+        self.is_known = config.is_known if config is not None else not answer.pending
         self.config = self._parsed(config)
         if self.config.is_shared:
-            asked = self._inputs.ask()
-            nodes = asked.pool_nodes(self.name)
-            if not asked.pending:
+            answer = self._inputs.ask()
+            nodes = answer.pool_nodes(self.name)
+            if not answer.pending:
                 self.members = frozenset(nodes or ())
             self._read_client_ca()
         else:

@@ -70,12 +70,12 @@ class CloudTurns:
     def next_in(self) -> float:
         """Seconds until the next turn that the node waits for; infinite without one."""
         now = self._clock()
-        return min((each - now for each in self._begin_at.values() if each > now), default=math.inf)
+        return min((begin - now for begin in self._begin_at.values() if begin > now), default=math.inf)
 
 
 def leader_order(leaders: Iterable[LeaderHub], node: str) -> list[LeaderHub]:
     """The leaders as a node prefers them: by rendezvous hashing, so that a leader that leaves moves its own alone."""
-    return sorted(leaders, key=lambda each: _weight(each.node, node), reverse=True)
+    return sorted(leaders, key=lambda leader: _weight(leader.node, node), reverse=True)
 
 
 def cloud_turn(node: str, followers: Collection[str]) -> Turn:

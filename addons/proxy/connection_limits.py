@@ -125,7 +125,7 @@ class Connections:
             handler, layer = handler_of(client_id), layer_of(client_id)
             streams = layer.streams.values() if layer is not None else ()
             if handler is not None and any(
-                isinstance(each, RequestStream) and each.is_late(now) for each in streams
+                isinstance(stream, RequestStream) and stream.is_late(now) for stream in streams
             ):
                 await handler.server_event(BodyTime(now))
 

@@ -35,22 +35,22 @@ class HandedSockets:
             return
         for descriptor in range(FIRST, FIRST + int(count)):
             os.set_inheritable(descriptor, False)
-            found = socket.socket(fileno=descriptor)
-            if found.family not in (socket.AF_INET, socket.AF_INET6) or found.type != socket.SOCK_STREAM:
-                logger.warning("a socket was handed over that is not of TCP: %s", found)
-                found.close()
+            sock = socket.socket(fileno=descriptor)
+            if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
+                logger.warning("a socket was handed over that is not of TCP: %s", sock)
+                sock.close()
                 continue
-            self._sockets[_address(found)] = found
+            self._sockets[_address(sock)] = sock
 
     def at(self, host: str, port: int) -> socket.socket | None:
         """A descriptor of its own of the socket that listens there, if one was handed over."""
-        found = self._sockets.get((host, port))
-        return found.dup() if found is not None else None
+        sock = self._sockets.get((host, port))
+        return sock.dup() if sock is not None else None
 
     def close(self) -> None:
         """Let go of the sockets, which stay open in the service manager."""
-        for each in self._sockets.values():
-            each.close()
+        for socket_ in self._sockets.values():
+            socket_.close()
         self._sockets.clear()
 
     @property
@@ -61,6 +61,6 @@ class HandedSockets:
 handed = HandedSockets()
 
 
-def _address(found: socket.socket) -> tuple[str, int]:
-    host, port, *_ = found.getsockname()
+def _address(sock: socket.socket) -> tuple[str, int]:
+    host, port, *_ = sock.getsockname()
     return host, port

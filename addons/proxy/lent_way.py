@@ -108,17 +108,17 @@ class PeerLayer(layer.Layer):
 
     def _lend(self) -> layer.CommandGenerator[None]:
         try:
-            asked = _parse(self.context.client, self._head)
+            way = _parse(self.context.client, self._head)
         except StatusError as error:
             metrics.REQUESTS_REFUSED.labels(str(error.code)).inc()
             yield from refuse(self.context.client, error)
             return
-        yield LendWayHook(asked)
-        if asked.lent is None:
-            assert asked.refusal is not None
-            yield from refuse(self.context.client, asked.refusal)
+        yield LendWayHook(way)
+        if way.lent is None:
+            assert way.refusal is not None
+            yield from refuse(self.context.client, way.refusal)
             return
-        yield from self._go_on_as(Carrying(self.context, asked.lent))
+        yield from self._go_on_as(Carrying(self.context, way.lent))
 
 
 class Carrying(layer.Layer):

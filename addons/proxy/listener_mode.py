@@ -90,12 +90,12 @@ class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
             await handler.handle_client()
 
     async def listen(self, host: str, port: int) -> list[Any]:
-        found = handed.at(host, port)
-        if found is None:
+        sock = handed.at(host, port)
+        if sock is None:
             return await super().listen(host, port)
         # asyncio takes one number for the kernel's queue, and for the connections that it accepts at once.
-        server = await asyncio.start_server(self.handle_stream, sock=found, backlog=ACCEPTED_AT_ONCE)
-        found.listen(BACKLOG)
+        server = await asyncio.start_server(self.handle_stream, sock=sock, backlog=ACCEPTED_AT_ONCE)
+        sock.listen(BACKLOG)
         return [server]
 
 

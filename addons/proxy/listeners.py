@@ -82,13 +82,13 @@ def stop_accepting() -> None:
 
 def closed(specs: Sequence[str]) -> list[str]:
     """The addresses of those of these mode specifications for which mitmproxy accepts no connection now."""
-    running = {each.mode.full_spec for each in _servers() if each.is_running}
+    running = {server.mode.full_spec for server in _servers() if server.is_running}
     return [spec.rpartition("@")[2] for spec in specs if spec not in running]
 
 
 def mode_of_state(mode: ProxyMode) -> ProxyMode:
     """The mode of the open listener that a saved flow came to; `mode` itself where none is open there."""
-    is_open = (each.mode for each in _servers() if each.mode.get_state() == mode.full_spec)
+    is_open = (server.mode for server in _servers() if server.mode.get_state() == mode.full_spec)
     return next(is_open, mode)
 
 

@@ -115,13 +115,13 @@ async def _run(addon: HubAddon, given: Mapping[str, Any], specifications: Sequen
     options = Options()
     master = HubMaster(options, addon)
     options.update(server=False)  # the last part opens the listeners, when it can answer
-    specified = {each.partition("=")[0] for each in specifications}
+    specified = {specification.partition("=")[0] for specification in specifications}
     # A configuration file may be for other programs of mitmproxy as well, with options that this one has not.
     options.update_known(**{name: value for name, value in given.items() if name not in specified})
     options.set(*specifications)
     loop = asyncio.get_running_loop()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, master.shutdown)
+    for signal_ in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(signal_, master.shutdown)
     # A client that leaves is told by the write that fails, not by a signal that ends the process.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     await master.run()

@@ -75,5 +75,5 @@ def _is_own_origin(own: OwnAddress, origin: str) -> bool:
 
 def _host_of(authority: str) -> str:
     """The host in lower case, without brackets and port; "" where it is none that a client of the API sends."""
-    found = _AUTHORITY.fullmatch(authority.lower())
-    return (found["address"] or found["name"]) if found else ""
+    match = _AUTHORITY.fullmatch(authority.lower())
+    return (match["address"] or match["name"]) if match else ""

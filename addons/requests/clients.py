@@ -80,21 +80,21 @@ class TokenClients(Client):
         """Ask with this token first."""
         self._clients[authorization] = client
 
-    async def request(self, *asked: Any, **options: Any) -> ApiResponse:
+    async def request(self, *arguments: Any, **options: Any) -> ApiResponse:
         while True:
             authorization, client = self._newest
             try:
-                return await client.request(*asked, **options)
+                return await client.request(*arguments, **options)
             except StatusError as error:
                 self._drop(authorization, error)
 
     @asynccontextmanager
-    async def watch(self, *asked: Any, **options: Any) -> AsyncIterator[WatchStream]:
+    async def watch(self, *arguments: Any, **options: Any) -> AsyncIterator[WatchStream]:
         async with AsyncExitStack() as stack:
             while True:
                 authorization, client = self._newest
                 try:
-                    stream = await stack.enter_async_context(client.watch(*asked, **options))
+                    stream = await stack.enter_async_context(client.watch(*arguments, **options))
                     break
                 except StatusError as error:
                     self._drop(authorization, error)

@@ -47,7 +47,7 @@ def hide(request: http.Request) -> None:
     A request that mitmproxy replays has the credentials again that its sender gave it.
     """
     before = _hidden.get(request)
-    own = tuple(each for each in request.headers.fields if _is_secret(*each))
+    own = tuple(field for field in request.headers.fields if _is_secret(*field))
     shown = masked(request.data.path)
     path = request.data.path if shown != request.data.path else None
     if before is None and not own and path is None:
@@ -56,13 +56,13 @@ def hide(request: http.Request) -> None:
         own, path = own or before.own, path or before.path
     _hidden[request] = Hidden(own, path=path)
     request.data.path = shown
-    request.headers.fields = tuple(each for each in request.headers.fields if not _is_secret(*each))
+    request.headers.fields = tuple(field for field in request.headers.fields if not _is_secret(*field))
 
 
 def lend(request: http.Request, bearer: str) -> None:
     """Have the request sent with this Authorization, and with none of its sender's."""
     hidden = _of(request)
-    others = tuple(each for each in hidden.own if each[0].lower() != b"authorization")
+    others = tuple(field for field in hidden.own if field[0].lower() != b"authorization")
     lent = (*others, (b"Authorization", bearer.encode())) if bearer else others
     _hidden[request] = dataclasses.replace(hidden, lent=lent)
 

@@ -64,7 +64,7 @@ def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:
     limit = max(options.limit, 0) if info.verb == "list" and options.resource_version != "0" else 0
     accepted = acceptable(accept)
     include = options.include_object or "Metadata"
-    if include not in OBJECTS and any(each.kind == TABLE_KIND for each in accepted):
+    if include not in OBJECTS and any(clause.kind == TABLE_KIND for clause in accepted):
         raise bad_request(f"unrecognized includeObject value: {quoted(include)}")
     wants_state = options.send_initial_events
     if wants_state is None:

@@ -216,8 +216,8 @@ def _of_peer(info: RequestInfo, accept: str | None) -> Route:
         return Route(RouteKind.PEER, "nothing that the peer port serves")
     assert info.type is not None
     kinds = METADATA_KINDS if whole(info.type).metadata_only else {""}
-    made = (each for each in acceptable(accept) if _is_made_here(each, info))
-    representation = next((each for each in made if each.kind in kinds), None)
+    made = (representation for representation in acceptable(accept) if _is_made_here(representation, info))
+    representation = next((representation for representation in made if representation.kind in kinds), None)
     if representation is None:
         form = "the metadata of nodes" if "" not in kinds else "whole objects"
         raise not_acceptable(f"the peer port serves {form}, as JSON or protobuf")
@@ -227,7 +227,9 @@ def _of_peer(info: RequestInfo, accept: str | None) -> Route:
 
 def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]) -> Route:
     encodings = {Encoding.JSON} if need_json(filters) else {*Encoding}
-    accepted = tuple(each for each in acceptable(accept) if each.encoding in encodings)
+    accepted = tuple(
+        representation for representation in acceptable(accept) if representation.encoding in encodings
+    )
     representation = _first_made_here(accepted, info)
     if info.verb == "list" and accepted and accepted[0].kind == METADATA_KIND:
         raise not_acceptable(f"you requested {METADATA_KIND}, but the requested object is a list")
@@ -240,9 +242,10 @@ def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]
         parse_continued(info.options)
     # Filters cannot look into a Table that another has made.
     read = replace(
-        parse_read(info, accept), accepted=tuple(each for each in accepted if each.kind != TABLE_KIND)
+        parse_read(info, accept),
+        accepted=tuple(representation for representation in accepted if representation.kind != TABLE_KIND),
     )
-    names = tuple(each.name for each in filters)
+    names = tuple(filter_.name for filter_ in filters)
     reason = f"filtered by {', '.join(names)}"
     if read.verb == "get":
         return Route(RouteKind.RELAY, reason, names, representation, read)
@@ -250,7 +253,7 @@ def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]
 
 
 def _first_made_here(accepted: Iterable[Representation], info: RequestInfo) -> Representation | None:
-    return next((each for each in accepted if _is_made_here(each, info)), None)
+    return next((representation for representation in accepted if _is_made_here(representation, info)), None)
 
 
 def _is_made_here(representation: Representation, info: RequestInfo) -> bool:

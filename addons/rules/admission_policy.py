@@ -47,7 +47,7 @@ EMPTY = rf"^{SPACE}*$"
 def policy(filters: Sequence[Filter]) -> list[dict[str, Any]]:
     """The policy and its binding. `filters` are all that some hub may have."""
     others = [_cached(), _leases(), _resources()]
-    validations = [_known_filters(filters), *others, *(_entries(each) for each in filters)]
+    validations = [_known_filters(filters), *others, *(_entries(filter_) for filter_ in filters)]
     return [
         _object(
             "ValidatingAdmissionPolicy",
@@ -92,7 +92,7 @@ def _object(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _known_filters(filters: Sequence[Filter]) -> dict[str, Any]:
-    names = sorted(each.name for each in filters)
+    names = sorted(filter_.name for filter_ in filters)
     # The API server knows nothing of filters of others, whose names have a hyphen (`addons.filters.plugins`).
     is_unknown = f"!(k.substring({len(FILTER_PREFIX)}) in {_list(names)}) && !k.contains('-')"
     unknown = f"variables.data.filter(k, k.startsWith('{FILTER_PREFIX}') && {is_unknown})"
@@ -107,7 +107,7 @@ def _known_filters(filters: Sequence[Filter]) -> dict[str, Any]:
 def _entries(filter_: Filter) -> dict[str, Any]:
     """The entries of both keys of a filter."""
     resources = sorted(spelling for of in filter_.resources for spelling in spellings(*of))
-    one = "|".join(each.replace(".", r"\.") for each in resources)
+    one = "|".join(resource.replace(".", r"\.") for resource in resources)
     verbs = rf"#(;|{SPACE})*{VERB}({SPACE}*;(;|{SPACE})*{VERB})*(;|{SPACE})*"
     entry = rf"^{BEGINNING}(/{SPACE}*(\*|{one}){SPACE}*({verbs})?)?$"
     right = (
@@ -137,7 +137,7 @@ def _leases() -> dict[str, Any]:
 
 
 def _resources() -> dict[str, Any]:
-    entry, secret = (rf"^{SPACE}*{each.pattern}{SPACE}*$" for each in (KIND, SECRETS))
+    entry, secret = (rf"^{SPACE}*{field.pattern}{SPACE}*$" for field in (KIND, SECRETS))
     wrong = f"(!e.matches({_raw(entry)}) || e.matches({_raw(secret)}))"
     right = "write group/version/resource, separated by commas; secrets are never shared"
     return _all_right((POOL_RESOURCES,), [f"!e.matches({_raw(EMPTY)})", wrong], right)
@@ -177,8 +177,8 @@ HEAD = """\
 
 def manifest() -> str:
     """The manifest that users apply."""
-    found = yaml.safe_dump_all(policy(build_filters(health=True)), sort_keys=False, width=10_000)
-    return HEAD + str(found)
+    text = yaml.safe_dump_all(policy(build_filters(health=True)), sort_keys=False, width=10_000)
+    return HEAD + str(text)
 
 
 if __name__ == "__main__":

@@ -84,13 +84,13 @@ def parse_component(text: str) -> str:
 def _parse_resource(filter_: Filter, text: str) -> frozenset[GroupResource]:
     if text == ANY:
         return filter_.resources
-    found = frozenset(known for known in filter_.resources if text in spellings(*known))
-    if not found:
+    resources = frozenset(known for known in filter_.resources if text in spellings(*known))
+    if not resources:
         understood = ", ".join(sorted(resource for _, resource in filter_.resources))
         raise ValueError(
             f"filter {filter_.name} does not understand this resource, only: {understood}, or '*'"
         )
-    return found
+    return resources
 
 
 def spellings(group: str, resource: str) -> tuple[str, ...]:

@@ -54,7 +54,7 @@ class FilterModules:
     @property
     def plugins(self) -> list[FilterPlugin]:
         """Those that are not the hub's."""
-        return [each for each in self.filters if isinstance(each, FilterPlugin)]
+        return [filter_ for filter_ in self.filters if isinstance(filter_, FilterPlugin)]
 
     async def follow(self, changed: Callable[[tuple[Filter, ...]], None]) -> None:
         """Call `changed` with all filters after each change of a file, until cancelled."""
@@ -82,7 +82,7 @@ class FilterModules:
             logger.error("hub_filter_module %s; all filters stay as they were", problem)
 
     def _load(self) -> tuple[Filter, ...]:
-        loaded = [each for file in self._files for each in load_file(file)]
+        loaded = [plugin for file in self._files for plugin in load_file(file)]
         return in_order(self._own, (*self._installed, *loaded))
 
     def _marks(self) -> tuple[Mark, ...]:
@@ -91,10 +91,10 @@ class FilterModules:
 
 def _mark(file: Path) -> Mark:
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return ()
-    return (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode, found.st_uid)
+    return (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode, status.st_uid)
 
 
 def load_file(file: Path) -> tuple[FilterPlugin, ...]:
@@ -146,17 +146,17 @@ def _installed() -> Iterator[FilterPlugin]:
         of = f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""
         where = f"entry point {point.name} of {of or 'a package'}"
         try:
-            found = point.load()
+            loaded = point.load()
         except (Exception, SystemExit) as error:
             raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
-        yield from _filters(found, f"{of} {point.value}", where)
+        yield from _filters(loaded, f"{of} {point.value}", where)
 
 
-def _filters(found: object, digest: str, where: str) -> Iterator[FilterPlugin]:
-    if not isinstance(found, tuple) or not found:
+def _filters(loaded: object, digest: str, where: str) -> Iterator[FilterPlugin]:
+    if not isinstance(loaded, tuple) or not loaded:
         raise ValueError(f"{where} has no FILTERS, a tuple of filters")
-    for each in found:
+    for plugin in loaded:
         try:
-            yield plugin_of(each, digest)
+            yield plugin_of(plugin, digest)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None

@@ -109,9 +109,11 @@ def try_filters(filters: Path, objects: Path, inputs: GivenInputs | None = None)
     ValueError for a file that a hub would not take, and for a filter that breaks a promise: it writes to an object that
     it does not call changed, or makes something else of its own result.
     """
-    documents = [each for each in yaml.safe_load_all(objects.read_text()) if each]
-    asked = inputs or GivenInputs()
-    return [_try(each, tree, asked) for each in load_file(filters) for tree in _objects(documents)]
+    documents = [document for document in yaml.safe_load_all(objects.read_text()) if document]
+    inputs_asked = inputs or GivenInputs()
+    return [
+        _try(filter_, tree, inputs_asked) for filter_ in load_file(filters) for tree in _objects(documents)
+    ]
 
 
 def _objects(documents: list[Any]) -> Iterator[Any]:

@@ -41,7 +41,7 @@ class GivenVersions:
 
     def __init__(
         self,
-        kept: RulesEdit | None = None,
+        edit: RulesEdit | None = None,
         keep: Callable[[RulesEdit], None] | None = None,
         *,
         is_new: bool = True,
@@ -50,18 +50,18 @@ class GivenVersions:
 
         `is_new`: no process before this one gave any client a version.
         """
-        self._last = kept
+        self._last = edit
         self._keep = keep
         self._digest: str | None = None
         self._earlier: dict[str, int] = {}
         """The newest versions that an earlier process may have given, where the cloud has said how far it is."""
-        self._newest_earlier = 0 if kept is None else ANY_VERSION
+        self._newest_earlier = 0 if edit is None else ANY_VERSION
         """That of resources which `_earlier` does not name."""
-        self._other_rules: dict[str, int] = dict(kept.versions) if kept is not None else {}
+        self._other_rules: dict[str, int] = dict(edit.versions) if edit is not None else {}
         self._elsewhere: dict[str, int] = {}
-        self._newest_elsewhere = 0 if is_new and kept is None else ANY_VERSION
+        self._newest_elsewhere = 0 if is_new and edit is None else ANY_VERSION
         """That of resources which `_elsewhere` does not name."""
-        self._former = dict(kept.former) if kept is not None else {}
+        self._former = dict(edit.former) if edit is not None else {}
         self._asking: dict[str, asyncio.Task[None]] = {}
 
     def rules_edited(self, digest: str, given: Mapping[str, int]) -> None:

@@ -127,7 +127,7 @@ class Rules:
 
         A component's lists and watches share a view, and its history, unless the rules filter them differently.
         """
-        lists, watches = (self.chain(component, group, resource, each) for each in ("list", "watch"))
+        lists, watches = (self.chain(component, group, resource, verb) for verb in ("list", "watch"))
         return "watch" if lists == watches else verb
 
     def explain(self, component: str, group: str, resource: str, verb: str) -> list[str]:
@@ -290,10 +290,10 @@ class _Reader:
 
 
 def _by_component(entries: Iterable[RuleEntry]) -> dict[str, tuple[RuleEntry, ...]]:
-    found: dict[str, list[RuleEntry]] = {}
+    by_component: dict[str, list[RuleEntry]] = {}
     for entry in entries:
-        found.setdefault(entry.component, []).append(entry)
-    return {component: tuple(named) for component, named in found.items()}
+        by_component.setdefault(entry.component, []).append(entry)
+    return {component: tuple(named) for component, named in by_component.items()}
 
 
 def _digest(

@@ -114,7 +114,7 @@ def _interface(route: IPRoute) -> str:
 def _present(route: IPRoute) -> dict[str, int]:
     """The addresses of the node, each with the index of its interface."""
     messages: list[Any] = list(route.get_addr())
-    return {str(each.get_attr("IFA_ADDRESS")): each["index"] for each in messages}
+    return {str(message.get_attr("IFA_ADDRESS")): message["index"] for message in messages}
 
 
 def _add(route: IPRoute, index: int, address: str) -> None:

@@ -60,10 +60,10 @@ class StateFolder:
 
     def _check(self) -> None:
         """The folder, and the way to it, are root's or this user's, and nobody else can write there."""
-        for found in (self._path.lstat(), self._path.stat()):
-            if not is_trusted(found):
+        for status in (self._path.lstat(), self._path.stat()):
+            if not is_trusted(status):
                 raise ValueError(
-                    f"hub_state_dir {self._path} belongs to another user (uid {found.st_uid}), who could put "
+                    f"hub_state_dir {self._path} belongs to another user (uid {status.st_uid}), who could put "
                     f"identities and objects there; {self._cure}"
                 )
         if self._path.stat().st_mode & OTHERS_MAY_WRITE:

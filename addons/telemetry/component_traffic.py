@@ -90,18 +90,18 @@ class ComponentTraffic:
         """What each component did in the last hour, those that did nothing left out."""
         start = int(self._now().timestamp() // 60) - HOUR
         before = next((totals for minute, totals in self._minutes if minute >= start), {})
-        found = {
+        sums = {
             name: counts.totals.since(before.get(name, Totals())) for name, counts in self._components.items()
         }
-        return {name: each for name, each in found.items() if each != Totals()}
+        return {name: totals for name, totals in sums.items() if totals != Totals()}
 
     def sent(self) -> int:
         """Bytes to all components since the start, those to the hub itself left out."""
-        return sum(each.totals.sent for name, each in self._components.items() if name != HUB)
+        return sum(component.totals.sent for name, component in self._components.items() if name != HUB)
 
     def copied(self) -> int:
         """Bytes to all components that came from copies, since the start."""
-        return sum(each.totals.copied for name, each in self._components.items() if name != HUB)
+        return sum(component.totals.copied for name, component in self._components.items() if name != HUB)
 
     def link_today(self) -> tuple[int, int]:
         """Bytes to and from the cloud since midnight, or since the start."""
@@ -115,7 +115,7 @@ class ComponentTraffic:
         minute = int(now.timestamp() // 60)
         if not self._minutes or self._minutes[-1][0] != minute:
             self._minutes.append(
-                (minute, {name: replace(each.totals) for name, each in self._components.items()})
+                (minute, {name: replace(component.totals) for name, component in self._components.items()})
             )
         if now.date() != self._day:
             self._day, self._link_at_midnight = now.date(), link_bytes()

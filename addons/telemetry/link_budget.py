@@ -51,11 +51,11 @@ class Spending:
         self._total = 0
         self._is_told = False
 
-    def take(self, kept: bytes) -> None:
+    def take(self, data: bytes) -> None:
         """Go on with what an earlier process kept, by `kept`; what cannot be read counts as nothing."""
         try:
-            found = orjson.loads(kept)
-            period, spent, is_told = str(found["period"]), int(found["bytes"]), bool(found["told"])
+            state = orjson.loads(data)
+            period, spent, is_told = str(state["period"]), int(state["bytes"]), bool(state["told"])
         except (ValueError, KeyError, TypeError):
             return
         self.period, self.spent, self._is_told = period, spent, is_told

@@ -217,7 +217,7 @@ def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:
 
 def total(metric: Counter | Gauge) -> int:
     """The sum over all labels, without fraction."""
-    return int(sum(sample.value for each in metric.collect() for sample in each.samples))
+    return int(sum(sample.value for family in metric.collect() for sample in family.samples))
 
 
 def exposition() -> bytes:

@@ -66,12 +66,12 @@ class Observation(NamedTuple):
         return 500 + texts + 200 * len(self.filters)
 
     def to_json(self) -> dict[str, Any]:
-        return {**self._asdict(), "filters": [each._asdict() for each in self.filters]}
+        return {**self._asdict(), "filters": [tally._asdict() for tally in self.filters]}
 
 
 def from_json(values: Mapping[str, Any]) -> Observation:
     """What `to_json` made; KeyError or TypeError where something else did."""
-    filters = tuple(Tally(**{**each, "reasons": tuple(each["reasons"])}) for each in values["filters"])
+    filters = tuple(Tally(**{**tally, "reasons": tuple(tally["reasons"])}) for tally in values["filters"])
     return Observation(**{**values, "filters": filters})
 
 
@@ -102,8 +102,8 @@ def line(seen: Observation, *, wide: bool = False, has_colours: bool = False) ->
         parts += [f"{seen.route}: {reason}" if reason else seen.route, f"v{seen.version}"]
     elif seen.verdict in ("refused", "failed"):
         parts.append(reason)
-    told = (each for each in seen.filters if wide or each.changed or each.hidden)
-    parts.append("; ".join(f"{each.filter}: {_did(each)}" for each in told))
+    told = (tally for tally in seen.filters if wide or tally.changed or tally.hidden)
+    parts.append("; ".join(f"{tally.filter}: {_did(tally)}" for tally in told))
     return "  ".join(filter(None, parts)).rstrip()
 
 
@@ -138,4 +138,8 @@ def _lasted(seen: Observation) -> str:
 
 def _printable(text: str) -> str:
     """A client chooses names: none of them moves the cursor of a terminal, or begins a line in a log."""
-    return text if text.isprintable() else "".join(each if each.isprintable() else "�" for each in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(character if character.isprintable() else "�" for character in text)
+    )

@@ -68,7 +68,9 @@ class _Last:
         self._newest.append(seen)
         self._bytes += seen.size
         if len(self._newest) == PACKED_TOGETHER:
-            self._pieces.append((sum(each.size for each in self._newest), packed(pickle.dumps(self._newest))))
+            self._pieces.append(
+                (sum(piece.size for piece in self._newest), packed(pickle.dumps(self._newest)))
+            )
             self._newest.clear()
         while self._lines > MAX_LINES or self._bytes > MAX_HISTORY_BYTES:
             self._bytes -= self._pieces.popleft()[0]

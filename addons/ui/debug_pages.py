@@ -78,19 +78,21 @@ class DebugPages:
 
     async def _explain(self, request: web.Request) -> web.Response:
         hub = self._hub
-        asked = {name: request.query.get(name, "") for name in ("component", "resource", "namespace", "name")}
+        question = {
+            name: request.query.get(name, "") for name in ("component", "resource", "namespace", "name")
+        }
         verb = request.query.get("verb", "list")
         # A resource with its group may be a custom one that nobody here has read yet.
-        resource = asked["resource"]
+        resource = question["resource"]
         if resource and "." not in resource and (problem := unknown_resource(hub.sources, resource)):
             raise StatusError(404, "NotFound", problem)
-        told = explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **asked)
+        told = explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **question)
         is_json = request.query.get("format") == "json" or "json" in request.headers.get("Accept", "")
-        if asked["name"]:
+        if question["name"]:
             return json_response(told) if is_json else web.Response(text=told.text)
         async with self._reports.take():
             whole = await explain_resource(
-                hub, asked["component"], asked["resource"], asked["namespace"], verb
+                hub, question["component"], question["resource"], question["namespace"], verb
             )
         return json_response(whole) if is_json else web.Response(text=text_of(whole, told.text))
 
@@ -98,8 +100,10 @@ class DebugPages:
         await refuse_others(request, self._hub.settings.plain_users)
         query = request.query
         if not query.get("resource"):
-            kept = {each.list_watch.type.group_resource for each in self._hub.sources if not each.user}
-            return web.Response(text="".join(f"{name}\n" for name in sorted(kept)))
+            resources = {
+                source.list_watch.type.group_resource for source in self._hub.sources if not source.user
+            }
+            return web.Response(text="".join(f"{name}\n" for name in sorted(resources)))
         async with self._reports.take():
             text = await dump(
                 self._hub,
@@ -117,7 +121,7 @@ class DebugPages:
     async def _requests(self, request: web.Request) -> web.Response:
         """What the hub itself asked last. Targets of another identity name what that identity reads."""
         await refuse_others(request, self._hub.settings.plain_users)
-        return json_response([each.describe() for each in self._hub.own_requests.last])
+        return json_response([request.describe() for request in self._hub.own_requests.last])
 
     async def _support(self, request: web.Request) -> web.Response:
         await refuse_others(request, self._hub.settings.plain_users)
@@ -154,15 +158,15 @@ class DebugPages:
         return json_response(status.link(self._hub))
 
 
-def begin(drills: Drills, asked: Mapping[str, str]) -> None:
+def begin(drills: Drills, question: Mapping[str, str]) -> None:
     """Begin the drill that the request names, or end the running one; ValueError where the request names no drill."""
-    link = asked.get("link", "")
+    link = question.get("link", "")
     if link == "online":
         drills.end()
         return
     if link not in [*DrillKind]:
         raise ValueError("the link can be offline, online or slow")
-    numbers = {name: asked[name] for name in ("minutes", "kbps", "ms") if asked.get(name)}
+    numbers = {name: question[name] for name in ("minutes", "kbps", "ms") if question.get(name)}
     for name, text in numbers.items():
         if not text.removeprefix("-").isdecimal() or len(text) > 9:
             raise ValueError(f"{name} is a number, not {text!r}")

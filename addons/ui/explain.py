@@ -60,7 +60,7 @@ class Explanation:
             lines.append(f"route: {self.route} ({self.reason})")
         lines += [f"rule: {rule}" for rule in self.rules]
         lines += [f"filter: {name}" for name in self.filters]
-        lines += [f"  {each.filter}: {each.subject} {each.outcome}: {each.reason}" for each in self.notes]
+        lines += [f"  {note.filter}: {note.subject} {note.outcome}: {note.reason}" for note in self.notes]
         if self.outcome:
             lines.append(f"object: {self.outcome}")
         if self.origin:
@@ -89,11 +89,11 @@ def explain(
     name. Without a `namespace` the hub looks for the object in all of them.
     """
     resource = plural_of(resource)
-    found = hub_source(sources, resource)
+    source = hub_source(sources, resource)
     others: list[str] = []
-    if name and not namespace and found is not None:
-        namespace, *others = sorted(item.key[0] for item in found.store if item.key[1] == name) or [""]
-    kind = found.list_watch.type if found is not None else _type(resource)
+    if name and not namespace and source is not None:
+        namespace, *others = sorted(item.key[0] for item in source.store if item.key[1] == name) or [""]
+    kind = source.list_watch.type if source is not None else _type(resource)
     path = kind.path(namespace, name if verb == "get" else "")
     told = Explanation(component_of(component), path, verb, hints=_hints(rules, sources, component, resource))
     if others:
@@ -119,14 +119,14 @@ def explain(
         told.rules = rules.explain(told.component, info.type.group, info.type.resource, verb)
     if name:
         filters = rules.chain(told.component, kind.group, kind.resource, verb)
-        _explain_object(told, found, inputs, (namespace, name), filters)
+        _explain_object(told, source, inputs, (namespace, name), filters)
     return told
 
 
 def _hints(rules: Rules, sources: Sources, component: str, resource: str) -> list[str]:
     """The names that may be misspelt. Both may also be right: anybody may name a client or a CRD freely."""
     hints = unknown_component(rules, sources, component), unknown_resource(sources, resource)
-    return [each for each in hints if each]
+    return [hint for hint in hints if hint]
 
 
 def unknown_component(rules: Rules, sources: Sources, component: str) -> str:
@@ -183,15 +183,15 @@ def judge(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> tupl
     """What filters make of one object now, with every decision they took, and whether an input was missing."""
     notes: list[Note] = []
     outcome = Outcome.KEPT
-    obj, asked = item.decode(), inputs.ask()
-    for each in filters:
-        verdict = apply_chain((each,), obj, asked, _noting(each.name, notes))
+    obj, asked_inputs = item.decode(), inputs.ask()
+    for filter_ in filters:
+        verdict = apply_chain((filter_,), obj, asked_inputs, _noting(filter_.name, notes))
         notes += [Note(name, "object", step.outcome, step.reason) for name, step in verdict.steps]
         if verdict.outcome is not Outcome.KEPT:
             outcome = verdict.outcome
         if outcome is Outcome.DROPPED:
             break
-    return outcome, notes, asked.pending
+    return outcome, notes, asked_inputs.pending
 
 
 def _noting(name: str, notes: list[Note]) -> FilterNote:
@@ -204,7 +204,7 @@ def _noting(name: str, notes: list[Note]) -> FilterNote:
 def _type(resource: str) -> ResourceType:
     """A type by its plural, where the hub reads none of that name: one that filters know, or a core one."""
     plural, _, group = resource.partition(".")
-    known = {name: of for each in FILTERS for of, name in each.resources}
+    known = {name: of for filter_ in FILTERS for of, name in filter_.resources}
     return ResourceType(group or known.get(plural, ""), "v1", plural)
 
 
@@ -215,11 +215,11 @@ def hub_source(sources: Sources, resource: str) -> Source | None:
     """
     plural, _, group = plural_of(resource).partition(".")
     fitting = [
-        each
-        for each in sources
-        if not each.user
-        and each.list_watch.type.resource == plural
-        and (not group or each.list_watch.type.group == group)
+        source
+        for source in sources
+        if not source.user
+        and source.list_watch.type.resource == plural
+        and (not group or source.list_watch.type.group == group)
     ]
 
     def fits(source: Source) -> tuple[bool, int, bool]:

@@ -126,7 +126,7 @@ class LinkLog:
 
     def _reasons(self) -> str:
         return "; ".join(
-            f"{each.server}: {self._cloud.refusal or each.reason}" for each in self._cloud.servers
+            f"{server.server}: {self._cloud.refusal or server.reason}" for server in self._cloud.servers
         )
 
 

@@ -32,8 +32,8 @@ def masked(kind: str, tree: Tree, visible: Visible = USUALLY) -> Tree:
         return _without_token(tree, _TOKENS[kind])
     if visible.secrets or kind not in _SHOW_METADATA:
         return tree
-    found: Tree = _hide(kind, tree)
-    return found
+    tree_: Tree = _hide(kind, tree)
+    return tree_
 
 
 def _without_token(tree: Tree, part: str) -> Tree:
@@ -67,5 +67,5 @@ def _hide(kind: object, node: Any) -> Any:
                 for name, value in node.items()
             }
         case list():
-            return [_hide(None, each) for each in node]
+            return [_hide(None, element) for element in node]
     return node

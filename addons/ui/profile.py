@@ -43,7 +43,7 @@ class Profiles:
 
 def _tables(profile: cProfile.Profile) -> str:
     text = io.StringIO()
-    found = pstats.Stats(profile, stream=text)
+    stats = pstats.Stats(profile, stream=text)
     for order in ("tottime", "cumulative"):
-        found.sort_stats(order).print_stats(MAX_LINES)
+        stats.sort_stats(order).print_stats(MAX_LINES)
     return text.getvalue()

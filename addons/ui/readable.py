@@ -46,8 +46,8 @@ def _cells(table: Tree) -> str:
     """A Table as kubectl prints it, with the columns of wide output; ValueError where it has none of its parts."""
     columns, rows = table.get("columnDefinitions"), table.get("rows")
     try:
-        lines = [[each["name"].upper() for each in columns or ()]]
-        lines += [[str(each) for each in row["cells"]] for row in (rows or ())[:LINES]]
+        lines = [[column["name"].upper() for column in columns or ()]]
+        lines += [[str(cell) for cell in row["cells"]] for row in (rows or ())[:LINES]]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"no Table: {error}") from None

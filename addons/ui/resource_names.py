@@ -47,7 +47,7 @@ _SHORT = {
 }
 """The short names of kinds that are common on a node, as their API groups give them."""
 _SINGULAR = {
-    **{each.removesuffix("s"): each for each in COMMON_RESOURCES - {"endpoints"}},
+    **{resource.removesuffix("s"): resource for resource in COMMON_RESOURCES - {"endpoints"}},
     "networkpolicy": "networkpolicies",
     "runtimeclass": "runtimeclasses",
 }
@@ -61,5 +61,5 @@ def plural_of(resource: str) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A question for the known name that is nearest to an unknown one; "" where none is near."""
-    found = get_close_matches(name.lower(), sorted(known), n=1)
-    return f": is it {found[0]!r}?" if found else ""
+    matches = get_close_matches(name.lower(), sorted(known), n=1)
+    return f": is it {matches[0]!r}?" if matches else ""

@@ -60,9 +60,11 @@ class YurtHubPages:
     def _kubelets(self) -> Source | None:
         """The copy of the pods that are bound to this node; kubelet asks for them by this selector."""
         selector = f"spec.nodeName={self._hub.settings.node}"
-        for each in self._hub.sources:
-            asked = each.list_watch
-            of_kubelet = not each.user and not asked.metadata_only and asked.field_selector == selector
-            if of_kubelet and asked.type.resource == "pods" and each.store.complete:
-                return each
+        for source in self._hub.sources:
+            list_watch = source.list_watch
+            of_kubelet = (
+                not source.user and not list_watch.metadata_only and list_watch.field_selector == selector
+            )
+            if of_kubelet and list_watch.type.resource == "pods" and source.store.complete:
+                return source
         return None

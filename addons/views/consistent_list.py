@@ -49,10 +49,10 @@ async def wait_until_current(
         try:
             async with asyncio.timeout_at(end):
                 while (
-                    found := compare(source.store, expected, version, given, scope.matches)
+                    comparison := compare(source.store, expected, version, given, scope.matches)
                 ) is Comparison.BEHIND:
                     await source.store.next_update()
-                if found is Comparison.SAME:
+                if comparison is Comparison.SAME:
                     return version
                 source.reflector.disprove()
                 await source.store.next_update()

@@ -64,10 +64,10 @@ class PagedLists:
         if read.continued is None or read.continued.version == LATEST:
             whole = view.listing(confirmed)
         else:
-            kept = self._lists.get((view, read.continued.version))
-            if kept is None or kept.projection is not view.projection:  # other rules filter since
+            pages = self._lists.get((view, read.continued.version))
+            if pages is None or pages.projection is not view.projection:  # other rules filter since
                 raise continue_expired(read.continued._replace(version=LATEST).encode())
-            whole = kept.listing
+            whole = pages.listing
         start = read.continued.start if read.continued is not None else ""
         page = whole.page(start, read.limit, read.namespace)
         if page.rest.continue_token and not self._keep(view, whole):
@@ -80,8 +80,8 @@ class PagedLists:
 
     def _keep(self, view: View, whole: Listing) -> bool:
         key = view, whole.version
-        kept = self._lists.get(key)
-        if kept is not None and kept.listing is whole:
+        pages = self._lists.get(key)
+        if pages is not None and pages.listing is whole:
             return True
         self._drop(key)
         paged = _Paged(view.projection, whole, sum(len(item.kept) for item in whole.items))

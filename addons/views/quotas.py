@@ -48,10 +48,10 @@ class BeyondQuota(Exception):
 
 def check_new_source(sources: Iterable[Source], user: str) -> None:
     """Raise BeyondQuota where a user ("" is the hub) may have no further source."""
-    own = [each for each in sources if each.user == user]
+    own = [source for source in sources if source.user == user]
     if len(own) >= (MAX_SOURCES if user else MAX_HUB_SOURCES):
         raise BeyondQuota("sources")
-    if user and sum(not each.store.complete for each in own) >= MAX_FILLING:
+    if user and sum(not source.store.complete for source in own) >= MAX_FILLING:
         raise BeyondQuota("first lists")
 
 
@@ -59,14 +59,14 @@ def check_new_view(sources: Iterable[Source], source: Source, key: ViewKey, user
     """Raise BeyondQuota where a user would open a view and may have no further one."""
     if source.has_view(key):
         return
-    opened = sum(view.user == user for each in sources for view in each.views.values())
+    opened = sum(view.user == user for source in sources for view in source.views.values())
     if opened >= (MAX_VIEWS if user else MAX_HUB_VIEWS):
         raise BeyondQuota("views")
 
 
 def too_large(sources: Iterable[Source]) -> Iterator[Source]:
     """The sources of tokens to close, the largest first, so that all of them hold no more than MAX_HELD."""
-    sized = sorted(((size_of(each), each) for each in sources if each.user), key=lambda pair: pair[0])
+    sized = sorted(((size_of(source), source) for source in sources if source.user), key=lambda pair: pair[0])
     total = sum(size for size, _ in sized)
     while total > MAX_HELD:
         size, source = sized.pop()
@@ -80,18 +80,22 @@ def least_used(sources: Iterable[Source], fresh: Source) -> Iterator[Source]:
 
     The least recently used goes first, and the new one last. Others that have clients stay.
     """
-    parts = [each for each in sources if not each.user and not each.is_own and not each.list_watch.is_whole]
+    parts = [
+        source
+        for source in sources
+        if not source.user and not source.is_own and not source.list_watch.is_whole
+    ]
     total = sum(map(size_of, parts))
     idle = sorted(
-        (each for each in parts if not each.users and each is not fresh), key=lambda each: each.used
+        (part for part in parts if not part.users and part is not fresh), key=lambda part: part.used
     )
     left = len(idle)
-    for each in (*idle, *(each for each in parts if each is fresh)):
+    for source in (*idle, *(part for part in parts if part is fresh)):
         if total <= MAX_HUB_BYTES and left <= MAX_HUB_IDLE:
             return
         left -= 1
-        total -= size_of(each)
-        yield each
+        total -= size_of(source)
+        yield source
 
 
 def size_of(source: Source) -> int:

@@ -156,19 +156,19 @@ class Reviews:
 
     async def _shared(self, question: tuple[str, Review], ask: Callable[[], Awaitable[str]]) -> str:
         """The answer to a question, which is asked once for all who want it now, also where one of them leaves."""
-        asked = self._asked.get(question)
-        if asked is None:
-            asked = self._asked[question] = asyncio.ensure_future(ask())
-            asked.add_done_callback(lambda done: self._answered(question, done))
+        review = self._asked.get(question)
+        if review is None:
+            review = self._asked[question] = asyncio.ensure_future(ask())
+            review.add_done_callback(lambda done: self._answered(question, done))
         try:
-            return await asyncio.shield(asked)
+            return await asyncio.shield(review)
         finally:
-            del asked  # its error would refer to this frame, and so to itself
+            del review  # its error would refer to this frame, and so to itself
 
-    def _answered(self, question: tuple[str, Review], asked: asyncio.Future[str]) -> None:
+    def _answered(self, question: tuple[str, Review], review: asyncio.Future[str]) -> None:
         del self._asked[question]
-        if not asked.cancelled():
-            asked.exception()  # seen, also where nobody waits any more
+        if not review.cancelled():
+            review.exception()  # seen, also where nobody waits any more
 
     def _known(self, token: str, review: Review) -> Reviewed | None:
         answers = self._answers.get(token)

@@ -310,7 +310,7 @@ def _form_of(source: Source, read: ObjectRead, form: Representation) -> Form:
         return WHOLE  # its columns are another's to say
     if form.kind == TABLE_KIND:
         return TABLES[form.version, read.include]
-    found = source.store.codec.encoding
-    if found is not form.encoding and found not in {each.encoding for each in read.accepted}:
-        raise not_acceptable(f"only {found} is available for {read.type.group_resource}")
+    encoding = source.store.codec.encoding
+    if encoding is not form.encoding and encoding not in {clause.encoding for clause in read.accepted}:
+        raise not_acceptable(f"only {encoding} is available for {read.type.group_resource}")
     return METADATA if form.kind else WHOLE

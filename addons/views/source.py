@@ -217,7 +217,7 @@ class Source:
     @property
     def unlike(self) -> int:
         """The newest version that clients may hold as other inputs of its filters made it."""
-        return max((self._unlike, *(each.unlike for each in self.projections.values())))
+        return max((self._unlike, *(projection.unlike for projection in self.projections.values())))
 
     def rules_changed(self) -> None:
         """Give each view the filters that the rules now bind to it; its watchers get the difference.
@@ -342,15 +342,15 @@ class Source:
     def _settle(self) -> None:
         """Have a task evaluate what is left, and watch the store for pending objects that leave it."""
         if self._settling is None or self._settling.done():
-            if any(each.is_pending for each in self.projections.values()) or any(self._unswitched()):
+            if any(made.is_pending for made in self.projections.values()) or any(self._unswitched()):
                 name = f"filters of {self.list_watch.path}"
                 self._settling = asyncio.create_task(self._settle_all(), name=name)
-        elif any(self._unswitched()) or not all(each.is_evaluated for each in self.projections.values()):
+        elif any(self._unswitched()) or not all(made.is_evaluated for made in self.projections.values()):
             self._more.notify()
 
     async def _settle_all(self) -> None:
-        while any(each.is_pending for each in self.projections.values()) or any(self._unswitched()):
-            if not all(each.is_evaluated for each in self.projections.values()):
+        while any(made.is_pending for made in self.projections.values()) or any(self._unswitched()):
+            if not all(made.is_evaluated for made in self.projections.values()):
                 for projection in list(self.projections.values()):
                     projection.evaluate_some()
                 await asyncio.sleep(0)
@@ -365,7 +365,7 @@ class Source:
     def _unswitched(self) -> Iterator[View]:
         """The views that may go on to their next filters."""
         opened = self.views.values()
-        return (each.view for each in opened if each.next is not None and not each.next.is_pending)
+        return (one.view for one in opened if one.next is not None and not one.next.is_pending)
 
     def _switch_settled(self) -> None:
         """Switch the views that may, but for those that `_settle_all` must match first."""

@@ -152,9 +152,11 @@ class Sources:
         copies = self._copies if keep and source.user else None
         if copies is None:
             return
-        kept = {each.list_watch for each in self if each.user == source.user and each.copy is not None}
-        kept.update(copies.list_watches(source.user))
-        if size_of(source) > MAX_COPY_BYTES or len(kept) >= MAX_COPIES:
+        list_watches = {
+            other.list_watch for other in self if other.user == source.user and other.copy is not None
+        }
+        list_watches.update(copies.list_watches(source.user))
+        if size_of(source) > MAX_COPY_BYTES or len(list_watches) >= MAX_COPIES:
             reached("copies of a token's sources")
         else:
             source.keep(copies)
@@ -171,12 +173,15 @@ class Sources:
 
     def list_watches(self, identity: CloudIdentity, type_: ResourceType) -> list[ListWatch]:
         """What is kept of a resource for an identity, running or on disk: the newest first."""
-        kept = dict(self._copies.list_watches(identity.user)) if self._copies is not None else {}
-        running = {each.list_watch: each.store.version for each in self if each.user == identity.user}
+        on_disk = dict(self._copies.list_watches(identity.user)) if self._copies is not None else {}
+        running = {source.list_watch: source.store.version for source in self if source.user == identity.user}
         # A source that is being read from disk has no version yet.
-        versions = {each: max(running.get(each, 0), kept.get(each, 0)) for each in (running | kept)}
+        versions = {
+            list_watch: max(running.get(list_watch, 0), on_disk.get(list_watch, 0))
+            for list_watch in (running | on_disk)
+        }
         return sorted(
-            (each for each in versions if each.type == type_), key=versions.__getitem__, reverse=True
+            (version for version in versions if version.type == type_), key=versions.__getitem__, reverse=True
         )
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
@@ -207,7 +212,7 @@ class Sources:
 
     def _make(self, identity: CloudIdentity, list_watch: ListWatch, begin_at: int) -> Source:
         client = self._client(identity)
-        others = (each.unlike for each in self if each.list_watch.type == list_watch.type)
+        others = (source.unlike for source in self if source.list_watch.type == list_watch.type)
         made = Source(
             list_watch,
             identity,
@@ -278,10 +283,10 @@ class Sources:
         """
         if fresh.is_closed or fresh.is_own or fresh.is_measured or not self._is_up():
             return
-        for each in least_used(self, fresh):
-            if each.copy is not None:
-                each.copy.refused(forbidden("it has no room"))  # nothing of it stays on disk
-            self._drop(each)
+        for source in least_used(self, fresh):
+            if source.copy is not None:
+                source.copy.refused(forbidden("it has no room"))  # nothing of it stays on disk
+            self._drop(source)
             reached("the node's sources")
 
     def _drop(self, source: Source) -> None:
@@ -290,7 +295,7 @@ class Sources:
         self._unlike[type_] = max(self._unlike.get(type_, 0), source.given_filtered)
         source.close()
         source.reflector.restored = source.reflector.grew = _nothing
-        if not any(each.user == source.user for each in self):
+        if not any(other.user == source.user for other in self):
             self._clients.pop(source.user, None)
         metrics.SOURCES.set(len(self._sources))
 

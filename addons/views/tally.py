@@ -19,11 +19,11 @@ def tallies_of_one(why: Why) -> tuple[Tally, ...]:
     if not why:
         return ()
     return tuple(
-        each for each in _tallies([name for name, _ in why], 0, {why: 1}) if each.changed or each.hidden
+        tally for tally in _tallies([name for name, _ in why], 0, {why: 1}) if tally.changed or tally.hidden
     )
 
 
-def _tallies(names: Iterable[str], kept: int, reasons: Mapping[Why, int]) -> Iterable[Tally]:
+def _tallies(names: Iterable[str], unchanged: int, reasons: Mapping[Why, int]) -> Iterable[Tally]:
     """`kept` objects were left as they are by all; an object that a filter hides reaches no later one."""
     for name in names:
         own = [
@@ -38,7 +38,7 @@ def _tallies(names: Iterable[str], kept: int, reasons: Mapping[Why, int]) -> Ite
         told = dict.fromkeys(verdict.reason for verdict, _ in own if verdict.outcome is not Outcome.KEPT)
         yield Tally(
             name,
-            kept + counts[Outcome.KEPT],
+            unchanged + counts[Outcome.KEPT],
             counts[Outcome.CHANGED],
             counts[Outcome.DROPPED],
             tuple(told),

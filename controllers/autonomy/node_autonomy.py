@@ -67,14 +67,16 @@ def toleration_patch(pod: Pod, node: Node, autonomy: Autonomy | None, default: i
     tolerations: list[Json] = copied(list(pod.tolerations))
     records: dict[str, str | None] = {}
     for taint, record in RECORDS.items():
-        found = [each for each in tolerations if _tolerates(each, taint)]
+        tolerating = [toleration for toleration in tolerations if _tolerates(toleration, taint)]
         before = pod.records.get(record)
-        if len(found) > 1 or (found and not _is_ours(found[0], taint, before, default)):
+        if len(tolerating) > 1 or (tolerating and not _is_ours(tolerating[0], taint, before, default)):
             continue
         if autonomy is None and before is None:
             continue
-        toleration: Json = found[0] if found else {"key": taint, "operator": "Exists", "effect": "NoExecute"}
-        given = toleration.get("tolerationSeconds") if found else TAKEN_BACK
+        toleration: Json = (
+            tolerating[0] if tolerating else {"key": taint, "operator": "Exists", "effect": "NoExecute"}
+        )
+        given = toleration.get("tolerationSeconds") if tolerating else TAKEN_BACK
         wanted = _recorded(before, default) if autonomy is None else autonomy.seconds
         if given is not None and given != wanted and _has_taint(node, taint):
             wanted = None
@@ -82,10 +84,10 @@ def toleration_patch(pod: Pod, node: Node, autonomy: Autonomy | None, default: i
             records[record] = None
         if autonomy is not None and before is None:
             records[record] = str(given)
-        if given != wanted or not found:
+        if given != wanted or not tolerating:
             toleration.pop("tolerationSeconds", None)
             toleration.update({} if wanted is None else {"tolerationSeconds": wanted})
-            tolerations += [] if found else [toleration]
+            tolerations += [] if tolerating else [toleration]
     patch: Json = {"metadata": {"resourceVersion": pod.version}}
     if records:
         patch["metadata"]["annotations"] = records
@@ -114,4 +116,7 @@ def _recorded(record: str | None, default: int) -> int | None:
 
 
 def _has_taint(node: Node, taint: str) -> bool:
-    return any(each.get("key") == taint and each.get("effect") == "NoExecute" for each in node.taints)
+    return any(
+        found_taint.get("key") == taint and found_taint.get("effect") == "NoExecute"
+        for found_taint in node.taints
+    )

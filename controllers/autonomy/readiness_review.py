@@ -24,7 +24,9 @@ def keep_ready(body: bytes | bytearray, held: Container[str]) -> bytes:
     if not uid or kind != "Pod" or not pod:
         raise ValueError("no request for the status of a pod")
     conditions = objects(mapping(pod.get("status")).get("conditions"))
-    was_ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    was_ready = any(
+        condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions
+    )
     operations: list[Json] = []
     if was_ready and text(mapping(pod.get("spec")).get("nodeName")) in held:
         operations = [{"op": "replace", "path": "/status/conditions", "value": conditions}]

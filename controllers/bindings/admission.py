@@ -47,5 +47,5 @@ def read_review(body: bytes | bytearray) -> WorkloadReview:
 def review_response(review: WorkloadReview, rendering: Rendering) -> bytes:
     """The AdmissionReview with the response, in JSON. A workload is always allowed."""
     operations = json_diff(review.incoming, rendering.workload)
-    warnings = [f"binding {each.binding}: {each}"[:LONGEST_WARNING] for each in rendering.skipped]
+    warnings = [f"binding {skip.binding}: {skip}"[:LONGEST_WARNING] for skip in rendering.skipped]
     return response(review.uid, operations, warnings[:MOST_WARNINGS])

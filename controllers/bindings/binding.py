@@ -58,8 +58,8 @@ class Binding:
 
     @property
     def items(self) -> list[BindingItem]:
-        patches = ({"patch": each} for each in self.patches)
-        return [BindingItem(self.name, each) for each in (*self.fields, *patches)]
+        patches = ({"patch": patch} for patch in self.patches)
+        return [BindingItem(self.name, field) for field in (*self.fields, *patches)]
 
     @property
     def refused(self) -> bool:
@@ -74,9 +74,9 @@ class Binding:
     @property
     def _reason(self) -> str:
         """Of the condition Injected, if it is about this generation."""
-        for each in self.conditions:
-            if each.get("type") == "Injected" and each.get("observedGeneration") == self.generation:
-                return text(each.get("reason"))
+        for condition in self.conditions:
+            if condition.get("type") == "Injected" and condition.get("observedGeneration") == self.generation:
+                return text(condition.get("reason"))
         return ""
 
     def is_subject(self, workload: Workload) -> bool:
@@ -102,17 +102,19 @@ class Binding:
         if name in self.pools or "*" in self.pools:
             return True
         pool = pools(name) if self.selector is not None else None
-        return pool is not None and all(each.matches(pool.own_labels) for each in self.selector or ())
+        return pool is not None and all(
+            requirement.matches(pool.own_labels) for requirement in self.selector or ()
+        )
 
 
 def matching(bindings: Iterable[Binding], workload: Workload, pools: PoolOfName) -> list[Binding]:
     """The bindings whose items are for a workload; one that is being deleted has none."""
-    return [each for each in bindings if not each.deleting and each.matches(workload, pools)]
+    return [binding for binding in bindings if not binding.deleting and binding.matches(workload, pools)]
 
 
 def items_of(bindings: Iterable[Binding]) -> list[BindingItem]:
     """The items of bindings, in the order of their names."""
-    return [item for binding in sorted(bindings, key=lambda each: each.name) for item in binding.items]
+    return [item for binding in sorted(bindings, key=lambda binding: binding.name) for item in binding.items]
 
 
 def subject_index(binding: Binding) -> list[str]:
@@ -147,14 +149,14 @@ def read_selector(value: object) -> tuple[LabelRequirement, ...] | None:
     met by no labels."""
     if not isinstance(value, dict):
         return None
-    found = [
-        LabelRequirement(key, Operator.IN, (each,)) for key, each in texts(value.get("matchLabels")).items()
+    requirements = [
+        LabelRequirement(key, Operator.IN, (label,)) for key, label in texts(value.get("matchLabels")).items()
     ]
-    for each in objects(value.get("matchExpressions")):
-        operator = OPERATORS.get(text(each.get("operator")), Operator.IN)
-        values = tuple(sorted(set(strings(each.get("values")))))
-        found.append(LabelRequirement(text(each.get("key")), operator, values))
-    return tuple(found)
+    for expression in objects(value.get("matchExpressions")):
+        operator = OPERATORS.get(text(expression.get("operator")), Operator.IN)
+        values = tuple(sorted(set(strings(expression.get("values")))))
+        requirements.append(LabelRequirement(text(expression.get("key")), operator, values))
+    return tuple(requirements)
 
 
 BINDINGS = WatchedResource(BINDING_TYPE, read_binding, indexers={"subject": subject_index})

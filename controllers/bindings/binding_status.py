@@ -33,15 +33,17 @@ class WorkloadOutcome:
     contested: bool = False
 
 
-def binding_status(binding: Binding, found: bool, outcomes: Sequence[WorkloadOutcome], now: datetime) -> Json:
+def binding_status(
+    binding: Binding, subject_exists: bool, outcomes: Sequence[WorkloadOutcome], now: datetime
+) -> Json:
     """The status fields that must change, as a merge patch of the status; {} when none must.
 
     `found`: a workload belongs to the subject, in whatever pool. `outcomes` are those of the matching workloads.
     """
-    complaints = [_complaint(binding, each) for each in outcomes]
+    complaints = [_complaint(binding, outcome) for outcome in outcomes]
     conditions = list(binding.conditions)
     for kind, condition in (
-        ("SubjectFound", _subject_found(binding, found)),
+        ("SubjectFound", _subject_found(binding, subject_exists)),
         ("Injected", _injected(len(outcomes), complaints, outcomes)),
         ("Conflict", _conflict(binding, outcomes)),
     ):
@@ -60,8 +62,8 @@ def binding_status(binding: Binding, found: bool, outcomes: Sequence[WorkloadOut
     return status
 
 
-def _subject_found(binding: Binding, found: bool) -> Json:
-    if found:
+def _subject_found(binding: Binding, exists: bool) -> Json:
+    if exists:
         return {"status": "True", "reason": "WorkloadsFound", "message": ""}
     message = f"no workload belongs to {binding.kind} {binding.subject}"
     return {"status": "False", "reason": "NoWorkload", "message": message}
@@ -73,7 +75,7 @@ def _complaint(binding: Binding, outcome: WorkloadOutcome) -> tuple[str, str]:
         return "Refused", outcome.refused
     if outcome.pending:
         return "Pending", "to be written"
-    skipped = [str(each) for each in outcome.rendering.skipped if each.binding == binding.name]
+    skipped = [str(skip) for skip in outcome.rendering.skipped if skip.binding == binding.name]
     return ("Skipped", ", ".join(skipped)) if skipped else ("", "")
 
 
@@ -82,8 +84,8 @@ def _injected(matched: int, complaints: list[tuple[str, str]], outcomes: Sequenc
         return {"status": "Unknown", "reason": "NoWorkload", "message": "no workload in these pools"}
     for reason in ("Refused", "Pending", "Skipped"):
         details = [
-            f"{each.workload.kind} {each.workload.name}: {detail[:LONGEST_DETAIL]}"
-            for each, (said, detail) in zip(outcomes, complaints, strict=True)
+            f"{outcome.workload.kind} {outcome.workload.name}: {detail[:LONGEST_DETAIL]}"
+            for outcome, (said, detail) in zip(outcomes, complaints, strict=True)
             if said == reason
         ]
         if details:
@@ -93,14 +95,16 @@ def _injected(matched: int, complaints: list[tuple[str, str]], outcomes: Sequenc
 
 def _conflict(binding: Binding, outcomes: Sequence[WorkloadOutcome]) -> Json:
     lost = [
-        f"{outcome.workload.kind} {outcome.workload.name}: {each.slot} is set by {each.winner}"
+        f"{outcome.workload.kind} {outcome.workload.name}: {binding_.slot} is set by {binding_.winner}"
         for outcome in outcomes
-        for each in outcome.rendering.overridden
-        if each.binding == binding.name
+        for binding_ in outcome.rendering.overridden
+        if binding_.binding == binding.name
     ]
     if lost:
         return {"status": "True", "reason": "Overridden", "message": _shortened(lost)}
-    contested = [f"{each.workload.kind} {each.workload.name}" for each in outcomes if each.contested]
+    contested = [
+        f"{outcome.workload.kind} {outcome.workload.name}" for outcome in outcomes if outcome.contested
+    ]
     if contested:
         message = f"another client takes the items back in {_shortened(contested)}"
         return {"status": "True", "reason": "NotHeld", "message": message}

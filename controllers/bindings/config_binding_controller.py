@@ -173,7 +173,7 @@ class ConfigBindingController(Controller):
         self._caused_by_bindings.discard(key)
         if missed:
             metrics.WEBHOOK_MISSED.inc()
-        names = ", ".join(each.name for each in bindings)
+        names = ", ".join(binding.name for binding in bindings)
         message = f"config of {names} was injected" if bindings else "injected config was given back"
         await self._context.events.normal(
             workload.reference, "Injected" if bindings else "GivenBack", message
@@ -185,9 +185,9 @@ class ConfigBindingController(Controller):
         binding = self._bindings.get(key)
         if binding is None or binding.deleting:
             return
-        subjects = [each for each in self._candidates(binding) if binding.is_subject(each)]
-        matching = [each for each in subjects if binding.matches(each, self._renderer.pool)]
-        outcomes = [await self._outcome(each) for each in matching]
+        subjects = [candidate for candidate in self._candidates(binding) if binding.is_subject(candidate)]
+        matching = [subject for subject in subjects if binding.matches(subject, self._renderer.pool)]
+        outcomes = [await self._outcome(workload) for workload in matching]
         status = binding_status(binding, bool(subjects), outcomes, datetime.now(UTC))
         if status:
             written = await self._context.api.merge_patch(BINDING_TYPE, *key, {"status": status}, "status")
@@ -213,8 +213,10 @@ class ConfigBindingController(Controller):
         """The workloads that may belong to a binding's subject, sorted by kind and name."""
         subject = subject_key(binding.namespace, binding.kind, binding.subject)
         kinds = [binding.kind] if binding.kind in PLAIN_KINDS else list(self._workloads)
-        found = [each for kind in kinds for _, each in self._workloads[kind].by_index("subject", subject)]
-        return [each for each in found if not each.deleting]
+        workloads = [
+            workload for kind in kinds for _, workload in self._workloads[kind].by_index("subject", subject)
+        ]
+        return [workload for workload in workloads if not workload.deleting]
 
     def _of_binding(self, _key: Key, old: Binding | None, new: Binding | None) -> Iterable[Key]:
         """A binding's own status, and the workloads that it concerned or concerns."""
@@ -245,15 +247,17 @@ class ConfigBindingController(Controller):
                 for binding in self._renderer.matching(workload):
                     self._report_soon(binding)
         current = new or old
-        if current is not None and any(each is not None and each.concerned for each in (old, new)):
+        if current is not None and any(
+            workload is not None and workload.concerned for workload in (old, new)
+        ):
             yield workload_key(current)
 
     def _of_autoscaler(self, _key: Key, old: Autoscaler | None, new: Autoscaler | None) -> Iterable[Key]:
         if old == new:
             return
-        for each in (old, new):
-            if each is not None and each.kind in self._workloads:
-                key = (each.namespace, f"{each.kind}/{each.name}")
+        for workload in (old, new):
+            if workload is not None and workload.kind in self._workloads:
+                key = (workload.namespace, f"{workload.kind}/{workload.name}")
                 self._caused_by_bindings.add(key)
                 yield key
 

@@ -139,16 +139,18 @@ async def fetch(kubeconfig: Path, namespaces: Iterable[str], *, selects: bool) -
     account = find_account(kubeconfig)
     await account.load()
     kinds = {BINDING_KIND: BINDING_TYPE, **WORKLOAD_TYPES, AUTOSCALER_KIND: AUTOSCALERS.type}
-    found: list[Json] = []
+    objects_: list[Json] = []
     async with open_session(account) as session:
         client = connect(session, IDENTITY)
         for namespace in namespaces:
             for kind, resource in kinds.items():
-                found += [{**obj, "kind": kind} for obj in await _list(client, resource, namespace)]
-        if selects or any(_selects(obj) for obj in found):
+                objects_ += [{**obj, "kind": kind} for obj in await _list(client, resource, namespace)]
+        if selects or any(_selects(obj) for obj in objects_):
             pools = await served_type(client, NODEPOOL_TYPE, NODEPOOL_VERSIONS)
-            found += [{**obj, "kind": POOL_KIND} for obj in await _list(client, pools, "")] if pools else []
-    return found
+            objects_ += (
+                [{**obj, "kind": POOL_KIND} for obj in await _list(client, pools, "")] if pools else []
+            )
+    return objects_
 
 
 def _selects(obj: Json) -> bool:
@@ -169,7 +171,7 @@ async def _list(client: Client, resource: ResourceType, namespace: str) -> list[
 def differences(world: World) -> Iterator[str]:
     """The lines that say what would change in which workload, and what has no place in one."""
     autoscalers = {read_autoscaler(obj) for obj in world.autoscalers}
-    targets = {(each.namespace, each.kind, each.name) for each in autoscalers}
+    targets = {(autoscaler.namespace, autoscaler.kind, autoscaler.name) for autoscaler in autoscalers}
     for obj in world.workloads:
         workload = read_workload(obj)
         items = items_of(matching(world.bindings.values(), workload, world.pools.get))

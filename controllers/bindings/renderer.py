@@ -57,9 +57,9 @@ class Renderer:
         """
         bindings, target = self.matching(workload), self._target(workload)
         safe = [
-            each if each.proven or not each.patches else replace(each, patches=())
-            for each in bindings
-            if not each.refused
+            binding if binding.proven or not binding.patches else replace(binding, patches=())
+            for binding in bindings
+            if not binding.refused
         ]
 
         def admitted() -> Rendering:

@@ -149,8 +149,8 @@ class WebhookController(Controller):
             if self._serving:
                 self._serving = False
                 server.refuse_more()
-                for each in listening:
-                    each.close()
+                for listener in listening:
+                    listener.close()
                 await asyncio.sleep(LAST_CALL)
             await server.finish()
 
@@ -284,9 +284,9 @@ def webhooks_patch(configuration: Json, authority: bytes, needless: Container[st
     bundle = base64.b64encode(authority).decode()
     webhooks = objects(configuration.get("webhooks"))
     trusting = [
-        {**each, "clientConfig": {**mapping(each.get("clientConfig")), "caBundle": bundle}}
-        for each in webhooks
-        if text(each.get("name")) not in needless
+        {**webhook, "clientConfig": {**mapping(webhook.get("clientConfig")), "caBundle": bundle}}
+        for webhook in webhooks
+        if text(webhook.get("name")) not in needless
     ]
     if trusting == webhooks:
         return {}

@@ -85,17 +85,17 @@ def subject_key(namespace: str, kind: str, name: str) -> str:
 
 def subjects_of(workload: Workload) -> list[str]:
     """The index by which an informer finds workloads by what may be their subject: themselves, or their owner."""
-    found = [subject_key(workload.namespace, workload.kind, workload.name)]
+    keys = [subject_key(workload.namespace, workload.kind, workload.name)]
     if workload.owner is not None and workload.owner.group == OWNER_GROUP:
-        found.append(subject_key(workload.namespace, workload.owner.kind, workload.owner.name))
-    return found
+        keys.append(subject_key(workload.namespace, workload.owner.kind, workload.owner.name))
+    return keys
 
 
 def _owner(meta: Json) -> WorkloadOwner | None:
-    for each in objects(meta.get("ownerReferences")):
-        if each.get("controller") is True:
-            group = text(each.get("apiVersion")).rpartition("/")[0]
-            return WorkloadOwner(group, text(each.get("kind")), text(each.get("name")))
+    for owner in objects(meta.get("ownerReferences")):
+        if owner.get("controller") is True:
+            group = text(owner.get("apiVersion")).rpartition("/")[0]
+            return WorkloadOwner(group, text(owner.get("kind")), text(owner.get("name")))
     return None
 
 
@@ -106,7 +106,7 @@ def _watched(kind: str) -> WatchedResource[Workload]:
     def transform(obj: Json) -> Json:
         meta = metadata(obj)
         labels, annotations = texts(meta.get("labels")), texts(meta.get("annotations"))
-        kept: Json = {
+        essence: Json = {
             "kind": kind,
             "metadata": {
                 key: meta[key] for key in ("namespace", "name", "uid", "resourceVersion") if key in meta
@@ -114,13 +114,13 @@ def _watched(kind: str) -> WatchedResource[Workload]:
         }
         if WORKLOAD_POOL_LABEL in labels or RECORD in annotations:
             meta.pop("managedFields", None)
-            kept = {
+            essence = {
                 "apiVersion": WORKLOAD_TYPES[kind].api_version,
                 "kind": kind,
                 "metadata": meta,
                 "spec": obj.get("spec"),
             }
-        return kept
+        return essence
 
     return WatchedResource(
         WORKLOAD_TYPES[kind], read_workload, transform=transform, indexers={"subject": subjects_of}
@@ -158,5 +158,5 @@ AUTOSCALERS = WatchedResource(
     ResourceType("autoscaling", "v2", "horizontalpodautoscalers"),
     read_autoscaler,
     transform=_transform_autoscaler,
-    indexers={"target": lambda each: [subject_key(each.namespace, each.kind, each.name)]},
+    indexers={"target": lambda trait: [subject_key(trait.namespace, trait.kind, trait.name)]},
 )

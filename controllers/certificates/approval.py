@@ -69,7 +69,7 @@ def _fault(request: ServingRequest, wanted: Wanted, node: Node | None) -> str:
         return f"there is no node {node_of(request)}, or it is being deleted"
     if wanted.has_other_names or not (wanted.dns or wanted.addresses):
         return "the names must be DNS names and IP addresses, and at least one of them"
-    strange = sorted(each for each in (*wanted.dns, *wanted.addresses) if not _is_own(each, wanted, node))
+    strange = sorted(name for name in (*wanted.dns, *wanted.addresses) if not _is_own(name, wanted, node))
     return f"node {node.name} has not the names {_told(strange)}" if strange else ""
 
 
@@ -94,4 +94,4 @@ def _doubt(wanted: Wanted, holder: OtherHolder) -> str:
 
 def _told(values: tuple[str, ...] | list[str]) -> str:
     """Values that a stranger chose, for a message."""
-    return ", ".join(f"{each!r:.80}" for each in values[:5]) or "nothing"
+    return ", ".join(f"{value!r:.80}" for value in values[:5]) or "nothing"

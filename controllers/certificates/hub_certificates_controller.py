@@ -73,14 +73,14 @@ class HubCertificatesController(Controller):
 
     def _holder(self, asking: str, of_server: frozenset[str] | None, name: str) -> str:
         """Who but the asking node has a name: an `OtherHolder`."""
-        others = [each.name for _, each in self._nodes.by_index("address", name) if each.name != asking]
+        others = [node.name for _, node in self._nodes.by_index("address", name) if node.name != asking]
         if others:
             return f"node {others[0]}"
         slices = [addresses for _, addresses in self._slices.items()]
         services = [addresses for _, addresses in self._services.items()]
         if not slices or not services or of_server is None:
             raise LookupError("the addresses of the API server are not known")
-        return "the API server" if any(name in each for each in (*slices, *services, of_server)) else ""
+        return "the API server" if any(name in names for names in (*slices, *services, of_server)) else ""
 
     def _other_addresses(self, _key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
         return tuple(self._left) if (old and old.addresses) != (new and new.addresses) else ()

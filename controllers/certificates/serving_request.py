@@ -91,7 +91,7 @@ def parse_wanted(pem: bytes) -> Wanted:
 
 def _wanted(request: x509.CertificateSigningRequest) -> Wanted:
     # Of several requests for extensions this library reads the first, and the signer another one, with other names.
-    if [each.oid for each in request.attributes] not in ([], [EXTENSION_REQUEST]):
+    if [attribute.oid for attribute in request.attributes] not in ([], [EXTENSION_REQUEST]):
         raise ValueError("it has attributes besides one request for extensions")
     if not isinstance(request.public_key(), ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
         raise ValueError("its key is neither of an elliptic curve nor RSA")
@@ -99,12 +99,13 @@ def _wanted(request: x509.CertificateSigningRequest) -> Wanted:
         raise ValueError("its signature is not by its own key")
     names = _names(request)
     dns = names.get_values_for_type(x509.DNSName)
-    addresses = [str(each) for each in names.get_values_for_type(x509.IPAddress)]
+    addresses = [str(address) for address in names.get_values_for_type(x509.IPAddress)]
     return Wanted(
         common_names=_attributes(request, NameOID.COMMON_NAME),
         organisations=_attributes(request, NameOID.ORGANIZATION_NAME),
         has_more_subject=any(
-            each.oid not in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME) for each in request.subject
+            attribute.oid not in (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME)
+            for attribute in request.subject
         ),
         dns=tuple(dns),
         addresses=tuple(addresses),
@@ -122,8 +123,8 @@ def _names(request: x509.CertificateSigningRequest) -> x509.SubjectAlternativeNa
 
 
 def _attributes(request: x509.CertificateSigningRequest, oid: x509.ObjectIdentifier) -> tuple[str, ...]:
-    values = (each.value for each in request.subject.get_attributes_for_oid(oid))
-    return tuple(each if isinstance(each, str) else each.decode(errors="replace") for each in values)
+    values = (attribute.value for attribute in request.subject.get_attributes_for_oid(oid))
+    return tuple(value if isinstance(value, str) else value.decode(errors="replace") for value in values)
 
 
 def _texts(value: object) -> frozenset[str]:

@@ -24,18 +24,20 @@ def read_service(obj: Json) -> frozenset[str]:
 
 def read_slice(obj: Json) -> frozenset[str]:
     """The IP addresses of an EndpointSlice in canonical form."""
-    found = (
-        each for endpoint in objects(obj.get("endpoints")) for each in strings(endpoint.get("addresses"))
+    addresses = (
+        address
+        for endpoint in objects(obj.get("endpoints"))
+        for address in strings(endpoint.get("addresses"))
     )
-    return frozenset(filter(None, map(parse_address, found)))
+    return frozenset(filter(None, map(parse_address, addresses)))
 
 
 async def addresses_of(server: str) -> frozenset[str]:
     """The IP addresses of a URL's host; OSError where its name does not resolve."""
     host = urlsplit(server).hostname or ""
     async with asyncio.timeout(RESOLVING):
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return frozenset(filter(None, (parse_address(str(each[4][0])) for each in found)))
+        addresses = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return frozenset(filter(None, (parse_address(str(info[4][0])) for info in addresses)))
 
 
 API_SERVICE = one_object(ResourceType("", "v1", "services"), NAMESPACE, SERVICE, read_service)

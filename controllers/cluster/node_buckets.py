@@ -24,7 +24,7 @@ class NodeBucket:
 def read_bucket(obj: Json) -> NodeBucket:
     return NodeBucket(
         pool=texts(metadata(obj).get("labels")).get(POOL_NAME, ""),
-        nodes=tuple(name for each in objects(obj.get("nodes")) if (name := text(each.get("name")))),
+        nodes=tuple(name for node in objects(obj.get("nodes")) if (name := text(node.get("name")))),
     )
 
 

@@ -124,9 +124,9 @@ def read_pool(obj: Json) -> NodePool:
         unready=number(status.get("unreadyNodeNum"), -1),
         leaders=tuple(
             Leader(node, address)
-            for each in objects(status.get("leaderEndpoints"))
-            if is_node_name(node := text(each.get("nodeName")))
-            and (address := parse_address(text(each.get("address"))))
+            for endpoint in objects(status.get("leaderEndpoints"))
+            if is_node_name(node := text(endpoint.get("nodeName")))
+            and (address := parse_address(text(endpoint.get("address"))))
         ),
         leader_count=number(status.get("leaderNum")),
         conditions=tuple(objects(status.get("conditions"))),
@@ -136,12 +136,12 @@ def read_pool(obj: Json) -> NodePool:
 def _read_pool_scope(value: object) -> tuple[PoolScopedResource, ...]:
     if not isinstance(value, list):
         return DEFAULT_POOL_SCOPE
-    found = {
-        PoolScopedResource(text(each.get("group")), text(each.get("version")), resource)
-        for each in objects(value)
-        if (resource := text(each.get("resource")) or RESOURCES.get(text(each.get("kind")), ""))
+    resources = {
+        PoolScopedResource(text(item.get("group")), text(item.get("version")), resource)
+        for item in objects(value)
+        if (resource := text(item.get("resource")) or RESOURCES.get(text(item.get("kind")), ""))
     }
-    return tuple(sorted(each for each in found if _shareable(each)))
+    return tuple(sorted(resource for resource in resources if _shareable(resource)))
 
 
 def _shareable(entry: PoolScopedResource) -> bool:
@@ -160,11 +160,15 @@ def with_condition(
 
     lastTransitionTime changes only with the status.
     """
-    kept = [each for each in conditions if each.get("type") != kind]
+    others = [condition for condition in conditions if condition.get("type") != kind]
     if condition is None:
-        return kept
-    old = next((each for each in conditions if each.get("type") == kind), {})
+        return others
+    old = next((condition for condition in conditions if condition.get("type") == kind), {})
     same = old.get("status") == condition["status"] and "lastTransitionTime" in old
     since = old["lastTransitionTime"] if same else timestamp(now)
     new = {"type": kind, **condition, "lastTransitionTime": since}
-    return [new if each.get("type") == kind else each for each in conditions] if old else [*kept, new]
+    return (
+        [new if condition.get("type") == kind else condition for condition in conditions]
+        if old
+        else [*others, new]
+    )

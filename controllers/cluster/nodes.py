@@ -38,9 +38,11 @@ class Node:
 def read_node(obj: Json) -> Node:
     meta, status = metadata(obj), mapping(obj.get("status"))
     labels = texts(meta.get("labels"))
-    conditions = {text(each.get("type")): each for each in objects(status.get("conditions"))}
+    conditions = {text(condition.get("type")): condition for condition in objects(status.get("conditions"))}
     ready, autonomy = conditions.get("Ready", {}), conditions.get("Autonomy", {})
-    internal = [each for each in objects(status.get("addresses")) if each.get("type") == "InternalIP"]
+    internal = [
+        address for address in objects(status.get("addresses")) if address.get("type") == "InternalIP"
+    ]
     return Node(
         name=text(meta.get("name")),
         uid=text(meta.get("uid")),
@@ -51,7 +53,8 @@ def read_node(obj: Json) -> Node:
         address=parse_address(text(internal[0].get("address"))) if internal else "",
         addresses=frozenset(
             filter(
-                None, (parse_address(text(each.get("address"))) for each in objects(status.get("addresses")))
+                None,
+                (parse_address(text(address.get("address"))) for address in objects(status.get("addresses"))),
             )
         ),
         deleting="deletionTimestamp" in meta,
@@ -80,19 +83,19 @@ def parse_address(value: str) -> str:
 def _transform(obj: Json) -> Json:
     # A Node object is large because it lists all images; keep only the fields that `read_node` reads.
     meta, status = metadata(obj), mapping(obj.get("status"))
-    kept = ("name", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
+    fields = ("name", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
     return {
-        "metadata": {name: meta[name] for name in kept if name in meta},
+        "metadata": {name: meta[name] for name in fields if name in meta},
         "spec": {"taints": mapping(obj.get("spec")).get("taints")},
         "status": {
             "addresses": status.get("addresses"),
             "conditions": [
                 {
-                    name: each.get(name)
+                    name: condition.get(name)
                     for name in ("type", "status", "lastTransitionTime", "reason", "message")
                 }
-                for each in objects(status.get("conditions"))
-                if each.get("type") in ("Ready", "Autonomy")
+                for condition in objects(status.get("conditions"))
+                if condition.get("type") in ("Ready", "Autonomy")
             ],
         },
     }

@@ -40,8 +40,8 @@ def read_pod(obj: Json) -> Pod:
         tolerations=tuple(objects(spec.get("tolerations"))),
         records={name: annotations[name] for name in RECORDS.values() if name in annotations},
         ready=any(
-            each.get("type") == "Ready" and each.get("status") == "True"
-            for each in objects(mapping(obj.get("status")).get("conditions"))
+            condition.get("type") == "Ready" and condition.get("status") == "True"
+            for condition in objects(mapping(obj.get("status")).get("conditions"))
         ),
         version=text(meta.get("resourceVersion")),
     )
@@ -59,9 +59,9 @@ def _transform(obj: Json) -> Json:
         "spec": {name: spec[name] for name in ("nodeName", "tolerations") if name in spec},
         "status": {
             "conditions": [
-                {"type": "Ready", "status": each.get("status")}
-                for each in objects(mapping(obj.get("status")).get("conditions"))
-                if each.get("type") == "Ready"
+                {"type": "Ready", "status": condition.get("status")}
+                for condition in objects(mapping(obj.get("status")).get("conditions"))
+                if condition.get("type") == "Ready"
             ]
         },
     }

@@ -52,7 +52,7 @@ class Service:
 
 def read_service(obj: Json) -> Service:
     meta = metadata(obj)
-    owners = [each for each in objects(meta.get("ownerReferences")) if each.get("controller") is True]
+    owners = [owner for owner in objects(meta.get("ownerReferences")) if owner.get("controller") is True]
     return Service(
         namespace=text(meta.get("namespace")),
         name=text(meta.get("name")),

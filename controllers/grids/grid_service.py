@@ -84,7 +84,7 @@ def service_patch(grid: Grid, live: Json) -> Json:
     if changes := _text_changes(annotations, _annotations(grid), ()):
         patch["metadata"]["annotations"] = changes
     owners = objects(meta.get("ownerReferences"))
-    if all(each.get("uid") != grid.uid for each in owners):
+    if all(owner.get("uid") != grid.uid for owner in owners):
         patch["metadata"]["ownerReferences"] = [*owners, grid.reference.owner]
     if spec := _spec_changes(mapping(live.get("spec")), _spec(grid), applied["spec"]):
         patch["spec"] = spec
@@ -145,8 +145,8 @@ def _parse_applied(note: str) -> dict[str, list[str]]:
     parsed = parsed_note(note)
     lists = {name: parsed.get(name) for name in ("labels", "spec")}
     return {
-        name: [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
-        for name, found in lists.items()
+        name: [name_ for name_ in names if isinstance(name_, str)] if isinstance(names, list) else []
+        for name, names in lists.items()
     }
 
 

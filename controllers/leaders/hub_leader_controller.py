@@ -40,7 +40,7 @@ class HubLeaderController(Controller):
         patch = {"metadata": {"resourceVersion": pool.version}, "status": status}
         written = await self._context.api.merge_patch(self._pools.type, "", pool.name, patch, "status")
         if leaders != pool.leaders:
-            names = ", ".join(each.node for each in leaders) or "none"
+            names = ", ".join(leader.node for leader in leaders) or "none"
             await self._context.events.normal(pool.reference, "LeadersElected", f"leader hubs: {names}")
         await self._pools.wait_until_observed(written)
 

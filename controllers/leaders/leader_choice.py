@@ -56,8 +56,8 @@ def elect(pool: NodePool, nodes: Iterable[Node], choose: Choose) -> tuple[Leader
     if not pool.elects:
         return ()
     candidates = leader_candidates(pool, nodes)
-    stay = [each for each in dict.fromkeys(pool.leaders) if each in candidates][: pool.replicas]
-    others = [each for each in candidates if each not in stay]
+    stay = [leader for leader in dict.fromkeys(pool.leaders) if leader in candidates][: pool.replicas]
+    others = [candidate for candidate in candidates if candidate not in stay]
     missing = min(pool.replicas - len(stay), len(others))
     return (*stay, *choose(others, missing)) if missing else tuple(stay)
 
@@ -67,7 +67,7 @@ def leader_status(pool: NodePool, leaders: tuple[Leader, ...], now: datetime) ->
     changed: Json = {}
     if leaders != pool.leaders:
         changed["leaderEndpoints"] = [
-            {"nodeName": each.node, "address": each.address} for each in leaders
+            {"nodeName": leader.node, "address": leader.address} for leader in leaders
         ] or None
         changed["leaderLastElectedTime"] = timestamp(now)
     if len(leaders) != pool.leader_count:

@@ -52,7 +52,7 @@ def leader_config(pool: NodePool, hubs: Iterable[Leader], namespace: str) -> Jso
 
 
 def _joined(hubs: Iterable[Leader]) -> str:
-    return ",".join(f"{each.node}/{each.address}" for each in hubs)
+    return ",".join(f"{hub.node}/{hub.address}" for hub in hubs)
 
 
 def leader_hubs_role(pools: Iterable[NodePool], namespace: str) -> Json:
@@ -79,10 +79,10 @@ def differs(live: Json | None, intended: Json) -> bool:
         return True
     meta, wanted = live.get("metadata", {}), intended["metadata"]
     labels = meta.get("labels") or {}
-    owners = {each.get("uid") for each in meta.get("ownerReferences") or []}
+    owners = {owner_reference.get("uid") for owner_reference in meta.get("ownerReferences") or []}
     return (
         any(labels.get(key) != value for key, value in wanted.get("labels", {}).items())
-        or any(each["uid"] not in owners for each in wanted.get("ownerReferences", []))
+        or any(owner_reference["uid"] not in owners for owner_reference in wanted.get("ownerReferences", []))
         or any((live.get(part) or type(intended[part])()) != intended[part] for part in _parts(intended))
     )
 

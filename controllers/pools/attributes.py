@@ -98,9 +98,9 @@ def format_previous(attributes: Attributes) -> str | None:
 
 def _taints(taints: tuple[Json, ...] | list[Json]) -> dict[tuple[str, str], str]:
     return {
-        (text(each.get("key")), text(each.get("effect"))): text(each.get("value"))
-        for each in taints
-        if each.get("key")
+        (text(taint.get("key")), text(taint.get("effect"))): text(taint.get("value"))
+        for taint in taints
+        if taint.get("key")
     }
 
 
@@ -120,10 +120,10 @@ def _patched_taints(
     live: tuple[Json, ...], changes: Mapping[tuple[str, str], str | None]
 ) -> list[Json] | None:
     """The whole new list, because a merge patch replaces lists; None, which removes the field, when it is empty."""
-    kept = [each for each in live if (each.get("key"), each.get("effect")) not in changes]
+    untouched = [taint for taint in live if (taint.get("key"), taint.get("effect")) not in changes]
     put = [
         {"key": key, "effect": effect, **({"value": value} if value else {})}
         for (key, effect), value in sorted(changes.items())
         if value is not None
     ]
-    return kept + put or None
+    return untouched + put or None

@@ -54,7 +54,7 @@ class NodeLabelsController(Controller):
             self._keys.update(new.keys)
         if old is not None:
             self._keys.subtract(old.keys)
-        for key in [each for each, count in self._keys.items() if count <= 0]:
+        for key in [key for key, count in self._keys.items() if count <= 0]:
             del self._keys[key]
         return ALL if self._keys.keys() != before else ()
 

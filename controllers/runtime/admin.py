@@ -62,8 +62,8 @@ async def _server(address: Address, routes: dict[str, Handler]) -> AsyncIterator
         yield
     finally:
         await server.finish()
-        for each in listening:
-            each.close()
+        for listener in listening:
+            listener.close()
 
 
 def count_refused() -> None:

@@ -108,8 +108,8 @@ class Controller(ABC):
 
         def handle(key: Key, old: F | None, new: F | None, is_in_initial_list: bool) -> None:
             if enqueue_initial or not is_in_initial_list:
-                for each in map_func(key, old, new):
-                    self.queue.add_after(each, 0.0 if is_in_initial_list else self.debounce)
+                for request in map_func(key, old, new):
+                    self.queue.add_after(request, 0.0 if is_in_initial_list else self.debounce)
 
         return self.follow(resource, handle, optional=optional)
 
@@ -135,7 +135,10 @@ class Controller(ABC):
 
     @property
     def has_synced(self) -> bool:
-        return all(each.has_synced or (each.missing and each in self._optional) for each in self.informers)
+        return all(
+            informer.has_synced or (informer.missing and informer in self._optional)
+            for informer in self.informers
+        )
 
     async def wait_for_sync(self) -> None:
         """Return when everything is known that the controller reads."""

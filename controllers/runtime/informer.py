@@ -294,7 +294,9 @@ class Informers:
 
     def objects(self, group_resource: str) -> int:
         """How many objects of a resource are kept, by all informers of it."""
-        return sum(len(each) for each in self if each.resource.type.group_resource == group_resource)
+        return sum(
+            len(informer) for informer in self if informer.resource.type.group_resource == group_resource
+        )
 
 
 class _TransformingStore(Store):

@@ -94,13 +94,13 @@ def _transform_of(
 
     def transform(obj: Json) -> Json:
         meta = metadata(obj)
-        kept = ("namespace", "name", "resourceVersion", "deletionTimestamp")
+        fields = ("namespace", "name", "resourceVersion", "deletionTimestamp")
         label = texts(meta.get("labels")).get(SERVICE_NAME)
         trigger = texts(meta.get("annotations")).get(annotation)
-        names = sorted({node for each in objects(obj.get(part)) for node in nodes_of(each) if node})
+        names = sorted({node for endpoint in objects(obj.get(part)) for node in nodes_of(endpoint) if node})
         return {
             "metadata": {
-                **{name: meta[name] for name in kept if name in meta},
+                **{name: meta[name] for name in fields if name in meta},
                 "labels": {SERVICE_NAME: label},
                 "annotations": {annotation: trigger},
             },
@@ -113,8 +113,8 @@ def _transform_of(
 def _endpoints_nodes(subset: Json) -> Iterator[str]:
     """The nodes of all addresses. Those that are not ready count too: they may be ready when the hub filters them."""
     for addresses in ("addresses", "notReadyAddresses"):
-        for each in objects(subset.get(addresses)):
-            yield text(each.get("nodeName"))
+        for address in objects(subset.get(addresses)):
+            yield text(address.get("nodeName"))
 
 
 def _slice_nodes(endpoint: Json) -> Iterator[str]:

@@ -110,7 +110,7 @@ class UpdateTrigger(Controller):
         return self._record.get((self._namespace, record_name(self.name)))
 
     def _seen(self) -> Seen:
-        topologies = {key: digested(each.topology) for key, each in self._services.items()}
+        topologies = {key: digested(service.topology) for key, service in self._services.items()}
         pools: dict[str, frozenset[str]] = {}
         if self._pools.has_synced:
             pools = {pool.name: frozenset(pool.nodes) for _, pool in self._pools.items() if pool.nodes}
@@ -157,14 +157,14 @@ class UpdateTrigger(Controller):
     def _bucket_changed(self, _key: Key, old: NodeBucket | None, new: NodeBucket | None, first: bool) -> None:
         if first or old == new or self._pools.has_synced:
             return
-        pools = {each.pool for each in (old, new) if each is not None}
+        pools = {bucket.pool for bucket in (old, new) if bucket is not None}
         nodes = {
             node
             for pool in pools
             for _, bucket in self._buckets.by_index("pool", pool)
             for node in bucket.nodes
         }
-        self._demand_for(set(), nodes.union(*(each.nodes for each in (old, new) if each is not None)))
+        self._demand_for(set(), nodes.union(*(bucket.nodes for bucket in (old, new) if bucket is not None)))
 
     def _demand_for(self, services: Set[Key], nodes: Set[str]) -> None:
         """Demand a trigger for all objects of these Services, and for objects with an endpoint on these nodes if their

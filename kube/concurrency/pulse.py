@@ -33,5 +33,5 @@ async def first_of(*waited: asyncio.Future[None]) -> None:
     try:
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for each in waited:
-            each.cancel()
+        for future in waited:
+            future.cancel()

@@ -61,7 +61,7 @@ LONGEST_NAME = 255
 
 def are_accepted(codings: str) -> bool:
     """Whether an Accept-Encoding header names the coding. Such a client is a hub, and takes lists in zstd, too."""
-    return CODING in {each.strip() for each in codings.split(",")}
+    return CODING in {coding.strip() for coding in codings.split(",")}
 
 
 def plain_record(frames: bytes) -> bytes:

@@ -135,11 +135,11 @@ class Disk:
     def rows(self, table: str) -> dict[str, bytes | None]:
         """All rows of a table by name; None for a value that is damaged."""
         prefix = table + END
-        found = self._asked(lambda reading: reading.rows(prefix))
-        damaged = sum(value is None for value in found.values())
+        rows = self._asked(lambda reading: reading.rows(prefix))
+        damaged = sum(value is None for value in rows.values())
         if damaged:
             logger.error("%d values of %s in %s are damaged", damaged, table.replace(END, " "), self.folder)
-        return {key[len(prefix) :]: value for key, value in found.items()}
+        return {key[len(prefix) :]: value for key, value in rows.items()}
 
     def value(self, table: str, name: str) -> bytes | None:
         """One row; None when there is none, or when it is damaged."""
@@ -274,9 +274,9 @@ def _is_unreadable(error: BaseException) -> bool:
 
 
 def _check_format(reading: Reading) -> None:
-    found = reading.get(_FORMAT_KEY)
-    if found != FORMAT:
-        raise ValueError(f"its format is {found!r}, this hub's is {FORMAT!r}")
+    written = reading.get(_FORMAT_KEY)
+    if written != FORMAT:
+        raise ValueError(f"its format is {written!r}, this hub's is {FORMAT!r}")
 
 
 def _set(cache: Cache, key: str, value: bytes) -> None:

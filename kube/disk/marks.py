@@ -39,10 +39,10 @@ class Marks:
     def read(self) -> set[bytes]:
         """The marks; none where there is no file."""
         try:
-            found = self._file.read_bytes()
+            data = self._file.read_bytes()
         except FileNotFoundError:
             return set()
-        return {found[at : at + _LENGTH] for at in range(0, len(found), _LENGTH)} - {bytes(_LENGTH)}
+        return {data[at : at + _LENGTH] for at in range(0, len(data), _LENGTH)} - {bytes(_LENGTH)}
 
     def write(self, marks: Collection[bytes]) -> bool:
         """Replace all marks, in place; those beyond MAX_MARKS are left out. True, as it is done."""

@@ -38,17 +38,17 @@ class Reading:
 
     def rows(self, prefix: str) -> dict[str, bytes | None]:
         """The keys with this prefix and their values; None for a value that is not the one that was written."""
-        found = self._connection.execute(
+        rows = self._connection.execute(
             "SELECT key, value FROM Cache WHERE key >= ? AND key < ?", (prefix, prefix + LAST)
         )
-        return {key: checked(key, value) for key, value in found}
+        return {key: checked(key, value) for key, value in rows}
 
     def keys(self, prefix: str) -> list[str]:
         """The keys with this prefix."""
-        found = self._connection.execute(
+        rows = self._connection.execute(
             "SELECT key FROM Cache WHERE key >= ? AND key < ?", (prefix, prefix + LAST)
         )
-        return [key for (key,) in found]
+        return [key for (key,) in rows]
 
     def get(self, key: str) -> bytes | None:
         """The value of a key; None when there is none, or when it is not the one that was written."""
@@ -89,7 +89,7 @@ def _connection(database: Path, how: str) -> sqlite3.Connection:
 
 def salvaged(database: Path, prefixes: Collection[str]) -> dict[str, bytes]:
     """The whole values whose keys begin so. A damaged page hides neither what is before it nor what is behind it."""
-    found: dict[str, bytes] = {}
+    rows: dict[str, bytes] = {}
     with contextlib.suppress(sqlite3.Error), contextlib.closing(connected(database)) as connection:
         connection.text_factory = lambda raw: raw.decode(errors="replace")
         for statement in (SALVAGE, f"{SALVAGE} DESC"):
@@ -97,5 +97,5 @@ def salvaged(database: Path, prefixes: Collection[str]) -> dict[str, bytes]:
                 for key, value in connection.execute(statement):
                     if isinstance(key, str) and key.startswith(tuple(prefixes)):
                         whole = checked(key, value)
-                        found |= {} if whole is None else {key: whole}
-    return found
+                        rows |= {} if whole is None else {key: whole}
+    return rows

@@ -18,11 +18,11 @@ def table_of(values: str) -> str:
     return join("v", values)
 
 
-def checked(key: str, found: object) -> bytes | None:
+def checked(key: str, row: object) -> bytes | None:
     """The value of a row; None when it is not the one that was written."""
-    if not isinstance(found, bytes):
+    if not isinstance(row, bytes):
         return None
-    expected, value = found[:_CHECKSUM_SIZE], found[_CHECKSUM_SIZE:]
+    expected, value = row[:_CHECKSUM_SIZE], row[_CHECKSUM_SIZE:]
     return value if expected == checksum(key, value) else None
 
 

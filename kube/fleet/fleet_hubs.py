@@ -78,13 +78,14 @@ async def _listed(client: Client, path: str) -> list[Json]:
 
 def leaders_of(pools: Iterable[Json]) -> dict[str, frozenset[str]]:
     """The nodes that lead each pool which has leaders, by the pool's name."""
-    found = {
+    leaders = {
         pool["metadata"]["name"]: frozenset(
-            each.get("nodeName", "") for each in pool.get("status", {}).get("leaderEndpoints") or ()
+            leader_endpoint.get("nodeName", "")
+            for leader_endpoint in pool.get("status", {}).get("leaderEndpoints") or ()
         )
         for pool in pools
     }
-    return {pool: names for pool, names in found.items() if names}
+    return {pool: names for pool, names in leaders.items() if names}
 
 
 def fleet(leases: Iterable[Json], leaders: Mapping[str, frozenset[str]], now: datetime) -> list[FleetHub]:
@@ -96,12 +97,12 @@ def fleet(leases: Iterable[Json], leaders: Mapping[str, frozenset[str]], now: da
     ]
     versions = Counter(status.version for _, status, _ in read)
     usual = max(versions, key=lambda version: (versions[version], version), default="")
-    found = []
+    rows = []
     for lease, status, fault in read:
         name, silent = lease["metadata"]["name"], _silence(lease.get("spec", {}), now)
         needs = (fault,) if fault else tuple(_needs(status, silent, usual, now))
-        found.append(FleetHub(name, status, _role(name, status.pool, leaders), silent, needs))
-    return sorted(found, key=lambda hub: (not hub.needs, hub.silent is None, -len(hub.needs), hub.node))
+        rows.append(FleetHub(name, status, _role(name, status.pool, leaders), silent, needs))
+    return sorted(rows, key=lambda hub: (not hub.needs, hub.silent is None, -len(hub.needs), hub.node))
 
 
 def _read(text: str) -> tuple[HubStatus, str]:

@@ -52,7 +52,7 @@ def read_status(text: str) -> HubStatus:
     said: Any = orjson.loads(text)
     if not isinstance(said, dict):
         raise ValueError("it is no object")
-    known = {each.name: type(each.default) for each in fields(HubStatus)}
+    known = {field.name: type(field.default) for field in fields(HubStatus)}
     taken = {name: value for name, value in said.items() if name in known}
     for name, value in taken.items():
         if type(value) is not known[name]:

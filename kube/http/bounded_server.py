@@ -68,9 +68,9 @@ class BoundedServer:
 
     async def start(self, listening: Iterable[socket.socket]) -> None:
         await self._runner.setup()
-        for each in listening:
-            each.setblocking(False)
-            self._accepting.append(asyncio.create_task(self._accept(each), name="accepts connections"))
+        for listener in listening:
+            listener.setblocking(False)
+            self._accepting.append(asyncio.create_task(self._accept(listener), name="accepts connections"))
 
     def refuse_more(self) -> None:
         """Take no more connections; those that are there stay."""
@@ -83,9 +83,9 @@ class BoundedServer:
         await self._runner.cleanup()
         for task in self._opening:
             task.cancel()
-        for each in self._connections():
-            if each.transport is not None:
-                each.transport.abort()
+        for connection in self._connections():
+            if connection.transport is not None:
+                connection.transport.abort()
         await asyncio.gather(*self._accepting, *self._opening, return_exceptions=True)
 
     async def _accept(self, listening: socket.socket) -> None:
@@ -111,16 +111,24 @@ class BoundedServer:
 
     def _connections(self) -> list[web.RequestHandler]:
         """The connections that have not begun to close."""
-        found = self._runner.server.connections if self._runner.server is not None else ()
-        return [each for each in found if each.transport is not None and not each.transport.is_closing()]
+        connections = self._runner.server.connections if self._runner.server is not None else ()
+        return [
+            connection
+            for connection in connections
+            if connection.transport is not None and not connection.transport.is_closing()
+        ]
 
     def _make_room(self) -> None:
         now = asyncio.get_running_loop().time()
-        self._since = {each: self._since.get(each, now) for each in self._connections()}
+        self._since = {connection: self._since.get(connection, now) for connection in self._connections()}
         if len(self._opening) + len(self._since) < MAX_CONNECTIONS:
             return
         self._refused()
-        idle = {each: since for each, since in self._since.items() if each not in self._answering}
+        idle = {
+            connection: since
+            for connection, since in self._since.items()
+            if connection not in self._answering
+        }
         waiting: dict[Any, float] = {**self._opening, **idle} or {**self._since}
         longest = min(waiting, key=waiting.__getitem__)
         if isinstance(longest, asyncio.Task):
@@ -152,10 +160,10 @@ logger.addFilter(_FaultsOfTheServer())
 async def listen(host: str, port: int) -> list[socket.socket]:
     """Sockets that listen on an address or, without a `host`, on all of them. OSError for a taken port."""
     loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     listening: list[socket.socket] = []
     try:
-        for family, _, _, _, address in found:
+        for family, _, _, _, address in addresses:
             try:
                 made = socket.socket(family, socket.SOCK_STREAM)
             except OSError:
@@ -167,7 +175,7 @@ async def listen(host: str, port: int) -> list[socket.socket]:
             made.bind(address)
             made.listen(128)
     except OSError:
-        for each in listening:
-            each.close()
+        for listener in listening:
+            listener.close()
         raise
     return listening

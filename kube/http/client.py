@@ -221,10 +221,10 @@ class Client:
         self._pauses.check(self._queue)
         headers = {**self._headers, "Accept": accept, "Accept-Encoding": codings}
         url = self._base_url + _target(path, query)
-        asked = self._session.open("GET", url, headers=headers.items(), body=None, timeout=timeout)
+        exchange = self._session.open("GET", url, headers=headers.items(), body=None, timeout=timeout)
         async with AsyncExitStack() as stack:
             try:
-                response = await stack.enter_async_context(asked)
+                response = await stack.enter_async_context(exchange)
             except NETWORK_ERRORS as error:
                 raise _unreachable(f"watch {path}", error) from error
             if response.status != 200:

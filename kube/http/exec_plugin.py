@@ -127,7 +127,7 @@ def parse_exec(
     return ExecPlugin(
         command,
         tuple(map(str, section.get("args") or ())),
-        {str(each["name"]): str(each.get("value") or "") for each in section.get("env") or ()},
+        {str(variable["name"]): str(variable.get("value") or "") for variable in section.get("env") or ()},
         version,
         str(section.get("installHint") or ""),
         _told(cluster, authority()) if section.get("provideClusterInfo") else None,
@@ -149,5 +149,5 @@ def _told(cluster: Mapping[str, Any], authority: bytes) -> dict[str, Any]:
 def _seconds(timestamp: object) -> float | None:
     if not timestamp:
         return None
-    found = datetime.datetime.fromisoformat(str(timestamp))
-    return found.replace(tzinfo=found.tzinfo or datetime.UTC).timestamp()
+    moment = datetime.datetime.fromisoformat(str(timestamp))
+    return moment.replace(tzinfo=moment.tzinfo or datetime.UTC).timestamp()

@@ -35,7 +35,7 @@ class Http1Session:
         self, method: str, url: str, *, headers: Iterable[tuple[str, str]], body: bytes | None, timeout: float
     ) -> AsyncIterator[Http1Response]:
         """See `kube.http.session.Session.open`."""
-        asked = self._session.request(
+        exchange = self._session.request(
             method,
             URL(url, encoded=True),
             headers=CIMultiDict(headers),
@@ -45,7 +45,7 @@ class Http1Session:
             skip_auto_headers=ADDED_BY_AIOHTTP,
         )
         try:
-            response = await asked
+            response = await exchange
         except aiohttp.ClientError as error:
             raise _lost(error) from error
         async with response:

@@ -132,7 +132,7 @@ def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate)
         if not isinstance(document, dict):
             raise ValueError("it is not a mapping, so it is no kubeconfig")
     each = [(document, folder) for document, folder in documents if isinstance(document, dict)]
-    wanted = name or next((found for document, _ in each if (found := document.get("current-context"))), None)
+    wanted = name or next((part for document, _ in each if (part := document.get("current-context"))), None)
     if not wanted:
         raise ValueError("it has no current-context, and none is named")
     context, _ = _named(each, "contexts", wanted, "context")
@@ -144,7 +144,7 @@ def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate)
         if name in user:
             raise ValueError(f"a user with {name} is not supported: use a certificate, a token or exec")
     authority = _piece(cluster, "certificate-authority", of_cluster, locate)
-    found = Credentials(
+    part = Credentials(
         server=str(cluster.get("server") or ""),
         server_name=str(cluster.get("tls-server-name") or ""),
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
@@ -155,10 +155,10 @@ def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate)
         plugin=parse_exec(user["exec"], of_user, cluster, authority.read) if user.get("exec") else None,
         proxy=parse_proxy(str(cluster["proxy-url"])) if cluster.get("proxy-url") else None,
     )
-    own = (found.certificate, found.key, found.token)
-    if found.plugin is not None and any(piece.data or piece.path for piece in own):
+    own = (part.certificate, part.key, part.token)
+    if part.plugin is not None and any(piece.data or piece.path for piece in own):
         raise ValueError("a user has exec, and a certificate or a token besides")
-    return found
+    return part
 
 
 def parse_server(document: object) -> str:
@@ -179,8 +179,8 @@ def _named(documents: _Documents, plural: str, name: object, key: str) -> tuple[
         entries = document.get(plural)
         for entry in entries if isinstance(entries, list) else []:
             if isinstance(entry, dict) and entry.get("name") == name:
-                found = entry.get(key)
-                return (found if isinstance(found, dict) else {}), folder
+                value = entry.get(key)
+                return (value if isinstance(value, dict) else {}), folder
     raise ValueError(f"{plural} has no entry named {name!r}")
 
 

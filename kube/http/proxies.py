@@ -91,7 +91,7 @@ def _variable(environment: Mapping[str, str], name: str) -> str:
 def _is_excepted(host: str, port: int, no_proxy: str) -> bool:
     """Whether NO_PROXY names a server: an address, a network, a domain with all in it, `.domain` for what is in it."""
     return any(
-        _matches(each.strip().lower(), host.lower(), port) for each in no_proxy.split(",") if each.strip()
+        _matches(entry.strip().lower(), host.lower(), port) for entry in no_proxy.split(",") if entry.strip()
     )
 
 

@@ -22,7 +22,7 @@ def apply_json_patch(document: Json, operations: object) -> Any:
 
     StatusError 400 for a malformed patch, 413 for too many operations, 422 for one that does not apply.
     """
-    if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
+    if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
         raise bad_request("error decoding patch: a JSON patch is an array of operations")
     if len(operations) > MAX_OPERATIONS:
         raise entity_too_large(
@@ -142,7 +142,7 @@ def _same(left: Any, right: Any) -> bool:
     """Whether two values are equal in JSON, where true is not 1."""
     match left, right:
         case dict(), dict():
-            return left.keys() == right.keys() and all(_same(left[each], right[each]) for each in left)
+            return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
         case list(), list():
             return len(left) == len(right) and all(map(_same, left, right))
         case _:

@@ -54,8 +54,8 @@ def merge_patch(document: Json, patch: Json) -> Json:
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _without_nulls(each) for name, each in value.items() if each is not None}
-    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
+        return {name: _without_nulls(field) for name, field in value.items() if field is not None}
+    return [_without_nulls(element) for element in value] if isinstance(value, list) else value
 
 
 def _parsed(patch: bytes) -> Any:

@@ -49,7 +49,7 @@ def _canonical_field(field: StatusField, value: Any, path: str) -> Any:
     if not isinstance(value, list):
         raise ValueError(f"{path}: expected a list, got {_text_of(value)}")
     element = field._replace(many=False, shown=Shown.ALWAYS)
-    return [_canonical_value(element, each, f"{path}[{place}]") for place, each in enumerate(value)]
+    return [_canonical_value(element, item, f"{path}[{place}]") for place, item in enumerate(value)]
 
 
 def _canonical_value(field: StatusField, value: Any, path: str) -> Any:

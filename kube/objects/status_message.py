@@ -43,9 +43,9 @@ def _read_field(spec: StatusField, message: Any, field: str) -> Any:
         return None
     value = getattr(message, field)
     if spec.kind in MAPS:
-        return {_text(each.key): _read_entry(spec.kind, each) for each in value}
+        return {_text(entry.key): _read_entry(spec.kind, entry) for entry in value}
     if spec.many:
-        return [_read_value(spec.kind, each) for each in value]
+        return [_read_value(spec.kind, entry) for entry in value]
     return _read_value(spec.kind, value)
 
 
@@ -118,8 +118,8 @@ def _elements(
     """An element for each document: the old one of the same merge key or, in lists without, of the same content."""
     key = keys.get(path)
     old: dict[bytes, deque[Any]] = {}
-    for each in elements:
-        old.setdefault(_mark(read_message(spec.kind, each), key), deque()).append(each)
+    for item in elements:
+        old.setdefault(_mark(read_message(spec.kind, item), key), deque()).append(item)
     written = []
     for document in documents:
         element = new_message(spec.kind)

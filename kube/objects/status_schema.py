@@ -63,7 +63,7 @@ def _reached(full_names: list[str]) -> Iterator[tuple[str, Mapping[str, StatusFi
     seen = set(full_names)
     while full_names:
         full = full_names.pop()
-        fields = [each for each in messages().message(full).fields.values() if each.name not in _LEFT_OUT]
+        fields = [field for field in messages().message(full).fields.values() if field.name not in _LEFT_OUT]
         yield _short(full), {field.name: _status_field(field) for field in fields}
         inner = {field.kind for field in fields if field.is_message} - seen
         seen |= inner
@@ -89,7 +89,8 @@ def _classes() -> Mapping[str, Any]:
     return message_classes(
         {
             name: {
-                field: (each.number, each.kind, MANY if each.many else ONE) for field, each in fields.items()
+                field: (declared.number, declared.kind, MANY if declared.many else ONE)
+                for field, declared in fields.items()
             }
             for name, fields in status_table().items()
         }

@@ -202,11 +202,11 @@ def _prepared_pod(status: Json, before: Json) -> Json:
 def _with_generations(conditions: list[Json], before: list[Json]) -> list[Json]:
     """A condition without an observedGeneration keeps the one that it had."""
     known: dict[str, deque[int]] = {}
-    for each in before:
-        known.setdefault(each["type"], deque()).append(each.get("observedGeneration", 0))
-    kept = []
-    for each in conditions:
-        generations = known.get(each["type"])
+    for condition in before:
+        known.setdefault(condition["type"], deque()).append(condition.get("observedGeneration", 0))
+    merged = []
+    for condition in conditions:
+        generations = known.get(condition["type"])
         generation = generations.popleft() if generations else 0
-        kept.append({"observedGeneration": generation, **each} if generation else each)
-    return kept
+        merged.append({"observedGeneration": generation, **condition} if generation else condition)
+    return merged

@@ -19,8 +19,8 @@ def strategic_diff(before: Json, after: Json, kind: str, or_before: Iterable[Jso
     """
     keys = merge_keys_of(kind)
     patch = _changes(before, after, keys, "")
-    for each in or_before:
-        patch = _united(patch, _changes(each, after, keys, ""), keys, "")
+    for element in or_before:
+        patch = _united(patch, _changes(element, after, keys, ""), keys, "")
     return patch
 
 
@@ -40,7 +40,9 @@ def _emptied(patch: Json, keys: MergeKeys, path: str) -> Json:
         elif isinstance(value, list) and keys.get(place) and (named := _by_key(value, keys[place])):
             # Elements that repeat their key, and those with a directive, are a list that goes as a whole.
             key = keys[place]
-            fields[name] = [{**_emptied(each, keys, place), key: each[key]} for each in named.values()]
+            fields[name] = [
+                {**_emptied(element, keys, place), key: element[key]} for element in named.values()
+            ]
         else:
             fields[name] = None
     return fields
@@ -57,7 +59,7 @@ def _united(one: Json, other: Json, keys: MergeKeys, path: str) -> Json:
             case list() as old, list() if keys.get(place):
                 united[name] = _united_elements(old, new, keys, place)
             case list() as old, list() if place in keys or name.startswith(DELETE_FROM):
-                united[name] = old + [each for each in new if each not in old]
+                united[name] = old + [element for element in new if element not in old]
             case _:
                 united[name] = new
     return united

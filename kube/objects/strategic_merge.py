@@ -24,7 +24,7 @@ def strategic_merge(original: Json, patch: Json, keys: MergeKeys, path: str = ""
         return _directed(patch)
     merged, rest = _retained(original, patch), dict(patch)
     rest.pop(RETAIN_KEYS, None)
-    for field in [each for each in rest if each.startswith(SET_ORDER)]:
+    for field in [key_ for key_ in rest if key_.startswith(SET_ORDER)]:
         _merge_in_order(merged, rest, field, keys, path)
     for field, value in rest.items():
         if field.startswith(DELETE_FROM):
@@ -53,7 +53,7 @@ def _retained(original: Json, patch: Json) -> Json:
     if RETAIN_KEYS not in patch:
         return dict(original)
     retained = patch[RETAIN_KEYS]
-    if not isinstance(retained, list) or not all(isinstance(each, str) for each in retained):
+    if not isinstance(retained, list) or not all(isinstance(key_, str) for key_ in retained):
         raise bad_request("invalid patch format of retainKeys")
     names = frozenset(retained)
     for name, value in patch.items():
@@ -85,14 +85,16 @@ def _cleaned(value: Any) -> Any:
     """The value without directives, and without nulls in objects."""
     if isinstance(value, dict):
         return {
-            name: _cleaned(each)
-            for name, each in value.items()
-            if each is not None
+            name: _cleaned(field)
+            for name, field in value.items()
+            if field is not None
             and not name.startswith((RETAIN_KEYS, SET_ORDER, DELETE_FROM))
-            and not (isinstance(each, dict) and DIRECTIVE in each)
+            and not (isinstance(field, dict) and DIRECTIVE in field)
         }
     if isinstance(value, list):
-        return [_cleaned(each) for each in value if not (isinstance(each, dict) and DIRECTIVE in each)]
+        return [
+            _cleaned(element) for element in value if not (isinstance(element, dict) and DIRECTIVE in element)
+        ]
     return value
 
 
@@ -101,9 +103,9 @@ def _delete_from(merged: Json, field: str, value: Any) -> None:
     if value is None:
         merged.pop(name, None)
         return
-    removed = {_identity(each, "") for each in _list(value, "invalid patch format of primitive list")}
+    removed = {_identity(element, "") for element in _list(value, "invalid patch format of primitive list")}
     if isinstance(merged.get(name), list):
-        merged[name] = [each for each in merged[name] if _identity(each, "") not in removed]
+        merged[name] = [element for element in merged[name] if _identity(element, "") not in removed]
 
 
 def _merge_in_order(merged: Json, rest: Json, field: str, keys: MergeKeys, path: str) -> None:
@@ -134,25 +136,27 @@ def _live(original: list[Any], patch: list[Any], key: str) -> list[Any]:
 
     With deletions, added elements take the places that became free: apimachinery writes them there in its array.
     """
-    directives = [each for each in patch if isinstance(each, dict) and DIRECTIVE in each]
-    if not original or not directives or any(each[DIRECTIVE] != "delete" for each in directives):
+    directives = [element for element in patch if isinstance(element, dict) and DIRECTIVE in element]
+    if not original or not directives or any(directive[DIRECTIVE] != "delete" for directive in directives):
         return original
-    deleted = {_identity(each, key) for each in directives}
-    kept = [each for each in original if _identity(each, key) not in deleted]
-    known = _places(kept, key)
-    added = [each for each in patch if DIRECTIVE not in each and _identity(each, key) not in known]
-    return [*kept, *added][: len(original)]
+    deleted = {_identity(directive, key) for directive in directives}
+    remaining = [element for element in original if _identity(element, key) not in deleted]
+    known = _places(remaining, key)
+    added = [
+        element for element in patch if DIRECTIVE not in element and _identity(element, key) not in known
+    ]
+    return [*remaining, *added][: len(original)]
 
 
 def _check_order(patch: Sequence[Any], order: Sequence[Any], key: str) -> None:
     """Refuse a patch whose elements are not in the order that it sets."""
     if not patch or not order:
         return
-    wanted = iter([_identity(each, key) for each in order])
-    for each in patch:
-        if isinstance(each, dict) and DIRECTIVE in each:
+    wanted = iter([_identity(element, key) for element in order])
+    for element in patch:
+        if isinstance(element, dict) and DIRECTIVE in element:
             continue
-        if _identity(each, key) not in wanted:  # reads on to the next that is the same
+        if _identity(element, key) not in wanted:  # reads on to the next that is the same
             raise bad_request("the order of the patch's list is not that of its $setElementOrder list")
 
 
@@ -160,13 +164,13 @@ def _merged_list(original: list[Any], patch: list[Any], keys: MergeKeys, path: s
     if not original and not patch:
         return original
     key = keys[path]
-    kept, added = original, patch
+    plain, added = original, patch
     if key:
-        kept, added = _without_special(original, patch, key)
-        merged = _merged_elements(kept, added, keys, path)
+        plain, added = _without_special(original, patch, key)
+        merged = _merged_elements(plain, added, keys, path)
     else:
-        merged = list(dict.fromkeys(_identity(each, "") for each in [*original, *patch]))
-    return _interleaved(merged, added, kept, key)
+        merged = list(dict.fromkeys(_identity(element, "") for element in [*original, *patch]))
+    return _interleaved(merged, added, plain, key)
 
 
 def _without_special(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
@@ -188,14 +192,14 @@ def _without_special(original: list[Any], patch: list[Any], key: str) -> tuple[l
                 raise bad_request(f"unknown patch type: {other} in a list")
     if replace:
         return [_cleaned(element) for element in plain], []
-    return [each for each in original if not deleted or _identity(each, key) not in deleted], plain
+    return [element for element in original if not deleted or _identity(element, key) not in deleted], plain
 
 
 def _merged_elements(original: list[Any], patch: list[Any], keys: MergeKeys, path: str) -> list[Any]:
     key = keys[path]
     merged = list(original)
     # Of elements with the same key the first one gets the changes.
-    places = {_identity(each, key): place for place, each in reversed(list(enumerate(merged)))}
+    places = {_identity(element, key): place for place, element in reversed(list(enumerate(merged)))}
     for element in patch:
         identity = _identity(element, key)
         if identity in places:
@@ -210,23 +214,23 @@ def _merged_elements(original: list[Any], patch: list[Any], keys: MergeKeys, pat
 def _interleaved(merged: list[Any], order: list[Any], original: list[Any], key: str) -> list[Any]:
     """The elements that `order` names in its order, and the others where they were between them."""
     ordered, live = _places(order, key), _places(original, key)
-    named = [each for each in merged if _identity(each, key) in ordered]
-    named.sort(key=lambda each: ordered[_identity(each, key)])
-    rest = [each for each in merged if _identity(each, key) not in ordered]
-    rest.sort(key=lambda each: live.get(_identity(each, key), len(live)))
+    named = [element for element in merged if _identity(element, key) in ordered]
+    named.sort(key=lambda element: ordered[_identity(element, key)])
+    rest = [element for element in merged if _identity(element, key) not in ordered]
+    rest.sort(key=lambda element: live.get(_identity(element, key), len(live)))
     others = deque(rest)
     result: list[Any] = []
-    for each in named:
-        place = live.get(_identity(each, key))
+    for element in named:
+        place = live.get(_identity(element, key))
         while others and place is not None and live.get(_identity(others[0], key), place) < place:
             result.append(others.popleft())
-        result.append(each)
+        result.append(element)
     return [*result, *others]
 
 
 def _places(elements: list[Any], key: str) -> dict[Any, int]:
     """The first place of each identity."""
-    return {_identity(each, key): place for place, each in reversed(list(enumerate(elements)))}
+    return {_identity(element, key): place for place, element in reversed(list(enumerate(elements)))}
 
 
 def _identity(element: Any, key: str) -> Any:

@@ -39,7 +39,7 @@ def compare(
     if version < given:
         return Comparison.DISPROVED
     at = store.version
-    found = Comparison.SAME
+    result = Comparison.SAME
     for key, expected_version in expected.items():
         item = store.get(key)
         held = item.version if item is not None else 0
@@ -49,10 +49,10 @@ def compare(
         if not was_overtaken:
             if expected_version <= at or held > expected_version:
                 return Comparison.DISPROVED
-            found = Comparison.BEHIND
+            result = Comparison.BEHIND
     for item in store:
         if item.key not in expected and item.version <= version and concerns(item):
             if at >= version:
                 return Comparison.DISPROVED
-            found = Comparison.BEHIND
-    return found
+            result = Comparison.BEHIND
+    return result

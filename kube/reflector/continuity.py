@@ -69,10 +69,10 @@ class Continuity:
         `given` as in `kube.reflector.comparison.compare`.
         """
         self._expected = None
-        found = compare(self._store, names, version, given)
-        if found is Comparison.DISPROVED:
+        result = compare(self._store, names, version, given)
+        if result is Comparison.DISPROVED:
             raise OtherHistory(f"the cloud had other objects at version {version}, or was at {given}")
-        if found is Comparison.BEHIND:
+        if result is Comparison.BEHIND:
             self._expected = version, names, given
 
     def listed(self, version: int, items: Mapping[Key, Item], given: int) -> None:

@@ -37,16 +37,16 @@ async def read_pages(
     """
     pages: list[ListPage[Kept]] = []
     size = 0
-    asked = {**query, "limit": str(PAGE)}
+    page_query = {**query, "limit": str(PAGE)}
     while True:
         try:
-            answer = await ask(asked)
+            answer = await ask(page_query)
         except StatusError as error:
             if error.code != 410 or not pages:
                 raise
             # The snapshot of the pages is too old: ask for the whole list at once, as client-go's pager does.
             pages.clear()
-            size, asked = 0, dict(query)
+            size, page_query = 0, dict(query)
             continue
         codec = codec_of(answer.content_type)
         pages.append(await page_of(codec, answer))
@@ -56,7 +56,7 @@ async def read_pages(
         came(size)
         if not pages[-1].continue_token:
             return codec, pages
-        asked = {**asked, "continue": pages[-1].continue_token}
+        page_query = {**page_query, "continue": pages[-1].continue_token}
 
 
 async def read_items(store: Store, codec: Codec, raws: Sequence[Kept]) -> dict[Key, Item]:

@@ -49,4 +49,4 @@ class ListWatch:
         """The Accept header of a list (kind "…List") or of a watch."""
         if not self.metadata_only:
             return self.accept
-        return ",".join(f"{each};as={kind};g=meta.k8s.io;v=v1" for each in self.accept.split(","))
+        return ",".join(f"{media_type};as={kind};g=meta.k8s.io;v=v1" for media_type in self.accept.split(","))

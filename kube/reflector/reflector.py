@@ -239,8 +239,8 @@ class Reflector:
         is_unserved = isinstance(error, StatusError) and error.code == 404
         # A watch may be refused so where a list is not.
         is_again = is_unserved and self._refusal is not None and self._refusal.code == 404
-        asked = error.retry_after if isinstance(error, StatusError) else None
-        delay = self._backoff.next(UNSERVED_DELAY if is_again else asked)
+        wanted = error.retry_after if isinstance(error, StatusError) else None
+        delay = self._backoff.next(UNSERVED_DELAY if is_again else wanted)
         # Frames of the traceback hold what the cloud sent: up to MAX_LIST, for as long as the error is kept.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self._must_verify = True

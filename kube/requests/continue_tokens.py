@@ -34,13 +34,13 @@ class ContinueToken(NamedTuple):
 def parse_continue(token: str) -> ContinueToken:
     """What a token says. ValueError in a kube-apiserver's words, but for those of Go's own JSON and base64."""
     try:
-        found = orjson.loads(urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)))
+        fields = orjson.loads(urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)))
     except (binascii.Error, ValueError) as error:
         raise _invalid(f": {error}") from None
-    if not isinstance(found, dict) or found.get("v") != _FORMAT:
-        version = found.get("v", "") if isinstance(found, dict) else ""
+    if not isinstance(fields, dict) or fields.get("v") != _FORMAT:
+        version = fields.get("v", "") if isinstance(fields, dict) else ""
         raise _invalid(f": server does not recognize this encoded version {version}")
-    version, start = found.get("rv", 0), found.get("start", "")
+    version, start = fields.get("rv", 0), fields.get("start", "")
     if not isinstance(version, int) or not isinstance(start, str):
         raise _invalid("")
     if not version:

@@ -81,22 +81,22 @@ def merged(requirements: Iterable[LabelRequirement]) -> tuple[LabelRequirement, 
     What no label can satisfy is written as "key,!key".
     """
     by_key: dict[tuple[str, Operator], list[LabelRequirement]] = {}
-    for each in requirements:
-        by_key.setdefault((each.key, each.operator), []).append(each)
+    for requirement in requirements:
+        by_key.setdefault((requirement.key, requirement.operator), []).append(requirement)
     return tuple(
-        sorted({each for (key, operator), found in by_key.items() for each in _one(key, operator, found)})
+        sorted({value for (key, operator), group in by_key.items() for value in _one(key, operator, group)})
     )
 
 
-def _one(key: str, operator: Operator, found: list[LabelRequirement]) -> Iterator[LabelRequirement]:
+def _one(key: str, operator: Operator, requirements: list[LabelRequirement]) -> Iterator[LabelRequirement]:
     """What several requirements of one key and operator mean together."""
-    sets = [frozenset(each.values) for each in found]
+    sets = [frozenset(requirement.values) for requirement in requirements]
     match operator:
         case Operator.IN:
             values = frozenset.intersection(*sets)
         case Operator.GREATER | Operator.LESS:
             last = max if operator is Operator.GREATER else min
-            values = frozenset({last((each.values[0] for each in found), key=int)})
+            values = frozenset({last((requirement.values[0] for requirement in requirements), key=int)})
         case _:
             values = frozenset.union(*sets)
     if operator is Operator.IN and not values:
@@ -138,12 +138,12 @@ class _Parser:
         self._at = 0
 
     def requirements(self) -> list[LabelRequirement]:
-        found: list[LabelRequirement] = []
+        parsed: list[LabelRequirement] = []
         while self._next != _END:
             if not self._begins_requirement():
                 raise ValueError(f"found '{self._next}', expected: !, identifier, or 'end of string'")
             try:
-                found.append(self._requirement())
+                parsed.append(self._requirement())
             except ValueError as error:
                 raise ValueError(f"unable to parse requirement: {error}") from None
             piece = self._take()
@@ -153,7 +153,7 @@ class _Parser:
                 raise ValueError(f"found '{piece}', expected: ',' or 'end of string'")
             if not self._begins_requirement():
                 raise ValueError(f"found '{self._next}', expected: identifier after ','")
-        return found
+        return parsed
 
     @property
     def _next(self) -> str:
@@ -253,8 +253,8 @@ def _comparison(key: str, operator: Operator, values: list[str]) -> LabelRequire
             why = "for 'Gt', 'Lt' operators, the value must be an integer"
             faults.append(f"values[0]: Invalid value: {quoted(values[0])}: {why}")
     for index, value in enumerate(values):
-        if found := value_faults(value):
-            faults.append(f"values[{index}][{key}]: Invalid value: {quoted(value)}: {'; '.join(found)}")
+        if wrong := value_faults(value):
+            faults.append(f"values[{index}][{key}]: Invalid value: {quoted(value)}: {'; '.join(wrong)}")
     if faults:
         raise ValueError(faults[0] if len(faults) == 1 else f"[{', '.join(faults)}]")
     if operator in (Operator.GREATER, Operator.LESS):

@@ -49,12 +49,12 @@ def bucket_of(node: str) -> str:
 
 def written_labels(node: str, labels: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
     """Of a node's labels those with these keys, as they are written."""
-    found = {key: labels[key] for key in keys if key in labels and key != HOSTNAME}
+    chosen = {key: labels[key] for key in keys if key in labels and key != HOSTNAME}
     hostname = labels.get(HOSTNAME, "")
-    return found if hostname == node else {**found, HOSTNAME: hostname}
+    return chosen if hostname == node else {**chosen, HOSTNAME: hostname}
 
 
 def read_labels(node: str, written: Mapping[str, str]) -> dict[str, str]:
     """The labels of a node, as `written_labels` wrote them."""
-    found = {HOSTNAME: node, **written}
-    return {key: value for key, value in found.items() if value or key != HOSTNAME}
+    labels_ = {HOSTNAME: node, **written}
+    return {key: value for key, value in labels_.items() if value or key != HOSTNAME}

@@ -58,8 +58,8 @@ class FieldSelector:
 
     def __post_init__(self) -> None:
         values: dict[str, tuple[set[str], set[str]]] = {}
-        for each in self.requirements:
-            values.setdefault(each.field, (set(), set()))[not each.equal].add(each.value)
+        for requirement in self.requirements:
+            values.setdefault(requirement.field, (set(), set()))[not requirement.equal].add(requirement.value)
         frozen = {name: (frozenset(equal), frozenset(other)) for name, (equal, other) in values.items()}
         object.__setattr__(self, "_values", frozen)
 

@@ -105,12 +105,12 @@ class Messages:
 
     def message(self, name: str) -> Message:
         """The message of that full name; LookupError where there is none."""
-        found = self._made.get(name)
-        if found is None:
+        message = self._made.get(name)
+        if message is None:
             package = name.rpartition(".")[0]
             fields = filter(None, self._lines[name].split("|"))
-            found = self._made[name] = Message(name, tuple(_field(package, each) for each in fields))
-        return found
+            message = self._made[name] = Message(name, tuple(_field(package, field) for field in fields))
+        return message
 
 
 def _field(package: str, text: str) -> MessageField:

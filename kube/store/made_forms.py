@@ -137,7 +137,7 @@ class CloudTableForm(TableForm):
 
     def _table(self, objects: list[Json], api_version: str, kind: str, metadata: Json) -> Json:
         made = super()._table([], api_version, kind, metadata)
-        rows = [self._row(each, api_version, kind) for each in objects]
+        rows = [self._row(item, api_version, kind) for item in objects]
         return {**made, "columnDefinitions": self._cells.columns or made["columnDefinitions"], "rows": rows}
 
 

@@ -47,8 +47,8 @@ class LabelTexts(Mapping[str, str]):
     def __getitem__(self, key: str) -> str:
         number = bisect_right(self._firsts, key) - 1
         if number >= 0:
-            _, found, rest = self._texts[number].partition(f"{_END}{key}{_IS}")
-            if found:
+            _, is_there, rest = self._texts[number].partition(f"{_END}{key}{_IS}")
+            if is_there:
                 return rest.partition(_END)[0]
         raise KeyError(key)
 

@@ -89,10 +89,10 @@ class ScopeIndex[T]:
         """The listeners whose scope may hold one of an object's states, each once. Some of the scopes may not match."""
         if not self._anchored:
             return self._unanchored
-        found = dict(self._unanchored)
+        scopes = dict(self._unanchored)
         for anchor in self._anchors_of(key, items):
-            found |= self._anchored.get(anchor, {})
-        return found
+            scopes |= self._anchored.get(anchor, {})
+        return scopes
 
     def _forget_key(self, key: str) -> None:
         if key:

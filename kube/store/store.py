@@ -44,14 +44,14 @@ class Item:
         key: Key,
         version: int,
         labels: Mapping[str, str],
-        kept: Kept,
+        form: Kept,
         unfiltered: Item | None = None,
     ) -> None:
         self.store = store
         self.key = key
         self.version = version
         self.labels = labels
-        self.kept = kept
+        self.kept = form
         self._unfiltered = unfiltered
         self._fields: dict[str, str] | None = None
 
@@ -90,16 +90,16 @@ class Item:
         """This object as a chain of filters changed it."""
         if isinstance(self.kept, bytes):
             self.kept = packed(self.kept)
-        kept = self.store.codec.kept(raw)
-        return Item(self.store, self.key, self.version, self.labels, kept, self._unfiltered or self)
+        form = self.store.codec.kept(raw)
+        return Item(self.store, self.key, self.version, self.labels, form, self._unfiltered or self)
 
     def with_version(self, version: int) -> Item:
         """This object with another metadata.resourceVersion, as Kubernetes reports a deletion."""
         if version == self.version:
             return self
         codec = self.store.codec
-        kept = codec.kept(codec.with_version(self.raw, version))
-        return Item(self.store, self.key, version, self.labels, kept, self._unfiltered or self)
+        form = codec.kept(codec.with_version(self.raw, version))
+        return Item(self.store, self.key, version, self.labels, form, self._unfiltered or self)
 
 
 class Witness(NamedTuple):
@@ -236,7 +236,9 @@ class Store:
         restarted = is_other or is_recoded
         follows = known and not restarted
         self.is_disproved, self.witness = False, None
-        changes = sorted(self._difference(items, version), key=lambda each: each.version) if follows else []
+        changes = (
+            sorted(self._difference(items, version), key=lambda change: change.version) if follows else []
+        )
         if is_other:
             self._end_history(version)
         if is_recoded:
@@ -339,8 +341,8 @@ class Store:
     def _item(self, raw: Kept, codec: Codec | None = None, peek: ObjectPeek | None = None) -> Item:
         codec = codec or self.codec
         peek = peek or codec.peek(bytes(raw))
-        kept = codec.kept(raw) if isinstance(raw, bytes) else raw
-        return Item(self, (peek.namespace, peek.name), peek.version, kept_labels(peek.labels), kept)
+        form = codec.kept(raw) if isinstance(raw, bytes) else raw
+        return Item(self, (peek.namespace, peek.name), peek.version, kept_labels(peek.labels), form)
 
     def _difference(self, items: Mapping[Key, Item], version: int) -> Iterator[Change]:
         for key, item in items.items():

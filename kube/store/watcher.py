@@ -72,10 +72,10 @@ class News:
 
     def written(self, coding: StreamCoding) -> bytes:
         """The events, coded."""
-        found = self._written.get(coding.name)
-        if found is None:
-            found = self._written[coding.name] = b"".join(map(coding.event, self._events))
-        return found
+        frames = self._written.get(coding.name)
+        if frames is None:
+            frames = self._written[coding.name] = b"".join(map(coding.event, self._events))
+        return frames
 
 
 class Watcher:

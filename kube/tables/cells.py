@@ -56,34 +56,34 @@ def _two(large: int, unit: str, small: int, small_unit: str) -> str:
 def parse_time(text: object) -> datetime | None:
     """A time of the API; None where there is none."""
     try:
-        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+        time = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
         return None
-    return found if found is None or found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return time if time is None or time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def since(text: object) -> str:
     """How long ago that was."""
-    found = parse_time(text)
-    return "<unknown>" if found is None else human_duration((datetime.now(UTC) - found).total_seconds())
+    then = parse_time(text)
+    return "<unknown>" if then is None else human_duration((datetime.now(UTC) - then).total_seconds())
 
 
 def age(obj: Json) -> str:
     return since(obj["metadata"].get("creationTimestamp"))
 
 
-def labels(found: Json | None) -> str:
+def labels(values: Json | None) -> str:
     """As labels.FormatLabels."""
-    return ",".join(f"{name}={value}" for name, value in sorted((found or {}).items())) or NONE
+    return ",".join(f"{name}={value}" for name, value in sorted((values or {}).items())) or NONE
 
 
-def selector(found: Json | None) -> str:
+def selector(spec: Json | None) -> str:
     """A metav1.LabelSelector as labels.Selector writes it; "" where it selects everything."""
-    found = found or {}
-    parts = [(name, f"{name}={value}") for name, value in (found.get("matchLabels") or {}).items()]
-    for each in found.get("matchExpressions") or ():
-        key, values = each.get("key", ""), ",".join(sorted(each.get("values") or ()))
-        match each.get("operator"):
+    spec = spec or {}
+    parts = [(name, f"{name}={value}") for name, value in (spec.get("matchLabels") or {}).items()]
+    for match_expression in spec.get("matchExpressions") or ():
+        key, values = match_expression.get("key", ""), ",".join(sorted(match_expression.get("values") or ()))
+        match match_expression.get("operator"):
             case "Exists":
                 parts.append((key, key))
             case "DoesNotExist":
@@ -95,20 +95,22 @@ def selector(found: Json | None) -> str:
 
 def containers(template: Json) -> list[str]:
     """The cells with the names and the images of the containers of a pod template."""
-    found: Sequence[Json] = (template.get("spec") or {}).get("containers") or ()
-    return [",".join(each.get(name, "") for each in found) for name in ("name", "image")]
+    listed: Sequence[Json] = (template.get("spec") or {}).get("containers") or ()
+    return [",".join(container.get(name, "") for container in listed) for name in ("name", "image")]
 
 
 def shortened(texts: Iterable[str], empty: str = "<unset>") -> str:
     """The first texts, and how many more there are."""
-    found = list(texts)
-    shown = ",".join(found[:SHOWN])
-    if len(found) > SHOWN:
-        return f"{shown} + {len(found) - SHOWN} more..."
+    items = list(texts)
+    shown = ",".join(items[:SHOWN])
+    if len(items) > SHOWN:
+        return f"{shown} + {len(items) - SHOWN} more..."
     return shown or empty
 
 
 def is_true(conditions: Iterable[Json] | None, kind: str) -> bool:
     """Whether the first condition of this type is True."""
-    status = next((each.get("status") for each in conditions or () if each.get("type") == kind), "")
+    status = next(
+        (condition.get("status") for condition in conditions or () if condition.get("type") == kind), ""
+    )
     return status == "True"

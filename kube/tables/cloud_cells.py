@@ -33,8 +33,8 @@ class CloudCells:
             if table["kind"] != TABLE[1]:
                 raise ValueError(f"the cloud makes no Table of this kind, but {table['kind']}")
             told = {
-                _key(each["object"]): (each["object"]["metadata"]["resourceVersion"], list(each["cells"]))
-                for each in table["rows"] or ()
+                _key(row["object"]): (row["object"]["metadata"]["resourceVersion"], list(row["cells"]))
+                for row in table["rows"] or ()
             }
             columns = list(table["columnDefinitions"])
         except (KeyError, TypeError) as error:
@@ -62,7 +62,7 @@ class CloudCells:
             return cells
         name, age = known
         by_name = {"Name": name, "Age": age}
-        return [by_name.get(each.get("name", ""), UNKNOWN) for each in self.columns]
+        return [by_name.get(column.get("name", ""), UNKNOWN) for column in self.columns]
 
 
 def _key(obj: Json) -> tuple[str, str]:

@@ -14,8 +14,8 @@ CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
 def name_of(obj: Json) -> str:
-    found: str = obj["metadata"].get("name", "")
-    return found
+    name: str = obj["metadata"].get("name", "")
+    return name
 
 
 def service_cells(service: Json) -> list[Any]:
@@ -41,7 +41,7 @@ def _external(spec: Json, status: Json) -> str:
             return ",".join(own) or NONE
         case "LoadBalancer":
             ingress = (status.get("loadBalancer") or {}).get("ingress") or ()
-            given = sorted({each.get("ip") or each.get("hostname") or "" for each in ingress} - {""})
+            given = sorted({address.get("ip") or address.get("hostname") or "" for address in ingress} - {""})
             return ",".join((*given, *own)) or "<pending>"
         case "ExternalName":
             return str(spec.get("externalName", ""))
@@ -50,18 +50,18 @@ def _external(spec: Json, status: Json) -> str:
 
 def endpoints_cells(endpoints: Json) -> list[Any]:
     subsets = endpoints.get("subsets") or ()
-    found = shortened(_addresses(subsets), "") if subsets else NONE
-    return [name_of(endpoints), found, age(endpoints)]
+    text = shortened(_addresses(subsets), "") if subsets else NONE
+    return [name_of(endpoints), text, age(endpoints)]
 
 
 def _addresses(subsets: Any) -> Iterator[str]:
     for subset in subsets:
-        addresses = [each.get("ip", "") for each in subset.get("addresses") or ()]
+        addresses = [address.get("ip", "") for address in subset.get("addresses") or ()]
         ports = subset.get("ports") or ()
         if not ports:
             yield from addresses
         for port in ports:
-            yield from (f"{_host(each)}:{port.get('port', 0)}" for each in addresses)
+            yield from (f"{_host(address)}:{port.get('port', 0)}" for address in addresses)
 
 
 def _host(address: str) -> str:
@@ -69,8 +69,8 @@ def _host(address: str) -> str:
 
 
 def slice_cells(slice_: Json) -> list[Any]:
-    ports = (_slice_port(each) for each in slice_.get("ports") or ())
-    addresses = (one for each in slice_.get("endpoints") or () for one in each.get("addresses") or ())
+    ports = (_slice_port(port) for port in slice_.get("ports") or ())
+    addresses = (one for endpoint in slice_.get("endpoints") or () for one in endpoint.get("addresses") or ())
     return [
         name_of(slice_),
         slice_.get("addressType", ""),
@@ -89,13 +89,13 @@ def _slice_port(port: Json) -> str:
 def node_cells(node: Json) -> list[Any]:
     status, info = node.get("status") or {}, (node.get("status") or {}).get("nodeInfo") or {}
     conditions = status.get("conditions") or ()
-    is_known = any(each.get("type") == "Ready" for each in conditions)
+    is_known = any(condition.get("type") == "Ready" for condition in conditions)
     states = [("Ready" if is_true(conditions, "Ready") else "NotReady") if is_known else "Unknown"]
     if (node.get("spec") or {}).get("unschedulable"):
         states.append("SchedulingDisabled")
     addresses: dict[str, str] = {}
-    for each in status.get("addresses") or ():
-        addresses.setdefault(each.get("type", ""), each.get("address", ""))
+    for address in status.get("addresses") or ():
+        addresses.setdefault(address.get("type", ""), address.get("address", ""))
     unknown = "<unknown>"
     architecture = f" ({info['architecture']})" if info.get("architecture") else ""
     return [
@@ -112,8 +112,8 @@ def node_cells(node: Json) -> list[Any]:
     ]
 
 
-def _roles(found: Json) -> Iterator[str]:
-    for label, value in found.items():
+def _roles(labels_: Json) -> Iterator[str]:
+    for label, value in labels_.items():
         if label.startswith(ROLE_PREFIX) and label != ROLE_PREFIX:
             yield label.removeprefix(ROLE_PREFIX)
         elif label == ROLE and value:

@@ -65,14 +65,14 @@ def pod_cells(pod: Json) -> list[Any]:
 
 def _sidecars(spec: Json) -> set[str]:
     """The init containers that run beside the others."""
-    found: Sequence[Json] = spec.get("initContainers") or ()
-    return {each.get("name", "") for each in found if each.get("restartPolicy") == "Always"}
+    listed: Sequence[Json] = spec.get("initContainers") or ()
+    return {container.get("name", "") for container in listed if container.get("restartPolicy") == "Always"}
 
 
 def _first_reason(status: Json) -> str:
     gated = (
-        each.get("type") == "PodScheduled" and each.get("reason") == "SchedulingGated"
-        for each in status.get("conditions") or ()
+        condition.get("type") == "PodScheduled" and condition.get("reason") == "SchedulingGated"
+        for condition in status.get("conditions") or ()
     )
     return "SchedulingGated" if any(gated) else status.get("reason") or status.get("phase") or ""
 
@@ -81,14 +81,14 @@ def _init_state(spec: Json, status: Json) -> tuple[_State, bool]:
     """The state as the init containers say it, and whether one of them is still to end."""
     sidecars, ready, restarts = _sidecars(spec), 0, _Restarts()
     total = len(spec.get("initContainers") or ())
-    for number, each in enumerate(status.get("initContainerStatuses") or ()):
-        restarts.add(each)
-        state = each.get("state") or {}
+    for number, container in enumerate(status.get("initContainerStatuses") or ()):
+        restarts.add(container)
+        state = container.get("state") or {}
         terminated, waiting = state.get("terminated"), (state.get("waiting") or {}).get("reason")
         if terminated is not None and not terminated.get("exitCode"):
             continue
-        if each.get("name") in sidecars and each.get("started"):
-            ready += bool(each.get("ready"))
+        if container.get("name") in sidecars and container.get("started"):
+            ready += bool(container.get("ready"))
             continue
         if terminated is not None:
             reason = f"Init:{_ended(terminated)}"
@@ -103,21 +103,21 @@ def _init_state(spec: Json, status: Json) -> tuple[_State, bool]:
 def _running_state(spec: Json, status: Json, begun: _State) -> _State:
     """The state as the containers say it, the first of them last."""
     sidecars, restarts = _sidecars(spec), _Restarts()
-    for each in status.get("initContainerStatuses") or ():
-        if each.get("name") in sidecars:
-            restarts.add(each)
+    for init_container_status in status.get("initContainerStatuses") or ():
+        if init_container_status.get("name") in sidecars:
+            restarts.add(init_container_status)
     reason, ready, error = begun.reason, begun.ready, ""
     is_running = False
-    for each in reversed(status.get("containerStatuses") or ()):
-        restarts.add(each)
-        state = each.get("state") or {}
+    for container_status in reversed(status.get("containerStatuses") or ()):
+        restarts.add(container_status)
+        state = container_status.get("state") or {}
         terminated, waiting = state.get("terminated"), (state.get("waiting") or {}).get("reason")
         if waiting:
             reason = waiting
         elif terminated is not None:
             reason = _ended(terminated)
             error = reason if terminated.get("exitCode") else error
-        elif each.get("ready") and state.get("running") is not None:
+        elif container_status.get("ready") and state.get("running") is not None:
             is_running = True
             ready += 1
     if reason == "Completed":
@@ -140,5 +140,5 @@ def _gates(spec: Json, status: Json) -> str:
     gates: Sequence[Json] = spec.get("readinessGates") or ()
     if not gates:
         return NONE
-    passed = sum(is_true(status.get("conditions"), each.get("conditionType", "")) for each in gates)
+    passed = sum(is_true(status.get("conditions"), gate.get("conditionType", "")) for gate in gates)
     return f"{passed}/{len(gates)}"

@@ -105,8 +105,8 @@ def table(
         "kind": TABLE[1],
         "apiVersion": f"{GROUP}/{version}",
         "metadata": metadata,
-        "columnDefinitions": [_column(each) for each in printer.columns.split(",")],
-        "rows": [_row(each, printer, include, version) for each in objects],
+        "columnDefinitions": [_column(column) for column in printer.columns.split(",")],
+        "rows": [_row(item, printer, include, version) for item in objects],
     }
 
 
@@ -139,19 +139,19 @@ def _column(text: str) -> Json:
 def _row(obj: Json, printer: _Printer, include: str, version: str) -> Json:
     if not isinstance(obj.get("metadata"), dict):
         obj = {**obj, "metadata": {}}
-    found: Json = {"cells": printer.cells(obj)}
+    row: Json = {"cells": printer.cells(obj)}
     phase = (obj.get("status") or {}).get("phase") if obj.get("kind") == "Pod" else ""
     if phase in ("Succeeded", "Failed"):
         said = "The pod has completed successfully." if phase == "Succeeded" else "The pod failed."
-        found["conditions"] = [{"type": "Completed", "status": "True", "reason": phase, "message": said}]
+        row["conditions"] = [{"type": "Completed", "status": "True", "reason": phase, "message": said}]
     if include == "Object":
-        found["object"] = obj
+        row["object"] = obj
     elif include == "Metadata":
-        found["object"] = {
+        row["object"] = {
             "kind": "PartialObjectMetadata",
             "apiVersion": f"{GROUP}/{version}",
             "metadata": obj["metadata"],
         }
     else:
-        found["object"] = None
-    return found
+        row["object"] = None
+    return row

@@ -35,7 +35,7 @@ def daemon_set_cells(daemon_set: Json) -> list[Any]:
     )
     return [
         name_of(daemon_set),
-        *(status.get(each, 0) for each in counts),
+        *(status.get(count, 0) for count in counts),
         labels((template.get("spec") or {}).get("nodeSelector")),
         age(daemon_set),
         *containers(template),

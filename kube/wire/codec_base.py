@@ -95,7 +95,7 @@ class ListBody:
         for number, part in enumerate(parts):
             before = self._between if number else self._head
             after = b"" if number < len(parts) - 1 else self._tail
-            yield b"".join((before, self._write([bytes(each) for each in part]), after))
+            yield b"".join((before, self._write([bytes(raw) for raw in part]), after))
 
     def __bytes__(self) -> bytes:
         return b"".join(self)
@@ -250,15 +250,15 @@ def write_version(version: int) -> str:
 def read_status(status: Fields) -> StatusError:
     """The error of a Status. One without a code is an internal error, as in client-go."""
     details = status.child("details")
-    found: dict[str, Any] = {name: details.text(name) for name in ("name", "group", "kind", "uid")}
-    found["causes"] = [_read_cause(cause) for cause in details.children("causes")]
-    found["retryAfterSeconds"] = details.number("retryAfterSeconds")
+    fields: dict[str, Any] = {name: details.text(name) for name in ("name", "group", "kind", "uid")}
+    fields["causes"] = [_read_cause(cause) for cause in details.children("causes")]
+    fields["retryAfterSeconds"] = details.number("retryAfterSeconds")
     return StatusError(
         status.number("code") or 500,
         status.text("reason"),
         status.text("message"),
-        {name: value for name, value in found.items() if value},
-        found["retryAfterSeconds"] or None,
+        {name: value for name, value in fields.items() if value},
+        fields["retryAfterSeconds"] or None,
     )
 
 

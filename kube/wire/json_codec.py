@@ -207,24 +207,24 @@ def _read_in_parts[T](body: bytes, form: Callable[[bytes], T]) -> tuple[JsonObje
 
 def _before_items(body: bytes) -> tuple[JsonObject, int] | None:
     """What a list has before its items, with its type, and where their array begins. None where that is not plain."""
-    found = _ITEMS.search(body, 0, PART)
-    if found is None:
+    match = _ITEMS.search(body, 0, PART)
+    if match is None:
         return None
     try:
         # This is an object only where the name is one of its own, and no other object's in it.
-        before = parse_object(body[: found.end()] + b"]}")
+        before = parse_object(body[: match.end()] + b"]}")
         if "kind" not in before:
             before |= _after_items(body)
         _type_of_items(before)
     except ValueError:
         return None
-    return before, found.end()
+    return before, match.end()
 
 
 def _after_items(body: bytes) -> JsonObject:
     """What a list seems to have behind its items. A kube-apiserver writes the kind of custom resources there."""
-    found = _KIND_BEHIND.search(body, max(len(body) - PART, 0))
-    return parse_object(b"{" + found["fields"]) if found is not None else {}
+    match = _KIND_BEHIND.search(body, max(len(body) - PART, 0))
+    return parse_object(b"{" + match["fields"]) if match is not None else {}
 
 
 def _parts(body: bytes, begin: int) -> Iterator[tuple[list[object], int]]:
@@ -254,10 +254,10 @@ def _parts(body: bytes, begin: int) -> Iterator[tuple[list[object], int]]:
 def _array(inside: bytes) -> list[object] | None:
     """The items between two brackets, as deep as they are in a list; None where that is no JSON array."""
     try:
-        found = parse_json(b"[[%b]]" % inside)
+        values = parse_json(b"[[%b]]" % inside)
     except ValueError:
         return None
-    items = found[0] if isinstance(found, list) and len(found) == 1 else None
+    items = values[0] if isinstance(values, list) and len(values) == 1 else None
     return items if isinstance(items, list) else None
 
 
@@ -295,7 +295,7 @@ def _end_of_part(body: bytes, at: int, part: int) -> tuple[int, bool]:
 _BLANKS = b" \t\r\n"
 _COMMA = b","
 _LINE_END = re.compile(rb"[\r\n]")
-_EVENT_HEADS = {each: b'{"type":"%b","object":' % each.encode() for each in EVENT_TYPES}
+_EVENT_HEADS = {event_type: b'{"type":"%b","object":' % event_type.encode() for event_type in EVENT_TYPES}
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _ITEMS = re.compile(rb'"items"[ \t\r\n]*:[ \t\r\n]*\[')
 _KIND_BEHIND = re.compile(rb'\][ \t\r\n]*,(?P<fields>[ \t\r\n]*"kind"[^\[\]]*\}[ \t\r\n]*)\Z')

@@ -86,8 +86,8 @@ def size_of_type(item: Kept) -> int:
     """
     if isinstance(item, PackedText):
         return item.mark
-    found = _TYPE.match(item)
-    return len(found[0]) - 1 if found is not None else 0
+    match = _TYPE.match(item)
+    return len(match[0]) - 1 if match is not None else 0
 
 
 def join_without_types(items: Sequence[bytes]) -> bytes:
@@ -159,10 +159,10 @@ class JsonFields(Fields):
     def keep(self, name: str, predicate: Callable[[Fields], bool]) -> int:
         values = self._list(name)
         # The predicate is asked about objects only; other values stay.
-        kept = [v for v in values if not isinstance(v, dict) or predicate(JsonFields(v, self._edits))]
-        removed = len(values) - len(kept)
+        remaining = [v for v in values if not isinstance(v, dict) or predicate(JsonFields(v, self._edits))]
+        removed = len(values) - len(remaining)
         if removed:
-            self._writable()[name] = kept
+            self._writable()[name] = remaining
         return removed
 
     def add(self, name: str) -> "JsonFields":

@@ -85,8 +85,10 @@ def _acceptable(accept: str) -> tuple[Representation, ...]:
     if not any(_media_type(clause) in _PRODUCED for clause in accept.split(",")):
         return ()
     clauses = [clause for text in accept.split(",") if (clause := _clause(text)) is not None]
-    found = (representation for clause in _sorted(clauses) if (representation := _represented(clause)))
-    return tuple(dict.fromkeys(found))
+    representations = (
+        representation for clause in _sorted(clauses) if (representation := _represented(clause))
+    )
+    return tuple(dict.fromkeys(representations))
 
 
 def _media_type(clause: str) -> str:
@@ -131,7 +133,9 @@ def _quality(text: str) -> float:
 
 def _sorted(clauses: list[_Clause]) -> list[_Clause]:
     if len(clauses) > _MAX_INSERTION:
-        return sorted(clauses, key=lambda each: (-each.quality, each.type == "*", each.subtype == "*"))
+        return sorted(
+            clauses, key=lambda clause: (-clause.quality, clause.type == "*", clause.subtype == "*")
+        )
     for end in range(1, len(clauses)):
         at = end
         while at > 0 and clauses[at].before(clauses[at - 1]):

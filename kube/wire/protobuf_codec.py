@@ -306,7 +306,7 @@ def _join_items(items: Sequence[bytes]) -> bytes:
     return b"".join([part for raw in items for part in (_item_head(len(raw)), raw)])
 
 
-_EVENT_TYPE_FIELDS = {each: delimited(_FIELD_1, each.encode()) for each in EVENT_TYPES}
+_EVENT_TYPE_FIELDS = {event_type: delimited(_FIELD_1, event_type.encode()) for event_type in EVENT_TYPES}
 
 
 def _text(value: str | bytes) -> str:

@@ -57,25 +57,25 @@ class Figures:
 
 def measure(size: Size) -> Figures:
     """Measure each part after the other, on a control plane of its own."""
-    found = Figures()
+    figures = Figures()
     port = free_port()
     with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
         fill(cloud, size, port)
         flags = ("--webhook-port", str(port))
         with ManagerProcess(Path(place), kubeconfig(cloud), *flags, name="manager") as manager:
             steady(manager)
-            found.resident = manager.resident
-            found.rollouts = [follow(cloud, size, number) for number in range(size.rollouts)]
+            figures.resident = manager.resident
+            figures.rollouts = [follow(cloud, size, number) for number in range(size.rollouts)]
             steady(manager)
             began = time.perf_counter()
             for number in range(size.rollouts, size.sets):
                 bind(cloud, number)
-            found.bound = steady(manager) - began
-            found.alone = admissions(cloud, port, size, 1)
-            found.together = admissions(cloud, port, size, THREADS)
-            found.writes = writes(cloud, size)
-            found.peak = resident_megabytes(manager.process.pid, "VmHWM")
-    return found
+            figures.bound = steady(manager) - began
+            figures.alone = admissions(cloud, port, size, 1)
+            figures.together = admissions(cloud, port, size, THREADS)
+            figures.writes = writes(cloud, size)
+            figures.peak = resident_megabytes(manager.process.pid, "VmHWM")
+    return figures
 
 
 def fill(cloud: RealCloud, size: Size, port: int) -> None:
@@ -118,7 +118,7 @@ def bind(cloud: RealCloud, number: int) -> None:
         "name": f"app-{number}",
         "pools": ["*"],
     }
-    spec = {"subject": subject, "items": ITEMS, "patches": [each["patch"] for each in PATCHES]}
+    spec = {"subject": subject, "items": ITEMS, "patches": [patch["patch"] for patch in PATCHES]}
     kind = {"apiVersion": "apps.openyurt.io/v1alpha1", "kind": "YurtAppConfigBinding"}
     cloud.admin.post(BINDINGS, {**kind, "metadata": {"name": f"app-{number}"}, "spec": spec})
 
@@ -130,8 +130,11 @@ def follow(cloud: RealCloud, size: Size, number: int) -> float:
     bind(cloud, number)
     deadline = began + PATIENCE
     while True:
-        found = cloud.admin.get(DEPLOYMENTS, labelSelector=f"set=app-{number}")["items"]
-        if sum("site" in str(each["spec"]["template"]["spec"]["volumes"]) for each in found) == size.pools:
+        deployments = cloud.admin.get(DEPLOYMENTS, labelSelector=f"set=app-{number}")["items"]
+        if (
+            sum("site" in str(workload["spec"]["template"]["spec"]["volumes"]) for workload in deployments)
+            == size.pools
+        ):
             return time.perf_counter() - began
         if time.perf_counter() > deadline:
             raise TimeoutError(f"the workloads of app-{number} do not follow")
@@ -183,20 +186,20 @@ def writes(cloud: RealCloud, size: Size) -> list[float]:
     return seconds
 
 
-def report(found: Figures, size: Size) -> None:
+def report(figures: Figures, size: Size) -> None:
     print(f"{size.sets * size.pools} Deployments in {size.pools} pools, {size.sets} bindings")
     for name, value in (
-        ("resident with the workloads, MB", found.resident),
-        (f"binding to {size.pools} workloads, p50 s", statistics.median(found.rollouts)),
-        (f"binding to {size.pools} workloads, at most s", max(found.rollouts)),
-        ("all other bindings at once, s", found.bound),
-        ("an admission, p50 ms", statistics.median(found.alone) * 1e3),
-        ("an admission, p99 ms", percentile(found.alone) * 1e3),
-        (f"an admission, {THREADS} at a time, p50 ms", statistics.median(found.together) * 1e3),
-        (f"an admission, {THREADS} at a time, p99 ms", percentile(found.together) * 1e3),
-        ("a write with its admission, p50 ms", statistics.median(found.writes) * 1e3),
-        ("a write with its admission, p99 ms", percentile(found.writes) * 1e3),
-        ("resident at most, MB", found.peak),
+        ("resident with the workloads, MB", figures.resident),
+        (f"binding to {size.pools} workloads, p50 s", statistics.median(figures.rollouts)),
+        (f"binding to {size.pools} workloads, at most s", max(figures.rollouts)),
+        ("all other bindings at once, s", figures.bound),
+        ("an admission, p50 ms", statistics.median(figures.alone) * 1e3),
+        ("an admission, p99 ms", percentile(figures.alone) * 1e3),
+        (f"an admission, {THREADS} at a time, p50 ms", statistics.median(figures.together) * 1e3),
+        (f"an admission, {THREADS} at a time, p99 ms", percentile(figures.together) * 1e3),
+        ("a write with its admission, p50 ms", statistics.median(figures.writes) * 1e3),
+        ("a write with its admission, p99 ms", percentile(figures.writes) * 1e3),
+        ("resident at most, MB", figures.peak),
     ):
         print(f"{name:52}{value:10.2f}")
 

@@ -59,7 +59,7 @@ def report(before: float, siege: Siege) -> None:
         ("ratio", siege.peak / before),
         ("kubelet's worst answer, s", worst),
         ("the loop's longest pause, CPU s", pause),
-        ("the same by the clock, s", max((each.wall for each in siege.pauses), default=0.0)),
+        ("the same by the clock, s", max((pause.wall for pause in siege.pauses), default=0.0)),
         ("kubelet's answers", float(len(siege.answers))),
         ("kubelet's failures", float(len(siege.failures))),
     ):

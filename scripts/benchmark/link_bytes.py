@@ -110,9 +110,9 @@ def _pump(near: ssl.SSLSocket, far: ssl.SSLSocket, frames: Frames) -> None:
         while data := near.recv(65536):
             frames.read(data)
             far.sendall(data)
-    for each in (near, far):
+    for stream in (near, far):
         with suppress(OSError):
-            each.close()
+            stream.close()
 
 
 class Frames:
@@ -130,8 +130,8 @@ class Frames:
         """One record."""
         self._recorder.add("TLS records", self._direction, RECORD)
         if self._is_http1:
-            if found := REQUEST_LINE.match(data):
-                self._streams[0] = cause_of(found[1].decode(), found[2].decode())
+            if match := REQUEST_LINE.match(data):
+                self._streams[0] = cause_of(match[1].decode(), match[2].decode())
             self._recorder.add(f"relayed {self._streams.get(0, '')}", self._direction, len(data))
             return
         self._left += data

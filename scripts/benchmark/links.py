@@ -80,7 +80,7 @@ def lengthen(link: Link, round_trip: float, loss: float = 0.0) -> None:
 
 
 WORSE = {
-    **{str(each): partial(lengthen, round_trip=each) for each in COLD[1:]},
+    **{str(seconds): partial(lengthen, round_trip=seconds) for seconds in COLD[1:]},
     "0.2, 5 % lost": partial(lengthen, round_trip=0.2, loss=0.05),
 }
 """What a link with round trips of NEAR becomes."""
@@ -119,7 +119,7 @@ def steps(site: Site) -> None:
             time.sleep(2)
             worsen(link)
             statuses, seconds = writes(hub)
-            failed = sum(each != 201 for each in statuses)
+            failed = sum(status != 201 for status in statuses)
             print(f"{name:>28}{outages(hub):9}{len(statuses):9}{failed:9}{statistics.median(seconds):10.2f}")
 
 
@@ -156,8 +156,8 @@ def borrowed(folder: Path) -> None:
     scene = ["-m", "tests.hub.support.three_networks", str(folder)]
     command = ["unshare", "--map-root-user", "--net", sys.executable, *scene]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    for each in done.stderr.splitlines():
-        how, _, gap = each.partition(": longest gap of the lease ")
+    for line in done.stderr.splitlines():
+        how, _, gap = line.partition(": longest gap of the lease ")
         if gap:
             print(f"{how:50}{gap:>26}")
     if done.returncode:

@@ -66,16 +66,16 @@ def endpoint_slice(number: int, endpoints: int) -> Json:
         "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
         "endpoints": [
             {
-                "addresses": [f"10.{number % 200}.{each // 250}.{each % 250 + 1}"],
-                "nodeName": "node-1" if each % 2 else "node-2",
+                "addresses": [f"10.{number % 200}.{pod // 250}.{pod % 250 + 1}"],
+                "nodeName": "node-1" if pod % 2 else "node-2",
                 "conditions": {"ready": True, "serving": True, "terminating": False},
                 "targetRef": {
                     "kind": "Pod",
                     "namespace": NAMESPACE,
-                    "name": f"svc-{number}-{each:05d}-xyzab",
+                    "name": f"svc-{number}-{pod:05d}-xyzab",
                 },
             }
-            for each in range(endpoints)
+            for pod in range(endpoints)
         ],
     }
 
@@ -135,9 +135,9 @@ def resident_megabytes(pid: int, which: str = "VmRSS") -> float:
 def tree_megabytes(pid: int, which: str = "VmRSS") -> float:
     """As `resident_megabytes`, of a process and all that it started, together."""
     total = 0.0
-    for each in family(pid):
+    for process in family(pid):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
-            total += resident_megabytes(each, which)
+            total += resident_megabytes(process, which)
     return total
 
 
@@ -147,11 +147,11 @@ def family(pid: int) -> set[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
-    found, news = {pid}, {pid}
+    processes, news = {pid}, {pid}
     while news:
-        news = {child for child, parent in parents.items() if parent in news} - found
-        found |= news
-    return found
+        news = {child for child, parent in parents.items() if parent in news} - processes
+        processes |= news
+    return processes
 
 
 @asynccontextmanager

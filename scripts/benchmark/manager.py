@@ -97,27 +97,27 @@ class Watching(threading.Thread):
 
 def measure(size: Size) -> Figures:
     """Measure each part after the other, on a control plane of its own."""
-    found = Figures()
+    figures = Figures()
     with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
         fill(cloud, size)
         folder, account = Path(place), kubeconfig(cloud)
         mark, began = cloud.audit_mark(), time.perf_counter()
         with ManagerProcess(folder, account, name="first") as first:
-            found.start = steady(first) - began
-            found.start_cpu = cpu_seconds(first.process.pid)
-            found.start_writes = writes(cloud, mark)
-            found.steady_writes = heartbeats(cloud, size)
-            found.relabels = relabel(cloud, size)
+            figures.start = steady(first) - began
+            figures.start_cpu = cpu_seconds(first.process.pid)
+            figures.start_writes = writes(cloud, mark)
+            figures.steady_writes = heartbeats(cloud, size)
+            figures.relabels = relabel(cloud, size)
             steady(first)
-            found.resident = first.resident
-            away(cloud, first, found)
+            figures.resident = first.resident
+            away(cloud, first, figures)
             with ManagerProcess(folder, account, name="second") as second:
                 first.process.stop()
-                found.after_term = waiting(second.leads, PATIENCE)
+                figures.after_term = waiting(second.leads, PATIENCE)
                 with ManagerProcess(folder, account, name="third") as third:
                     second.process.kill()
-                    found.after_kill = waiting(third.leads, PATIENCE)
-    return found
+                    figures.after_kill = waiting(third.leads, PATIENCE)
+    return figures
 
 
 def fill(cloud: RealCloud, size: Size) -> None:
@@ -127,7 +127,7 @@ def fill(cloud: RealCloud, size: Size) -> None:
         cloud.kubectl("wait", "--for=condition=Established", f"crd/{kind}", "--timeout=30s")
     cloud.kubectl("get", "--raw", POOLS)  # kubectl tries again until the kind is served
     slices = "/apis/discovery.k8s.io/v1"
-    asked: list[tuple[str, Iterator[Json]]] = [
+    requests: list[tuple[str, Iterator[Json]]] = [
         (POOLS, (pool(n) for n in range(size.pools))),
         (NODES, (node(n, size) for n in range(size.nodes))),
         (f"/api/v1/namespaces/{NAMESPACE}/services", (service(n) for n in range(size.services))),
@@ -137,7 +137,7 @@ def fill(cloud: RealCloud, size: Size) -> None:
         ),
     ]
     with ThreadPoolExecutor(THREADS) as threads:
-        for path, objects in asked:
+        for path, objects in requests:
             list(threads.map(cloud.admin.post, [path] * size.slices, objects))
 
 
@@ -170,14 +170,14 @@ def service(number: int) -> Json:
 def endpoint_slice(number: int, size: Size) -> Json:
     of = f"service-{number % size.services}"
     # The pool of a node is its number modulo the pools. So half of these nodes are in one pool, half in the next.
-    nodes = [(number + each % 2 + each // 2 * size.pools) % size.nodes for each in range(ENDPOINTS)]
+    nodes = [(number + pod % 2 + pod // 2 * size.pools) % size.nodes for pod in range(ENDPOINTS)]
     return {
         "metadata": {"name": f"slice-{number}", "labels": {"kubernetes.io/service-name": of}},
         "addressType": "IPv4",
         "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
         "endpoints": [
-            {"addresses": [f"10.{number % 200}.{number // 200}.{each + 1}"], "nodeName": f"node-{on}"}
-            for each, on in enumerate(nodes)
+            {"addresses": [f"10.{number % 200}.{number // 200}.{pod + 1}"], "nodeName": f"node-{on}"}
+            for pod, on in enumerate(nodes)
         ],
     }
 
@@ -242,37 +242,37 @@ def relabel(cloud: RealCloud, size: Size) -> list[float]:
     return seconds
 
 
-def away(cloud: RealCloud, manager: ManagerProcess, found: Figures) -> None:
+def away(cloud: RealCloud, manager: ManagerProcess, figures: Figures) -> None:
     """Kill the API server, and bring it back to a cluster in which nothing has changed."""
     cloud.stop_apiserver(crash=True)
     time.sleep(AWAY)
-    found.away = manager.resident
+    figures.away = manager.resident
     mark, began = cloud.audit_mark(), time.perf_counter()
     cloud.start_apiserver()
-    found.back = steady(manager) - began
-    found.back_writes = writes(cloud, mark)
-    found.peak = resident_megabytes(manager.process.pid, "VmHWM")
+    figures.back = steady(manager) - began
+    figures.back_writes = writes(cloud, mark)
+    figures.peak = resident_megabytes(manager.process.pid, "VmHWM")
 
 
-def report(found: Figures, size: Size) -> None:
-    p50, p99 = statistics.median(found.relabels), statistics.quantiles(found.relabels, n=100)[98]
+def report(figures: Figures, size: Size) -> None:
+    p50, p99 = statistics.median(figures.relabels), statistics.quantiles(figures.relabels, n=100)[98]
     print(
         f"{size.nodes} nodes, {size.pools} pools, {size.services} services, {size.slices} slices; "
         f"{size.relabels} nodes relabelled"
     )
     for name, value in (
-        ("start to steady, nothing counted before, s", found.start),
-        ("CPU for that, s", found.start_cpu),
-        ("writes for that", found.start_writes),
+        ("start to steady, nothing counted before, s", figures.start),
+        ("CPU for that, s", figures.start_cpu),
+        ("writes for that", figures.start_writes),
         ("node relabelled to NodePool status, p50 ms", p50 * 1e3),
         ("node relabelled to NodePool status, p99 ms", p99 * 1e3),
-        ("writes while only heartbeats come", found.steady_writes),
-        ("resident after that, MB", found.resident),
-        (f"resident after {AWAY:.0f} s without API server, MB", found.away),
-        ("resident at most, MB", found.peak),
-        ("API server started again to steady, s", found.back),
-        ("writes for that", found.back_writes),
-        ("another leads after SIGTERM, s", found.after_term),
-        ("another leads after kill -9, s", found.after_kill),
+        ("writes while only heartbeats come", figures.steady_writes),
+        ("resident after that, MB", figures.resident),
+        (f"resident after {AWAY:.0f} s without API server, MB", figures.away),
+        ("resident at most, MB", figures.peak),
+        ("API server started again to steady, s", figures.back),
+        ("writes for that", figures.back_writes),
+        ("another leads after SIGTERM, s", figures.after_term),
+        ("another leads after kill -9, s", figures.after_kill),
     ):
         print(f"{name:52}{value:10.2f}" if isinstance(value, float) else f"{name:52}{value:10}")

@@ -56,20 +56,20 @@ class Lateness:
 @asynccontextmanager
 async def lateness() -> AsyncIterator[Lateness]:
     """Watches the event loop while the block runs."""
-    found = Lateness()
+    lateness_ = Lateness()
 
     async def watch() -> None:
         while True:
             began = time.perf_counter()
             await asyncio.sleep(0.001)
-            found.wakes.append(time.perf_counter() - began - 0.001)
-            found.worst = max(found.worst, found.wakes[-1])
+            lateness_.wakes.append(time.perf_counter() - began - 0.001)
+            lateness_.worst = max(lateness_.worst, lateness_.wakes[-1])
 
     task = asyncio.create_task(watch(), name="lateness")
     await asyncio.sleep(0.05)
-    found.worst = 0.0
+    lateness_.worst = 0.0
     try:
-        yield found
+        yield lateness_
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -129,8 +129,8 @@ async def listed(http: aiohttp.ClientSession, url: str, count: int) -> bool:
                 body = await answer.read()
                 if answer.status != 200:
                     return False
-                found = len(codec_for(Encoding(answer.content_type)).decode_list(body).items)
-                if found < count:
+                count_ = len(codec_for(Encoding(answer.content_type)).decode_list(body).items)
+                if count_ < count:
                     return False
         return True
     return False
@@ -177,7 +177,7 @@ class Offline:
     unsynced: float = 0.0
 
 
-async def measure_link(hub: Hub, link: Link, count: int, found: Offline) -> None:
+async def measure_link(hub: Hub, link: Link, count: int, figures: Offline) -> None:
     """Bytes of a first start and of a restart online, seconds of restarts offline, and what idleness costs."""
 
     def moved() -> int:
@@ -191,16 +191,16 @@ async def measure_link(hub: Hub, link: Link, count: int, found: Offline) -> None
         bodies = int(await asyncio.to_thread(hub.metric, "edgehub_upstream_bytes_total"))
         return Carried(moved() - before, bodies, link.traffic.accepted - connections)
 
-    found.first = await start()
+    figures.first = await start()
     await asyncio.to_thread(hub.stop)
-    found.again = await start()
+    figures.again = await start()
     await asyncio.to_thread(hub.stop)
     link.refuse()
     for _ in range(ROUNDS):
         began = time.perf_counter()
         starting = asyncio.create_task(asyncio.to_thread(hub.start))
         await until_listed(hub.url, count)
-        found.restart.append(time.perf_counter() - began)
+        figures.restart.append(time.perf_counter() - began)
         await starting
         await asyncio.to_thread(hub.stop)
     link.carry()
@@ -208,12 +208,12 @@ async def measure_link(hub: Hub, link: Link, count: int, found: Offline) -> None
     await asyncio.sleep(5 * QUIET)
     before = moved()
     await asyncio.sleep(IDLE)
-    found.idle = (moved() - before) / IDLE
+    figures.idle = (moved() - before) / IDLE
     await asyncio.to_thread(hub.stop)
 
 
 def measure_watches(
-    cloud: RealCloud, folder: Path, found: Offline, services: int, watchers: int, updates: int
+    cloud: RealCloud, folder: Path, figures: Offline, services: int, watchers: int, updates: int
 ) -> bytes:
     """Measure watches of two hubs, with and without a disk, in turn. Each round begins with the other hub.
 
@@ -221,57 +221,57 @@ def measure_watches(
     """
     kubeconfig = cloud.node_kubeconfig("node-1")
     with (
-        Hub(folder / "edge", cloud.url, kubeconfig=kubeconfig, flags=("--mode", "edge")) as kept,
+        Hub(folder / "edge", cloud.url, kubeconfig=kubeconfig, flags=("--mode", "edge")) as hub_kept,
         Hub(folder / "cloud", cloud.url, kubeconfig=kubeconfig, flags=("--mode", "cloud")) as unkept,
     ):
-        turns = [(kept, found.with_disk), (unkept, found.without_disk)]
+        turns = [(hub_kept, figures.with_disk), (unkept, figures.without_disk)]
         several = min(services, WATCH_UPDATES * updates)
         for _ in range(WATCH_ROUNDS):
             for hub, seconds in turns:
                 spent = asyncio.run(watches(hub.url, hub.process.pid, cloud, watchers, several))
                 seconds.append(spent.p99)
             turns.reverse()
-        return asyncio.run(slices(kept.url))
+        return asyncio.run(slices(hub_kept.url))
 
 
 def measure(services: int, endpoints: int, watchers: int, updates: int) -> None:
     """Measure all, and print it."""
-    found = Offline()
+    figures = Offline()
     with hubs_cloud() as (cloud, folder):
         fill(cloud, services, endpoints)
         kubeconfig = cloud.node_kubeconfig("node-1")
-        body = measure_watches(cloud, folder, found, services, watchers, updates)
+        body = measure_watches(cloud, folder, figures, services, watchers, updates)
         written = [asyncio.run(write_list(body, folder / f"disk-{number}")) for number in range(ROUNDS)]
-        found.synced = write_entries(folder / "synced", is_durable=True)
-        found.unsynced = write_entries(folder / "unsynced", is_durable=False)
-        found.writer = statistics.median(each[0] for each in written)
-        found.pause = statistics.median(each[1] for each in written)
+        figures.synced = write_entries(folder / "synced", is_durable=True)
+        figures.unsynced = write_entries(folder / "unsynced", is_durable=False)
+        figures.writer = statistics.median(pair[0] for pair in written)
+        figures.pause = statistics.median(pair[1] for pair in written)
         with Link(cloud.host, cloud.port) as link:
             server = f"https://{LOOPBACK}:{link.port}"
             # No rule applies, so that the clients get all there is.
             hub = Hub(folder / "link", server, kubeconfig=kubeconfig)
-            asyncio.run(measure_link(hub, link, services, found))
-    report(found)
+            asyncio.run(measure_link(hub, link, services, figures))
+    report(figures)
 
 
-def report(found: Offline) -> None:
+def report(figures: Offline) -> None:
     # The fastest round was disturbed least: clients, cloud and other processes share the cores, and only add time.
-    with_disk, without = min(found.with_disk), min(found.without_disk)
-    first, again = found.first, found.again
+    with_disk, without = min(figures.with_disk), min(figures.without_disk)
+    first, again = figures.first, figures.again
     rows = [
-        ("a list of all slices to disk, writer s", f"{found.writer:.3f}", "1"),
-        ("  longest pause of the event loop, ms", f"{found.pause * 1e3:.1f}", "20"),
-        ("an accepted write in the journal, synced, ms", f"{found.synced * 1e3:.1f}", ""),
-        ("  not synced, ms", f"{found.unsynced * 1e3:.1f}", ""),
+        ("a list of all slices to disk, writer s", f"{figures.writer:.3f}", "1"),
+        ("  longest pause of the event loop, ms", f"{figures.pause * 1e3:.1f}", "20"),
+        ("an accepted write in the journal, synced, ms", f"{figures.synced * 1e3:.1f}", ""),
+        ("  not synced, ms", f"{figures.unsynced * 1e3:.1f}", ""),
         ("watch event p99 with disk, ms", f"{with_disk * 1e3:.1f}", ""),
         ("  without disk, ms", f"{without * 1e3:.1f}", ""),
         ("  with / without", f"{with_disk / without:.2f}", "1.1"),
-        ("offline restart to the first right answer, s", f"{statistics.median(found.restart):.2f}", "2"),
+        ("offline restart to the first right answer, s", f"{statistics.median(figures.restart):.2f}", "2"),
         (f"bytes over the link, first start ({first.connections} connections)", f"{first.bytes}", ""),
         (f"  online restart ({again.connections} connections)", f"{again.bytes}", ""),
         ("  restart / first, %", f"{100 * again.bytes / first.bytes:.2f}", "2"),
         ("  the same without TLS and headers, %", f"{100 * again.bodies / first.bodies:.2f}", ""),
-        ("idle link, bytes a second", f"{found.idle:.0f}", "150"),
+        ("idle link, bytes a second", f"{figures.idle:.0f}", "150"),
     ]
     print(f"{'':54}{'measured':>12}{'wanted':>9}")
     for name, value, wanted in rows:

@@ -132,20 +132,20 @@ def hub(cloud: RealCloud, folder: Path, server: str) -> Iterator[tuple[str, int,
         made.stop()
 
 
-def measure(cloud: RealCloud, folder: Path, asked: argparse.Namespace) -> tuple[Figures, Figures]:
+def measure(cloud: RealCloud, folder: Path, arguments: argparse.Namespace) -> tuple[Figures, Figures]:
     """The figures of the hub and of mitmdump."""
     figures = Figures(), Figures()
-    for number in range(asked.rounds):
+    for number in range(arguments.rounds):
         starts = hub(cloud, folder / f"hub-{number}", cloud.url), bare(cloud, folder / f"bare-{number}")
         for made, start in zip(figures, starts, strict=True):
             with start as (_, pid, seconds):
                 made.first_answers.append(seconds)
                 made.first_cpu.append(cpu_seconds(pid))
     with hub(cloud, folder / "hub", cloud.url) as mine, bare(cloud, folder / "bare") as others:
-        for _ in range(asked.rounds):
+        for _ in range(arguments.rounds):
             for made, (url, pid, _) in zip(figures, (mine, others), strict=True):
-                made.rounds.append(measure_round(url, pid, cloud, asked))
-            alone = events_alone(*mine[:2], cloud, asked.updates)
+                made.rounds.append(measure_round(url, pid, cloud, arguments))
+            alone = events_alone(*mine[:2], cloud, arguments.updates)
             figures[0].events_alone.append(asyncio.run(alone))
         time.sleep(REST)
         for made, (_, pid, _) in zip(figures, (mine, others), strict=True):
@@ -153,10 +153,10 @@ def measure(cloud: RealCloud, folder: Path, asked: argparse.Namespace) -> tuple[
     return figures
 
 
-def measure_round(url: str, pid: int, cloud: RealCloud, asked: argparse.Namespace) -> Round:
-    listed = asyncio.run(lists(url, pid, asked.lists))
-    watched = asyncio.run(watches(url, pid, cloud, asked.watchers, asked.updates))
-    got, rate = asyncio.run(gets(url, pid, 8, asked.gets))
+def measure_round(url: str, pid: int, cloud: RealCloud, arguments: argparse.Namespace) -> Round:
+    listed = asyncio.run(lists(url, pid, arguments.lists))
+    watched = asyncio.run(watches(url, pid, cloud, arguments.watchers, arguments.updates))
+    got, rate = asyncio.run(gets(url, pid, 8, arguments.gets))
     return Round(listed, watched, got, rate)
 
 
@@ -237,45 +237,45 @@ def options() -> argparse.ArgumentParser:
 
 def main() -> None:
     """Run the load that the options name, and print what it measured."""
-    asked = options().parse_args()
-    if asked.hostile:
-        hostile.report(*hostile.measure(asked.services, asked.endpoints, asked.hostile))
+    arguments = options().parse_args()
+    if arguments.hostile:
+        hostile.report(*hostile.measure(arguments.services, arguments.endpoints, arguments.hostile))
         return
-    if asked.kills:
-        kill_storms.report(kill_storms.measure(asked.kills, asked.seed))
+    if arguments.kills:
+        kill_storms.report(kill_storms.measure(arguments.kills, arguments.seed))
         return
-    if asked.pool:
-        if asked.pool != "nodes":
+    if arguments.pool:
+        if arguments.pool != "nodes":
             pool_links.measure_links()
-        if asked.pool != "links":
-            asyncio.run(pool_nodes.measure(asked.slices, asked.pool_nodes, asked.pool_updates))
+        if arguments.pool != "links":
+            asyncio.run(pool_nodes.measure(arguments.slices, arguments.pool_nodes, arguments.pool_updates))
         return
-    if asked.fleet:
+    if arguments.fleet:
         fleet.measure()
         return
-    if asked.links:
+    if arguments.links:
         links.measure()
         return
-    if asked.interface:
-        interface.report(*interface.measure(asked.services, asked.endpoints))
+    if arguments.interface:
+        interface.report(*interface.measure(arguments.services, arguments.endpoints))
         return
-    if asked.offline:
-        offline.measure(asked.services, asked.endpoints, asked.watchers, asked.updates)
+    if arguments.offline:
+        offline.measure(arguments.services, arguments.endpoints, arguments.watchers, arguments.updates)
         return
-    if asked.manager:
-        size = manager.Size(slices=asked.slices)
+    if arguments.manager:
+        size = manager.Size(slices=arguments.slices)
         manager.report(manager.measure(size), size)
         return
-    if asked.bindings:
+    if arguments.bindings:
         workloads = bindings.Size()
         bindings.report(bindings.measure(workloads), workloads)
         return
-    if asked.topology:
-        measure_topology(asked.slices)
+    if arguments.topology:
+        measure_topology(arguments.slices)
         return
     with hubs_cloud() as (cloud, folder):
-        fill(cloud, asked.services, asked.endpoints)
-        figures, without = measure(cloud, folder, asked)
+        fill(cloud, arguments.services, arguments.endpoints)
+        figures, without = measure(cloud, folder, arguments)
         copied = first_copy(cloud, folder / "link")
     report(figures, without, copied)
 

@@ -76,7 +76,7 @@ def fill(cloud: RealCloud, slices: int) -> None:
             for n in range(others // PER_SERVICE)
         ]
         path = f"/api/v1/namespaces/{NAMESPACE}/services"
-        list(threads.map(lambda each: admin.post(path, each), services))
+        list(threads.map(lambda thread: admin.post(path, thread), services))
         made = [endpoint_slice(n, f"keyed-{n}", [2, 3] * (ENDPOINTS // 2)) for n in range(KEYED)]
         for n in range(others):
             # Each slice has endpoints on ten nodes in a row. The last nodes are not in the pool yet.
@@ -85,7 +85,7 @@ def fill(cloud: RealCloud, slices: int) -> None:
                 endpoint_slice(KEYED + n, f"pooled-{n // PER_SERVICE}", list(range(first, first + ENDPOINTS)))
             )
         path = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
-        list(threads.map(lambda each: admin.post(path, each), made))
+        list(threads.map(lambda thread: admin.post(path, thread), made))
 
 
 def service(name: str, annotation: str, value: str) -> Json:
@@ -102,12 +102,12 @@ def endpoint_slice(number: int, of: str, nodes: list[int]) -> Json:
         "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
         "endpoints": [
             {
-                "addresses": [f"10.{number % 200}.{number // 200}.{each + 1}"],
+                "addresses": [f"10.{number % 200}.{number // 200}.{pod + 1}"],
                 "nodeName": f"node-{node}",
                 "conditions": {"ready": True, "serving": True, "terminating": False},
-                "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": f"{of}-{number}-{each}"},
+                "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": f"{of}-{number}-{pod}"},
             }
-            for each, node in enumerate(nodes)
+            for pod, node in enumerate(nodes)
         ],
     }
 
@@ -129,20 +129,20 @@ async def topology(hub: Hub, cloud: RealCloud, slices: int) -> dict[str, Cost]:
         annotations = {"topologyKeys": value}
         return lambda: admin.patch(path, {"metadata": {"annotations": annotations}})
 
-    found: dict[str, Cost] = {}
+    costs: dict[str, Cost] = {}
     async with session() as http, watchers(hub, http, slices) as counting:
         # The first change of each kind also pays for what the hub makes once.
         await measure(hub, counting, relabel("b"))
-        found["relabel of this node"] = await measure(hub, counting, relabel("a"))
-        found["annotation of one Service"] = await measure(hub, counting, annotate("keyed-0", None))
-        found["pool gains one node of 501"] = await measure(
+        costs["relabel of this node"] = await measure(hub, counting, relabel("a"))
+        costs["annotation of one Service"] = await measure(hub, counting, annotate("keyed-0", None))
+        costs["pool gains one node of 501"] = await measure(
             hub, counting, lambda: set_pool(cloud, POOL_NODES + 1)
         )
-        found["unrelated label of this node"] = await measure(
+        costs["unrelated label of this node"] = await measure(
             hub, counting, lambda: admin.patch("/api/v1/nodes/node-1", {"metadata": {"labels": {"x": "y"}}})
         )
-    assert found["relabel of this node"].events == KEYED * watched, found
-    return found
+    assert costs["relabel of this node"].events == KEYED * watched, costs
+    return costs
 
 
 @asynccontextmanager

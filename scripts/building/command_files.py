@@ -57,7 +57,7 @@ def complete_files(parser: argparse.ArgumentParser) -> None:
     """Have paths completed as files, in the subcommands too."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for each in action.choices.values():
-                complete_files(each)
+            for choice in action.choices.values():
+                complete_files(choice)
         elif action.type is Path or action.metavar == "FILE" or action.dest in {"path", "file"}:
             action.complete = shtab.FILE  # type: ignore[attr-defined]  # shtab looks there

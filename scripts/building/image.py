@@ -104,7 +104,7 @@ class Builder:
             self.run("push", "--quiet", image, f"oci:{temporary}/image")
             layout = Path(temporary) / "image"
             with tarfile.open(file, "w", format=tarfile.PAX_FORMAT) as archive:
-                for path in sorted(each for each in layout.rglob("*") if each.is_file()):
+                for path in sorted(path for path in layout.rglob("*") if path.is_file()):
                     member = tarfile.TarInfo(path.relative_to(layout).as_posix())
                     member.size, member.mtime, member.mode = path.stat().st_size, DATE, 0o644
                     with path.open("rb") as data:
@@ -180,13 +180,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/image", description=__doc__)
     parser.add_argument("target", nargs="*", help=f"{' or '.join(TARGETS)}. Default: both.")
     parser.add_argument("--to", type=Path, default=ROOT / "dist", help="Folder of the files. Default: dist/.")
-    asked = parser.parse_args()
-    unknown = set(asked.target) - set(TARGETS)
+    options = parser.parse_args()
+    unknown = set(options.target) - set(TARGETS)
     if unknown:
         parser.error(f"there is no target {', '.join(sorted(unknown))}")
-    asked.to.mkdir(parents=True, exist_ok=True)
+    options.to.mkdir(parents=True, exist_ok=True)
     try:
-        for file in write_images(asked.to, asked.target or tuple(TARGETS)):
+        for file in write_images(options.to, options.target or tuple(TARGETS)):
             print(f"{file.stat().st_size / 1e6:>8.1f} MB {file}")
     except (CannotBuildError, BuildError) as error:
         print(f"scripts/image: {error}", file=sys.stderr)

@@ -43,14 +43,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/release", description=__doc__)
     parser.add_argument("--to", type=Path, default=ROOT / "dist", help="folder of the files. Default: dist/.")
     parser.add_argument("--no-images", action="store_true", help="Leave the images out, which take minutes.")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     os.umask(0o022)  # a wheel has the modes of its files
-    folder: Path = asked.to.resolve()
+    folder: Path = options.to.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     name = f"edgehub-{version()}"
     build_packages(folder)
-    manifests = {path.name: path.read_bytes() for each in MANIFESTS for path in (ROOT / each).glob("*.yaml")}
+    manifests = {
+        path.name: path.read_bytes() for manifest in MANIFESTS for path in (ROOT / manifest).glob("*.yaml")
+    }
     write_archive(folder / f"{name}-manifests.tar.gz", f"{name}-manifests", manifests)
     write_archive(folder / f"{name}.tgz", "edgehub", chart())
     for command, lock in LOCKS.items():
@@ -58,7 +60,7 @@ def main() -> None:
         (folder / f"{command}-{version()}-requirements.txt").write_text(text)
         document = json.dumps(sbom(text, command, version()), indent=1)
         (folder / f"{command}-{version()}-sbom.json").write_text(document + "\n")
-    if not asked.no_images:
+    if not options.no_images:
         build_images(folder)
     files = sorted(folder.iterdir())
     sums = "".join(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
@@ -80,8 +82,8 @@ def build_packages(folder: Path) -> None:
             subprocess.run(command, cwd=copy, check=True, capture_output=True)
     for path in folder.glob("*.tar.gz"):
         with tarfile.open(path) as archive:
-            members = [each for each in archive.getmembers() if each.isfile()]
-            contents = {each.name: read(archive, each) for each in members}
+            members = [member for member in archive.getmembers() if member.isfile()]
+            contents = {member.name: read(archive, member) for member in members}
         write_archive(path, "", contents)
 
 
@@ -155,9 +157,9 @@ def entries(lock: str) -> Iterable[str]:
 
 
 def component(entry: str) -> Json:
-    found = PINNED.match(entry)
-    assert found is not None
-    name, pinned = found["name"], found["version"]
+    match = PINNED.match(entry)
+    assert match is not None
+    name, pinned = match["name"], match["version"]
     return {
         "type": "library",
         "name": name,

@@ -83,16 +83,16 @@ def lines_of(module: Path) -> Iterator[str]:
     """The lines of all packages of a Go module."""
     for path in sorted(module.glob("**/generated.proto")):
         proto = path.read_text()
-        found = _PACKAGE.search(proto)
-        assert found is not None
-        if found[1] not in LEFT_OUT:
-            yield from package_lines(found[1], proto, _go_texts(path.parent))
+        match = _PACKAGE.search(proto)
+        assert match is not None
+        if match[1] not in LEFT_OUT:
+            yield from package_lines(match[1], proto, _go_texts(path.parent))
 
 
 def _go_texts(folder: Path) -> str:
     left_out = ("_test.go", ".pb.go", "_generated.go")
     return "\n".join(
-        each.read_text() for each in sorted(folder.glob("*.go")) if not each.name.endswith(left_out)
+        path.read_text() for path in sorted(folder.glob("*.go")) if not path.name.endswith(left_out)
     )
 
 

@@ -64,12 +64,12 @@ def place_of(path: str) -> str:
 def rewritten(page: str, text: str) -> str:
     """The text of a page with its links to other files as they are in the site. ValueError for one that it lacks."""
 
-    def link(found: re.Match[str]) -> str:
-        target = (ROOT / page).parent.joinpath(found["path"]).resolve()
+    def link(match: re.Match[str]) -> str:
+        target = (ROOT / page).parent.joinpath(match["path"]).resolve()
         path = str(target.relative_to(ROOT))
         if path not in OTHERS and target.parent != DOCS:
             raise ValueError(f"{page} leads to {path}, which is no page of the site")
-        return found["before"] + place_of(path) + found["rest"]
+        return match["before"] + place_of(path) + match["rest"]
 
     return LINK.sub(link, text)
 
@@ -78,8 +78,8 @@ def lay_out(folder: Path, address: str = "") -> None:
     """Write the pages of the site, and what they show, below a folder. `address` is where people will find the site: to
     its pages the alerts link then.
     """
-    for each in DOCS.iterdir():
-        shutil.copy(each, folder)
+    for source in DOCS.iterdir():
+        shutil.copy(source, folder)
     for page in (*OTHERS, *(f"docs/{path.name}" for path in DOCS.glob("*.md"))):
         (folder / place_of(page)).write_text(rewritten(page, (ROOT / page).read_text()))
     if address:
@@ -126,12 +126,12 @@ def main() -> int:
     parser.add_argument(
         "--address", default="", help="Where the site will be found: its alerts.yaml links to it."
     )
-    asked = parser.parse_args()
-    serve: bool = asked.serve
+    options = parser.parse_args()
+    serve: bool = options.serve
     with tempfile.TemporaryDirectory() as place:
         pages = Path(place) / "pages"
         pages.mkdir()
-        lay_out(pages, asked.address)
+        lay_out(pages, options.address)
         settings = Path(place) / "mkdocs.yml"
         settings.write_text(configuration(pages, OUTPUT))
         verb = ["serve"] if serve else ["build", "--strict", "--quiet"]
@@ -140,8 +140,10 @@ def main() -> int:
         done = subprocess.run(command, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, check=False)
     if serve or done.returncode:
         return done.returncode
-    if found := sorted({each for page in OUTPUT.glob("*.html") for each in external(page.read_text())}):
-        print(f"the pages would ask others for {', '.join(found)}", file=sys.stderr)
+    if addresses := sorted(
+        {address for page in OUTPUT.glob("*.html") for address in external(page.read_text())}
+    ):
+        print(f"the pages would ask others for {', '.join(addresses)}", file=sys.stderr)
         return 1
     print(OUTPUT / "index.html")
     return 0

@@ -54,7 +54,7 @@ def table(direct: Mapping[str, str], modes: Mapping[str, Mapping[str, str]]) -> 
     lines = ["  ".join([*(f"{mode:9}" for mode in columns), "spec"])]
     sums = {mode: Counter[str]() for mode in columns}
     for name in direct:
-        verdicts = {mode: verdict(name, mode, found.get(name)) for mode, found in columns.items()}
+        verdicts = {mode: verdict(name, mode, reports.get(name)) for mode, reports in columns.items()}
         lines.append("  ".join([*(f"{text:9}" for text in verdicts.values()), name]))
         for mode, text in verdicts.items():
             sums[mode][text] += 1
@@ -72,17 +72,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/conformance", description=__doc__)
     parser.add_argument("--mode", nargs="+", choices=ways.MODES, default=ways.MODES, help="Default: all.")
     parser.add_argument("--focus", default="", help="A regular expression; only specs whose names have it.")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     programs = {**ensure_binaries(), **ensure_binaries(recipe=E2E)}
     folder = Path(tempfile.mkdtemp(prefix="conformance-"))
     print(f"logs: {folder}", file=sys.stderr, flush=True)
-    direct = outcomes(programs, specs.chosen(asked.focus), DIRECT, folder / DIRECT)
+    direct = outcomes(programs, specs.chosen(options.focus), DIRECT, folder / DIRECT)
     passing = [name for name, why in direct.items() if not why]
-    modes = {mode: outcomes(programs, passing, mode, folder / mode) for mode in asked.mode}
+    modes = {mode: outcomes(programs, passing, mode, folder / mode) for mode in options.mode}
     print(table(direct, modes))
     right = {"passed", "forbidden"}
     return int(
-        any(verdict(name, mode, found[name]) not in right for mode, found in modes.items() for name in found)
+        any(
+            verdict(name, mode, reports[name]) not in right
+            for mode, reports in modes.items()
+            for name in reports
+        )
     )
 
 

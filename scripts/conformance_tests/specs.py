@@ -32,11 +32,11 @@ def run(programs: Mapping[str, Path], kubeconfig: Path, specs: Sequence[str], fo
     parts = [together[number::PROCESSES] for number in range(PROCESSES)]
     outcomes = dict.fromkeys(specs, "was not run")
     with ThreadPoolExecutor(PROCESSES) as pool:
-        for found in pool.map(
+        for report in pool.map(
             lambda numbered: _run_part(programs, kubeconfig, numbered[1], folder / f"part-{numbered[0]}"),
             enumerate(filter(None, parts)),
         ):
-            outcomes |= found
+            outcomes |= report
     if alone := [name for name in specs if ALONE in name]:
         outcomes |= _run_part(programs, kubeconfig, alone, folder / "serial")
     return {name: outcomes[name] for name in specs}
@@ -78,6 +78,6 @@ def read_report(report: bytes) -> dict[str, str]:
         if status == "passed":
             outcomes[name] = ""
             continue
-        told = next((found.text or "" for tag in ("failure", "error") for found in case.iter(tag)), "")
+        told = next((element.text or "" for tag in ("failure", "error") for element in case.iter(tag)), "")
         outcomes[name] = " ".join(told.split()) or status
     return outcomes

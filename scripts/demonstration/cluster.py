@@ -84,7 +84,7 @@ def managed(document: Json, manager: str = "demo") -> Json:
 
 
 def _fields(value: Json) -> Json:
-    return {f"f:{name}": _fields(each) if isinstance(each, dict) else {} for name, each in value.items()}
+    return {f"f:{name}": _fields(field) if isinstance(field, dict) else {} for name, field in value.items()}
 
 
 def pools() -> list[Json]:
@@ -127,9 +127,9 @@ class RealCluster:
             cloud.apply(manifest)
         # kubelet's own status comes from a hollow one, and pods from nobody.
         cloud.apply(
-            {name: part for name, part in each.items() if name != "status"}
-            for each in objects()
-            if each["kind"] != "Pod"
+            {name: part for name, part in item.items() if name != "status"}
+            for item in objects()
+            if item["kind"] != "Pod"
         )
         cloud.admin.post(
             "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",

@@ -44,7 +44,7 @@ async def show(interface: str) -> int:
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _end, process)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _end, process)
             work = [*Components(hub.url, NODE).all(), change(cluster)]
-            tasks = [asyncio.ensure_future(each) for each in work]
+            tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
             status = await process.wait()
             for task in tasks:
                 task.cancel()
@@ -73,7 +73,7 @@ def extras() -> list[tuple[str, Json]]:
     return [
         ("/api/v1/namespaces/kube-system/configmaps", rules),
         (LEASES, lease),
-        *(("/api/v1/namespaces/default/configmaps", each) for each in stock),
+        *(("/api/v1/namespaces/default/configmaps", name) for name in stock),
     ]
 
 

@@ -41,8 +41,10 @@ def step(number: int, text: str) -> None:
 
 
 def endpoints(obj: dict[str, Any]) -> str:
-    found = [f"{each['addresses'][0]} on {each['nodeName']}" for each in obj.get("endpoints") or []]
-    return ", ".join(found) or "no endpoints"
+    addresses = [
+        f"{endpoint['addresses'][0]} on {endpoint['nodeName']}" for endpoint in obj.get("endpoints") or []
+    ]
+    return ", ".join(addresses) or "no endpoints"
 
 
 @asynccontextmanager
@@ -132,10 +134,10 @@ def main() -> None:
         choices=("web", "console"),
         help="a node to look at with an interface of mitmproxy, until you end it",
     )
-    asked = parser.parse_args()
-    if asked.ui:
-        sys.exit(asyncio.run(show(asked.ui)))
-    asyncio.run(run(real=asked.real))
+    options = parser.parse_args()
+    if options.ui:
+        sys.exit(asyncio.run(show(options.ui)))
+    asyncio.run(run(real=options.real))
 
 
 if __name__ == "__main__":

@@ -24,9 +24,9 @@ def values() -> Iterator[tuple[str, str, str]]:
             above.clear()
         elif line.lstrip().startswith("#"):
             above.append(line.lstrip(" #"))
-        elif found := KEY.match(line):
-            path = [*path[: len(found["indent"]) // 2], found["name"]]
-            _, _, behind = found["rest"].partition(" # ")
+        elif match := KEY.match(line):
+            path = [*path[: len(match["indent"]) // 2], match["name"]]
+            _, _, behind = match["rest"].partition(" # ")
             value = _at(tree, path)
             if value is not None and not (isinstance(value, dict) and value):
                 yield ".".join(path), json.dumps(value), behind.strip() or " ".join(above)

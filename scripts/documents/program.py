@@ -28,24 +28,24 @@ UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "ms": 0.001, "minutes": 60, "
 def fresh(page: Path, text: str) -> str:
     """A page as the code wants it. KeyError, ImportError or AttributeError where it names what is not there."""
     text = REGION.sub(
-        lambda found: found[1] + "\n".join(TABLES[found["name"]]()).rstrip() + "\n" + found[3], text
+        lambda match: match[1] + "\n".join(TABLES[match["name"]]()).rstrip() + "\n" + match[3], text
     )
     if page != SECURITY:
         return text
-    return BOUND.sub(lambda found: _number(found) + found["unit"] + found["rest"], text)
+    return BOUND.sub(lambda match: _number(match) + match["unit"] + match["rest"], text)
 
 
-def _number(found: re.Match[str]) -> str:
-    value = getattr(importlib.import_module(found["module"]), found["name"])
-    unit = found["unit"].strip()
+def _number(match: re.Match[str]) -> str:
+    value = getattr(importlib.import_module(match["module"]), match["name"])
+    unit = match["unit"].strip()
     # A name may say the unit of its number.
-    number = value if unit.upper() in found["name"].split("_") else value / UNITS.get(unit, 1)
+    number = value if unit.upper() in match["name"].split("_") else value / UNITS.get(unit, 1)
     return f"{int(number):,}" if number == int(number) else f"{number:g}"
 
 
 def bounds(text: str) -> Iterator[str]:
     """The constants whose numbers a page tells."""
-    return (f"{found['module']}.{found['name']}" for found in BOUND.finditer(text))
+    return (f"{match['module']}.{match['name']}" for match in BOUND.finditer(text))
 
 
 def stale() -> dict[Path, str]:
@@ -55,13 +55,13 @@ def stale() -> dict[Path, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    found = stale()
-    for page, text in found.items():
+    stale_ = stale()
+    for page, text in stale_.items():
         if "--check" in arguments:
             print(f"{page} is not what the code says: scripts/docs", file=sys.stderr)
         else:
             page.write_text(text)
-    return 1 if found and "--check" in arguments else 0
+    return 1 if stale_ and "--check" in arguments else 0
 
 
 if __name__ == "__main__":

@@ -23,13 +23,13 @@ def options(own: Sequence[Option]) -> Iterator[str]:
     """A table for each group."""
     for heading, those in grouped(own):
         yield f"### {heading}\n"
-        rows = ((f"`{each.flag}`", _told(each.told_default), _flags(each.text)) for each in those)
+        rows = ((f"`{option.flag}`", _told(option.told_default), _flags(option.text)) for option in those)
         yield from _table(("option", "default", "meaning"), rows)
         yield ""
 
 
 def _flags(text: str) -> str:
-    return re.sub(r"\bhub_[a-z_]+", lambda found: f"`--{found[0][4:].replace('_', '-')}`", text)
+    return re.sub(r"\bhub_[a-z_]+", lambda match: f"`--{match[0][4:].replace('_', '-')}`", text)
 
 
 def _told(default: str) -> str:
@@ -50,13 +50,16 @@ def samples(registry: CollectorRegistry) -> dict[str, set[str]]:
 def shown_names(registry: CollectorRegistry) -> dict[str, str]:
     """Each metric by its name as Prometheus shows it, with its text."""
     return {
-        each.name + ("_total" if each.type == "counter" else ""): each.documentation
-        for each in registry.collect()
+        family.name + ("_total" if family.type == "counter" else ""): family.documentation
+        for family in registry.collect()
     }
 
 
 def measured(registry: CollectorRegistry) -> Iterator[str]:
-    labels = {name: getattr(each, "_labelnames", ()) for name, each in registry._names_to_collectors.items()}
+    labels = {
+        name: getattr(collector, "_labelnames", ())
+        for name, collector in registry._names_to_collectors.items()
+    }
     rows = (
         (f"`{name}{{{','.join(labels[name])}}}`" if labels[name] else f"`{name}`", text)
         for name, text in shown_names(registry).items()
@@ -68,8 +71,8 @@ def alerts() -> Iterator[str]:
     groups = yaml.safe_load((DOCS / "alerts.yaml").read_text())["groups"]
     rules = (rule for group in groups for rule in group["rules"])
     rows = (
-        (f"`{each['alert']}`", each["labels"]["severity"], _words(each["annotations"]["summary"]))
-        for each in rules
+        (f"`{rule['alert']}`", rule["labels"]["severity"], _words(rule["annotations"]["summary"]))
+        for rule in rules
     )
     return _table(("alert", "severity", "says"), rows)
 
@@ -78,7 +81,7 @@ def _words(summary: str) -> str:
     """A summary with its labels by name, and its value as `…`."""
     return re.sub(
         r"\{\{ *\$(?:labels\.(\w+)|value)[^}]*\}\}",
-        lambda found: f"*{found[1]}*" if found[1] else "…",
+        lambda match: f"*{match[1]}*" if match[1] else "…",
         summary,
     )
 

@@ -35,8 +35,8 @@ class InClusterConfig:
         if obj.name != NAME or obj.namespace != NAMESPACE:
             return kept("other-config-map")
         data = obj.fields.mapping("data")
-        text, found = _KUBECONFIG_LINE.subn(r"\1#\2", data.get(KEY, ""))
-        if not found:
+        text, edits = _KUBECONFIG_LINE.subn(r"\1#\2", data.get(KEY, ""))
+        if not edits:
             return kept("no-kubeconfig")
         obj.fields.set_mapping("data", data | {KEY: text})
         note(

@@ -124,18 +124,18 @@ class _Edit:
                 if word is None:
                     continue
                 was = address.text("ip")
-                found, there = word.of_family(family_of(was)), self._list_of(word)
-                if found and there == here:
-                    if found[0] != was:
-                        address.set("ip", found[0])
-                        self._say(found[:1], Outcome.CHANGED, word)
+                known, there = word.of_family(family_of(was)), self._list_of(word)
+                if known and there == here:
+                    if known[0] != was:
+                        address.set("ip", known[0])
+                        self._say(known[:1], Outcome.CHANGED, word)
                         differs = True
                     continue
                 names.add(word.name)
-                stays = bool(found and there)
+                stays = bool(known and there)
                 self._say([was], Outcome.CHANGED if stays else Outcome.DROPPED, word)
                 if stays:
-                    coming.append((there, word, found[0], address.text("hostname")))
+                    coming.append((there, word, known[0], address.text("hostname")))
         for here, names in leaving.items():
             if names:
                 subset.keep(here, partial(self._is_none_of, names))

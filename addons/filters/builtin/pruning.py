@@ -33,7 +33,7 @@ def _size(fields: Fields) -> int:
     if size > MAX_ENDPOINTS:
         return size
     subsets = fields.children("subsets")
-    return size + sum(each.count("addresses") + each.count("notReadyAddresses") for each in subsets)
+    return size + sum(subset.count("addresses") + subset.count("notReadyAddresses") for subset in subsets)
 
 
 def service_of(obj: ApiObject) -> str:
@@ -45,7 +45,7 @@ def ready_nodes_of(obj: ApiObject) -> set[str]:
     """The nodes that the object names with a ready endpoint. An endpoint of a slice without the condition counts as
     ready (discovery API)."""
     if obj.kind == ENDPOINTS:
-        found = [
+        ready = [
             a.text("nodeName")
             for subset in obj.fields.children("subsets")
             for a in subset.children("addresses")
@@ -53,8 +53,8 @@ def ready_nodes_of(obj: ApiObject) -> set[str]:
     else:
         node_of = node_reader(obj)
         endpoints = obj.fields.children("endpoints")
-        found = [node_of(e) for e in endpoints if e.child("conditions").flag("ready") is not False]
-    return {node for node in found if node}
+        ready = [node_of(e) for e in endpoints if e.child("conditions").flag("ready") is not False]
+    return {node for node in ready if node}
 
 
 def prune(obj: ApiObject, rule: NodeRule, note: Note) -> int:

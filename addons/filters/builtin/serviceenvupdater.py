@@ -41,15 +41,15 @@ class ServiceEnvUpdater:
         containers = spec.children("containers")
         if sum(c.count("env") for c in containers) > MAX_VARIABLES:
             return kept("too-many-variables")
-        found = [v for c in containers for v in c.children("env") if v.text("name") in (HOST, PORT)]
-        if not found:
+        variables = [v for c in containers for v in c.children("env") if v.text("name") in (HOST, PORT)]
+        if not variables:
             return kept("no-service-env")
         hub = inputs.hub
         if not hub.hosts:
             return kept("no-hub-address")
         wanted = {HOST: hub.hosts[0], PORT: str(hub.port)}
         differing = [
-            variable for variable in found if variable.text("value") != wanted[variable.text("name")]
+            variable for variable in variables if variable.text("value") != wanted[variable.text("name")]
         ]
         for variable in differing:
             variable.set("value", wanted[variable.text("name")])

@@ -126,10 +126,12 @@ def _ready_nodes(
 
     @cache
     def ready() -> list[str]:
-        found = ready_nodes_of(obj)
+        of_nodes = ready_nodes_of(obj)
         if obj.kind == SLICE:
-            found |= inputs.ready_nodes(obj.namespace, service, obj.fields.text("addressType")) or frozenset()
-        allowed = {node for node in found if reach is None or reach.allows(node)}
+            of_nodes |= (
+                inputs.ready_nodes(obj.namespace, service, obj.fields.text("addressType")) or frozenset()
+            )
+        allowed = {node for node in of_nodes if reach is None or reach.allows(node)}
         return sorted(node for node in allowed if inputs.is_healthy(node))
 
     return ready

@@ -172,22 +172,22 @@ async def _check_rights(client: Client, node: str, rules: tuple[str, str]) -> As
 async def _refused(client: Client, reads: list[Json]) -> list[str]:
     """Which of these the client's user may not list or watch."""
     return [
-        f"{verb} {each['resource']}"
-        for each in reads
+        f"{verb} {read['resource']}"
+        for read in reads
         for verb in ("list", "watch")
-        if not await may(client, {**each, "verb": verb})
+        if not await may(client, {**read, "verb": verb})
     ]
 
 
 async def _check_node(client: Client, node: str, served: str) -> Finding:
     """`served` is the version of kube-apiserver."""
     try:
-        found = await get(client, f"/api/v1/nodes/{node}")
+        document = await get(client, f"/api/v1/nodes/{node}")
     except StatusError as error:
         if error.code == 404:
             return warning("node", f"{node} has not joined the cluster yet; is --node its name there?")
         raise
-    kubelet = str(found.get("status", {}).get("nodeInfo", {}).get("kubeletVersion") or "unknown")
+    kubelet = str(document.get("status", {}).get("nodeInfo", {}).get("kubeletVersion") or "unknown")
     if _minor(kubelet) and _minor(served) and not 0 <= _minor(served) - _minor(kubelet) <= KUBELET_BEHIND:
         return warning(
             "node",
@@ -199,19 +199,19 @@ async def _check_node(client: Client, node: str, served: str) -> Finding:
 
 def _minor(version: str) -> int:
     """The minor version in `v1.36.3`; 0 where there is none."""
-    found = re.match(r"v?1\.(\d+)", version)
-    return int(found[1]) if found else 0
+    match = re.match(r"v?1\.(\d+)", version)
+    return int(match[1]) if match else 0
 
 
 async def _check_rules(client: Client, rules: tuple[str, str]) -> Finding:
     namespace, name = rules
     try:
-        found = await get(client, f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+        document = await get(client, f"/api/v1/namespaces/{namespace}/configmaps/{name}")
     except StatusError as error:
         if error.code in (403, 404):
             return ok("rules", f"no ConfigMap {namespace}/{name} to be read: the built-in rules hold")
         raise
-    parsed = parse_rules(found.get("data"))
+    parsed = parse_rules(document.get("data"))
     if parsed.problems:
         first = parsed.problems[0]
         count = len(parsed.problems) + parsed.unnamed_problems

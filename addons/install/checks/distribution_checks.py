@@ -66,10 +66,10 @@ def check_distribution(root: Path, kubelet: Path, default: Path) -> Iterator[Fin
             "leave kubelet with the cloud",
         )
         return
-    for each in DISTRIBUTIONS:
-        if not below(root, each.sign).exists():
+    for distribution in DISTRIBUTIONS:
+        if not below(root, distribution.sign).exists():
             continue
         if kubelet != default:
-            yield ok("distribution", f"{each.name}, with kubelet's kubeconfig at {kubelet}")
+            yield ok("distribution", f"{distribution.name}, with kubelet's kubeconfig at {kubelet}")
         elif not below(root, default).exists():
-            yield warning("distribution", f"{each.name}: {each.works} (docs/install.md)")
+            yield warning("distribution", f"{distribution.name}: {distribution.works} (docs/install.md)")

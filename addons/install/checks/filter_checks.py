@@ -57,7 +57,7 @@ def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float =
         why = words[-1] if words else f"ended with status {done.returncode} as it was loaded"
         return failed(_CHECK, f"{why}; the hub does not start without a filter that it was given")
     names: list[str] = json.loads(done.stdout.splitlines()[-1])
-    known = {*names, *(each.name for each in build_filters(health=True))}
+    known = {*names, *(filter_.name for filter_ in build_filters(health=True))}
     for name in disabled:
         if name not in known:
             return failed(_CHECK, f"--disabled-filters {name}: no file and no package has such a filter")
@@ -72,11 +72,11 @@ def main(files: Sequence[str]) -> int:
     """Load the files, and print the names of their filters as a JSON list; the exit status."""
     _give_up_rights()
     try:
-        made = FilterModules(build_filters(health=True), [Path(each) for each in files])
+        made = FilterModules(build_filters(health=True), [Path(file) for file in files])
     except ValueError as error:
         print(*str(error).split(), file=sys.stderr)  # the doctor reads the last line
         return 1
-    print(json.dumps([each.name for each in made.plugins]), flush=True)
+    print(json.dumps([plugin.name for plugin in made.plugins]), flush=True)
     # A thread that a file has started ends with the process.
     os._exit(0)
 

@@ -41,4 +41,4 @@ def failed(check: str, text: str) -> Finding:
 
 
 def has_failed(findings: Iterable[Finding]) -> bool:
-    return any(each.severity is Severity.FAILED for each in findings)
+    return any(finding.severity is Severity.FAILED for finding in findings)

@@ -42,13 +42,13 @@ def check_program(program: Path) -> Finding:
         if not file.exists():
             continue
         real = file.resolve()
-        for each in (real, *real.parents):
-            status = each.stat()
+        for path in (real, *real.parents):
+            status = path.stat()
             may = 0o100 if status.st_uid == 0 else 0o010 if status.st_gid == 0 else 0o001
             if not status.st_mode & may:
                 return warning(
                     "program",
-                    f"{each} is not open to root without capabilities, as which the unit runs {program}: install it "
+                    f"{path} is not open to root without capabilities, as which the unit runs {program}: install it "
                     "in a folder of root's, such as /opt/edgehub",
                 )
     return ok("program", f"edgehub {version()}")
@@ -117,11 +117,11 @@ def check_kept(state: Path, now: datetime.datetime) -> Iterator[Finding]:
 
 def check_asked(state: Path, *, asks_for_identity: bool, asks_for_serving: bool) -> Iterator[Finding]:
     """Whether the cluster has signed the certificates that the hub asks for."""
-    asked = (
+    flags = (
         (asks_for_identity, NODE_FILE, "of this node"),
         (asks_for_serving, CLUSTER_FILE, "of the TLS port, by the cluster"),
     )
-    for is_asked, file, what in asked:
+    for is_asked, file, what in flags:
         if is_asked and not (state / file).exists():
             yield warning(
                 "certificate",
@@ -133,7 +133,7 @@ def check_asked(state: Path, *, asks_for_identity: bool, asks_for_serving: bool)
 def check_disk(folder: Path) -> Finding:
     """Whether the hub can write the state folder, or the first folder above it that exists, and whether the disk has
     room."""
-    there = next(each for each in (folder, *folder.parents) if each.exists())
+    there = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(there, os.W_OK):
         return failed("disk", f"{there} cannot be written by this user: the state folder is {folder}")
     free = shutil.disk_usage(there).free

@@ -17,13 +17,13 @@ NAMED_PODS = 5
 async def check_pods(client: Client, node: str, port: int) -> Finding:
     """Whether a pod of the node has kubelet ask the plain port; errors as `kube.http.client.Client.request`."""
     query = {"fieldSelector": f"spec.nodeName={node}"}
-    found: Json = await (await client.request("GET", "/api/v1/pods", query=query, timeout=TIMEOUT)).decoded(
-        json.loads
-    )
+    document: Json = await (
+        await client.request("GET", "/api/v1/pods", query=query, timeout=TIMEOUT)
+    ).decoded(json.loads)
     asking = [
-        f"{each['metadata']['namespace']}/{each['metadata']['name']}"
-        for each in found["items"]
-        if asks(each["spec"], port)
+        f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+        for item in document["items"]
+        if asks(item["spec"], port)
     ]
     if not asking:
         return ok("pods", f"none has kubelet ask port {port} for it")
@@ -62,5 +62,5 @@ def _requests(container: Json) -> Iterator[Json]:
 def _number(port: object, container: Json) -> object:
     """The number of a port, which may be the name of one of the container's own."""
     ports = container.get("ports") or ()
-    named = {each.get("name"): each["containerPort"] for each in ports}
+    named = {port.get("name"): port["containerPort"] for port in ports}
     return named.get(port, port)

@@ -55,6 +55,8 @@ class KubeletAccess:
     def user(self) -> tuple[str, list[str]]:
         """Whom kubelet sees, by name and groups; OSError or ValueError where the certificate cannot be read."""
         subject = x509.load_pem_x509_certificates(self.certificate.read_bytes())[0].subject
-        names = [str(each.value) for each in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
-        groups = [str(each.value) for each in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+        names = [str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        groups = [
+            str(attribute.value) for attribute in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+        ]
         return (names or [""])[0], [*groups, "system:authenticated"]

@@ -42,8 +42,8 @@ class Uplink:
         """A connection to a host by this uplink. OSError, with a line for each of the host's addresses, where none
         leads there; the system's resolver knows its name."""
         loop, errors = asyncio.get_running_loop(), list[str]()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        for family, kind, protocol, _, address in found:
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, address in addresses:
             opened = socket.socket(family, kind, protocol)
             opened.setblocking(False)
             try:
@@ -78,19 +78,19 @@ async def connect[P: asyncio.BaseProtocol](
 
 def parse_uplinks(name: str, text: str) -> tuple[Uplink, ...]:
     """The uplinks of `DEVICE|ADDRESS[:COST],…`, the cheapest first, equals as they are listed; ValueError otherwise."""
-    found: list[tuple[int, Uplink]] = []
-    for each in filter(None, (each.strip() for each in text.split(","))):
-        if _is_address(each):
-            found.append((0, Uplink(each, is_address=True)))
+    uplinks: list[tuple[int, Uplink]] = []
+    for entry in filter(None, (entry.strip() for entry in text.split(","))):
+        if _is_address(entry):
+            uplinks.append((0, Uplink(entry, is_address=True)))
             continue
-        parts = _FORM.fullmatch(each)
+        parts = _FORM.fullmatch(entry)
         bare = (parts["address"] or parts["name"]) if parts is not None else ""
         if parts is None or not (_is_address(bare) or _DEVICE.fullmatch(bare)):
             raise ValueError(
-                f"{name}: {each!r} is not of the form DEVICE, ADDRESS, or one with :COST behind it"
+                f"{name}: {entry!r} is not of the form DEVICE, ADDRESS, or one with :COST behind it"
             )
-        found.append((int(parts["cost"] or 0), Uplink(bare, _is_address(bare))))
-    made = tuple(uplink for _, uplink in sorted(found, key=lambda each: each[0]))
+        uplinks.append((int(parts["cost"] or 0), Uplink(bare, _is_address(bare))))
+    made = tuple(uplink for _, uplink in sorted(uplinks, key=lambda entry: entry[0]))
     if len(set(made)) != len(made):
         raise ValueError(f"{name} names an uplink twice")
     return made

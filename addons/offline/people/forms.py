@@ -15,7 +15,7 @@ from kube.wire.negotiation import METADATA_KIND, METADATA_LIST_KIND, TABLE_KIND,
 
 def first_form(accepted: Iterable[Representation], read: ObjectRead, store: Store) -> Form | None:
     """The first of some forms that can be made of a store's objects."""
-    return next((form for each in accepted if (form := _form_of(each, read, store)) is not None), None)
+    return next((form for clause in accepted if (form := _form_of(clause, read, store)) is not None), None)
 
 
 def _form_of(accepted: Representation, read: ObjectRead, store: Store) -> Form | None:

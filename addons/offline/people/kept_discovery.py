@@ -86,19 +86,19 @@ class Discovery:
     async def answer(self, request: OfflineRequest) -> CachedResponse | None:
         """What was kept for a request, unpacked; None for another path, and for a form that is not kept."""
         form = KEPT.get(request.target.partition("?")[0])
-        asked = (each.replace(" ", "") for each in (request.accept or "*/*").split(","))
-        if form is None or (form is AGGREGATED and not any(map(_is_aggregated, asked))):
+        forms = (clause.replace(" ", "") for clause in (request.accept or "*/*").split(","))
+        if form is None or (form is AGGREGATED and not any(map(_is_aggregated, forms))):
             return None
-        kept = await self._answers.get(Question("GET", request.info.path, form).key)
-        if kept is None:
+        answer = await self._answers.get(Question("GET", request.info.path, form).key)
+        if answer is None:
             return None
-        plain = unpacked(kept.headers, kept.body)
-        return CachedResponse.of({"content-type": kept.headers.get("content-type", form)}, plain)
+        plain = unpacked(answer.headers, answer.body)
+        return CachedResponse.of({"content-type": answer.headers.get("content-type", form)}, plain)
 
     async def _renew(self) -> bool:
         """Whether the cloud said of each path what there is, or that it is as before."""
         try:
-            for question in (*(Question("GET", *each) for each in KEPT.items()), *self._further()):
+            for question in (*(Question("GET", *item) for item in KEPT.items()), *self._further()):
                 if not await self._ask(question):
                     return False
         except StatusError as error:
@@ -110,8 +110,8 @@ class Discovery:
 
     async def _ask(self, question: Question) -> bool:
         """Whether the cloud answered, or said that it does not."""
-        kept = await self._answers.get(question.key)
-        etag = kept.headers.get("etag", "") if kept is not None else ""
+        former = await self._answers.get(question.key)
+        etag = former.headers.get("etag", "") if former is not None else ""
         headers = {"Accept": question.form, "Accept-Encoding": "gzip"}
         headers |= {"If-None-Match": etag} if etag else {}
         headers |= {"Content-Type": JSON} if question.body else {}

@@ -13,7 +13,7 @@ from kube.requests.request_info import RequestInfo
 PATHS = {"log": "containerLogs", "exec": "exec", "attach": "attach", "portforward": "portForward"}
 """kubelet's first step, by the subresource."""
 FLAGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
-    "log": {each: (each, "true") for each in ("follow", "previous", "timestamps")},
+    "log": {parameter: (parameter, "true") for parameter in ("follow", "previous", "timestamps")},
     "exec": {
         "stdin": ("input", "1"),
         "stdout": ("output", "1"),
@@ -24,7 +24,10 @@ FLAGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 }
 """Parameters that are true or false: kubelet's name, and how it writes a true one."""
 TEXTS: Mapping[str, Mapping[str, str]] = {
-    "log": {each: each for each in ("sinceSeconds", "sinceTime", "tailLines", "limitBytes", "stream")},
+    "log": {
+        parameter: parameter
+        for parameter in ("sinceSeconds", "sinceTime", "tailLines", "limitBytes", "stream")
+    },
     "exec": {"command": "command"},
     "portforward": {"ports": "port"},
 }
@@ -42,7 +45,7 @@ def kubelet_target(info: RequestInfo, query: str, pod: Json) -> str:
     steps = [PATHS[info.subresource], info.namespace, info.name]
     if kind != "portforward":
         steps.append(_container(given.get("container", ""), pod))
-    return "/" + "/".join(quote(each, safe="") for each in steps) + (f"?{urlencode(sent)}" if sent else "")
+    return "/" + "/".join(quote(step, safe="") for step in steps) + (f"?{urlencode(sent)}" if sent else "")
 
 
 def _container(wanted: str, pod: Json) -> str:
@@ -50,7 +53,7 @@ def _container(wanted: str, pod: Json) -> str:
     name, spec = pod["metadata"]["name"], pod["spec"]
     if not wanted and len(spec["containers"]) == 1:
         return str(spec["containers"][0]["name"])
-    names = [str(each["name"]) for kind in CONTAINERS for each in spec.get(kind) or ()]
+    names = [str(container["name"]) for kind in CONTAINERS for container in spec.get(kind) or ()]
     if not wanted:
         choices = " ".join(names)
         raise bad_request(f"a container name must be specified for pod {name}, choose one of: [{choices}]")

@@ -51,19 +51,19 @@ class KubeletReviews:
 
     async def answer(self, request: OfflineRequest) -> Answer:
         """The cloud's last answer to this question; StatusError 503 where it was never asked."""
-        asked = _parsed(request)
-        spec = asked.get("spec") or {}
+        question_ = _parsed(request)
+        spec = question_.get("spec") or {}
         attributes = spec.get("resourceAttributes") or {}
         # RBAC looks at no version, and the questions of the hub name none.
         attributes = {name: text for name, text in attributes.items() if text and name != "version"}
         question = _question(spec.get("user", ""), spec.get("groups") or [], attributes)
-        kept = await self._answers.get(question.key)
-        if kept is None:
+        answer = await self._answers.get(question.key)
+        if answer is None:
             raise unavailable(
                 "the cloud cannot be reached, and it alone says what others than the hub may do here"
             )
-        status = orjson.loads(unpacked(kept.headers, kept.body)).get("status", {})
-        return Answer(orjson.dumps({**asked, "status": status}), {**HEADERS, "Content-Type": JSON}, 201)
+        status = orjson.loads(unpacked(answer.headers, answer.body)).get("status", {})
+        return Answer(orjson.dumps({**question_, "status": status}), {**HEADERS, "Content-Type": JSON}, 201)
 
 
 def _question(user: str, groups: list[str], attributes: Json) -> Question:

@@ -27,9 +27,9 @@ async def partial_list(sources: AsyncIterable[tuple[ListWatch, Source]], read: O
 
     The list is JSON, or a Table. None for a client that takes neither.
     """
-    found: dict[Key, Item] = {}
+    by_key: dict[Key, Item] = {}
     first: Source | None = None
-    for_people = [each for each in read.accepted if each.encoding is Encoding.JSON]
+    for_people = [clause for clause in read.accepted if clause.encoding is Encoding.JSON]
     async for _, source in sources:
         if first_form(for_people, read, source.store) is None:
             continue
@@ -37,13 +37,13 @@ async def partial_list(sources: AsyncIterable[tuple[ListWatch, Source]], read: O
         for some in batched(list(source.store), AS_JSON.at_once):
             await asyncio.sleep(0)
             for item in some:
-                if item.key not in found and _is_asked_for(item, read):
-                    found[item.key] = item
+                if item.key not in by_key and _is_asked_for(item, read):
+                    by_key[item.key] = item
     if first is None:
         return None
     form = first_form(for_people, read, first.store)
     assert form is not None
-    items = sorted(found.values(), key=lambda item: "/".join(item.key))
+    items = sorted(by_key.values(), key=lambda item: "/".join(item.key))
     store, codec = first.store, codec_for(Encoding.JSON)
     return Listing(codec, *form.listed_type(store.api_version, store.kind), store.version, items, form)
 
@@ -58,9 +58,9 @@ def _field_of(tree: Json) -> Callable[[str], str]:
     """The fields of an object by their paths in JSON, as kube-apiserver's field selectors name them."""
 
     def value(path: str) -> str:
-        found: Any = tree
+        field: Any = tree
         for name in path.split("."):
-            found = found.get(name) if isinstance(found, dict) else None
-        return "" if found is None else str(found)
+            field = field.get(name) if isinstance(field, dict) else None
+        return "" if field is None else str(field)
 
     return value

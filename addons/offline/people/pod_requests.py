@@ -76,8 +76,8 @@ class PodRequests:
                 f"the node has no right to pods/{info.subresource}: ask with a token of your own, at the TLS port, "
                 "or use crictl on the pod's node"
             )
-        asked = replace(info, verb=VERBS[info.subresource])
-        await self._reviews.may_in_namespace(caller.authorization, asked)
+        review = replace(info, verb=VERBS[info.subresource])
+        await self._reviews.may_in_namespace(caller.authorization, review)
         pod = await self._find(PODS, info.namespace, info.name)
         if pod is None or pod.get("spec", {}).get("nodeName") != self._node:
             raise unavailable(
@@ -98,13 +98,13 @@ class PodRequests:
         task.add_done_callback(lambda _: self._learning.pop(token))
 
     async def _ask(self, caller: Caller, info: RequestInfo) -> None:
-        further = (replace(info, verb=verb, subresource=each) for each, verb in VERBS.items())
+        further = (replace(info, verb=verb, subresource=subresource) for subresource, verb in VERBS.items())
         with contextlib.suppress(StatusError):
             await self._reviews.identity(caller)
-        for asked in (*further, *(parse_request("GET", path) for path in KEPT)):
+        for question in (*further, *(parse_request("GET", path) for path in KEPT)):
             with contextlib.suppress(StatusError):
-                await self._reviews.may_in_namespace(caller.authorization, asked)
+                await self._reviews.may_in_namespace(caller.authorization, question)
 
     async def _find(self, type_: ResourceType, namespace: str, name: str) -> Json | None:
-        found = await self._find_item(parse_request("GET", type_.path(namespace, name)))
-        return plain(found[0]) if found else None
+        item = await self._find_item(parse_request("GET", type_.path(namespace, name)))
+        return plain(item[0]) if item else None

@@ -49,11 +49,11 @@ class StatusEntry:
         What others wrote between the copies of `before` and `after` is no part of it: their version least of all, with
         which the cloud would refuse the patch for ever once they write again.
         """
-        found = strategic_diff(
+        difference = strategic_diff(
             self.before, self.after, self.kind, [self.sent] if self.sent is not None else []
         )
-        metadata = {name: each for name, each in found.pop("metadata", {}).items() if name in WRITTEN}
-        status = {name: each for name, each in found.items() if name == "status"}
+        metadata = {name: value for name, value in difference.pop("metadata", {}).items() if name in WRITTEN}
+        status = {name: value for name, value in difference.items() if name == "status"}
         return {"metadata": metadata, **status} if metadata else status
 
     def body(self) -> bytes:
@@ -104,7 +104,7 @@ def _retained(known: Json, changes: Json) -> Json:
 
 def _unknown(value: Json) -> Json:
     """The fields of an object, each different from whatever it is to be."""
-    return {name: _unknown(each) if isinstance(each, dict) else UNKNOWN for name, each in value.items()}
+    return {name: _unknown(field) if isinstance(field, dict) else UNKNOWN for name, field in value.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,13 +96,17 @@ class NodeReturn:
 
 def return_patch(node: Json, reported: Json, now: datetime.datetime) -> Json:
     """The strategic merge patch that sets each condition that is Unknown to what was reported; {} for none."""
-    known = {each["type"]: each for each in _conditions(reported) if each["status"] != "Unknown"}
+    known = {
+        condition["type"]: condition
+        for condition in _conditions(reported)
+        if condition["status"] != "Unknown"
+    }
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     conditions = [
         # Not the time of the report: one that stays as it was would be no sign of life.
-        known[each["type"]] | {"lastHeartbeatTime": stamp, "lastTransitionTime": stamp}
-        for each in _conditions(node)
-        if each["status"] == "Unknown" and each["type"] in known
+        known[condition["type"]] | {"lastHeartbeatTime": stamp, "lastTransitionTime": stamp}
+        for condition in _conditions(node)
+        if condition["status"] == "Unknown" and condition["type"] in known
     ]
     if not conditions or node["metadata"]["uid"] != reported["metadata"]["uid"]:
         return {}
@@ -111,5 +115,5 @@ def return_patch(node: Json, reported: Json, now: datetime.datetime) -> Json:
 
 
 def _conditions(node: Json) -> list[Json]:
-    found: list[Json] = node.get("status", {}).get("conditions") or []
-    return found
+    conditions: list[Json] = node.get("status", {}).get("conditions") or []
+    return conditions

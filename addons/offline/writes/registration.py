@@ -34,8 +34,8 @@ class Registration:
         assert info.type is not None
         if name:
             read = parse_request("GET", info.type.path(info.namespace, name))
-            kept = await self._answers.get(_key(identity.user, request, name))
-            if kept is not None or await self._objects.find(identity, read):
+            answer = await self._answers.get(_key(identity.user, request, name))
+            if answer is not None or await self._objects.find(identity, read):
                 message = f'{info.type.group_resource} "{name}" already exists'
                 return StatusError(409, "AlreadyExists", message)
         return unavailable(f"the cloud cannot be reached, and only it creates {info.type.group_resource}")

@@ -124,7 +124,7 @@ class Replay:
         late: set[str] = set()
         """The paths of objects with an entry that stays: their later entries must not overtake it."""
         statuses = list(self._journal.statuses.values())
-        await asyncio.gather(*(self._journal.wait_forgotten(each.path) for each in statuses))
+        await asyncio.gather(*(self._journal.wait_forgotten(status.path) for status in statuses))
         for entry in statuses:
             async with self._lock:
                 is_waiting = self._journal.statuses.get(entry.path) is entry

@@ -81,21 +81,21 @@ class StatusWrites:
             copies = await self._copies_of(request)
             if not copies:
                 raise unavailable(f"the cloud cannot be reached, and the hub has no copy of {path}")
-            if not all(self._is_own(each.object.decode()) for each in copies):
+            if not all(self._is_own(copy.object.decode()) for copy in copies):
                 raise unavailable(f"the cloud cannot be reached, and {path} does not belong to this node")
             # Not in the loop: a status of megabytes takes seconds.
             written, entry = await asyncio.to_thread(_written, copies, request)
             encodings = request.encodings()
-            acceptable = [each.object for each in written if each.object.codec.encoding in encodings]
+            acceptable = [status.object for status in written if status.object.codec.encoding in encodings]
             if not acceptable:
                 raise not_acceptable(f"the hub has {path} in another encoding only")
             self._journal.check_room(entry)
-            for each in written:
-                self._show(each, request)
+            for status in written:
+                self._show(status, request)
             entry = self._journal.put_status(entry, was_sent=was_sent, patch=_patch_in(request))
         await self._journal.wait_written(entry)
         answer = min(
-            acceptable, key=lambda each: (-each.decode().version, encodings.index(each.codec.encoding))
+            acceptable, key=lambda copy: (-copy.decode().version, encodings.index(copy.codec.encoding))
         )
         return object_answer(answer)
 
@@ -127,17 +127,17 @@ class StatusWrites:
         """
         copies = await self._objects.copies(HUB_IDENTITY, request)
         # Not in the loop: each older copy is written, as the newest is.
-        return await asyncio.to_thread(self._fitting, [ObjectCopy(*each) for each in copies], request)
+        return await asyncio.to_thread(self._fitting, [ObjectCopy(*copy) for copy in copies], request)
 
     def _fitting(self, copies: list[ObjectCopy], request: OfflineRequest) -> list[ObjectCopy]:
-        found: list[ObjectCopy] = []
+        fitting: list[ObjectCopy] = []
         for copy in copies:
             # A kept answer may be a Table or the metadata alone, which no status can be written to.
             with contextlib.suppress(ValueError, LookupError):
                 status_document(*copy.form)
-                if not found or self._fits(copy, found[0], request):
-                    found.append(copy)
-        return found
+                if not fitting or self._fits(copy, fitting[0], request):
+                    fitting.append(copy)
+        return fitting
 
     def _fits(self, older: ObjectCopy, newest: ObjectCopy, request: OfflineRequest) -> bool:
         """Whether a write of the newest copy is one of an older copy, too."""
@@ -169,7 +169,7 @@ def _patch_in(request: OfflineRequest) -> Json | None:
 def _written(copies: list[ObjectCopy], request: OfflineRequest) -> tuple[list[ObjectCopy], StatusEntry]:
     """The copies after a write, and the journal's entry for it; StatusError as `StatusWrites.accept`."""
     path = request.object_path
-    written = [each.written(request) for each in copies]
+    written = [copy.written(request) for copy in copies]
     for before, after in zip(copies, written, strict=True):
         _check_labels(before.object.decode(), after.object.decode(), path)
     return written, copies[0].entry(path, written[0])

@@ -31,18 +31,18 @@ class Tokens:
 
     async def answer(self, identity: str, request: OfflineRequest) -> Answer:
         """The last token that the cloud gave for the same request; StatusError 503 where it is no longer valid."""
-        kept = await self._answers.get(request.key(identity))
-        if kept is None or self._expires(kept) < self._clock() + MIN_VALIDITY:
+        answer = await self._answers.get(request.key(identity))
+        if answer is None or self._expires(answer) < self._clock() + MIN_VALIDITY:
             raise unavailable(
                 "the cloud cannot be reached, and the hub has no valid token of this service account"
             )
-        return Answer(kept.body, {**kept.headers, **HEADERS}, 201)
+        return Answer(answer.body, {**answer.headers, **HEADERS}, 201)
 
-    def _expires(self, kept: CachedResponse) -> float:
+    def _expires(self, answer: CachedResponse) -> float:
         """When the token in an answer expires, in seconds since the epoch; 0 where the answer cannot be read."""
         try:
-            found = kept.single()
-            return _time(found.codec.encoding, found.decode().fields.child("status"))
+            document = answer.single()
+            return _time(document.codec.encoding, document.decode().fields.child("status"))
         except ValueError:
             return 0.0
 

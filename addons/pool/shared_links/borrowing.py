@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 def lenders_to_ask(known: Iterable[Lender], failed: Mapping[Lender, float]) -> list[Lender]:
     """Of the known lenders, in the order of preference, those that have not failed, then who failed first."""
-    return sorted(known, key=lambda each: failed.get(each, float("-inf")))[:AT_ONCE]
+    return sorted(known, key=lambda lender: failed.get(lender, float("-inf")))[:AT_ONCE]
 
 
 class Borrowing:
@@ -65,7 +65,7 @@ class Borrowing:
             self._is_lost = True
             self._own.lost(now)
         left = self._own.seconds_left(now, is_up=owns_way)
-        used = next((each for each in ways if each.usable), None)
+        used = next((way for way in ways if way.usable), None)
         if left is not None and (used is None or left == 0.0):
             self._go_own_way(now)
             return None
@@ -92,19 +92,19 @@ class Borrowing:
         if lender != self._lender:
             self._lender = lender
             self._backoff.forget()
-            self._borrow(tuple(each for each in ways if each.server.lender == lender))
+            self._borrow(tuple(way for way in ways if way.server.lender == lender))
 
     def _has_failed(self, ways: tuple[ServerHealth, ...], now: float) -> bool:
-        return now - self._asked >= TRY or all(each.condition is Condition.DOWN for each in ways)
+        return now - self._asked >= TRY or all(way.condition is Condition.DOWN for way in ways)
 
     def _leave(self, ways: tuple[ServerHealth, ...], now: float) -> None:
         """Leave lenders that do not lead to the cloud. After one that did the next are asked at once."""
-        for each in ways:
-            lender = each.server.lender
+        for way in ways:
+            lender = way.server.lender
             assert lender is not None
             # A lender without a cloud is asked again and again: its first refusal says it.
             if lender == self._lender or lender not in self._failed:
-                logger.info("no way leads over node %s: %s", lender.node, each.reason or "no answer")
+                logger.info("no way leads over node %s: %s", lender.node, way.reason or "no answer")
             self._failed[lender] = now
         self._ask_again = now if self._lender is not None else now + self._backoff.next()
         self._lender = None
@@ -114,7 +114,7 @@ class Borrowing:
         if now < self._ask_again:
             return self._ask_again - now
         known = self._lenders()
-        self._failed = {each: at for each, at in self._failed.items() if each in known}
+        self._failed = {lender: at for lender, at in self._failed.items() if lender in known}
         ways = tuple(
             ServerHealth.untried(
                 replace(own.server, lender=lender, uplink=None),

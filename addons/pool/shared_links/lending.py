@@ -69,7 +69,11 @@ class LentWays:
         if not self._is_on:
             raise refused("lends nothing", forbidden("this hub lends no way to the cloud"))
         health = next(
-            (each for each in self._cloud.own_ways if (each.server.host, each.server.port) == (host, port)),
+            (
+                own_way
+                for own_way in self._cloud.own_ways
+                if (own_way.server.host, own_way.server.port) == (host, port)
+            ),
             None,
         )
         if health is None or health.server.scheme != "https":

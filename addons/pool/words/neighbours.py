@@ -113,15 +113,15 @@ class Neighbours:
 
     def update(self, hubs: Iterable[LeaderHub]) -> None:
         """Take the hubs of the pool's other nodes. Of those at one address the first counts."""
-        at_address = {each.address: each for each in reversed(list(hubs))}
-        self._hubs = {each.node: each for each in at_address.values()}
+        at_address = {hub.address: hub for hub in reversed(list(hubs))}
+        self._hubs = {hub.node: hub for hub in at_address.values()}
         self._changed.notify()
 
     def describe(self) -> list[dict[str, object]]:
         """For the debug page."""
         return [
-            {"node": node, "heard": each.is_heard, "words": sum(1 for _ in each.words)}
-            for node, each in sorted(self._open.items())
+            {"node": node, "heard": exchange.is_heard, "words": sum(1 for _ in exchange.words)}
+            for node, exchange in sorted(self._open.items())
         ]
 
     async def run(self) -> None:
@@ -143,17 +143,17 @@ class Neighbours:
         is_up, now = self._cloud_is_up(), self._clock()
         settles = now - self._settled >= FRESH
         self._settled = now if settles else self._settled
-        for node, each in list(self._open.items()):
-            is_named = each.health.server == self._server(node)
-            if each.is_heard and is_named:
-                each.silent_since = None
-            elif not is_up or each.silent_since is None:
-                each.silent_since = now
-            elif now - each.silent_since >= FRESH:
-                each.words.give_up() if node in self._hubs else each.words.forget()
+        for node, exchange in list(self._open.items()):
+            is_named = exchange.health.server == self._server(node)
+            if exchange.is_heard and is_named:
+                exchange.silent_since = None
+            elif not is_up or exchange.silent_since is None:
+                exchange.silent_since = now
+            elif now - exchange.silent_since >= FRESH:
+                exchange.words.give_up() if node in self._hubs else exchange.words.forget()
             if settles:
-                each.words.settle(self._stores())
-            if is_up and not any(True for _ in each.words):
+                exchange.words.settle(self._stores())
+            if is_up and not any(True for _ in exchange.words):
                 self._close(node)
         for node in () if is_up else self._hubs.keys() - self._open:
             server = self._server(node)
@@ -171,21 +171,21 @@ class Neighbours:
         self._open[node], self._inputs.others[node] = Neighbour(words, health, self._client), words
 
     def _close(self, node: str) -> None:
-        found = self._open.pop(node)
-        found.close()
-        del self._inputs.others[node], self.peers[str(found.health.server)]
+        exchange = self._open.pop(node)
+        exchange.close()
+        del self._inputs.others[node], self.peers[str(exchange.health.server)]
 
     def _newest(self) -> int:
-        return max((each.version for each in self._stores()), default=0)
+        return max((store.version for store in self._stores()), default=0)
 
     def _refuse(self, namespace: str, word: PodWord) -> None:
-        if (found := self._open.get(word.node)) is not None:
-            found.words.refuse(namespace, word)
+        if (exchange := self._open.get(word.node)) is not None:
+            exchange.words.refuse(namespace, word)
 
     async def _probe_all(self) -> None:
         while True:
             await asyncio.sleep(PROBE_INTERVAL)
-            heard = [each for each in self._open.values() if each.is_heard]
+            heard = [exchange for exchange in self._open.values() if exchange.is_heard]
             await asyncio.gather(*map(self._probe, heard))
 
     async def _probe(self, neighbour: Neighbour) -> None:

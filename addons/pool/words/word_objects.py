@@ -47,7 +47,7 @@ def word_object(key: Key, word: PodWord, version: int) -> bytes:
             "apiVersion": API_VERSION,
             "kind": KIND,
             "metadata": metadata,
-            "status": {"podIPs": [{"ip": each} for each in word.addresses], "conditions": [ready]},
+            "status": {"podIPs": [{"ip": address} for address in word.addresses], "conditions": [ready]},
             "version": write_version(word.version),
             "since": word.since,
         }
@@ -63,6 +63,6 @@ def read_word(raw: bytes, node: str) -> PodWord:
     version = parse_version(fields.text("version") or "0")
     if not (is_node_name(word.name) and word.uid):  # pods are named as nodes are
         raise ValueError("it names no pod")
-    for each in word.addresses:
-        ip_address(each)
+    for address in word.addresses:
+        ip_address(address)
     return replace(word, node=node, version=version)

@@ -74,9 +74,9 @@ class HubHandler(LiveConnectionHandler):
         http_layer = layer_of(self.client.id)
         if http_layer is not None:
             http_layer.let_go()
-        for each in layers:
-            if isinstance(each, RequestStream):
-                each.let_go()
+        for layer in layers:
+            if isinstance(layer, RequestStream):
+                layer.let_go()
         # Addons may still work on the last hooks.
         self.layer = EndedLayer(self.layer.context)
         take_apart([*layers, self.layer])

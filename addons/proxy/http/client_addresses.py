@@ -122,7 +122,7 @@ class ClientAddress:
     @property
     def requests(self) -> int:
         """Requests under way."""
-        return sum(len(each.streams) for each in self.layers)
+        return sum(len(layer.streams) for layer in self.layers)
 
     @property
     def has_room(self) -> bool:
@@ -134,21 +134,21 @@ class ClientAddress:
     @property
     def unread(self) -> int:
         """Bytes that the hub holds for clients that do not read."""
-        return sum(each.held for each in self.layers)
+        return sum(layer.held for layer in self.layers)
 
     @property
     def leaves_too_much(self) -> bool:
         """Whether all addresses together leave too much unread, and this one more than an even share of that."""
         if self.unread <= FAIR_UNREAD:
             return False
-        unread = [each.unread for each in _addresses.values()]
-        leaving = sum(1 for each in unread if each)
+        unread = [address.unread for address in _addresses.values()]
+        leaving = sum(1 for count in unread if count)
         return sum(unread) > MAX_UNREAD and self.unread * leaving > MAX_UNREAD
 
     @property
     def least_read(self) -> ClientLayer:
         """The connection whose client leaves most unread: others at the address lose nothing for it."""
-        return max(self.layers, key=lambda each: each.held)
+        return max(self.layers, key=lambda layer: layer.held)
 
     def resize_body(self, held: int, wanted: int) -> StatusError | None:
         """Count `wanted` bytes for a request that held `held`; the reason why it may not have them."""
@@ -182,8 +182,8 @@ class ClientAddress:
         while self.unsent > MAX_UNSENT_OF_ADDRESS:
             self._end_longest()
         while self.listener.unsent > MAX_UNSENT:
-            of_listener = (each for each in _addresses.values() if each.listener is self.listener)
-            max(of_listener, key=lambda each: each.unsent)._end_longest()
+            of_listener = (address for address in _addresses.values() if address.listener is self.listener)
+            max(of_listener, key=lambda answer: answer.unsent)._end_longest()
 
     def _end_longest(self) -> None:
         longest = max(self._uploads, key=self._uploads.__getitem__)
@@ -208,7 +208,7 @@ def address_of(client: Client) -> ClientAddress:
     port, address = 0, ""
     with contextlib.suppress(TypeError, IndexError):
         port, address = client.sockname[1], client.peername[0]
-    found = _addresses.get((port, address))
-    if found is None:
-        found = _addresses[port, address] = ClientAddress(listeners[port])
-    return found
+    held = _addresses.get((port, address))
+    if held is None:
+        held = _addresses[port, address] = ClientAddress(listeners[port])
+    return held

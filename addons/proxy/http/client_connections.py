@@ -163,7 +163,7 @@ class BoundedHttp1Server(Http1Server):
         if not lines:
             return
         try:
-            self.request = request_of_lines([bytes(each) for each in lines])
+            self.request = request_of_lines([bytes(line) for line in lines])
             size = http1.expected_http_body_size(self.request)
         except ValueError as error:
             yield from self._refuse_head(str(error))
@@ -304,7 +304,7 @@ class BoundedHttp2Server(Http2Server):
     def handle_h2_event(self, event: H2Event) -> layer.CommandGenerator[bool]:
         if isinstance(event, RequestReceived):
             if (b":method", b"HEAD") in event.headers:
-                self._heads = {event.stream_id, *(each for each in self._heads if not self.is_closed(each))}
+                self._heads = {event.stream_id, *(head for head in self._heads if not self.is_closed(head))}
             try:
                 request = _request_of(event)
             except (ProtocolError, ValueError) as error:
@@ -341,6 +341,6 @@ def _request_of(event: RequestReceived) -> http.Request:
         pass  # each is looked at as it is taken
     # h2 compares the length with a body alone. A server of HTTP/1.1 would take the next request for the body.
     lengths = [value for name, value in event.headers if name == b"content-length"]
-    if event.stream_ended is not None and any(each.strip(b"0") for each in lengths):
+    if event.stream_ended is not None and any(length.strip(b"0") for length in lengths):
         raise ValueError("the request promises a body, and has none")
     return request_of_fields(event.headers)

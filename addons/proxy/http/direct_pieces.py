@@ -115,7 +115,7 @@ class Http2Pieces(DirectPieces):
         self._h2_conn.outbound_flow_control_window -= len(data)
         number = self._framing.stream_id.to_bytes(4)
         pieces = (data[at : at + LARGEST_FRAME] for at in range(0, len(data), LARGEST_FRAME))
-        return b"".join(b"%b\x00\x00%b%b" % (len(each).to_bytes(3), number, each) for each in pieces)
+        return b"".join(b"%b\x00\x00%b%b" % (len(piece).to_bytes(3), number, piece) for piece in pieces)
 
 
 def seal(tls: SSL.Connection, plain: bytes) -> bytes:

@@ -36,25 +36,25 @@ class EndedLayer(Layer):
 
 def layers_below(top: Layer) -> list[Layer]:
     """The layer and all that it leads to."""
-    found: dict[int, Layer] = {}
+    layers: dict[int, Layer] = {}
     waiting = [top]
     while waiting:
-        each = waiting.pop()
-        if id(each) in found:
+        layer = waiting.pop()
+        if id(layer) in layers:
             continue
-        found[id(each)] = each
-        waiting += each.context.layers
-        waiting += (value for value in vars(each).values() if isinstance(value, Layer))
-        if isinstance(each, HttpLayer):
-            waiting += [*each.streams.values(), *each.connections.values()]
-    return list(found.values())
+        layers[id(layer)] = layer
+        waiting += layer.context.layers
+        waiting += (value for value in vars(layer).values() if isinstance(value, Layer))
+        if isinstance(layer, HttpLayer):
+            waiting += [*layer.streams.values(), *layer.connections.values()]
+    return list(layers.values())
 
 
 def take_apart(layers: Iterable[Layer]) -> None:
     """Drop what makes cycles of these layers. No event may reach them from here on."""
-    for each in layers:
-        each._paused = None
-        each._paused_event_queue.clear()
-        each.context.layers.clear()
-        for name in [name for name, value in vars(each).items() if isinstance(value, MethodType)]:
-            delattr(each, name)
+    for layer in layers:
+        layer._paused = None
+        layer._paused_event_queue.clear()
+        layer.context.layers.clear()
+        for name in [name for name, value in vars(layer).items() if isinstance(value, MethodType)]:
+            delattr(layer, name)

@@ -98,7 +98,7 @@ class HeadEncoder(Encoder):
 
     def encode(self, headers: Any, huffman: bool = True) -> bytes:
         fields = list(headers)
-        return super().encode(fields, huffman and all(len(each[1]) <= LONGEST_CODED for each in fields))
+        return super().encode(fields, huffman and all(len(field[1]) <= LONGEST_CODED for field in fields))
 
 
 class HubH2Connection(BufferedH2Connection):

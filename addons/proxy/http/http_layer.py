@@ -58,7 +58,7 @@ class HubHttpLayer(HttpLayer):
         self._has_served = False
         self._is_stalled = False
         """The client has streams whose data the other side has not taken."""
-        self._tls = next((each for each in context.layers if isinstance(each, ClientTLSLayer)), None)
+        self._tls = next((layer for layer in context.layers if isinstance(layer, ClientTLSLayer)), None)
         """The layer that has the client's TLS."""
         _layers[context.client.id] = self
         self.address = address_of(context.client)
@@ -108,8 +108,8 @@ class HubHttpLayer(HttpLayer):
             yield from self._bound_unread()
             return
         if isinstance(event, BodyTime):
-            for each in list(self.streams.values()):
-                yield from self.event_to_child(each, event)
+            for stream in list(self.streams.values()):
+                yield from self.event_to_child(stream, event)
             return
         if isinstance(event, Played):
             yield from self._play(event)
@@ -190,15 +190,15 @@ class HubHttpLayer(HttpLayer):
     @property
     def _server(self) -> BoundedHttp2Server | None:
         """The hub's side of the client's connection, where that is HTTP/2."""
-        found = self.connections.get(self.context.client)
-        return found if isinstance(found, BoundedHttp2Server) else None
+        connection = self.connections.get(self.context.client)
+        return connection if isinstance(connection, BoundedHttp2Server) else None
 
     def _open_windows(self) -> layer.CommandGenerator[None]:
         """Let a client of HTTP/2 send on, on each stream whose data the other side has taken."""
         if self._server is None:
             return
         untaken = self._server.h2_conn.untaken
-        taken = [each for each in untaken if self._is_taken(each)]
+        taken = [layer for layer in untaken if self._is_taken(layer)]
         self._is_stalled = len(taken) < len(untaken)
         if data := self._server.h2_conn.open_windows(taken):
             yield commands.SendData(self.context.client, data)

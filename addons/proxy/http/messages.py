@@ -82,7 +82,7 @@ def response_of_server(
 ) -> http.Response:
     """The head of a server's answer as the client's version of HTTP has it."""
     if status != 101:
-        fields = [each for each in fields if each[0] not in OF_CONNECTION]
+        fields = [field for field in fields if field[0] not in OF_CONNECTION]
     if request.is_http2:
         return _response(b"HTTP/2.0", http.Headers(fields), status, b"")
     reason = status_codes.RESPONSES.get(status, "").encode()

@@ -126,7 +126,7 @@ class AnswerStream:
         await self._player.wait_for_room(self._stream)
         self._check_open()
         records = (data[at : at + TLS_RECORD] for at in range(0, len(data), TLS_RECORD))
-        await self._play(*(ResponseData(self._stream.stream_id, each) for each in records))
+        await self._play(*(ResponseData(self._stream.stream_id, record) for record in records))
 
     async def write_all(self, pieces: Iterable[bytes]) -> None:
         rest, has_begun = iter(pieces), False

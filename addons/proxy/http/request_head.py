@@ -103,7 +103,7 @@ def fields_to_send(request: http.Request, upstream: RelayUpstream, length: int |
 
 def _options(request: http.Request) -> set[bytes]:
     said = request.headers.get_all("Connection")
-    return {each.strip().lower().encode() for value in said for each in value.split(",")}
+    return {option.strip().lower().encode() for value in said for option in value.split(",")}
 
 
 def target_too_long() -> StatusError:

@@ -310,13 +310,13 @@ class ServerSide(HttpConnection):
 
     def let_go(self) -> None:
         """End all answers: the client's connection has ended."""
-        for each in list(self._under_way.values()):
-            each.cancel()
+        for answer in list(self._under_way.values()):
+            answer.cancel()
 
     def unsent(self, stream_id: int) -> int:
         """Bytes of a request's body that its server has no room for."""
-        found = self._under_way.get(stream_id)
-        return found.unsent if isinstance(found, RelayedAnswer) else 0
+        answer = self._under_way.get(stream_id)
+        return answer.unsent if isinstance(answer, RelayedAnswer) else 0
 
     def _handle_event(self, event: HttpEvent) -> layer.CommandGenerator[None]:  # type: ignore[override]  # nothing else comes here
         answer = self._under_way.get(event.stream_id)

@@ -92,7 +92,7 @@ def _state(flow: http.HTTPFlow, flows: Flows, hold: int) -> dict[str, Any]:
         state["response"]["content"] = None
     return {
         "flow": state,
-        "messages": [each.get_state() for each in messages],
+        "messages": [message.get_state() for message in messages],
         "is_watch": is_watch,
         "live": not is_settled,
         "hold": hold,

@@ -144,12 +144,12 @@ def _values(changes: Mapping[str, Any], message: http.Message) -> dict[str, Any]
 
 def _headers(value: object, kind: type[http.Headers]) -> http.Headers:
     pairs = (
-        [tuple(each) for each in value if isinstance(each, list | tuple)]
+        [tuple(field) for field in value if isinstance(field, list | tuple)]
         if isinstance(value, list | tuple)
         else []
     )
     if not pairs or any(
-        len(each) != 2 or not all(isinstance(part, bytes) for part in each) for each in pairs
+        len(pair) != 2 or not all(isinstance(part, bytes) for part in pair) for pair in pairs
     ):
         raise bad_request("the edit does not hold: headers are pairs of a name and a value")
     return kind(pairs)

@@ -65,7 +65,7 @@ def _show(admin: str, ui: str, hold: str, rest: Sequence[str]) -> int:
     except ValueError as error:
         raise NoAnswer(f"edgehub: --hold: {error}") from None
     sets = ["server=false", f"edgehub_admin={admin}", *([f"intercept={hold}"] if hold else [])]
-    arguments = [*(word for each in sets for word in ("--set", each)), "-s", str(VIEWER), *rest]
+    arguments = [*(word for setting in sets for word in ("--set", setting)), "-s", str(VIEWER), *rest]
     (run_web if ui == "web" else programs.mitmproxy)(arguments)
     return 0
 
@@ -74,8 +74,8 @@ def _write(admin: str, file: str) -> int:
     from addons.ui.commands.attached_flows import records  # noqa: PLC0415 - as above
 
     with _new(file) as out:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.default_int_handler)
+        for signal_ in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signal_, signal.default_int_handler)
         try:
             with open_page(admin, "flows", accept="*/*") as stream, suppress(KeyboardInterrupt):
                 _write_flows(records(stream), out, file)

@@ -73,7 +73,9 @@ class AttachedFlows:
         if flow.intercepted or (held := self._held.pop(flow.id, None)) is None:
             return None
         now = _message(flow).get_state()
-        changes = {name: each for name, each in now.items() if name not in TIMES and each != held.state[name]}
+        changes = {
+            name: value for name, value in now.items() if name not in TIMES and value != held.state[name]
+        }
         is_killed = flow.error is not None and flow.error.msg == Error.KILLED_MESSAGE
         return {"flow": flow.id, "hold": held.number, "changes": changes, "kill": is_killed}
 
@@ -99,8 +101,8 @@ def records(stream: BinaryIO) -> Iterator[dict[str, Any]]:
     """Those that a hub sends, until it ends."""
     while True:
         try:
-            found = tnetstring.load(stream)
+            record = tnetstring.load(stream)
         except (ValueError, IndexError):
             return  # the hub has ended, perhaps within a record
-        if isinstance(found, dict):
-            yield found
+        if isinstance(record, dict):
+            yield record

@@ -88,9 +88,13 @@ class ConsoleCommands:
 
     def resources(self) -> Sequence[str]:
         """Resources that the hub keeps, that filters understand, or that components of a node ask for."""
-        kept = {each.list_watch.type.group_resource for each in self._hub().sources if not each.user}
-        understood = {resource for each in self._hub().rules.rules.filters for _, resource in each.resources}
-        return sorted(kept | understood | COMMON_RESOURCES)
+        resources = {
+            source.list_watch.type.group_resource for source in self._hub().sources if not source.user
+        }
+        understood = {
+            resource for filter_ in self._hub().rules.rules.filters for _, resource in filter_.resources
+        }
+        return sorted(resources | understood | COMMON_RESOURCES)
 
     def verbs(self) -> Sequence[str]:
         """The verbs by which components read."""
@@ -104,8 +108,8 @@ class ConsoleCommands:
         self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
     ) -> str:
         """Why a component sees an object as it does: the route, the rules, and what each filter decided."""
-        asked = {"component": component, "resource": resource, "namespace": namespace, "name": name}
-        return told(self._explained(verb, **asked))
+        question = {"component": component, "resource": resource, "namespace": namespace, "name": name}
+        return told(self._explained(verb, **question))
 
     def explain_all(self, component: str, resource: str, namespace: str = "", verb: str = "list") -> None:
         """The same for a whole resource: each object that is hidden or changed, with the reasons."""
@@ -120,8 +124,8 @@ class ConsoleCommands:
         assert info.type is not None
         resource, namespace = info.type.group_resource, info.namespace
         if info.verb == "get":
-            asked = {"component": context.component, "resource": resource, "namespace": namespace}
-            show(AS_OF_NOW + self._explained(info.verb, **asked, name=info.name))
+            question = {"component": context.component, "resource": resource, "namespace": namespace}
+            show(AS_OF_NOW + self._explained(info.verb, **question, name=info.name))
         else:
             self._show(self._explain_all(context.component, resource, namespace, info.verb, AS_OF_NOW))
 
@@ -167,15 +171,15 @@ class ConsoleCommands:
         report.__doc__ = summary
         return report
 
-    def _explained(self, verb: str, **asked: str) -> str:
+    def _explained(self, verb: str, **question: str) -> str:
         hub = self._hub()
-        return explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **asked).text
+        return explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **question).text
 
     async def _explain_all(
         self, component: str, resource: str, namespace: str, verb: str, said: str = ""
     ) -> str:
-        asked = {"component": component, "resource": resource, "namespace": namespace, "name": ""}
-        head = said + self._explained(verb, **asked)
+        question = {"component": component, "resource": resource, "namespace": namespace, "name": ""}
+        head = said + self._explained(verb, **question)
         return text_of(await explain_resource(self._hub(), component, resource, namespace, verb), head)
 
     async def _try(self, file: Path) -> str:

@@ -16,10 +16,10 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 def seconds(text: str) -> int:
     """`90s`, `5m`, `2h`; ValueError for anything else."""
-    found = re.fullmatch(r"(\d{1,6})([smh])", text)
-    if found is None:
+    match = re.fullmatch(r"(\d{1,6})([smh])", text)
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 5m or 2h")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -46,11 +46,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def query_of(asked: argparse.Namespace) -> dict[str, str]:
+def query_of(options: argparse.Namespace) -> dict[str, str]:
     """What the admin port is asked."""
-    named = {name: getattr(asked, name) for name in ("component", "resource", "namespace", "verdict")}
-    flags = {name: "1" for name in ("events", "follow") if getattr(asked, name)}
-    since = {"since": str(asked.since)} if asked.since is not None else {}
+    named = {name: getattr(options, name) for name in ("component", "resource", "namespace", "verdict")}
+    flags = {name: "1" for name in ("events", "follow") if getattr(options, name)}
+    since = {"since": str(options.since)} if options.since is not None else {}
     return {**{name: value for name, value in named.items() if value}, **flags, **since}
 
 
@@ -65,10 +65,10 @@ def show(lines: Iterable[bytes], output: str) -> None:
 
 def _print(lines: Iterable[bytes], output: str) -> None:
     has_colours = sys.stdout.isatty()
-    for each in lines:
-        if not each.strip():
+    for raw in lines:
+        if not raw.strip():
             continue
-        values = json.loads(each)
+        values = json.loads(raw)
         if "hint" in values:
             print(f"edgehub: {values['hint']}", file=sys.stderr)
         elif "dropped" in values:
@@ -77,7 +77,7 @@ def _print(lines: Iterable[bytes], output: str) -> None:
                 file=sys.stderr,
             )
         elif output == "json":
-            print(each.decode().rstrip("\n"), flush=True)
+            print(raw.decode().rstrip("\n"), flush=True)
         else:
             text = line(from_json(values), wide=output == "wide", has_colours=has_colours)
             print(text, flush=True)

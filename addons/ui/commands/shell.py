@@ -24,20 +24,20 @@ type Asked = argparse.Namespace
 def run(arguments: Sequence[str]) -> int:
     """Run one subcommand; the exit status, 1 when the hub cannot be asked. Bad flags end the process with status 2."""
     parser = make_parser()
-    asked, unknown = parser.parse_known_args(arguments)
+    options, unknown = parser.parse_known_args(arguments)
     if unknown:
-        asked.own.error(f"unrecognized arguments: {' '.join(unknown)}")
-    do: Callable[[Asked], int] = asked.do
+        options.own.error(f"unrecognized arguments: {' '.join(unknown)}")
+    do: Callable[[Asked], int] = options.do
     try:
-        return do(asked)
+        return do(options)
     except NoAnswer as error:
         print(error, file=sys.stderr)
         return 1
 
 
-def _report(asked: Asked) -> int:
-    answer = _ask(asked, asked.name)
-    print(answer if asked.json else _in_red(TEXTS[asked.name](json.loads(answer))), end="")
+def _report(options: Asked) -> int:
+    answer = _ask(options, options.name)
+    print(answer if options.json else _in_red(TEXTS[options.name](json.loads(answer))), end="")
     return 0
 
 
@@ -49,49 +49,52 @@ def _in_red(text: str) -> str:
     return "".join(f"\x1b[1;31m{line}\x1b[0m" if line.startswith(ALARM) else line for line in lines)
 
 
-def _link(asked: Asked) -> int:
-    asked.name = "link"
-    if not asked.link:
-        return _report(asked)
-    numbers = {"kbps": asked.kbps, "ms": asked.ms, "minutes": asked.minutes}
+def _link(options: Asked) -> int:
+    options.name = "link"
+    if not options.link:
+        return _report(options)
+    numbers = {"kbps": options.kbps, "ms": options.ms, "minutes": options.minutes}
     query = {
-        "link": asked.link,
+        "link": options.link,
         **{name: str(number) for name, number in numbers.items() if number is not None},
     }
-    answer = _ask(asked, "link", query, body=b"")
-    print(answer if asked.json else _in_red(TEXTS["link"](json.loads(answer))), end="")
+    answer = _ask(options, "link", query, body=b"")
+    print(answer if options.json else _in_red(TEXTS["link"](json.loads(answer))), end="")
     return 0
 
 
-def _explain(asked: Asked) -> int:
-    query = {name: getattr(asked, name) for name in ("component", "resource", "namespace", "name", "verb")}
-    print(_ask(asked, "explain", query, accept=JSON if asked.json else "text/plain"), end="")
+def _explain(options: Asked) -> int:
+    query = {name: getattr(options, name) for name in ("component", "resource", "namespace", "name", "verb")}
+    print(_ask(options, "explain", query, accept=JSON if options.json else "text/plain"), end="")
     return 0
 
 
-def _dump(asked: Asked) -> int:
+def _dump(options: Asked) -> int:
     query = {
-        "resource": asked.resource,
-        "namespace": asked.namespace,
-        "name": asked.name,
-        "as": asked.component,
+        "resource": options.resource,
+        "namespace": options.namespace,
+        "name": options.name,
+        "as": options.component,
     }
-    print(_ask(asked, "dump", query, accept="*/*"), end="")
+    print(_ask(options, "dump", query, accept="*/*"), end="")
     return 0
 
 
-def _observe(asked: Asked) -> int:
-    with suppress(KeyboardInterrupt), open_page(asked.admin, "observe", observe.query_of(asked)) as answer:
-        observe.show(answer, asked.output)
+def _observe(options: Asked) -> int:
+    with (
+        suppress(KeyboardInterrupt),
+        open_page(options.admin, "observe", observe.query_of(options)) as answer,
+    ):
+        observe.show(answer, options.output)
     return 0
 
 
-def _attach(asked: Asked) -> int:
-    return attach.run(asked.admin, asked.ui, asked.write, asked.hold, asked.rest)
+def _attach(options: Asked) -> int:
+    return attach.run(options.admin, options.ui, options.write, options.hold, options.rest)
 
 
-def _kubeconfig(asked: Asked) -> int:
-    url = json.loads(_ask(asked, "status"))["url"]
+def _kubeconfig(options: Asked) -> int:
+    url = json.loads(_ask(options, "status"))["url"]
     if not url:
         raise NoAnswer("the hub has no plain port, and lends the node's identity nowhere else: see --port")
     print(
@@ -106,51 +109,51 @@ users: [{{name: node, user: {{}}}}]"""
     return 0
 
 
-def _rules(asked: Asked) -> int:
-    asked.name = "rules"
-    return _try(asked) if asked.action else _report(asked)
+def _rules(options: Asked) -> int:
+    options.name = "rules"
+    return _try(options) if options.action else _report(options)
 
 
-def _try(asked: Asked) -> int:
+def _try(options: Asked) -> int:
     try:
-        text = sys.stdin.buffer.read() if asked.file == "-" else Path(asked.file).read_bytes()
+        text = sys.stdin.buffer.read() if options.file == "-" else Path(options.file).read_bytes()
     except OSError as error:
-        raise NoAnswer(f"{asked.file}: {error.strerror}") from None
-    answer = _ask(asked, "rules/try", body=text)
+        raise NoAnswer(f"{options.file}: {error.strerror}") from None
+    answer = _ask(options, "rules/try", body=text)
     trial = json.loads(answer)
-    print(answer if asked.json else trial_text(trial), end="")
+    print(answer if options.json else trial_text(trial), end="")
     lost = trial["lost"]["objects"] or trial["lost"]["endpoints"]
-    if trial["problems"] or (lost and not asked.allow_loss) or not trial["complete"]:
+    if trial["problems"] or (lost and not options.allow_loss) or not trial["complete"]:
         return 1
     return 0
 
 
-def _support(asked: Asked) -> int:
-    packed = _fetch(asked, "support", accept="*/*")
+def _support(options: Asked) -> int:
+    packed = _fetch(options, "support", accept="*/*")
     try:
         # The file is new, and this user alone may read it.
-        with open(os.open(asked.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with open(os.open(options.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(packed)
     except OSError as error:
-        raise NoAnswer(f"{asked.path}: {error.strerror}") from None
-    print(f"{asked.path}: {len(packed)} bytes")
+        raise NoAnswer(f"{options.path}: {error.strerror}") from None
+    print(f"{options.path}: {len(packed)} bytes")
     return 0
 
 
 def _ask(
-    asked: Asked,
+    options: Asked,
     page: str,
     query: Mapping[str, str] | None = None,
     *,
     accept: str = JSON,
     body: bytes | None = None,
 ) -> str:
-    text = _fetch(asked, page, query, accept=accept, body=body).decode()
+    text = _fetch(options, page, query, accept=accept, body=body).decode()
     return text if text.endswith("\n") or not text else text + "\n"
 
 
 def _fetch(
-    asked: Asked,
+    options: Asked,
     page: str,
     query: Mapping[str, str] | None = None,
     *,
@@ -158,7 +161,7 @@ def _fetch(
     body: bytes | None = None,
 ) -> bytes:
     """The hub's answer to a GET, or to a POST of `body`. NoAnswer where it cannot be asked, or refuses."""
-    with open_page(asked.admin, page, query, accept=accept, body=body) as answer:
+    with open_page(options.admin, page, query, accept=accept, body=body) as answer:
         return answer.read()
 
 

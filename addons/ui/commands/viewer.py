@@ -68,8 +68,8 @@ class Viewer:
     def running(self) -> None:
         view = ctx.master.addons.get("view")
         self._kept = KeptFlows(view.remove)
-        for each in (view.sig_view_update, view.sig_store_remove):  # the browser's buttons tell no addon
-            each.connect(self._let_go)
+        for signal_ in (view.sig_view_update, view.sig_store_remove):  # the browser's buttons tell no addon
+            signal_.connect(self._let_go)
         choose_first_view()
         begin_interface(ctx.master)
         loop, admin = asyncio.get_running_loop(), ctx.options.edgehub_admin

@@ -119,8 +119,8 @@ def keep(message: http.Message, body: bytes | None, size: int, *, is_secret: boo
 @contextmanager
 def decoded(flow: http.HTTPFlow, visible: Visible) -> Iterator[None]:
     """Have a flow's bodies of protobuf be text meanwhile, for files that open in a mitmproxy without these views."""
-    messages = [each for each in (flow.request, flow.response) if each is not None]
-    bodies, metadata = [each.data.content for each in messages], flow.metadata
+    messages = [message for message in (flow.request, flow.response) if message is not None]
+    bodies, metadata = [message.data.content for message in messages], flow.metadata
     for message in messages:
         if _encoding_of(message) is Encoding.PROTOBUF:
             _decode(message, visible)

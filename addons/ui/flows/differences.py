@@ -34,13 +34,11 @@ def table(encoding: Encoding, body: bytes, record: FlowRecord) -> str:
     for key, (version, size) in list(got.items())[:MAX_LINES]:
         outcome = judged[key].outcome if key in judged else Outcome.KEPT
         rows.append((*key, str(version), str(size), outcome))
-    for key, each in judged.items():
-        if key not in got and each.outcome is Outcome.DROPPED:
-            rows.append(
-                (*key, str(each.item.version), str(len(each.item.raw)), f"{each.outcome}: {each.why}")
-            )
+    for key, was in judged.items():
+        if key not in got and was.outcome is Outcome.DROPPED:
+            rows.append((*key, str(was.item.version), str(len(was.item.raw)), f"{was.outcome}: {was.why}"))
     outcomes = [row[4].partition(":")[0] for row in rows[1:]]
-    counts = ", ".join(f"{outcomes.count(each)} {each}" for each in Outcome)
+    counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in Outcome)
     total = sum(size for _, size in got.values())
     left_out = f", {len(got) - MAX_LINES} not shown" if len(got) > MAX_LINES else ""
     now = AS_OF_NOW if record.filtered is not None else ""
@@ -68,21 +66,21 @@ def difference(body: bytes, record: FlowRecord, encoding: Encoding) -> str:
             continue
         after = None if judged.outcome is Outcome.DROPPED else got.get(key)
         lines += _of_object(page, encoding, judged, after, visible=record.visible)
-    filters = ", ".join(each.name for each in record.filtered.filters)
+    filters = ", ".join(filter_.name for filter_ in record.filtered.filters)
     head = f"# {filters}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) + AS_OF_NOW
     cut = ["# and more"] if len(lines) > MAX_LINES else []
     return "\n".join((head, *lines[:MAX_LINES], *cut, ""))
 
 
 def _judged(filtered: FilteredRead | None) -> dict[Key, Judged]:
-    found: dict[Key, Judged] = {}
+    by_key: dict[Key, Judged] = {}
     if filtered is None or not filtered.filters:
-        return found
+        return by_key
     for item in filtered.items():
-        if len(found) >= MAX_JUDGED:
+        if len(by_key) >= MAX_JUDGED:
             break
-        found[item.key] = filtered.judge(item)
-    return found
+        by_key[item.key] = filtered.judge(item)
+    return by_key
 
 
 def _objects(encoding: Encoding, raws: Iterable[bytes]) -> Iterator[tuple[Key, int, bytes]]:

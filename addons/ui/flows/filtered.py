@@ -41,10 +41,13 @@ class Judged:
     @property
     def why(self) -> str:
         """The decisions that dropped or changed something, filter by filter."""
-        told = [each for each in self.notes if each.outcome != Outcome.KEPT]
-        subjects = [each for each in told if each.subject != "object"] or told
+        told = [note for note in self.notes if note.outcome != Outcome.KEPT]
+        subjects = [note for note in told if note.subject != "object"] or told
         return "; ".join(
-            dict.fromkeys(f"{each.filter}: {each.subject} {each.outcome}: {each.reason}" for each in subjects)
+            dict.fromkeys(
+                f"{subject.filter}: {subject.subject} {subject.outcome}: {subject.reason}"
+                for subject in subjects
+            )
         )
 
 
@@ -85,14 +88,14 @@ class FilteredRead:
 
     def items(self) -> Iterator[Item]:
         """The cloud's objects that the component asked for, filtered or not."""
-        found = self.source()
-        if found is not None:
-            source, scope = found
+        opened = self.source()
+        if opened is not None:
+            source, scope = opened
             yield from (item for item in source.store if scope.matches(item))
 
     def get(self, key: Key) -> Item | None:
-        found = self.source()
-        return found[0].store.get(key) if found is not None else None
+        opened = self.source()
+        return opened[0].store.get(key) if opened is not None else None
 
 
 def _is_of(scope: Scope, source: Source, namespace: str) -> bool:

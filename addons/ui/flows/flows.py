@@ -323,7 +323,7 @@ class Flows:
         is_secret = _is_secret(context)
         for message in (flow.request, flow.response):
             body = message.raw_content if message is not None and flow.websocket is None else None
-            if message is not None and body and not any(message is each for each in left):
+            if message is not None and body and not any(message is part for part in left):
                 self._leave(flow, message, body, len(body), is_secret=is_secret)
         if flow.websocket is not None:
             self._trigger(WebsocketEndHook(flow))

@@ -63,7 +63,7 @@ class Snapshot:
         fields = ((name.lower(), value) for name, value in request.headers.items(multi=True))
         return Snapshot(
             (data.method, data.scheme, data.host, data.port, data.authority, data.path, data.http_version),
-            tuple(each for each in fields if each[0] in _DECIDES or each[0].startswith(_DECIDES_BY)),
+            tuple(field for field in fields if field[0] in _DECIDES or field[0].startswith(_DECIDES_BY)),
             request.raw_content,
             request.headers.fields,
         )
@@ -83,7 +83,7 @@ def check_edit(before: Snapshot, request: http.Request, context: RequestContext 
             "the edit does not hold: method, path and server were decided on; send a request of your own"
         )
     if now.decides != before.decides:
-        names = (*_DECIDES, *(f"{each}…" for each in _DECIDES_BY))
+        names = (*_DECIDES, *(f"{name}…" for name in _DECIDES_BY))
         raise forbidden(f"the edit does not hold: the hub has decided by {', '.join(names)}")
     _frame(request)
     if (fault := fault_of(request)) is not None:
@@ -105,7 +105,7 @@ def check_answer(before: http.Response, response: http.Response, context: Reques
 
 def _frame(message: http.Message) -> None:
     """Say where the body ends, whatever a person has said of that."""
-    fields = tuple(each for each in message.headers.fields if each[0].lower() not in FRAMING)
+    fields = tuple(field for field in message.headers.fields if field[0].lower() not in FRAMING)
     size = len(message.raw_content or b"")
     message.headers.fields = (*fields, (b"Content-Length", b"%d" % size))
 

@@ -39,8 +39,8 @@ class KeptFlows:
 
     def forget(self, flow: http.HTTPFlow) -> None:
         """Forget a flow that runs again, or that a person removed."""
-        for kept in (self._flows, self._own):
-            _, size = kept.pop(flow.id, (None, 0))
+        for table in (self._flows, self._own):
+            _, size = table.pop(flow.id, (None, 0))
             self._bytes -= size
 
     def clear(self) -> None:
@@ -48,8 +48,8 @@ class KeptFlows:
         self._own.clear()
         self._bytes = 0
 
-    def _pop(self, kept: OrderedDict[str, tuple[http.HTTPFlow, int]]) -> None:
-        _, (flow, size) = kept.popitem(last=False)
+    def _pop(self, table: OrderedDict[str, tuple[http.HTTPFlow, int]]) -> None:
+        _, (flow, size) = table.popitem(last=False)
         self._bytes -= size
         if flow.live or flow.intercepted:
             return  # a replay goes on
@@ -60,7 +60,7 @@ class KeptFlows:
 def size_of(flow: http.HTTPFlow) -> int:
     """Bytes of a flow's bodies and events."""
     bodies = [flow.request.raw_content, flow.response.raw_content if flow.response is not None else None]
-    size = sum(len(each) for each in bodies if each is not None)
+    size = sum(len(body) for body in bodies if body is not None)
     if flow.websocket is not None:
-        size += sum(len(each.content) for each in flow.websocket.messages)
+        size += sum(len(message.content) for message in flow.websocket.messages)
     return size

@@ -156,9 +156,9 @@ class LiveWatch:
     def _listen(self) -> None:
         if self._filtered is None or not self._filtered.filters:
             return
-        found = self._filtered.source()
-        if found is not None:
-            source, scope = found
+        opened = self._filtered.source()
+        if opened is not None:
+            source, scope = opened
             self._heard = (source.store, scope)
             source.store.listen(self)
 

@@ -19,7 +19,7 @@ BYTES_INTERVAL = 900.0
 def fleet_status(hub: RunningHub) -> HubStatus:
     """The hub as it stands."""
     report = status(hub)
-    stale = [each.reflector.heard for each in hub.sources if each.reflector.state is State.WAITING]
+    stale = [source.reflector.heard for source in hub.sources if source.reflector.state is State.WAITING]
     oldest = min(filter(None, stale), default=None)
     rules = report["rules"]
     return HubStatus(
@@ -37,7 +37,7 @@ def fleet_status(hub: RunningHub) -> HubStatus:
 
 
 def _own_server(hub: RunningHub) -> str:
-    return next((each.server.url for each in hub.cloud.servers if each.usable), "")
+    return next((server.server.url for server in hub.cloud.servers if server.usable), "")
 
 
 async def tell_fleet(hub: RunningHub) -> None:
@@ -48,7 +48,7 @@ async def tell_fleet(hub: RunningHub) -> None:
     told, at = HubStatus(), float("-inf")
     while hub.offline is not None:
         await asyncio.sleep(LOOK_INTERVAL)  # first: a hub that starts has no port open yet
-        found, now = fleet_status(hub), asyncio.get_running_loop().time()
-        if found.lasting() != told.lasting() or now - at >= BYTES_INTERVAL:
-            told, at = found, now
-            hub.offline.say(found.dump())
+        status, now = fleet_status(hub), asyncio.get_running_loop().time()
+        if status.lasting() != told.lasting() or now - at >= BYTES_INTERVAL:
+            told, at = status, now
+            hub.offline.say(status.dump())

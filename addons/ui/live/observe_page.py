@@ -73,8 +73,8 @@ class ObservePage:
     def _hints(self, wanted: WantedLines) -> bytes:
         """A line for each name that nobody has asked by, or for, with the nearest one."""
         seen = list(self._hub.observations.past(WantedLines(events=True)))
-        components = {each.component for each in seen} | self._hub.rules.rules.components
-        resources = {each.resource.partition(".")[0] for each in seen} | COMMON_RESOURCES
+        components = {observation.component for observation in seen} | self._hub.rules.rules.components
+        resources = {observation.resource.partition(".")[0] for observation in seen} | COMMON_RESOURCES
         hints, resource = [], wanted.resource.partition(".")[0]
         if wanted.component not in {"", *components}:
             hints.append(
@@ -82,7 +82,7 @@ class ObservePage:
             )
         if resource not in {"", *resources}:
             hints.append(f"nobody has asked for {resource!r}{nearest(resource, resources)}")
-        return b"".join(orjson.dumps({"hint": each}) + b"\n" for each in hints)
+        return b"".join(orjson.dumps({"hint": hint}) + b"\n" for hint in hints)
 
     async def _next(self, follower: Follower) -> bytes:
         try:
@@ -95,7 +95,7 @@ class ObservePage:
 
 
 def _lines(seen: Iterable[Observation]) -> bytes:
-    return b"".join(orjson.dumps(each.to_json()) + b"\n" for each in seen)
+    return b"".join(orjson.dumps(observation.to_json()) + b"\n" for observation in seen)
 
 
 def wanted_of(query: Mapping[str, str], now: float) -> WantedLines:

@@ -60,7 +60,7 @@ def _status(flow: http.HTTPFlow) -> tuple[int, bool]:
 
 def _verdict(context: RequestContext, status: int, source: str, *, is_broken: bool, is_relayed: bool) -> str:
     """One of `addons.telemetry.observation.VERDICTS`."""
-    hides = any(each.hidden for each in context.served.filters)
+    hides = any(tally.hidden for tally in context.served.filters)
     if is_broken or (status >= 500 and not is_relayed):
         return "failed"
     if status >= 400 and source == HUB_ITSELF and not is_relayed and not hides and status != LEFT:

@@ -40,7 +40,7 @@ NAMED = 5
 def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
     """The lists to choose from. A choice becomes part of the page's address."""
     components = known_components(hub)
-    resources = sorted({each.list_watch.type.group_resource for each in hub.sources if not each.user})
+    resources = sorted({source.list_watch.type.group_resource for source in hub.sources if not source.user})
     source = hub_source(hub.sources, query.get("resource", "")) if query.get("resource") else None
     items = (
         []
@@ -65,15 +65,15 @@ async def explained(hub: RunningHub, query: Mapping[str, str]) -> str:
         return ""
     namespace, _, name = query.get("object", "").rpartition("/")
     verb = query.get("verb", "") or "list"
-    asked = {"component": component, "resource": resource, "namespace": namespace}
+    question = {"component": component, "resource": resource, "namespace": namespace}
     if name:
         told: dict[str, Any] = asdict(
-            explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, name=name, **asked)
+            explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, name=name, **question)
         )
         answer = table(told["notes"], NOTES)  # what is hidden as meant is no fault
         counted = f"the object is {told['outcome']}, from {told['origin']}" if told["outcome"] else ""
     else:
-        told = await explain_resource(hub, verb=verb, **asked)
+        told = await explain_resource(hub, verb=verb, **question)
         answer = table(_alike(told["objects"], resource), ALIKE)
         counted = ", ".join(f"{count} {outcome}" for outcome, count in told["counts"].items())
     facts = [f"{told['component']} {told['verb']} {told['path']}"]
@@ -84,15 +84,15 @@ async def explained(hub: RunningHub, query: Mapping[str, str]) -> str:
 
 def _alike(objects: Iterable[Row], resource: str) -> list[Row]:
     """A line for all objects that became the same for the same reasons: `17 services hidden: its type is …`."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for each in objects:
-        name = f"{each['namespace']}/{each['name']}" if each["namespace"] else each["name"]
+    alike: dict[tuple[str, str], list[str]] = {}
+    for item in objects:
+        name = f"{item['namespace']}/{item['name']}" if item["namespace"] else item["name"]
         # What a filter says of the whole object repeats what it said of a part.
-        told = [why for why in each["reasons"] if why["subject"] != "object"] or each["reasons"]
+        told = [why for why in item["reasons"] if why["subject"] != "object"] or item["reasons"]
         because = "; ".join(dict.fromkeys(f"{why['filter']}: {why['reason']}" for why in told))
-        found.setdefault((each["outcome"], because), []).append(name)
+        alike.setdefault((item["outcome"], because), []).append(name)
     lines: list[Row] = []
-    for (outcome, because), names in found.items():
+    for (outcome, because), names in alike.items():
         more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         many = plural(len(names), resource.removesuffix("s"), resource)
         lines.append({"said": f"{many} {outcome}: {because}", "names": ", ".join(names[:NAMED]) + more})
@@ -113,13 +113,15 @@ def trial_html(trial: Row) -> str:
     if not trial["changes"]:
         head = "This says what the rules in force say."
     parts = [f'<p class="{"warn" if is_loss else "good"}">{text(head)}</p>']
-    skipped = (f"{each['key']}: {each['text']!r} is skipped: {each['why']}" for each in trial["problems"])
+    skipped = (
+        f"{problem['key']}: {problem['text']!r} is skipped: {problem['why']}" for problem in trial["problems"]
+    )
     parts.append("".join(f'<p class="bad">{text(line)}</p>' for line in skipped))
     for row in trial["components"]:
         parts.append(_difference(row))
-    for each in trial["unseen"]:
-        change = f"{text(each['before'] or NO_FILTER)} becomes {text(each['after'] or NO_FILTER)}"
-        parts.append(f"<p>{text(each['component'])} asked for nothing yet: {change}</p>")
+    for resource in trial["unseen"]:
+        change = f"{text(resource['before'] or NO_FILTER)} becomes {text(resource['after'] or NO_FILTER)}"
+        parts.append(f"<p>{text(resource['component'])} asked for nothing yet: {change}</p>")
     for kind, words in (("gained", "will be kept for an outage"), ("lost", "will no longer be kept")):
         if trial["cached"][kind]:
             parts.append(f"<p>Reads of {text(trial['cached'][kind])} {words}.</p>")
@@ -137,11 +139,11 @@ def _difference(row: Row) -> str:
     rows = [
         *({"name": name, "outcome": "gained", "reasons": ""} for name in row["gained"]["names"]),
         *(
-            {"name": each["name"], "outcome": kind, "reasons": "; ".join(each["reasons"])}
+            {"name": name["name"], "outcome": kind, "reasons": "; ".join(name["reasons"])}
             for kind in ("lost", "changed")
-            for each in row[kind]["names"]
+            for name in row[kind]["names"]
         ),
     ]
     marks = {"lost": "warn", "gained": "good"}
-    told = table(rows, OBJECTS, lambda each: marks.get(each["outcome"], "")) if rows else ""
+    told = table(rows, OBJECTS, lambda row: marks.get(row["outcome"], "")) if rows else ""
     return f"<h3>{text(title)}</h3><p>{text(filters)}: {text(summary)}</p>{told}"

@@ -37,7 +37,7 @@ FOLLOWERS: Sequence[Column] = (("node", lambda row: row["node"]), ("watching", l
 def sections(hub: RunningHub, rates: Rates, timeline: Timeline, *, is_operator: bool) -> dict[str, str]:
     """HTML by the id of the element that holds it. The log is for the operator of the node."""
     report = status(hub)
-    found = {
+    shown = {
         "state": _state(report),
         "timeline": timeline.html(),
         "chain": _chain(hub, report, rates),
@@ -48,7 +48,7 @@ def sections(hub: RunningHub, rates: Rates, timeline: Timeline, *, is_operator: 
         "journal": _journal(journal(hub)),
         "log": lines(list(hub.log.lines)[-LOG_LINES:]) if is_operator else _nobody(),
     }
-    return found | {"pool": _pool(report, REPORTS["pool"](hub))}
+    return shown | {"pool": _pool(report, REPORTS["pool"](hub))}
 
 
 def title(hub: RunningHub) -> str:
@@ -60,7 +60,11 @@ def _state(report: Row) -> str:
     up = report["cloud"]["up"]
     problems = report["rules"]["problems"]
     notes = [
-        *(f"{each['server']}: {plain(each['reason'])}" for each in report["cloud"]["servers"] if not up),
+        *(
+            f"{server['server']}: {plain(server['reason'])}"
+            for server in report["cloud"]["servers"]
+            if not up
+        ),
         *((f"rules are not known: {report['rules']['whyUnknown']}",) if not report["rules"]["known"] else ()),
         *(
             (f"the former filters stay in force: {report['rules']['filterModules']}",)
@@ -68,7 +72,7 @@ def _state(report: Row) -> str:
             else ()
         ),
         *((f"entries of the rules that are skipped: {problems}",) if problems else ()),
-        *(f"not open: {each}" for each in report["closedListeners"]),
+        *(f"not open: {closed_listener}" for closed_listener in report["closedListeners"]),
     ]
     told = "".join(f"<li>{text(note)}</li>" for note in notes)
     facts = f"node {report['node']} · pool {report['pool'] or NOTHING} · edgehub {report['version']}"
@@ -88,12 +92,12 @@ def _state(report: Row) -> str:
 def _chain(hub: RunningHub, report: Row, rates: Rates) -> str:
     counts, up = report["bytes"], report["cloud"]["up"]
     to_components, from_cloud, to_cloud = rates.now()
-    asked = sum(name != HUB for name in hub.traffic.last_hour())
+    asking = sum(name != HUB for name in hub.traffic.last_hour())
     share = f"{100 * counts['fromCopies'] / counts['sent']:.0f} %" if counts["sent"] else "nothing yet"
     copies = plural(report["sources"]["all"], "copy", "copies")
-    servers = ", ".join(f"{each['server']} {each['condition']}" for each in report["cloud"]["servers"])
+    servers = ", ".join(f"{server['server']} {server['condition']}" for server in report["cloud"]["servers"])
     return (
-        f'<div class="box"><b>Components</b><span>{asked} in the last hour, {report["watchers"]} watching</span></div>'
+        f'<div class="box"><b>Components</b><span>{asking} in the last hour, {report["watchers"]} watching</span></div>'
         f"{_edge(f'<b>{_rate(to_components)}</b> to components')}"
         f'<div class="box hub"><b>Hub</b><span>{copies}, {plural(report["views"], "view")}</span>'
         f"<span>copies gave {text(share)} of what components got: {text(size(counts['fromCopies']))}</span></div>"
@@ -119,8 +123,8 @@ def _component_mark(row: Row) -> str:
 
 def _rules(report: Row) -> str:
     skipped = "".join(
-        f"<li><code>{text(each['key'])}</code>: <code>{text(each['text'])}</code> is skipped: {text(each['why'])}</li>"
-        for each in report["problems"]
+        f"<li><code>{text(row['key'])}</code>: <code>{text(row['text'])}</code> is skipped: {text(row['why'])}</li>"
+        for row in report["problems"]
     )
     more = f"<li>{report['unnamedProblems']} more entries</li>" if report["unnamedProblems"] else ""
     told = f'<ul class="notes">{skipped}{more}</ul>' if skipped or more else ""

@@ -85,20 +85,20 @@ class PageServer:
             self._looking.cancel()
 
     async def _page(self, request: web.Request) -> web.Response:
-        found = self._sections(is_operator=await self._is_operator(request))
+        shown = self._sections(is_operator=await self._is_operator(request))
         answer = ""
         if request.query.get("component") and request.query.get("resource"):
             async with self._reports.take():
                 answer = await explained(self._hub, request.query)
-        parts = "".join(_section(name, heading, found[name]) for name, heading in PARTS)
+        parts = "".join(_section(name, heading, shown[name]) for name, heading in PARTS)
         asking = _explain_section(explain_form(self._hub, request.query), answer)
         trying = _try_section(rules_text(self._hub))
         body = asking + trying + parts
         return web.Response(
             text=DOCUMENT.format(
                 title=text(title(self._hub)),
-                state=found["state"],
-                chain=found["chain"],
+                state=shown["state"],
+                chain=shown["chain"],
                 body=body,
                 pages=_links(
                     ("/healthz", "/readyz", "/metrics", *(f"/debug/{name}" for name in sorted(PAGES)))
@@ -125,9 +125,9 @@ class PageServer:
             await response.prepare(request)
             told: dict[str, str] = {}
             while not self._closed.is_set():
-                found = self._sections(is_operator=is_operator) | {"title": title(self._hub)}
-                news = {name: made for name, made in found.items() if told.get(name) != made}
-                told = found
+                shown = self._sections(is_operator=is_operator) | {"title": title(self._hub)}
+                news = {name: made for name, made in shown.items() if told.get(name) != made}
+                told = shown
                 # A comment where nothing is new: to write it fails once the page is closed.
                 await response.write(b"data: " + orjson.dumps(news) + b"\n\n" if news else b":\n\n")
                 try:
@@ -160,12 +160,12 @@ class PageServer:
 
     def _sections(self, *, is_operator: bool) -> dict[str, str]:
         """All open pages share the sections, which are made once for all of them."""
-        at, found = self._rendered.get(is_operator, (0.0, {}))
+        at, shown = self._rendered.get(is_operator, (0.0, {}))
         now = time.monotonic()
-        if not found or now - at >= INTERVAL / 2:
-            found = sections(self._hub, self._rates, self._timeline, is_operator=is_operator)
-            self._rendered[is_operator] = (now, found)
-        return found
+        if not shown or now - at >= INTERVAL / 2:
+            shown = sections(self._hub, self._rates, self._timeline, is_operator=is_operator)
+            self._rendered[is_operator] = (now, shown)
+        return shown
 
 
 def _section(name: str, heading: str, body: str) -> str:

@@ -63,7 +63,7 @@ class Timeline:
         """The bars, the newest at the right; a pointer tells what a bar stands for."""
         if not self.minutes:
             return '<p class="none">The first minute is not over yet.</p>'
-        bars = [_Bar(list(each)) for each in batched(reversed(self.minutes), AT_ONCE)]
+        bars = [_Bar(list(minute)) for minute in batched(reversed(self.minutes), AT_ONCE)]
         most = max(1, *(bar.bytes for bar in bars))
         drawn = "".join(bar.drawn(BARS - 1 - at, most) for at, bar in enumerate(bars))
         gone = sum(bar.minutes_away for bar in bars)
@@ -78,21 +78,21 @@ class Timeline:
 
     def _counts(self) -> tuple[int, int]:
         components = self._hub.traffic.components().values()
-        return sum(link_bytes()), sum(each.totals.requests for each in components)
+        return sum(link_bytes()), sum(component.totals.requests for component in components)
 
 
 class _Bar:
     def __init__(self, minutes: Sequence[Minute]) -> None:
         """`minutes` are the newest first."""
         self._minutes = minutes
-        self.bytes = sum(each.bytes for each in minutes)
-        self.requests = sum(each.requests for each in minutes)
-        self.minutes_away = sum(not each.was_up for each in minutes)
+        self.bytes = sum(minute.bytes for minute in minutes)
+        self.requests = sum(minute.requests for minute in minutes)
+        self.minutes_away = sum(not minute.was_up for minute in minutes)
 
     def drawn(self, at: int, most: int) -> str:
         left, tall = at * WIDTH, max(1 if self.bytes else 0, round(HEIGHT * self.bytes / most))
         ends = (self._minutes[-1].end - MINUTE, self._minutes[0].end)
-        clock = " to ".join(datetime.datetime.fromtimestamp(each).strftime("%H:%M") for each in ends)
+        clock = " to ".join(datetime.datetime.fromtimestamp(end).strftime("%H:%M") for end in ends)
         away = f", {plural(self.minutes_away, 'minute')} without the cloud" if self.minutes_away else ""
         told = f"{clock}: {size(self.bytes)}, {plural(self.requests, 'request')}{away}"
         return (

@@ -15,13 +15,13 @@ from addons.ui.reports.running_hub import RunningHub
 def components(hub: RunningHub) -> list[dict[str, Any]]:
     """Components that asked within the hour or have a watch open, the one with the most bytes first."""
     hour = hub.traffic.last_hour()
-    found = []
+    rows = []
     for name, counts in hub.traffic.components().items():
         if name not in hour and not counts.watches:
             continue
         totals = hour.get(name, Totals())
         seen = datetime.datetime.fromtimestamp(counts.last_seen).astimezone()
-        found.append(
+        rows.append(
             {
                 "component": name,
                 "requests": totals.requests,
@@ -34,7 +34,7 @@ def components(hub: RunningHub) -> list[dict[str, Any]]:
                 "lastSeen": seen.isoformat(timespec="seconds"),
             }
         )
-    return sorted(found, key=lambda each: (-each["bytes"], each["component"]))
+    return sorted(rows, key=lambda component: (-component["bytes"], component["component"]))
 
 
 def known_components(hub: RunningHub) -> list[str]:
@@ -46,10 +46,10 @@ def known_components(hub: RunningHub) -> list[str]:
 def bound_filters(rules: Rules, component: str) -> list[str]:
     """The names of the filters that the rules bind to any read of a component, in their order."""
     bound = {
-        each.name
+        bound_filter.name
         for filter_ in rules.filters
         for group, resource in filter_.resources
         for verb in READS
-        for each in rules.chain(component, group, resource, verb)
+        for bound_filter in rules.chain(component, group, resource, verb)
     }
-    return [each.name for each in rules.filters if each.name in bound]
+    return [bound_filter.name for bound_filter in rules.filters if bound_filter.name in bound]

@@ -14,7 +14,7 @@ from kube.reflector.upstream import Upstream
 
 def sources(hub: RunningHub) -> list[dict[str, Any]]:
     """Each list and watch of the cloud. `age` and `nextTry` are seconds."""
-    return [_source(each) for each in hub.sources]
+    return [_source(source) for source in hub.sources]
 
 
 def views(hub: RunningHub) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def watchers(hub: RunningHub) -> list[dict[str, Any]]:
                 for name in ("component", "path", "namespace", "labelSelector", "fieldSelector")
             },
             "watchers": row["watchers"],
-            "unread": max(each.unread for each in opened.view.watchers),
+            "unread": max(watcher.unread for watcher in opened.view.watchers),
             "version": row["version"],
             "filters": row["filters"],
         }
@@ -78,7 +78,7 @@ def _from(upstream: Upstream | None) -> str:
 
 
 def _view(source: Source, key: ViewKey, opened: OpenView) -> dict[str, Any]:
-    kept, changed, hidden = opened.view.projection.outcomes()
+    unchanged, changed, hidden = opened.view.projection.outcomes()
     return {
         "component": key.component,
         "verb": key.verb,
@@ -88,8 +88,8 @@ def _view(source: Source, key: ViewKey, opened: OpenView) -> dict[str, Any]:
         "labelSelector": key.scope.labels.canonical,
         "fieldSelector": key.scope.fields.canonical,
         "form": key.form.name,
-        "filters": [each.name for each in opened.filters],
-        "kept": kept,
+        "filters": [filter_.name for filter_ in opened.filters],
+        "kept": unchanged,
         "changed": changed,
         "hidden": hidden,
         "watchers": len(opened.view.watchers),

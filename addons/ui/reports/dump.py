@@ -73,7 +73,7 @@ def _without_values(secret: Tree) -> Tree:
     return {
         "apiVersion": secret.get("apiVersion"),
         "kind": secret.get("kind"),
-        "metadata": {each: metadata.get(each) for each in named} if isinstance(metadata, dict) else {},
+        "metadata": {field: metadata.get(field) for field in named} if isinstance(metadata, dict) else {},
         "type": secret.get("type", ""),
         "data": dict.fromkeys(data, "(hidden)") if isinstance(data, dict) else {},
     }

@@ -39,14 +39,14 @@ def shown(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> Filt
         return Filtered(item)
     if item.store.codec.encoding is Encoding.PROTOBUF and need_json(filters):
         return Filtered(None, pending=True)
-    asked = inputs.ask()
+    asked_inputs = inputs.ask()
     try:
         obj = item.decode()
-        outcome = apply_chain(filters, obj, asked).outcome
+        outcome = apply_chain(filters, obj, asked_inputs).outcome
         made = item.as_filtered(obj.encode()) if outcome is Outcome.CHANGED else item
     except Exception:
         return Filtered(None)  # the log names the filter where a view has the object
-    return Filtered(None if outcome is Outcome.DROPPED else made, asked.pending)
+    return Filtered(None if outcome is Outcome.DROPPED else made, asked_inputs.pending)
 
 
 def why(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> list[Note]:
@@ -55,7 +55,7 @@ def why(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> list[N
         _, notes, _ = judge(item, filters, inputs)
     except Exception as error:
         return [Note("", "object", Outcome.DROPPED, f"cannot be filtered: {error}")]
-    return [each for each in notes if each.outcome != Outcome.KEPT]
+    return [note for note in notes if note.outcome != Outcome.KEPT]
 
 
 async def in_slices(items: Iterable[Item], deadline: float) -> AsyncIterator[Item]:

@@ -35,14 +35,14 @@ def read_rules(text: bytes) -> dict[str, str] | None:
         raise ValueError(f"the text is longer than {MAX_TEXT} bytes")
     try:
         _check_size(text)
-        documents = [each for each in yaml.load_all(text, Loader=Texts) if each is not None]
+        documents = [document for document in yaml.load_all(text, Loader=Texts) if document is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"the text is no YAML: {' '.join(str(error).split())}") from None
-    found = [each for each in documents if _is_configmap(each)]
-    if len(found) > 1:
+    configmaps = [document for document in documents if _is_configmap(document)]
+    if len(configmaps) > 1:
         raise ValueError("the text has more than one ConfigMap")
-    if found:
-        return _data(found[0].get("data"))
+    if configmaps:
+        return _data(configmaps[0].get("data"))
     if len(documents) == 1 and isinstance(documents[0], dict) and "kind" not in documents[0]:
         # `data:` in front of the entries, as in a ConfigMap: no entry is a mapping.
         inner = documents[0].get("data")
@@ -67,13 +67,13 @@ def _is_configmap(document: Any) -> bool:
     return isinstance(document, dict) and document.get("kind") == "ConfigMap"
 
 
-def _data(found: Any) -> dict[str, str] | None:
-    if found is None:
+def _data(configmap: Any) -> dict[str, str] | None:
+    if configmap is None:
         return None
-    if not isinstance(found, dict):
+    if not isinstance(configmap, dict):
         raise ValueError("data is no mapping of keys to texts")
-    for key, value in found.items():
+    for key, value in configmap.items():
         if not isinstance(key, str) or not isinstance(value, str):
             shown = json.dumps(value, default=str)[:40]
             raise ValueError(f"data.{key} is no text but {shown}: put it in quotation marks")
-    return found
+    return configmap

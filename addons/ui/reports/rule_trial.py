@@ -52,13 +52,13 @@ async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str
     now = hub.rules.rules
     edited = parse_rules(data, now.disabled, now.filters)
     end = deadline()
-    asked = _asked(hub)
+    requests = _asked(hub)
     rows = [
         await _row(hub, of, verbs, chains, end)
-        for of in asked
+        for of in requests
         for chains, verbs in _changed_chains(now, edited, *of).items()
     ]
-    seen = {component for component, _, _ in asked}
+    seen = {component for component, _, _ in requests}
     named = (now.components | edited.components) - {ANY, HUB}
     return {
         "problems": problems(edited),
@@ -91,30 +91,30 @@ def loses(trial: Mapping[str, Any]) -> bool:
 
 def _asked(hub: RunningHub) -> list[tuple[str, str, str]]:
     """(component, group, resource) of all that components asked of what filters understand."""
-    found = {
+    requests = {
         (key.component, source.list_watch.type.group, source.list_watch.type.resource)
         for source in hub.sources
         for key in source.views
     }
-    understood = {of for each in hub.rules.rules.filters for of in each.resources}
+    understood = {of for filter_ in hub.rules.rules.filters for of in filter_.resources}
     for name, counts in hub.traffic.components().items():
         for read in counts.reads:
             resource, _, group = read.partition(".")
-            found.add((name, group, resource))
-    return sorted(each for each in found if each[1:] in understood and each[0] != HUB)
+            requests.add((name, group, resource))
+    return sorted(row for row in requests if row[1:] in understood and row[0] != HUB)
 
 
 def _changed_chains(
     now: Rules, edited: Rules, component: str, group: str, resource: str
 ) -> dict[Chains, list[str]]:
     """The verbs whose filters change, by the change."""
-    found: dict[Chains, list[str]] = {}
+    changed: dict[Chains, list[str]] = {}
     for verb in sorted(READS):
         before = now.chain(component, group, resource, verb)
         after = edited.chain(component, group, resource, verb)
         if before != after:
-            found.setdefault((before, after), []).append(verb)
-    return found
+            changed.setdefault((before, after), []).append(verb)
+    return changed
 
 
 async def _row(
@@ -123,49 +123,49 @@ async def _row(
     component, group, resource = of
     name = f"{resource}.{group}" if group else resource
     source = hub_source(hub.sources, name)
-    found = Difference()
+    difference = Difference()
     if source is not None:
-        found = await _difference(hub, source, component, chains, end)
-    before, after = ([each.name for each in chain] for chain in chains)
+        difference = await _difference(hub, source, component, chains, end)
+    before, after = ([filter_.name for filter_ in chain] for chain in chains)
     return {
         "component": component,
         "resource": name,
         "verbs": verbs,
         "before": before,
         "after": after,
-        "objects": found.seen,
+        "objects": difference.seen,
         "copy": source is not None,
-        "gained": {"count": found.counts["gained"], "names": found.gained},
-        "lost": {"count": found.counts["lost"], "names": found.lost},
-        "changed": {"count": found.counts["changed"], "names": found.changed},
+        "gained": {"count": difference.counts["gained"], "names": difference.gained},
+        "lost": {"count": difference.counts["lost"], "names": difference.lost},
+        "changed": {"count": difference.counts["changed"], "names": difference.changed},
         "endpoints": {
-            "before": found.endpoints_before,
-            "after": found.endpoints_after,
-            "difference": found.endpoints_after - found.endpoints_before,
+            "before": difference.endpoints_before,
+            "after": difference.endpoints_after,
+            "difference": difference.endpoints_after - difference.endpoints_before,
         },
-        "unknown": found.unknown,
+        "unknown": difference.unknown,
     }
 
 
 async def _difference(
     hub: RunningHub, source: Source, component: str, chains: Chains, end: float
 ) -> Difference:
-    found = Difference()
+    difference = Difference()
     scopes = [key.scope for key in source.views if key.component == component]
     async for item in in_slices(source.store, end):
         if scopes and not any(scope.matches(item) for scope in scopes):
             continue
-        found.seen += 1
+        difference.seen += 1
         before, after = (shown(item, chain, hub.inputs) for chain in chains)
         if before.pending or after.pending:
-            found.unknown += 1
+            difference.unknown += 1
             continue
-        _compare(found, hub, item, (before.item, after.item), chains[1])
-    return found
+        _compare(difference, hub, item, (before.item, after.item), chains[1])
+    return difference
 
 
 def _compare(
-    found: Difference,
+    difference: Difference,
     hub: RunningHub,
     item: Item,
     states: tuple[Item | None, Item | None],
@@ -175,26 +175,26 @@ def _compare(
     same = before.raw == after.raw if before is not None and after is not None else before is after
     if same:
         return
-    found.endpoints_before += endpoints_of(before)
-    found.endpoints_after += endpoints_of(after)
+    difference.endpoints_before += endpoints_of(before)
+    difference.endpoints_after += endpoints_of(after)
     name = f"{item.key[0]}/{item.key[1]}" if item.key[0] else item.key[1]
     kind = "gained" if before is None else "lost" if after is None else "changed"
-    found.counts[kind] += 1
-    if found.counts[kind] > MAX_NAMED:
+    difference.counts[kind] += 1
+    if difference.counts[kind] > MAX_NAMED:
         return
     if kind == "gained":
-        found.gained.append(name)
+        difference.gained.append(name)
         return
     reasons = [
-        f"{each.filter}: {each.subject} {each.outcome}: {each.reason}"
-        for each in why(item, filters, hub.inputs)
+        f"{note.filter}: {note.subject} {note.outcome}: {note.reason}"
+        for note in why(item, filters, hub.inputs)
     ]
     row = {
         "name": name,
         "reasons": reasons[:MAX_REASONS],
         "endpoints": endpoints_of(after) - endpoints_of(before),
     }
-    (found.lost if kind == "lost" else found.changed).append(row)
+    (difference.lost if kind == "lost" else difference.changed).append(row)
 
 
 def endpoints_of(item: Item | None) -> int:

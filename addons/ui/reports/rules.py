@@ -13,21 +13,21 @@ from addons.views.tally import tallies
 
 def rules(hub: RunningHub) -> dict[str, Any]:
     """`entries` are built-in ones too. `kept`, `changed` and `hidden` are what the filter did itself in its views."""
-    found = hub.rules.rules
+    current = hub.rules.rules
     return {
         "known": hub.rules.is_known,
-        "digest": found.digest,
-        "problems": problems(found),
-        "unnamedProblems": found.unnamed_problems,
+        "digest": current.digest,
+        "problems": problems(current),
+        "unnamedProblems": current.unnamed_problems,
         "cachedComponents": {
-            "added": sorted(found.agents.added),
-            "removed": sorted(found.agents.removed),
+            "added": sorted(current.agents.added),
+            "removed": sorted(current.agents.removed),
         },
         "filterModules": _modules(hub),
         "entries": [
             _entry(hub, filter_, entry)
-            for filter_ in found.filters
-            for entries in found.entries[filter_.name].values()
+            for filter_ in current.filters
+            for entries in current.entries[filter_.name].values()
             for entry in entries
         ],
     }
@@ -37,16 +37,16 @@ def _modules(hub: RunningHub) -> dict[str, Any]:
     """The filters that are not the hub's, and what is wrong with their files now; "" where nothing is."""
     modules = hub.modules
     return {
-        "filters": [{"filter": each.name, "digest": each.digest} for each in modules.plugins]
+        "filters": [{"filter": plugin.name, "digest": plugin.digest} for plugin in modules.plugins]
         if modules
         else [],
         "problem": modules.problem if modules else "",
     }
 
 
-def problems(found: Rules) -> list[dict[str, str]]:
+def problems(rules_: Rules) -> list[dict[str, str]]:
     """The entries that were skipped, and why."""
-    return [{"key": each.key, "text": each.text, "why": each.why} for each in found.problems]
+    return [{"key": problem.key, "text": problem.text, "why": problem.why} for problem in rules_.problems]
 
 
 def _entry(hub: RunningHub, filter_: Filter, entry: RuleEntry) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _entry(hub: RunningHub, filter_: Filter, entry: RuleEntry) -> dict[str, Any]
         and entry.component in (ANY, key.component)
         and (source.list_watch.type.group, source.list_watch.type.resource) in entry.resources
         and not entry.excludes
-        for tally in tallies([each.name for each in opened.filters], opened.view.projection)
+        for tally in tallies([filter_.name for filter_ in opened.filters], opened.view.projection)
         if tally.filter == filter_.name
     ]
     names = hub.traffic.components()
@@ -71,19 +71,19 @@ def _entry(hub: RunningHub, filter_: Filter, entry: RuleEntry) -> dict[str, Any]
         "does": _effect(hub.rules.rules, filter_, entry),
         "matched": bool(views) or (entry.component in names or (entry.component == ANY and bool(names))),
         "views": len(views),
-        "kept": sum(each.kept for each in views),
-        "changed": sum(each.changed for each in views),
-        "hidden": sum(each.hidden for each in views),
+        "kept": sum(view.kept for view in views),
+        "changed": sum(view.changed for view in views),
+        "hidden": sum(view.hidden for view in views),
     }
 
 
-def _effect(found: Rules, filter_: Filter, entry: RuleEntry) -> str:
-    if filter_.name in found.disabled:
+def _effect(rules: Rules, filter_: Filter, entry: RuleEntry) -> str:
+    if filter_.name in rules.disabled:
         return "switched off by the hub's options"
     if entry.excludes:
         return "takes away"
     bound = any(
-        filter_ in found.chain(entry.component, group, resource, verb)
+        filter_ in rules.chain(entry.component, group, resource, verb)
         for group, resource in entry.resources
         for verb in entry.verbs
     )

@@ -23,7 +23,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
     rules = hub.rules.rules
     up_today, down_today = hub.traffic.link_today()
     _, down = link_bytes()
-    states = [each.reflector.state for each in hub.sources]
+    states = [source.reflector.state for source in hub.sources]
     return {
         "version": version(),
         "node": hub.settings.node,
@@ -32,7 +32,9 @@ def status(hub: RunningHub) -> dict[str, Any]:
         "url": _plain_url(hub.settings),
         "cloud": {
             "up": hub.cloud.is_up,
-            "reached": any(math.isfinite(each.heard) for each in (*hub.cloud.servers, *hub.cloud.borrowed)),
+            "reached": any(
+                math.isfinite(server.heard) for server in (*hub.cloud.servers, *hub.cloud.borrowed)
+            ),
             "since": hub.link.since.isoformat(timespec="seconds"),
             "seconds": hub.link.seconds(),
             "via": hub.cloud.lender,
@@ -53,8 +55,8 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "following": states.count(State.WATCHING),
             "refused": states.count(State.REFUSED),
         },
-        "views": sum(len(each.views) for each in hub.sources),
-        "watchers": sum(len(o.view.watchers) for each in hub.sources for o in each.views.values()),
+        "views": sum(len(source.views) for source in hub.sources),
+        "watchers": sum(len(o.view.watchers) for source in hub.sources for o in source.views.values()),
         "journal": hub.offline.waiting() if hub.offline is not None else 0,
         "bytes": {
             "linkUpToday": up_today,
@@ -81,8 +83,8 @@ def link(hub: RunningHub) -> dict[str, Any]:
 def servers(hub: RunningHub) -> list[dict[str, Any]]:
     """Each server of the cloud and its condition."""
     return [
-        {"server": str(each.server), "condition": each.condition, "reason": each.reason}
-        for each in (*hub.cloud.servers, *hub.cloud.borrowed)
+        {"server": str(server.server), "condition": server.condition, "reason": server.reason}
+        for server in (*hub.cloud.servers, *hub.cloud.borrowed)
     ]
 
 

@@ -40,18 +40,20 @@ def files(hub: RunningHub) -> dict[str, bytes]:
         "journal": journal.journal(hub),
         "versions": _versions(),
     }
-    found = {f"{name}.json": orjson.dumps(each, option=orjson.OPT_INDENT_2) for name, each in reports.items()}
-    return found | {
+    contents = {
+        f"{name}.json": orjson.dumps(report, option=orjson.OPT_INDENT_2) for name, report in reports.items()
+    }
+    return contents | {
         "metrics.txt": metrics.exposition(),
         "log.txt": "\n".join((*hub.log.lines, "")).encode("utf-8", "replace"),
     }
 
 
-def archive(found: dict[str, bytes]) -> bytes:
+def archive(contents: dict[str, bytes]) -> bytes:
     """A compressed tar of files that only their owner may read."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        for name, content in found.items():
+        for name, content in contents.items():
             member = tarfile.TarInfo(f"edgehub-support/{name}")
             member.size, member.mode, member.mtime = len(content), 0o600, int(time.time())
             tar.addfile(member, io.BytesIO(content))
@@ -60,13 +62,13 @@ def archive(found: dict[str, bytes]) -> bytes:
 
 def _versions() -> dict[str, str]:
     system = os.uname()  # `platform` would start a process
-    found = {
+    versions = {
         "python": platform.python_version(),
         "system": " ".join((system.sysname, system.release, system.machine)),
     }
     for name in DISTRIBUTIONS:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+            versions[name] = "unknown"
+    return versions

@@ -27,8 +27,8 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
 
 def plain(reason: str) -> str:
     """Why a server cannot be reached, without the numbers of operating systems."""
-    if found := _NO_CONNECTION.match(reason):
-        return os.strerror(int(found[1]))
+    if match := _NO_CONNECTION.match(reason):
+        return os.strerror(int(match[1]))
     return _ERRNO.sub("", reason).strip()
 
 
@@ -85,8 +85,8 @@ def _seconds(name: str) -> Callable[[Row], object]:
 
 def selectors(row: Row) -> str:
     """A path with its selectors, as in a URL."""
-    asked = [f"{name}={row[name]}" for name in ("labelSelector", "fieldSelector") if row[name]]
-    return f"{row['path']}{'?' if asked else ''}{'&'.join(asked)}"
+    shown = [f"{name}={row[name]}" for name in ("labelSelector", "fieldSelector") if row[name]]
+    return f"{row['path']}{'?' if shown else ''}{'&'.join(shown)}"
 
 
 COMPONENTS: Sequence[Column] = (
@@ -152,8 +152,8 @@ def status_text(report: Row) -> str:
         ("pool", report["pool"] or "-"),
         ("version", f"{report['version']}, mode {report['mode']}"),
         *(
-            ("server", f"{each['server']} {each['condition']} {plain(each['reason'])}".rstrip())
-            for each in report["cloud"]["servers"]
+            ("server", f"{server['server']} {server['condition']} {plain(server['reason'])}".rstrip())
+            for server in report["cloud"]["servers"]
         ),
         ("rules", f"{in_force}, {report['rules']['problems']} problems"),
         *((("filters", f"as before: {rules['filterModules']}"),) if rules["filterModules"] else ()),
@@ -163,7 +163,7 @@ def status_text(report: Row) -> str:
         ("today", f"{size(counts['linkDownToday'])} from the cloud, {size(counts['linkUpToday'])} to it"),
         *((("budget", counts["budget"]),) if counts["budget"] else ()),
         ("copies", f"gave {size(counts['fromCopies'])} of {size(counts['sent'])} that components got"),
-        *(("not open", each) for each in report["closedListeners"]),
+        *(("not open", closed_listener) for closed_listener in report["closedListeners"]),
     ]
     return "".join(f"{name + ':':10}{text}\n" if name else f"{text}\n" for name, text in lines)
 
@@ -182,7 +182,7 @@ def rules_text(report: Row) -> str:
 
 def _modules_text(report: Row) -> str:
     """The filters that are not the hub's; nothing where there are none."""
-    lines = [f"not the hub's: {each['filter']} ({each['digest'][:19]})\n" for each in report["filters"]]
+    lines = [f"not the hub's: {plugin['filter']} ({plugin['digest'][:19]})\n" for plugin in report["filters"]]
     if report["problem"]:
         lines.append(f"the former filters stay in force: {report['problem']}\n")
     return "".join(lines)
@@ -190,7 +190,10 @@ def _modules_text(report: Row) -> str:
 
 def problems_text(report: Row) -> str:
     """The entries that are skipped; nothing where there are none."""
-    lines = [f"skipped: key {each['key']}: {each['text']!r}: {each['why']}\n" for each in report["problems"]]
+    lines = [
+        f"skipped: key {problem['key']}: {problem['text']!r}: {problem['why']}\n"
+        for problem in report["problems"]
+    ]
     if report["unnamedProblems"]:
         lines.append(f"skipped: {report['unnamedProblems']} more entries\n")
     return "".join(lines)
@@ -202,9 +205,9 @@ def journal_text(report: Row) -> str:
         f"{plural(report['events'], 'event')}"
     ]
     lines += [f"  {path}" for path in report["statuses"]]
-    lines += [f"replayed: {each['count']} of kind {each['kind']}" for each in report["replayed"]]
+    lines += [f"replayed: {kind['count']} of kind {kind['kind']}" for kind in report["replayed"]]
     lines += [
-        f"dropped: {each['count']} of kind {each['kind']} ({each['reason']})" for each in report["dropped"]
+        f"dropped: {kind['count']} of kind {kind['kind']} ({kind['reason']})" for kind in report["dropped"]
     ]
     return "\n".join(lines) + "\n"
 
@@ -213,9 +216,9 @@ def trial_text(report: Row) -> str:
     lines = [] if report["changes"] else ["the edit changes no rule\n"]
     for row in report["components"]:
         lines.append(_difference(row))
-    for each in report["unseen"]:
+    for row in report["unseen"]:
         lines.append(
-            f"{each['component']}: {_chain(each['before'])} becomes {_chain(each['after'])}; it asked for nothing yet\n"
+            f"{row['component']}: {_chain(row['before'])} becomes {_chain(row['after'])}; it asked for nothing yet\n"
         )
     for kind, words in (("gained", "are kept for an outage from now on"), ("lost", "are no longer kept")):
         if report["cached"][kind]:
@@ -242,9 +245,9 @@ def _difference(row: Row) -> str:
     )
     lines += [f"  + {name}" for name in row["gained"]["names"]]
     for mark, kind in (("-", "lost"), ("~", "changed")):
-        for each in row[kind]["names"]:
-            lines.append(f"  {mark} {each['name']}")
-            lines += [f"      {reason}" for reason in each["reasons"]]
+        for filter_ in row[kind]["names"]:
+            lines.append(f"  {mark} {filter_['name']}")
+            lines += [f"      {reason}" for reason in filter_["reasons"]]
     return "\n".join(lines) + "\n"
 
 

@@ -19,8 +19,8 @@ async def explain_resource(
     hub: RunningHub, component: str, resource: str, namespace: str, verb: str
 ) -> dict[str, Any]:
     """`explain` without a name, and what became of each object of the hub's own copy."""
-    asked = {"component": component, "resource": resource, "namespace": namespace, "name": ""}
-    told = explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **asked)
+    question = {"component": component, "resource": resource, "namespace": namespace, "name": ""}
+    told = explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **question)
     counts = {"kept": 0, "changed": 0, "hidden": 0, "unknown": 0}
     objects: list[dict[str, Any]] = []
     end = deadline()
@@ -36,7 +36,7 @@ async def explain_resource(
         outcome = _outcome(item, shown(item, filters, hub.inputs))
         counts[outcome] += 1
         if outcome in ("hidden", "changed") and len(objects) < MAX_OBJECTS:
-            reasons = [asdict(each) for each in why(item, filters, hub.inputs)]
+            reasons = [asdict(note) for note in why(item, filters, hub.inputs)]
             named = {"namespace": item.key[0], "name": item.key[1]}
             objects.append({**named, "outcome": outcome, "reasons": reasons})
     return {**asdict(told), "counts": counts, "objects": objects, "complete": time.monotonic() <= end}
@@ -53,12 +53,12 @@ def _outcome(item: Item, made: Filtered) -> str:
 def text_of(report: dict[str, Any], head: str) -> str:
     """For people: `head` is what `explain` says of the route and the rules."""
     lines = [", ".join(f"{count} {outcome}" for outcome, count in report["counts"].items())]
-    for each in report["objects"]:
-        name = f"{each['namespace']}/{each['name']}" if each["namespace"] else each["name"]
-        lines.append(f"{name}: {each['outcome']}")
+    for item in report["objects"]:
+        name = f"{item['namespace']}/{item['name']}" if item["namespace"] else item["name"]
+        lines.append(f"{name}: {item['outcome']}")
         lines += [
             f"  {why['filter']}: {why['subject']} {why['outcome']}: {why['reason']}"
-            for why in each["reasons"]
+            for why in item["reasons"]
         ]
     left = report["counts"]["hidden"] + report["counts"]["changed"] - len(report["objects"])
     if left > 0:

@@ -121,5 +121,5 @@ class _TableStream(ClientStream):
             await self._stream.write(made)
 
     async def write_all(self, pieces: Iterable[bytes]) -> None:
-        for each in pieces:
-            await self.write(each)
+        for piece in pieces:
+            await self.write(piece)

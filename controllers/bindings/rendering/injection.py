@@ -123,7 +123,7 @@ def render(incoming: Json, record: Record, items: Iterable[BindingItem], target:
         record = {}
     if reason := _too_much(items, size):
         names = dict.fromkeys(item.binding for item in items)
-        return _refused(incoming, record, tuple(Skipped(each, "all items", reason) for each in names))
+        return _refused(incoming, record, tuple(Skipped(name, "all items", reason) for name in names))
     workload = copied(incoming)
     held = _restore(workload, record)
     wishes = _Injections()
@@ -134,7 +134,9 @@ def render(incoming: Json, record: Record, items: Iterable[BindingItem], target:
     note = format_record(injected)
     if len(note.encode()) > LARGEST_RECORD:
         skipped = [Skipped(wish.binding, str(slot), "RecordTooLarge") for slot, wish in wishes.slots.items()]
-        skipped += [Skipped(each.binding, _shown(each.fields), "RecordTooLarge") for each in wishes.patches]
+        skipped += [
+            Skipped(patch.binding, _shown(patch.fields), "RecordTooLarge") for patch in wishes.patches
+        ]
         return _refused(incoming, record, (*wishes.skipped, *skipped), tuple(wishes.overridden))
     _annotate(workload, note)
     return Rendering(workload, injected, (*wishes.skipped, *skipped), tuple(wishes.overridden))
@@ -155,7 +157,7 @@ def _too_much(items: list[BindingItem], size: int) -> str:
     slots, patching = 0, set[str]()
     for item in items:
         size += len(orjson.dumps(item.fields))
-        slots += max(1, *(len(mapping(each)) for each in _maps(item.fields)))
+        slots += max(1, *(len(mapping(map_)) for map_ in _maps(item.fields)))
         if "patch" in item.fields:
             patching.add(item.binding)
     # The slots are read before and after the patches of each binding.
@@ -196,9 +198,9 @@ class _Injections:
         inserts = patch.fields.get("operation") == "add" and path.rpartition("/")[2].lstrip("-").isdigit()
         if not inserts and not path.endswith("/-"):
             of_path = self.patched.setdefault(path, {})
-            for each in of_path.values():
-                if each.binding != patch.binding and each.fields != patch.fields:
-                    self.overridden.append(Overridden(each.binding, path, patch.binding))
+            for of_binding in of_path.values():
+                if of_binding.binding != patch.binding and of_binding.fields != patch.fields:
+                    self.overridden.append(Overridden(of_binding.binding, path, patch.binding))
             of_path[patch.binding] = patch
         self.patches.append(patch)
 
@@ -254,7 +256,7 @@ def _patch(
     """Apply the patches; returns the fields that they changed. `held` is what `_restore` returned."""
     spec = pod_spec(workload)
     before = copied(spec)
-    for binding, patches in itertools.groupby(wishes.patches, key=lambda each: each.binding):
+    for binding, patches in itertools.groupby(wishes.patches, key=lambda patch: patch.binding):
         unpatched = _values(workload, wishes)
         for patch in patches:
             if reason := patch_pod_spec(spec, patch.fields, lambda value: _filled(value, target.pool)):
@@ -276,11 +278,11 @@ def _patch(
 
 def _values(workload: Json, wishes: _Injections) -> dict[Slot, Value]:
     """What the slots hold that items set; a slot is absent where the workload has no place for it."""
-    found: dict[Slot, Value] = {}
+    values: dict[Slot, Value] = {}
     for slot in wishes.slots:
         with contextlib.suppress(NoPlace):
-            found[slot] = copied(read_slot(workload, slot))
-    return found
+            values[slot] = copied(read_slot(workload, slot))
+    return values
 
 
 def _shown(patch: Json) -> str:

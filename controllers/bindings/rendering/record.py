@@ -58,7 +58,7 @@ def read_record(workload: Json) -> Record:
 def format_record(record: Record) -> str:
     """The annotation's value, "" for an empty record."""
     entries = {
-        str(slot): {"was": each.base, "set": each.injected, **({"at": each.at} if each.at else {})}
-        for slot, each in record.items()
+        str(slot): {"was": entry.base, "set": entry.injected, **({"at": entry.at} if entry.at else {})}
+        for slot, entry in record.items()
     }
     return orjson.dumps(entries, option=orjson.OPT_SORT_KEYS).decode() if entries else ""

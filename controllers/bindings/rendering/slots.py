@@ -124,13 +124,13 @@ def fits(slot: Slot, value: object) -> bool:
 
 def normal(value: Json) -> Json:
     """An env entry as the API server stores it: without an empty value."""
-    return {key: each for key, each in value.items() if (key, each) != ("value", "")}
+    return {key: field for key, field in value.items() if (key, field) != ("value", "")}
 
 
 def mounts(container: Json, volume: str) -> bool:
     """Whether a container mounts a volume, or uses it as a block device."""
     used = [*objects(container.get("volumeMounts")), *objects(container.get("volumeDevices"))]
-    return any(each.get("name") == volume for each in used)
+    return any(mount.get("name") == volume for mount in used)
 
 
 def find_container(workload: Json, name: str) -> Json:
@@ -169,7 +169,7 @@ def _min_ready_place(workload: Json, _: Slot) -> tuple[Json, str]:
 def _label_place(workload: Json, slot: Slot) -> tuple[Json, str]:
     # The API server refuses a template that the selector does not select, and no selector can change.
     selector = mapping(mapping(workload.get("spec")).get("selector"))
-    expressions = (text(each.get("key")) for each in objects(selector.get("matchExpressions")))
+    expressions = (text(expression.get("key")) for expression in objects(selector.get("matchExpressions")))
     if slot.part in (*texts(selector.get("matchLabels")), *expressions):
         raise NoPlace("LabelOfSelector")
     return _pod_metadata(workload), "labels"
@@ -220,15 +220,15 @@ _PLACES: dict[str, Callable[[Json, Slot], tuple[Json, str]]] = {
 def _volume_source(workload: Json, name: str, source: str) -> Json:
     for volume in objects(pod_spec(workload).get("volumes")):
         if volume.get("name") == name:
-            found = volume.get(source)
-            if isinstance(found, dict):
-                return found
+            value = volume.get(source)
+            if isinstance(value, dict):
+                return value
     raise NoPlace("VolumeOfOtherType")
 
 
 def _env_index(container: Json, variable: str) -> int | None:
     """The last entry of a name: of several the kubelet uses this one."""
-    names = [each.get("name") for each in objects(container.get("env"))]
+    names = [variable.get("name") for variable in objects(container.get("env"))]
     return len(names) - 1 - names[::-1].index(variable) if variable in names else None
 
 

@@ -87,9 +87,9 @@ def parse_path(text: str) -> Path:
 
 def differences(before: Json, after: Json) -> dict[Path, FieldChange]:
     """The fields in which two pod specs differ. No field is inside another one."""
-    found: dict[Path, FieldChange] = {}
-    _compare_objects(before, after, (), found)
-    return found
+    changes: dict[Path, FieldChange] = {}
+    _compare_objects(before, after, (), changes)
+    return changes
 
 
 def restore(spec: Json, changes: Changes) -> dict[Path, Any]:
@@ -113,9 +113,9 @@ def restore(spec: Json, changes: Changes) -> dict[Path, Any]:
         else:
             place.set(copied(before))
     for place, indexes in gone.values():
-        place.holder[:] = [each for at, each in enumerate(place.holder) if at not in indexes]
+        place.holder[:] = [element for at, element in enumerate(place.holder) if at not in indexes]
     # Elements that come back count their places among the others, so those that go must have gone.
-    for path in sorted(held, key=lambda each: changes[each].at):
+    for path in sorted(held, key=lambda path: changes[path].at):
         place, change = held[path], changes[path]
         if place.key is None and change.before is not None:
             place.holder.insert(change.at, copied(change.before))
@@ -194,21 +194,21 @@ class _Fields:
             return self._indexed(elements, key).get(name) if key in NAMING_KEYS else None
         index = self._indexed(elements, "").get(name)
         if index is None and not exact and isinstance(wanted, dict):
-            completed = (covers(each, wanted, ()) for each in elements)
+            completed = (covers(element, wanted, ()) for element in elements)
             index = next(itertools.compress(itertools.count(), completed), None)
         return index
 
     def _indexed(self, elements: list[Any], key: str) -> dict[str, int]:
         """The first index of each element by its name: by a merge key, or by its value where `key` is empty."""
-        found = self._indexes.get((id(elements), key))
-        if found is None:
-            found = self._indexes[id(elements), key] = {}
-            for at, each in enumerate(elements):
+        index = self._indexes.get((id(elements), key))
+        if index is None:
+            index = self._indexes[id(elements), key] = {}
+            for at, element in enumerate(elements):
                 if not key:
-                    found.setdefault(_by_value(each), at)
-                elif isinstance(each, dict) and key in each:
-                    found.setdefault(f"{key}={each[key]}", at)
-        return found
+                    index.setdefault(_by_value(element), at)
+                elif isinstance(element, dict) and key in element:
+                    index.setdefault(f"{key}={element[key]}", at)
+        return index
 
 
 def covers(live: Any, wanted: Any, path: Path) -> bool:
@@ -225,50 +225,50 @@ def covers(live: Any, wanted: Any, path: Path) -> bool:
             )
         case list(), list():
             return len(live) == len(wanted) and all(
-                covers(each, other, path) for each, other in zip(live, wanted, strict=True)
+                covers(pair, other, path) for pair, other in zip(live, wanted, strict=True)
             )
         case _:
             same = bool(live == wanted) and isinstance(live, bool) == isinstance(wanted, bool)
             return same or same_quantity(live, wanted, path)
 
 
-def _compare(before: Any, after: Any, path: Path, found: dict[Path, FieldChange]) -> None:
+def _compare(before: Any, after: Any, path: Path, changes: dict[Path, FieldChange]) -> None:
     # The API server drops objects and lists that became empty. So these are fields as a whole.
     if before and after:
         if isinstance(before, dict) and isinstance(after, dict):
-            _compare_objects(before, after, path, found)
+            _compare_objects(before, after, path, changes)
             return
         if isinstance(before, list) and isinstance(after, list):
-            _compare_lists(before, after, path, found)
+            _compare_lists(before, after, path, changes)
             return
     if before != after:
-        found[path] = FieldChange(before, after)
+        changes[path] = FieldChange(before, after)
 
 
-def _compare_objects(before: Json, after: Json, path: Path, found: dict[Path, FieldChange]) -> None:
+def _compare_objects(before: Json, after: Json, path: Path, changes: dict[Path, FieldChange]) -> None:
     for name in before.keys() | after.keys():
-        _compare(before.get(name), after.get(name), (*path, name), found)
+        _compare(before.get(name), after.get(name), (*path, name), changes)
 
 
-def _compare_lists(before: list[Any], after: list[Any], path: Path, found: dict[Path, FieldChange]) -> None:
+def _compare_lists(before: list[Any], after: list[Any], path: Path, changes: dict[Path, FieldChange]) -> None:
     if before == after:
         return
     name_of = _naming(path[-1], before, after)
     if name_of is None:
-        found[path] = FieldChange(before, after)
+        changes[path] = FieldChange(before, after)
         return
-    old, new = ({name_of(each): each for each in elements} for elements in (before, after))
-    if [each for each in old if each in new] != [each for each in new if each in old]:
-        found[path] = FieldChange(before, after)
+    old, new = ({name_of(element): element for element in elements} for elements in (before, after))
+    if [element for element in old if element in new] != [element for element in new if element in old]:
+        changes[path] = FieldChange(before, after)
         return
     for at, (name, element) in enumerate(old.items()):
         if name not in new:
-            found[*path, name] = FieldChange(element, None, at)
+            changes[*path, name] = FieldChange(element, None, at)
     for at, (name, element) in enumerate(new.items()):
         if name not in old:
-            found[*path, name] = FieldChange(None, element, at)
+            changes[*path, name] = FieldChange(None, element, at)
         elif name_of is not _by_value:
-            _compare(old[name], element, (*path, name), found)
+            _compare(old[name], element, (*path, name), changes)
 
 
 def _naming(name: str, before: list[Any], after: list[Any]) -> Callable[[Any], str] | None:
@@ -279,7 +279,9 @@ def _naming(name: str, before: list[Any], after: list[Any]) -> Callable[[Any], s
         return f"{key}={element[key]}"
 
     both = (before, after)
-    keyed = key and all(isinstance(each, dict) and key in each for elements in both for each in elements)
+    keyed = key and all(
+        isinstance(element, dict) and key in element for elements in both for element in elements
+    )
     if keyed and all(_unique(elements, by_key) for elements in both):
         return by_key
     return _by_value if all(_unique(elements, _by_value) for elements in both) else None
@@ -290,7 +292,7 @@ def _by_value(element: Any) -> str:
 
 
 def _unique(elements: list[Any], name_of: Callable[[Any], str]) -> bool:
-    return len({name_of(each) for each in elements}) == len(elements)
+    return len({name_of(element) for element in elements}) == len(elements)
 
 
 def same_quantity(left: Any, right: Any, path: Sequence[str]) -> bool:

@@ -26,9 +26,9 @@ every recursion here would fail."""
 def depth(value: Any) -> int:
     """How many objects and lists are in each other."""
     depth, level = 0, [value]
-    while level := [each for each in level if isinstance(each, dict | list)]:
+    while level := [node for node in level if isinstance(node, dict | list)]:
         depth += 1
-        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
+        level = [inner for node in level for inner in (node.values() if isinstance(node, dict) else node)]
     return depth
 
 
@@ -59,9 +59,9 @@ def _filled(value: Any, fill: Callable[[str], str]) -> Any:
         case str():
             return fill(value)
         case list():
-            return [_filled(each, fill) for each in value]
+            return [_filled(element, fill) for element in value]
         case dict():
-            return {name: _filled(each, fill) for name, each in value.items() if each is not None}
+            return {name: _filled(field, fill) for name, field in value.items() if field is not None}
         case _:
             return value
 
@@ -81,4 +81,6 @@ def _is_repeated(spec: Json, pointer: str, value: Any) -> bool:
     if not (isinstance(place, list) and isinstance(value, dict) and parents):
         return False
     key = MERGE_KEYS.get(parents[-1], "")
-    return key == "name" and any(isinstance(each, dict) and each.get(key) == value.get(key) for each in place)
+    return key == "name" and any(
+        isinstance(element, dict) and element.get(key) == value.get(key) for element in place
+    )

@@ -71,16 +71,18 @@ class ConnectionPool[Key: Hashable]:
         for key, opening in self._opening.items():
             if matches(key) and opening is not asyncio.current_task():
                 opening.cancel()
-        closed = [each for key in list(self._kept) if matches(key) for each in self._kept.pop(key)]
-        found = [each for each in closed if each.is_open]
-        for each in found:
-            each.close()
-        return len(found)
+        closed = [
+            connection for key in list(self._kept) if matches(key) for connection in self._kept.pop(key)
+        ]
+        open_ = [connection for connection in closed if connection.is_open]
+        for connection in open_:
+            connection.close()
+        return len(open_)
 
     def ping(self, key: Key) -> asyncio.Future[float] | None:
         """As `Connection.ping`, over an open connection of the key; None where there is none."""
-        found = (each for each in self._kept.get(key, ()) if each.is_open)
-        return next((pong for each in found if (pong := each.ping()) is not None), None)
+        open_ = (connection for connection in self._kept.get(key, ()) if connection.is_open)
+        return next((pong for connection in open_ if (pong := connection.ping()) is not None), None)
 
     @asynccontextmanager
     async def open(
@@ -133,7 +135,7 @@ class ConnectionPool[Key: Hashable]:
 
     async def with_room(self, key: Key) -> Connection:
         """An open connection with room for a request, or a new one; OSError where there is none."""
-        while (found := self.kept(key)) is None:
+        while (connection := self.kept(key)) is None:
             if self._is_closed:
                 raise ConnectionResetError("no connection is opened any more")
             opening = self._opening.get(key)
@@ -148,26 +150,28 @@ class ConnectionPool[Key: Hashable]:
                 raise ConnectionResetError("the connection was closed while it was opened")
             if not opening.result().is_open and is_first:
                 raise ConnectionResetError("the connection was closed at once")
-        return found
+        return connection
 
     def kept(self, key: Key) -> Connection | None:
         """An open connection with room for a request; None where there is none."""
-        kept = [each for each in self._kept.pop(key, ()) if each.is_open]
-        if kept:
-            self._kept[key] = kept
-        return next((each for each in kept if each.has_room), None)
+        connections = [connection for connection in self._kept.pop(key, ()) if connection.is_open]
+        if connections:
+            self._kept[key] = connections
+        return next((connection for connection in connections if connection.has_room), None)
 
     def __len__(self) -> int:
         """The connections that are open, or that are being opened."""
-        return sum(each.is_open for kept in self._kept.values() for each in kept) + len(self._opening)
+        return sum(
+            connection.is_open for connections in self._kept.values() for connection in connections
+        ) + len(self._opening)
 
     async def _new(self, key: Key) -> Connection:
         made = await self._connect(key)
         if not made.has_room:
             made.close()
             raise ConnectionRefusedError("the server takes no requests on a new connection")
-        for each in list(self._kept):
-            self.kept(each)  # forgets those that have ended, of keys for which nobody asks any more, too
+        for idle_key in list(self._kept):
+            self.kept(idle_key)  # forgets those that have ended, of keys for which nobody asks any more, too
         self._kept.setdefault(key, []).append(made)
         return made
 

@@ -22,7 +22,7 @@ text in Huffman's code (5.2)."""
 _CODES = [f"{code:0{length}b}" for code, length in zip(REQUEST_CODES, REQUEST_CODES_LENGTH, strict=True)]
 _STATIC = {field: number for number, field in reversed(list(enumerate(HeaderTable.STATIC_TABLE, 1)))}
 _STATIC_NAMES = {name: number for (name, _), number in _STATIC.items()}
-_STATIC_NAMES |= {name: number for (name, _), number in sorted(_STATIC.items(), key=lambda each: -each[1])}
+_STATIC_NAMES |= {name: number for (name, _), number in sorted(_STATIC.items(), key=lambda item: -item[1])}
 _FIRST = len(_STATIC) + 1
 """The number of the newest field in the table."""
 
@@ -116,7 +116,7 @@ def _number(value: int, bits: int, first: int) -> bytes:
 
 def _text(raw: bytes) -> bytes:
     """Text in Huffman's code, or as it is where that is no longer (RFC 7541, 5.2)."""
-    code = "".join([_CODES[each] for each in raw])
+    code = "".join([_CODES[byte] for byte in raw])
     size = (len(code) + 7) // 8
     if size >= len(raw):
         return _number(len(raw), 7, 0) + raw

@@ -194,7 +194,7 @@ class Http1Connection(asyncio.Protocol):
                 )
                 if b"transfer-encoding" in names:
                     # The chunks count, whatever length is said besides (RFC 9112, 6.3): the client must not hear of it.
-                    fields = [each for each in fields if each[0] != b"content-length"]
+                    fields = [field for field in fields if field[0] != b"content-length"]
                 response.begin(event.status_code, fields)
             case h11.Data():
                 self._hand_on(response, bytes(event.data))

@@ -303,8 +303,8 @@ class Http2Connection(asyncio.Protocol):
             raise PeerError("a malformed end", EndCode.FRAME_SIZE_ERROR)
         last, code = number_of(payload[:4]) & LAST_31, number_of(payload[4:8])
         self.retire()
-        for each, stream in list(self._streams.items()):
-            if each > last:
+        for stream_id, stream in list(self._streams.items()):
+            if stream_id > last:
                 self._outlet.drop(stream)
                 stream.response.fail(NotProcessed("the peer takes no more requests on this connection"))
                 self._told[stream.response] = None
@@ -343,8 +343,8 @@ class Http2Connection(asyncio.Protocol):
     def _settle(self) -> None:
         told = list(self._told)
         self._told.clear()
-        for each in told:
-            each.settle()
+        for stream in told:
+            stream.settle()
 
     def _close_if_retired(self) -> None:
         if self._is_retired and not self._streams and self._transport is not None:

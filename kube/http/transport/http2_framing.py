@@ -132,7 +132,7 @@ def head_frames(number: int, block: bytes, flags: int, largest: int) -> Iterator
 
 def packed(*numbers: int) -> bytes:
     """Numbers of 32 bits, as frames have them."""
-    return b"".join(_NUMBER.pack(each) for each in numbers)
+    return b"".join(_NUMBER.pack(number) for number in numbers)
 
 
 def number_of(payload: bytes) -> int:
@@ -144,7 +144,7 @@ def number_of(payload: bytes) -> int:
 
 def packed_settings(settings: dict[int, int]) -> bytes:
     """The payload of SETTINGS."""
-    return b"".join(_SETTING.pack(*each) for each in settings.items())
+    return b"".join(_SETTING.pack(*item) for item in settings.items())
 
 
 def settings_of(payload: bytes) -> Iterator[tuple[int, int]]:

@@ -82,8 +82,8 @@ class Http2Outlet:
 
     def _send_head(self, stream: RequestedStream, fields: HeaderFields) -> None:
         flags = FrameFlag.END_STREAM if stream.is_sent else 0
-        for each in head_frames(stream.number, self.packer.pack(fields), flags, self.largest_frame):
-            self._add(each)
+        for head_frame in head_frames(stream.number, self.packer.pack(fields), flags, self.largest_frame):
+            self._add(head_frame)
         if more := stream.widen_at_first():
             self.tell_room(stream.number, more)
         if stream.to_send:

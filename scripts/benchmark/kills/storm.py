@@ -43,7 +43,7 @@ class Storm:
         cloud: RealCloud,
         link: Link,
         moved: Pulse,
-        found: Figures,
+        figures: Figures,
         fault: Callable[[str], None],
         seed: str,
     ) -> None:
@@ -51,7 +51,7 @@ class Storm:
         self.written: dict[str, Written] = {}
         """By the path of the object."""
         self._hub, self._cloud, self._link = hub, cloud, link
-        self._moved, self._found, self._fault = moved, found, fault
+        self._moved, self._found, self._fault = moved, figures, fault
         self._random = Random(seed)
         self._node = f"/api/v1/nodes/{hub.node}"
         self._pods = [f"/api/v1/namespaces/default/pods/{name}" for name in pods_of(hub.node)]
@@ -69,7 +69,7 @@ class Storm:
             *(self._report(path, pod_status) for path in self._pods),
             *(self._make_events(str(writer)) for writer in range(2)),
         ]
-        tasks = [asyncio.ensure_future(each) for each in work]
+        tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
         try:
             lives = 0
             while (number := next_kill()) is not None:
@@ -127,7 +127,7 @@ class Storm:
                 await self._idle.wait()
         with suppress(TimeoutError):  # then the cloud's present state says what is lost
             async with asyncio.timeout(SETTLED):
-                while any(each.seen < each.accepted for each in self.written.values()):
+                while any(write.seen < write.accepted for write in self.written.values()):
                     await self._moved.wait()
         try:
             await asyncio.to_thread(self._hub.wait_for_metric, "edgehub_journal_entries", 0, SETTLED)
@@ -145,7 +145,7 @@ class Storm:
                     self._fault(text)
             written.wrong.clear()
         lasting = {self._node, *self._pods, *self._events_written.values()}
-        self.written = {path: each for path, each in self.written.items() if path in lasting}
+        self.written = {path: write for path, write in self.written.items() if path in lasting}
         await asyncio.to_thread(self._hub.kill)
         self._found.kills += 1
 
@@ -155,16 +155,16 @@ class Storm:
             log.seek(self._logged)
             text = log.read()
         self._logged += len(text)
-        return {name.decode() for found in DISK_IS_LATE.findall(text) for name in found if name}
+        return {name.decode() for groups in DISK_IS_LATE.findall(text) for name in groups if name}
 
     def _in_cloud(self) -> dict[str, Json]:
         """The objects of this node, by path."""
         admin = self._cloud.admin
-        found = [admin.get(path) for path in (self._node, *self._pods)]
+        objects = [admin.get(path) for path in (self._node, *self._pods)]
         listed = admin.get(EVENTS, fieldSelector=f"involvedObject.name={self._hub.node},reason=Storm")[
             "items"
         ]
-        return {path_of(each): each for each in (*found, *({"kind": "Event", **each} for each in listed))}
+        return {path_of(item): item for item in (*objects, *({"kind": "Event", **item} for item in listed))}
 
     def _compare(self, path: str, written: Written, obj: Json | None) -> None:
         if obj is None:
@@ -205,8 +205,8 @@ class Storm:
         headers = {**KUBELET, "Content-Type": STRATEGIC if method == "PATCH" else "application/json"}
         self._busy += 1
         try:
-            asked = self._session.request(method, self._hub.url + target, json=body, headers=headers)
-            async with asked as answer:
+            exchange = self._session.request(method, self._hub.url + target, json=body, headers=headers)
+            async with exchange as answer:
                 said = await answer.read()
             # A creation whose first answer was lost.
             if answer.status in (200, 201) or (method, answer.status) == ("POST", 409):

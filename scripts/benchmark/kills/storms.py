@@ -58,51 +58,51 @@ def _prepare(cloud: RealCloud, nodes: list[str]) -> None:
 
 
 async def _measured(hubs: list[tuple[ForkedHub, Link]], cloud: RealCloud, kills: int, seed: int) -> Figures:
-    found = Figures()
+    figures = Figures()
 
     def fault(text: str) -> None:
-        found.faults.append(f"after {found.kills} kills: {text}")
-        print(found.faults[-1], file=sys.stderr)
+        figures.faults.append(f"after {figures.kills} kills: {text}")
+        print(figures.faults[-1], file=sys.stderr)
 
     def numbers() -> Iterator[int]:
         for number in range(kills):
             yield number
             if (number + 1) % 50 == 0:
-                print(f"{found.kills} kills, {len(found.faults)} faults", file=sys.stderr)
+                print(f"{figures.kills} kills, {len(figures.faults)} faults", file=sys.stderr)
 
     numbered = numbers()
     with ThreadPoolExecutor(4 * len(hubs)) as threads:
         asyncio.get_running_loop().set_default_executor(threads)
         moved = Pulse()
-        storms = [Storm(hub, cloud, link, moved, found, fault, f"{seed} {hub.node}") for hub, link in hubs]
+        storms = [Storm(hub, cloud, link, moved, figures, fault, f"{seed} {hub.node}") for hub, link in hubs]
         watching = asyncio.create_task(CloudWatch(cloud, storms, moved).run())
         try:
-            await asyncio.gather(*(each.begin() for each in storms))
+            await asyncio.gather(*(storm.begin() for storm in storms))
             async with asyncio.TaskGroup() as running:
-                for each in storms:
-                    running.create_task(each.run(lambda: next(numbered, None)))
+                for storm in storms:
+                    running.create_task(storm.run(lambda: next(numbered, None)))
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-    return found
+    return figures
 
 
-def report(found: Figures) -> None:
+def report(figures: Figures) -> None:
     """Print the figures; exit status 1 where a write was lost or went over a newer one."""
-    waits = sorted(found.waits)
+    waits = sorted(figures.waits)
     for name, value in (
-        ("kills", found.kills),
-        ("writes accepted", found.accepted),
-        ("  of them without the cloud", found.offline),
-        ("writes whose answer was lost", found.unknown),
-        ("writes refused", found.refused),
-        ("entries replayed, at least", found.replayed),
-        ("faults excused by a slow disk", found.excused),
-        ("faults", len(found.faults)),
+        ("kills", figures.kills),
+        ("writes accepted", figures.accepted),
+        ("  of them without the cloud", figures.offline),
+        ("writes whose answer was lost", figures.unknown),
+        ("writes refused", figures.refused),
+        ("entries replayed, at least", figures.replayed),
+        ("faults excused by a slow disk", figures.excused),
+        ("faults", len(figures.faults)),
         ("answer, p50 ms", waits[len(waits) // 2] * 1e3 if waits else 0),
         ("answer, p99 ms", waits[len(waits) * 99 // 100] * 1e3 if waits else 0),
     ):
         print(f"{name:32}{value:10.0f}")
-    print(*found.faults[:20], sep="\n")
-    if found.faults or not found.accepted:
+    print(*figures.faults[:20], sep="\n")
+    if figures.faults or not figures.accepted:
         sys.exit(1)

@@ -32,7 +32,9 @@ class CloudWatch:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        await asyncio.gather(*(self._watch(f"/api/v1/{each}?watch=1&resourceVersion=0") for each in WATCHED))
+        await asyncio.gather(
+            *(self._watch(f"/api/v1/{resource}?watch=1&resourceVersion=0") for resource in WATCHED)
+        )
 
     async def _watch(self, target: str) -> None:
         while True:
@@ -55,7 +57,7 @@ class CloudWatch:
 
     def _look(self, obj: Json) -> None:
         path = path_of(obj)
-        written = next((each.written[path] for each in self._storms if path in each.written), None)
+        written = next((storm.written[path] for storm in self._storms if path in storm.written), None)
         if written is None:
             return
         number, fits = found_in(obj)

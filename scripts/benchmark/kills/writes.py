@@ -72,7 +72,7 @@ def found_in(obj: Json) -> tuple[int, bool]:
         case "Pod":
             number = int(status.get("message") or 0)
             return number, not number or status.get("reason") == flips(number)
-    conditions = {each["type"]: each for each in status.get("conditions", [])}
+    conditions = {condition["type"]: condition for condition in status.get("conditions", [])}
     if "Storm" not in conditions:
         return 0, True
     number = int(conditions["Storm"]["message"])

@@ -93,8 +93,10 @@ class Leaders:
     ) -> ApiResponse:
         whole = {name: text for name, text in query.items() if name != "limit"}
         version = str(self._store.newest_given)
-        asked = {**whole, "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"}
-        return await self._clients[self.at].request(method, path, query=asked, accept=accept, codings=codings)
+        query_ = {**whole, "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"}
+        return await self._clients[self.at].request(
+            method, path, query=query_, accept=accept, codings=codings
+        )
 
     @asynccontextmanager
     async def watch(
@@ -151,19 +153,21 @@ class Follower:
 
 def state(followers: Sequence[Follower]) -> dict[str, object]:
     """What the bench asks of all followers together. Their gaps begin anew."""
-    found = {
-        "watching": sum(each.reflector.state is State.WATCHING for each in followers),
-        "objects": min(len(each.store) for each in followers),
-        "version": min(each.store.version for each in followers),
-        "events": sum(each.events for each in followers),
-        "gap": max(each.gap for each in followers),
-        "lists": sum(each.reflector.lists for each in followers),
-        "at": [sum(each.leaders.at == number for each in followers) for number in (0, 1)],
-        "errors": sorted({str(each.reflector.error) for each in followers if each.reflector.error}),
+    report = {
+        "watching": sum(follower.reflector.state is State.WATCHING for follower in followers),
+        "objects": min(len(follower.store) for follower in followers),
+        "version": min(follower.store.version for follower in followers),
+        "events": sum(follower.events for follower in followers),
+        "gap": max(follower.gap for follower in followers),
+        "lists": sum(follower.reflector.lists for follower in followers),
+        "at": [sum(follower.leaders.at == number for follower in followers) for number in (0, 1)],
+        "errors": sorted(
+            {str(follower.reflector.error) for follower in followers if follower.reflector.error}
+        ),
     }
-    for each in followers:
-        each.gap, each.last = 0.0, 0.0
-    return found
+    for follower in followers:
+        follower.gap, follower.last = 0.0, 0.0
+    return report
 
 
 async def serve(given: Mapping[str, object], started_at_once: int = 4) -> None:
@@ -172,11 +176,11 @@ async def serve(given: Mapping[str, object], started_at_once: int = 4) -> None:
     assert isinstance(callers, list)
     assert isinstance(leaders, list)
     assert isinstance(authority, str)
-    followers = [Follower(Caller(*each), authority, leaders) for each in callers]
+    followers = [Follower(Caller(*caller), authority, leaders) for caller in callers]
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     turn = asyncio.Semaphore(started_at_once)
-    tasks = [asyncio.create_task(each.run(turn)) for each in followers]
+    tasks = [asyncio.create_task(follower.run(turn)) for follower in followers]
     while await lines.readline():
         print(json.dumps(state(followers)), flush=True)
     for task in tasks:

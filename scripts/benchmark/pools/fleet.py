@@ -99,7 +99,7 @@ def report(title: str, rows: list[Row]) -> None:
     print(f"{'':42}{'B':>7}{'B diff.':>9}{'events':>8}{'plain':>12}{'leaders':>11}{'relay':>9}")
     for row in rows:
         cells = "".join(
-            f"{each:{width}.2f}" for each, width in zip(row.megabytes(), (12, 11, 9), strict=True)
+            f"{figure:{width}.2f}" for figure, width in zip(row.megabytes(), (12, 11, 9), strict=True)
         )
         print(f"{row.name:42}{row.whole:7.0f}{row.difference:9.0f}{row.events:8}{cells}")
 
@@ -131,8 +131,8 @@ def watched_from(cloud: RealCloud, path: str, accept: str) -> tuple[list[bytes],
 
 def bookmark_of(cloud: RealCloud) -> float:
     """Bytes of a bookmark, which a kube-apiserver also sends some seconds before a watch ends."""
-    asked = {"watch": "true", "timeoutSeconds": "15", "allowWatchBookmarks": "true", "resourceVersion": "0"}
-    answer = cloud.admin.request("GET", NODES, query=asked, headers={"Accept": METADATA})
+    query = {"watch": "true", "timeoutSeconds": "15", "allowWatchBookmarks": "true", "resourceVersion": "0"}
+    answer = cloud.admin.request("GET", NODES, query=query, headers={"Accept": METADATA})
     *_, last = CODEC.frames().feed(answer.body)
     assert last.type == "BOOKMARK", last.type
     return len(CODEC.encode_event(last.type, last.api_version, last.kind, last.raw))
@@ -187,7 +187,7 @@ def steps(endpoints: list[Json], chance: random.Random) -> Iterator[list[Json]]:
         new = endpoint_of("fleet-web", chance)
         starting = {**new, "conditions": {"ready": False, "serving": False, "terminating": False}}
         ending = {**old, "conditions": {"ready": False, "serving": True, "terminating": True}}
-        others = [each for each in left if each is not old]
+        others = [pod for pod in left if pod is not old]
         yield [*left, starting]
         yield [*left, new]
         yield [*others, ending, new]

@@ -56,8 +56,8 @@ def record(cloud: RealCloud, name: str, slices: int, endpoints: int) -> Traffic:
     """Slices of a real API server, of which UPDATES updates each replace one endpoint by a new pod."""
     chance = random.Random(7)
     made = [slice_of(f"{name}-{number}", endpoints, chance) for number in range(slices)]
-    for each in made:
-        cloud.admin.post(PATH, each)
+    for event in made:
+        cloud.admin.post(PATH, event)
     begin = cloud.admin.get(SLICES)["metadata"]["resourceVersion"]
     for number in range(UPDATES):
         obj = made[number % slices]
@@ -77,11 +77,11 @@ def watched(
     cloud: RealCloud, name: str, path: str = SLICES, accept: str = Encoding.PROTOBUF, **query: str
 ) -> list[bytes]:
     """The frames of a watch from a version that is over, for the objects that begin with a name."""
-    asked = {**query, "watch": "true", "timeoutSeconds": "3"}
-    answer = cloud.admin.request("GET", path, query=asked, headers={"Accept": accept})
+    stream = {**query, "watch": "true", "timeoutSeconds": "3"}
+    answer = cloud.admin.request("GET", path, query=stream, headers={"Accept": accept})
     assert answer.status == 200, answer.body[:300]
-    found = CODEC.frames().feed(answer.body)
-    return [frame_of(each) for each in found if CODEC.peek(each.raw).name.startswith(f"{name}-")]
+    frames = CODEC.frames().feed(answer.body)
+    return [frame_of(event) for event in frames if CODEC.peek(event.raw).name.startswith(f"{name}-")]
 
 
 def frame_of(frame: WatchFrame) -> bytes:
@@ -165,15 +165,15 @@ def differences(traffic: Traffic) -> Cost:
     for frame in _read(traffic.state):
         formers.take(frame)
     frames = _read(traffic.events)
-    events = [(each, formers.former(frame)) for each, frame in zip(traffic.events, frames, strict=True)]
+    events = [(event, formers.former(frame)) for event, frame in zip(traffic.events, frames, strict=True)]
     written, records = _timed(lambda event: event_record(*event), events)
     reader = DifferenceReader(CODEC, holder.held)
 
     def feed(record: bytes) -> int:
         return sum(holder.take(frame) for frame in reader.feed(record))
 
-    for each in state:
-        feed(each)
+    for item in state:
+        feed(item)
     read, counts = _timed(feed, records)
     assert sum(counts) == len(traffic.events)
     return Cost(sum(map(len, state)), sum(map(len, records)), written, read)
@@ -208,8 +208,8 @@ def _read(frames: Iterable[bytes]) -> Iterator[WatchFrame]:
 def _timed[T, R](work: Callable[[T], R], items: Iterable[T]) -> tuple[float, list[R]]:
     """CPU seconds of the work on all items, and its results."""
     began = time.process_time()
-    found = [work(each) for each in items]
-    return time.process_time() - began, found
+    results = [work(item) for item in items]
+    return time.process_time() - began, results
 
 
 def report_codings(traffic: Traffic) -> None:

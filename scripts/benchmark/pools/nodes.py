@@ -89,15 +89,15 @@ class Counted:
 
 def count(scene: Scene) -> Counted:
     members = scene.site.members
-    links = [each.link.traffic for each in members]
+    links = [member.link.traffic for member in members]
     own = scene.direct_link.traffic
     return Counted(
-        sum(each.down + each.up for each in links),
+        sum(link.down + link.up for link in links),
         own.down + own.up,
         sum(
-            each.hub.metric("edgehub_peer_bytes_total", direction="sent")
-            for each in members
-            if each.hub.is_running
+            member.hub.metric("edgehub_peer_bytes_total", direction="sent")
+            for member in members
+            if member.hub.is_running
         ),
         cpu_seconds(members[0].hub.pid) if members[0].hub.is_running else 0.0,
     )
@@ -111,7 +111,7 @@ async def measure(slices: int, nodes: int, updates: int) -> None:
                 sent: dict[str, float] = {}
                 clients = [
                     await stack.enter_async_context(watching(hub, sent))
-                    for hub in (direct, *(each.hub for each in site.members[1:]))
+                    for hub in (direct, *(member.hub for member in site.members[1:]))
                 ]
                 crowd = stack.enter_context(Crowd(site, crowd_names(nodes), site.members[:2]))
                 await asyncio.to_thread(crowd.wait_until_full, slices)
@@ -121,7 +121,7 @@ async def measure(slices: int, nodes: int, updates: int) -> None:
 
 
 def count_links(site: Site, link: Link) -> tuple[int, int]:
-    pool = sum(each.link.traffic.down + each.link.traffic.up for each in site.members)
+    pool = sum(member.link.traffic.down + member.link.traffic.up for member in site.members)
     return pool, link.traffic.down + link.traffic.up
 
 
@@ -142,8 +142,8 @@ class Cost:
 
 async def cost(scene: Scene, nodes: int, updates: int, interval: float) -> Cost:
     await have_all(scene, 20, await asyncio.to_thread(update, scene, 20))
-    for each in scene.clients:
-        each.forget()
+    for client in scene.clients:
+        client.forget()
     before, began = count(scene), time.perf_counter()
     version = await asyncio.to_thread(update, scene, updates, interval)
     rate = updates / (time.perf_counter() - began)
@@ -155,7 +155,7 @@ async def cost(scene: Scene, nodes: int, updates: int, interval: float) -> Cost:
         after.sent - before.sent,
         after.cpu - before.cpu,
     )
-    late = [late for each in scene.clients[1:] for late in each.late]
+    late = [late for client in scene.clients[1:] for late in client.late]
     return Cost(rate, spent, spent.cpu / updates / (nodes - 1), list(scene.clients[0].late), late)
 
 
@@ -167,7 +167,7 @@ async def steady(scene: Scene, nodes: int, updates: int) -> None:
     pool, direct = count_links(scene.site, scene.direct_link)
     print(f"\na pool of {nodes} nodes, {scene.slices} slices, {updates} updates at each rate")
     for name, of in OF_UPDATES:
-        print(f"{name:56}" + "".join(f"{of(each):12.3f}" for each in costs))
+        print(f"{name:56}" + "".join(f"{of(cost):12.3f}" for cost in costs))
     for name, value in (
         ("bytes over cloud links ÷ one node's, since the start", pool / direct),
         ("leader resident, MB", tree_megabytes(pid)),
@@ -177,16 +177,16 @@ async def steady(scene: Scene, nodes: int, updates: int) -> None:
 
 
 OF_UPDATES: tuple[tuple[str, Callable[[Cost], float]], ...] = (
-    ("updates a second", lambda each: each.rate),
-    ("bytes over the pool's cloud links ÷ one node's", lambda each: each.spent.cloud / each.spent.direct),
-    ("MB over one node's cloud link", lambda each: each.spent.direct / 1e6),
-    ("MB that the leader sent to followers", lambda each: each.spent.sent / 1e6),
-    ("leader's CPU for each event and follower, ms", lambda each: each.cpu * 1e3),
-    ("update to a client of a hub without a pool, p50 ms", lambda each: statistics.median(each.direct) * 1e3),
-    ("  p99 ms", lambda each: p99(each.direct) * 1e3),
-    ("update to a client of a follower, p50 ms", lambda each: statistics.median(each.followers) * 1e3),
-    ("  p99 ms", lambda each: p99(each.followers) * 1e3),
-    ("  p99 ÷ that without a pool", lambda each: p99(each.followers) / p99(each.direct)),
+    ("updates a second", lambda cost: cost.rate),
+    ("bytes over the pool's cloud links ÷ one node's", lambda cost: cost.spent.cloud / cost.spent.direct),
+    ("MB over one node's cloud link", lambda cost: cost.spent.direct / 1e6),
+    ("MB that the leader sent to followers", lambda cost: cost.spent.sent / 1e6),
+    ("leader's CPU for each event and follower, ms", lambda cost: cost.cpu * 1e3),
+    ("update to a client of a hub without a pool, p50 ms", lambda cost: statistics.median(cost.direct) * 1e3),
+    ("  p99 ms", lambda cost: p99(cost.direct) * 1e3),
+    ("update to a client of a follower, p50 ms", lambda cost: statistics.median(cost.followers) * 1e3),
+    ("  p99 ms", lambda cost: p99(cost.followers) * 1e3),
+    ("  p99 ÷ that without a pool", lambda cost: p99(cost.followers) / p99(cost.direct)),
 )
 
 
@@ -196,8 +196,8 @@ async def failover(scene: Scene, nodes: int, updates: int) -> None:
     scene.site.lead(first, second)
     await asyncio.to_thread(eventually, lambda: second.pool()["role"] == "leader", "the second node leads")
     await have_all(scene, 40 + updates, await asyncio.to_thread(update, scene, 40))
-    for each in scene.clients:
-        each.forget()
+    for client in scene.clients:
+        client.forget()
     lists = (await asyncio.to_thread(scene.crowd.state))["lists"]
     before = second.hub.metric("edgehub_peer_bytes_total", direction="sent")
     links = count_links(scene.site, scene.direct_link)[0]
@@ -209,21 +209,24 @@ async def failover(scene: Scene, nodes: int, updates: int) -> None:
 
     def moved() -> bool:
         nonlocal gap
-        found = scene.crowd.state()
-        gap = max(gap, found["gap"])
-        return bool(found["watching"] == scene.crowd.size and not found["at"][0])
+        state = scene.crowd.state()
+        gap = max(gap, state["gap"])
+        return bool(state["watching"] == scene.crowd.size and not state["at"][0])
 
     await asyncio.to_thread(eventually, moved, "all follow the second leader")
     took = time.perf_counter() - killed
     spent = second.hub.metric("edgehub_peer_bytes_total", direction="sent") - before
     cloud = count_links(scene.site, scene.direct_link)[0] - links
     await have_all(scene, 200, await updating)
-    found = await asyncio.to_thread(scene.crowd.state)
+    state = await asyncio.to_thread(scene.crowd.state)
     rows = (
         ("seconds until all follow the second leader", took),
-        ("longest time without news, a client of a follower, s", max(each.gap for each in scene.clients[1:])),
-        ("longest time without news, any follower, s", max(gap, found["gap"])),
-        ("lists of all slices that this cost", found["lists"] - lists),
+        (
+            "longest time without news, a client of a follower, s",
+            max(client.gap for client in scene.clients[1:]),
+        ),
+        ("longest time without news, any follower, s", max(gap, state["gap"])),
+        ("lists of all slices that this cost", state["lists"] - lists),
         ("MB that the second leader sent until then", spent / 1e6),
         ("MB over the pool's cloud links until then", cloud / 1e6),
     )
@@ -235,7 +238,7 @@ async def failover(scene: Scene, nodes: int, updates: int) -> None:
 async def have_all(scene: Scene, updates: int, version: int) -> None:
     """Return when each client has this many events, and each follower without a hub this version."""
     waits: tuple[tuple[Callable[[], bool], str], ...] = (
-        (lambda: all(each.events >= updates for each in scene.clients), "all clients have all events"),
+        (lambda: all(client.events >= updates for client in scene.clients), "all clients have all events"),
         (lambda: scene.crowd.state()["version"] >= version, "all followers have all events"),
     )
     for ready, what in waits:

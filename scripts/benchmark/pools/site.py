@@ -77,7 +77,7 @@ class Crowd:
         ]
         given = {
             "callers": callers,
-            "leaders": [f"http://{each.address}:{site.port}" for each in leaders],
+            "leaders": [f"http://{leader.address}:{site.port}" for leader in leaders],
             "authority": str(site.cloud.authority_file),
         }
         (folder / "crowd.json").write_text(json.dumps(given))
@@ -99,16 +99,16 @@ class Crowd:
         assert self._process.stdout is not None
         self._process.stdin.write("state\n")
         self._process.stdin.flush()
-        found = json.loads(self._process.stdout.readline())
-        assert isinstance(found, dict)
-        return found
+        state = json.loads(self._process.stdout.readline())
+        assert isinstance(state, dict)
+        return state
 
     def wait_until_full(self, slices: int) -> None:
         """Return when all of them watch, and have all slices."""
 
         def is_full() -> bool:
-            found = self.state()
-            return bool(found["watching"] == self.size and found["objects"] >= slices)
+            state = self.state()
+            return bool(state["watching"] == self.size and state["objects"] >= slices)
 
         eventually(is_full, "all followers watch", 10 * PATIENCE)
 
@@ -128,7 +128,7 @@ def running(cloud: RealCloud, folder: Path, nodes: int) -> Iterator[tuple[Site, 
     site = Site(cloud, folder / "site", "bench", NET)
     site.folder.mkdir()
     site.prepare(*range(1, HUBS + 1))
-    names = [each.name for each in site.members] + crowd_names(nodes)
+    names = [member.name for member in site.members] + crowd_names(nodes)
     cloud.admin.patch(f"{POOLS}/bench/status", {"status": {"nodes": names}})
     leader = site.members[0]
     site.lead(leader)
@@ -136,8 +136,8 @@ def running(cloud: RealCloud, folder: Path, nodes: int) -> Iterator[tuple[Site, 
         url = f"https://{link.host}:{link.port}"
         direct = Hub(folder / "direct", url, node="direct", kubeconfig=cloud.node_kubeconfig("direct"))
         try:
-            for each in (leader.hub, direct):
-                each.start()
+            for hub in (leader.hub, direct):
+                hub.start()
             eventually(lambda: leader.pool()["role"] == "leader", "the first node leads")
             for member in site.members[1:]:
                 member.hub.start()
