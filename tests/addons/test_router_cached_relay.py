@@ -34,12 +34,16 @@ class Standing:
         self.owed = ""
         """The path of an object that the cloud does not have all writes of."""
         self.copied: list[tuple[str, int, bytes]] = []
+        self.learned: list[tuple[str, int]] = []
 
     def offline_policy(self, _caller: Caller) -> OfflinePolicy:
         return OfflinePolicy("n1", self.is_up)
 
     def goes_to_cloud(self, info: RequestInfo, _caller: Caller) -> bool:
         return self.is_up and info.path != self.owed
+
+    def learn(self, _component: str, _caller: Caller, info: RequestInfo, status: int) -> None:
+        self.learned.append((info.path, status))
 
     def keep_response(self, _caller: Caller, asked: OfflineRequest, answer: RawResponse) -> None:
         self.copied.append((asked.info.path, answer.status, answer.body))
@@ -153,6 +157,7 @@ async def test_the_copy_is_of_what_the_cloud_said_before_any_filter(routed: Worl
     assert flow.response is not None
     assert flow.response.status_code == 404
     assert routed.standing.copied == [(target, 200, sent)]
+    assert routed.standing.learned == [(target, 200)], "what the cloud said of the caller's right, too"
 
 
 async def test_what_the_node_answered_itself_is_not_copied_and_is_streamed(routed: World) -> None:
