@@ -256,8 +256,8 @@ class Source:
             elif now - opened.used > idle:
                 self.views.pop(key).view.close()
         self._drop_projections()
-        if self.copy is not None and not self.copy.is_written:
-            return False  # the next source of this question would begin with an older state
+        if (self.copy is not None and not self.copy.is_written) or self.store.names_former:
+            return False  # the next source of this question would begin with less
         return not self.users and not self.views and now - self.used > idle
 
     def why_empty(self) -> str:

@@ -185,6 +185,11 @@ class Store:
         return max(self.version, self.given_version)
 
     @property
+    def names_former(self) -> bool:
+        """Whether this store must name what clients hold of another history: its own is not past their versions."""
+        return 0 < self.version <= self.former_version
+
+    @property
     def codec(self) -> Codec:
         """The codec of the encoding in which the cloud answers; RuntimeError before the first list."""
         if self._codec is None:

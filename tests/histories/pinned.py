@@ -131,6 +131,8 @@ PINNED = {
     "a client of a former history has what was deleted there while it was away": """
         rules discard-watches; come protobuf; put services a 2; wait 1; go protobuf; delete services a; restore 0;
         put services c 1; status 2; wait 1""",
+    "a client of a former history comes to a source that nobody used for long": """
+        come list; annotate 0; restore 0; go list; wait 3; elsewhere; wait 400""",
     "a restore between a 410 and the list that follows": """
         come list; come selected; wait 1; put services ghost 0; wait 0.1; go list; sweep; elsewhere; compact; cut;
         wait 1.5; restore 0; elsewhere; wait 5; come list""",

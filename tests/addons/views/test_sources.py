@@ -165,6 +165,21 @@ async def test_a_source_that_nobody_uses_stops(parts: HubParts, clock: Clock) ->
     assert parts.sources.get(HUB_IDENTITY, SERVICES) is not source
 
 
+async def test_a_source_stays_until_the_cloud_is_past_what_it_alone_can_name(
+    parts: HubParts, cloud: ScriptableCloud, clock: Clock
+) -> None:
+    """The next one would begin where the restored cloud is, and take a client of the former history for one of now."""
+    source = await ready(parts)
+    source.store.given_version = cloud.store.version + 1
+    source.reflector.disprove()
+    await until(lambda: source.reflector.lists == 2 and source.reflector.state is State.WATCHING)
+    for past in (0, 1, 2):
+        source.store.advance(cloud.store.version + past)
+        clock.now += 301
+        parts.sources._sweep()
+        assert (source in parts.sources) == (past < 2)
+
+
 async def test_an_edit_knows_what_a_stopped_source_gave(parts: HubParts, clock: Clock) -> None:
     parts.set_rules(DISCARDING)
     source = await ready(parts)
