@@ -19,7 +19,8 @@ LONGEST = 3600.0
 class Relay:
     """One such read under way. It ends as soon as the rules filter what it reads, or the cloud is another."""
 
-    def __init__(self, is_filtered: Callable[[], bool]) -> None:
+    def __init__(self, resource: str, is_filtered: Callable[[], bool]) -> None:
+        self.resource = resource
         self.is_filtered = is_filtered
         self.time = asyncio.timeout(None)
         self.why = ""
@@ -36,8 +37,9 @@ class Relays:
         self._open: dict[Relay, None] = {}
 
     @contextmanager
-    def open(self, is_filtered: Callable[[], bool]) -> Iterator[Relay]:
-        relay = Relay(is_filtered)
+    def open(self, resource: str, is_filtered: Callable[[], bool]) -> Iterator[Relay]:
+        """`resource` is named as in `endpointslices.discovery.k8s.io`."""
+        relay = Relay(resource, is_filtered)
         self._open[relay] = None
         try:
             yield relay
@@ -49,9 +51,11 @@ class Relays:
             if relay.is_filtered():
                 relay.end("the rules have changed meanwhile")
 
-    def end_all(self) -> None:
+    def end_former(self, resource: str) -> None:
+        """End what is read of a resource: it may be of a client of a former history."""
         for relay in list(self._open):
-            relay.end("the cloud was restored from a backup")
+            if relay.resource == resource:
+                relay.end("the cloud was restored from a backup")
 
 
 async def relayed_read(

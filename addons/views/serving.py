@@ -99,9 +99,9 @@ class Serving:
         """End what is relayed and that the rules now filter."""
         self._relays.end_filtered()
 
-    def restored(self) -> None:
-        """End what is relayed: a restored cloud takes a client of its former history for one of its own."""
-        self._relays.end_all()
+    def restored(self, resource: str) -> None:
+        """End what is relayed of it: a restored cloud takes a client of its former history for one of its own."""
+        self._relays.end_former(resource)
 
     async def answer(
         self, wanted: ClientRequest, stream: ClientStream, opened: Callable[[Watcher], None] | None = None
@@ -220,7 +220,8 @@ class Serving:
             raise expired(f"too old resource version: {read.version} (the filter rules have changed since)")
         wanted.served.source = "cloud"
         client = self._client_of(await self._reviews.identity(wanted.caller))
-        with self._relays.open(lambda: bool(self._filters(wanted, read))) as relay:
+        resource = read.type.group_resource
+        with self._relays.open(resource, lambda: bool(self._filters(wanted, read))) as relay:
             await relayed_read(client, read, wanted.target, stream, relay)
 
     def _filters(self, wanted: ClientRequest, read: ObjectRead) -> tuple[Filter, ...]:

@@ -67,8 +67,8 @@ class Sources:
         """
         self.upstream_of: Callable[[Source], Upstream | None] = lambda _source: None
         """Who reads a new source's lists and watches; None: the source's own client, from the cloud."""
-        self.restored: Callable[[], None] = lambda: None
-        """Called when it shows that the cloud was restored from a backup."""
+        self.restored: Callable[[str], None] = lambda _resource: None
+        """Called with each resource of which clients may hold a version from before the cloud was restored."""
         self.noted = noted
         self._is_up = is_up
         self._copies = copies
@@ -247,22 +247,26 @@ class Sources:
             do()
 
     def _found_restored(self, finder: Source) -> None:
-        """The cloud was restored from a backup. All others verify themselves; unread copies count no more."""
-        self._note_former(finder)
+        """The cloud was restored from a backup. All others verify themselves; unread copies count no more.
+
+        Sources are told of one restore in RESTORE_TIME. Each finds the next one by itself.
+        """
+        self._note_former(finder.list_watch, finder.store.newest_given)
         finder.reflector.verify()
         if time.monotonic() - self._restored < RESTORE_TIME:
             return
         self._restored = time.monotonic()
         for source in self:
-            self._note_former(source)
+            self._note_former(source.list_watch, source.store.newest_given)
             source.reflector.verify()
         if self._copies is not None:
             for list_watch, version in self._copies.disprove_unused():
-                self._given.restored(list_watch.type.group_resource, version)
-        self.restored()
+                self._note_former(list_watch, version)
 
-    def _note_former(self, source: Source) -> None:
-        self._given.restored(source.list_watch.type.group_resource, source.store.newest_given)
+    def _note_former(self, list_watch: ListWatch, version: int) -> None:
+        self._given.restored(list_watch.type.group_resource, version)
+        # Who came with such a version before anybody knew of the restore may be relayed.
+        self.restored(list_watch.type.group_resource)
 
     def _sweep(self) -> None:
         for source in self:

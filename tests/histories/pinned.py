@@ -156,6 +156,9 @@ PINNED = {
         seed 7; rules uncached-discard; pool 2; small changes rings slices gaps few pages confirmed; come own-slices;
         come fresh; come exact; wait 400; put endpointslices a 2; restore 0; wait 12; status 3; put services a 2;
         put endpointslices c 1""",
+    "a second restore soon after another one, and a relayed watch that began before it was found": """
+        rules uncached; pool 2; come selected; restore 1; leader:flood services; wait 3; restore 0;
+        put services b 2""",
     # The rules were edited, and the cloud goes on from the version that a client got of it since.
     "a relayed list of a quiet resource after an edit on a busy cluster": """
         rules topology; small gaps rings changes pages few; come exact; come paged-any; restore 0; settle;
