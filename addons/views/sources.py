@@ -264,9 +264,14 @@ class Sources:
                 self._note_former(list_watch, version)
 
     def _note_former(self, list_watch: ListWatch, version: int) -> None:
-        self._given.restored(list_watch.type.group_resource, version)
-        # Who came with such a version before anybody knew of the restore may be relayed.
-        self.restored(list_watch.type.group_resource)
+        resource = list_watch.type.group_resource
+        self._given.restored(resource, version)
+        # Who came with such a version before anybody knew of the restore may be relayed, or wait for it in a view.
+        self.restored(resource)
+        for source in self:
+            if source.list_watch.type.group_resource == resource:
+                for opened in source.views.values():
+                    opened.view.end_ahead()
 
     def _sweep(self) -> None:
         for source in self:

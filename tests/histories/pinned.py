@@ -159,6 +159,8 @@ PINNED = {
     "a second restore soon after another one, and a relayed watch that began before it was found": """
         rules uncached; pool 2; come selected; restore 1; leader:flood services; wait 3; restore 0;
         put services b 2""",
+    "a second restore soon after another one, and a watch that is ahead of the source of another encoding": """
+        come metadata; restore 1; come mixed; wait 1; restore 0; put services b 0""",
     # The rules were edited, and the cloud goes on from the version that a client got of it since.
     "a relayed list of a quiet resource after an edit on a busy cluster": """
         rules topology; small gaps rings changes pages few; come exact; come paged-any; restore 0; settle;
