@@ -80,10 +80,10 @@ class OfflineRequest:
             raise unsupported_media_type(f"the body's type {self.content_type} is not supported") from None
         codec = codec_for(encoding)
         try:
-            api_version, kind_, raw = codec.decode_single(self._typed(encoding, kind))
-            if kind_ != kind:
-                raise ValueError(f"it is a {kind_ or 'nothing'}, not a {kind}")
-            return codec, decode_object(encoding, api_version, kind_, raw)
+            api_version, said_kind, raw = codec.decode_single(self._typed(encoding, kind))
+            if said_kind != kind:
+                raise ValueError(f"it is a {said_kind or 'nothing'}, not a {kind}")
+            return codec, decode_object(encoding, api_version, said_kind, raw)
         except ValueError as error:
             raise bad_request(f"the body cannot be read: {error}") from None
 

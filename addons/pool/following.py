@@ -167,7 +167,7 @@ class Following:
             self._order.insert(len(others), state)
         # Open streams to a leader that is named no longer end with the move of their sources.
         self.peers = {str(state.server): state.health for state in self._order}
-        for state in [probe for probe in self._probes if probe not in self._order]:
+        for state in [state for state in self._probes if state not in self._order]:
             self._probes.pop(state).cancel()
         for state in self._order:
             if state not in self._probes:

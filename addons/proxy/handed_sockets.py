@@ -49,8 +49,8 @@ class HandedSockets:
 
     def close(self) -> None:
         """Let go of the sockets, which stay open in the service manager."""
-        for socket_ in self._sockets.values():
-            socket_.close()
+        for sock in self._sockets.values():
+            sock.close()
         self._sockets.clear()
 
     @property

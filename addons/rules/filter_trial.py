@@ -110,10 +110,8 @@ def try_filters(filters: Path, objects: Path, inputs: GivenInputs | None = None)
     it does not call changed, or makes something else of its own result.
     """
     documents = [document for document in yaml.safe_load_all(objects.read_text()) if document]
-    inputs_asked = inputs or GivenInputs()
-    return [
-        _try(filter_, tree, inputs_asked) for filter_ in load_file(filters) for tree in _objects(documents)
-    ]
+    given = inputs or GivenInputs()
+    return [_try(filter_, tree, given) for filter_ in load_file(filters) for tree in _objects(documents)]
 
 
 def _objects(documents: list[Any]) -> Iterator[Any]:

@@ -183,15 +183,15 @@ def judge(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> tupl
     """What filters make of one object now, with every decision they took, and whether an input was missing."""
     notes: list[Note] = []
     outcome = Outcome.KEPT
-    obj, asked_inputs = item.decode(), inputs.ask()
+    obj, recorded = item.decode(), inputs.ask()
     for filter_ in filters:
-        verdict = apply_chain((filter_,), obj, asked_inputs, _noting(filter_.name, notes))
+        verdict = apply_chain((filter_,), obj, recorded, _noting(filter_.name, notes))
         notes += [Note(name, "object", step.outcome, step.reason) for name, step in verdict.steps]
         if verdict.outcome is not Outcome.KEPT:
             outcome = verdict.outcome
         if outcome is Outcome.DROPPED:
             break
-    return outcome, notes, asked_inputs.pending
+    return outcome, notes, recorded.pending
 
 
 def _noting(name: str, notes: list[Note]) -> FilterNote:

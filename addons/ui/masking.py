@@ -32,8 +32,8 @@ def masked(kind: str, tree: Tree, visible: Visible = USUALLY) -> Tree:
         return _without_token(tree, _TOKENS[kind])
     if visible.secrets or kind not in _SHOW_METADATA:
         return tree
-    tree_: Tree = _hide(kind, tree)
-    return tree_
+    shown: Tree = _hide(kind, tree)
+    return shown
 
 
 def _without_token(tree: Tree, part: str) -> Tree:

@@ -95,10 +95,10 @@ def _injected(matched: int, complaints: list[tuple[str, str]], outcomes: Sequenc
 
 def _conflict(binding: Binding, outcomes: Sequence[WorkloadOutcome]) -> Json:
     lost = [
-        f"{outcome.workload.kind} {outcome.workload.name}: {binding_.slot} is set by {binding_.winner}"
+        f"{outcome.workload.kind} {outcome.workload.name}: {slot.slot} is set by {slot.winner}"
         for outcome in outcomes
-        for binding_ in outcome.rendering.overridden
-        if binding_.binding == binding.name
+        for slot in outcome.rendering.overridden
+        if slot.binding == binding.name
     ]
     if lost:
         return {"status": "True", "reason": "Overridden", "message": _shortened(lost)}

@@ -139,18 +139,16 @@ async def fetch(kubeconfig: Path, namespaces: Iterable[str], *, selects: bool) -
     account = find_account(kubeconfig)
     await account.load()
     kinds = {BINDING_KIND: BINDING_TYPE, **WORKLOAD_TYPES, AUTOSCALER_KIND: AUTOSCALERS.type}
-    objects_: list[Json] = []
+    read: list[Json] = []
     async with open_session(account) as session:
         client = connect(session, IDENTITY)
         for namespace in namespaces:
             for kind, resource in kinds.items():
-                objects_ += [{**obj, "kind": kind} for obj in await _list(client, resource, namespace)]
-        if selects or any(_selects(obj) for obj in objects_):
+                read += [{**obj, "kind": kind} for obj in await _list(client, resource, namespace)]
+        if selects or any(_selects(obj) for obj in read):
             pools = await served_type(client, NODEPOOL_TYPE, NODEPOOL_VERSIONS)
-            objects_ += (
-                [{**obj, "kind": POOL_KIND} for obj in await _list(client, pools, "")] if pools else []
-            )
-    return objects_
+            read += [{**obj, "kind": POOL_KIND} for obj in await _list(client, pools, "")] if pools else []
+    return read
 
 
 def _selects(obj: Json) -> bool:

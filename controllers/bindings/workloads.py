@@ -158,5 +158,5 @@ AUTOSCALERS = WatchedResource(
     ResourceType("autoscaling", "v2", "horizontalpodautoscalers"),
     read_autoscaler,
     transform=_transform_autoscaler,
-    indexers={"target": lambda trait: [subject_key(trait.namespace, trait.kind, trait.name)]},
+    indexers={"target": lambda scaler: [subject_key(scaler.namespace, scaler.kind, scaler.name)]},
 )

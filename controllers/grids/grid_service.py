@@ -145,7 +145,7 @@ def _parse_applied(note: str) -> dict[str, list[str]]:
     parsed = parsed_note(note)
     lists = {name: parsed.get(name) for name in ("labels", "spec")}
     return {
-        name: [name_ for name_ in names if isinstance(name_, str)] if isinstance(names, list) else []
+        name: [text for text in names if isinstance(text, str)] if isinstance(names, list) else []
         for name, names in lists.items()
     }
 

@@ -26,6 +26,6 @@ async def served_type(client: Client, resource: ResourceType, versions: Iterable
                 raise
             continue
         served = objects(mapping(orjson.loads(answer.body)).get("resources"))
-        if any(text(resource_.get("name")) == resource.resource for resource_ in served):
+        if any(text(entry.get("name")) == resource.resource for entry in served):
             return replace(resource, version=version)
     return None

@@ -131,20 +131,22 @@ def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate)
     for document, _ in documents:
         if not isinstance(document, dict):
             raise ValueError("it is not a mapping, so it is no kubeconfig")
-    each = [(document, folder) for document, folder in documents if isinstance(document, dict)]
-    wanted = name or next((part for document, _ in each if (part := document.get("current-context"))), None)
+    mappings = [(document, folder) for document, folder in documents if isinstance(document, dict)]
+    wanted = name or next(
+        (current for document, _ in mappings if (current := document.get("current-context"))), None
+    )
     if not wanted:
         raise ValueError("it has no current-context, and none is named")
-    context, _ = _named(each, "contexts", wanted, "context")
-    cluster, of_cluster = _named(each, "clusters", context.get("cluster"), "cluster")
+    context, _ = _named(mappings, "contexts", wanted, "context")
+    cluster, of_cluster = _named(mappings, "clusters", context.get("cluster"), "cluster")
     user, of_user = (
-        _named(each, "users", context.get("user"), "user") if context.get("user") else ({}, of_cluster)
+        _named(mappings, "users", context.get("user"), "user") if context.get("user") else ({}, of_cluster)
     )
     for name in UNSUPPORTED_OF_USERS:
         if name in user:
             raise ValueError(f"a user with {name} is not supported: use a certificate, a token or exec")
     authority = _piece(cluster, "certificate-authority", of_cluster, locate)
-    part = Credentials(
+    credentials = Credentials(
         server=str(cluster.get("server") or ""),
         server_name=str(cluster.get("tls-server-name") or ""),
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
@@ -155,19 +157,19 @@ def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate)
         plugin=parse_exec(user["exec"], of_user, cluster, authority.read) if user.get("exec") else None,
         proxy=parse_proxy(str(cluster["proxy-url"])) if cluster.get("proxy-url") else None,
     )
-    own = (part.certificate, part.key, part.token)
-    if part.plugin is not None and any(piece.data or piece.path for piece in own):
+    own = (credentials.certificate, credentials.key, credentials.token)
+    if credentials.plugin is not None and any(piece.data or piece.path for piece in own):
         raise ValueError("a user has exec, and a certificate or a token besides")
-    return part
+    return credentials
 
 
 def parse_server(document: object) -> str:
     """The server of the current context, whoever its user is: YurtHub's kubelet.conf names one that it has not."""
     if not isinstance(document, dict):
         raise ValueError("it is not a mapping, so it is no kubeconfig")
-    each = [(document, Path())]
-    context, _ = _named(each, "contexts", document.get("current-context"), "context")
-    return str(_named(each, "clusters", context.get("cluster"), "cluster")[0].get("server") or "")
+    mappings = [(document, Path())]
+    context, _ = _named(mappings, "contexts", document.get("current-context"), "context")
+    return str(_named(mappings, "clusters", context.get("cluster"), "cluster")[0].get("server") or "")
 
 
 type _Documents = Sequence[tuple[Mapping[str, Any], Path]]

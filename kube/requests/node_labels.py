@@ -56,5 +56,5 @@ def written_labels(node: str, labels: Mapping[str, str], keys: Iterable[str]) ->
 
 def read_labels(node: str, written: Mapping[str, str]) -> dict[str, str]:
     """The labels of a node, as `written_labels` wrote them."""
-    labels_ = {HOSTNAME: node, **written}
-    return {key: value for key, value in labels_.items() if value or key != HOSTNAME}
+    complete = {HOSTNAME: node, **written}
+    return {key: value for key, value in complete.items() if value or key != HOSTNAME}

@@ -112,8 +112,8 @@ def node_cells(node: Json) -> list[Any]:
     ]
 
 
-def _roles(labels_: Json) -> Iterator[str]:
-    for label, value in labels_.items():
+def _roles(of_node: Json) -> Iterator[str]:
+    for label, value in of_node.items():
         if label.startswith(ROLE_PREFIX) and label != ROLE_PREFIX:
             yield label.removeprefix(ROLE_PREFIX)
         elif label == ROLE and value:

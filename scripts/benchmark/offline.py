@@ -56,20 +56,20 @@ class Lateness:
 @asynccontextmanager
 async def lateness() -> AsyncIterator[Lateness]:
     """Watches the event loop while the block runs."""
-    lateness_ = Lateness()
+    pauses = Lateness()
 
     async def watch() -> None:
         while True:
             began = time.perf_counter()
             await asyncio.sleep(0.001)
-            lateness_.wakes.append(time.perf_counter() - began - 0.001)
-            lateness_.worst = max(lateness_.worst, lateness_.wakes[-1])
+            pauses.wakes.append(time.perf_counter() - began - 0.001)
+            pauses.worst = max(pauses.worst, pauses.wakes[-1])
 
     task = asyncio.create_task(watch(), name="lateness")
     await asyncio.sleep(0.05)
-    lateness_.worst = 0.0
+    pauses.worst = 0.0
     try:
-        yield lateness_
+        yield pauses
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -129,8 +129,8 @@ async def listed(http: aiohttp.ClientSession, url: str, count: int) -> bool:
                 body = await answer.read()
                 if answer.status != 200:
                     return False
-                count_ = len(codec_for(Encoding(answer.content_type)).decode_list(body).items)
-                if count_ < count:
+                listed_items = len(codec_for(Encoding(answer.content_type)).decode_list(body).items)
+                if listed_items < count:
                     return False
         return True
     return False

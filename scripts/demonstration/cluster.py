@@ -127,7 +127,7 @@ class RealCluster:
             cloud.apply(manifest)
         # kubelet's own status comes from a hollow one, and pods from nobody.
         cloud.apply(
-            {name: part for name, part in item.items() if name != "status"}
+            {name: value for name, value in item.items() if name != "status"}
             for item in objects()
             if item["kind"] != "Pod"
         )

@@ -55,13 +55,13 @@ def stale() -> dict[Path, str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    stale_ = stale()
-    for page, text in stale_.items():
+    pages = stale()
+    for page, text in pages.items():
         if "--check" in arguments:
             print(f"{page} is not what the code says: scripts/docs", file=sys.stderr)
         else:
             page.write_text(text)
-    return 1 if stale_ and "--check" in arguments else 0
+    return 1 if pages and "--check" in arguments else 0
 
 
 if __name__ == "__main__":

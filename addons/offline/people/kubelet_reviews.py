@@ -51,8 +51,8 @@ class KubeletReviews:
 
     async def answer(self, request: OfflineRequest) -> Answer:
         """The cloud's last answer to this question; StatusError 503 where it was never asked."""
-        question_ = _parsed(request)
-        spec = question_.get("spec") or {}
+        review = _parsed(request)
+        spec = review.get("spec") or {}
         attributes = spec.get("resourceAttributes") or {}
         # RBAC looks at no version, and the questions of the hub name none.
         attributes = {name: text for name, text in attributes.items() if text and name != "version"}
@@ -63,7 +63,7 @@ class KubeletReviews:
                 "the cloud cannot be reached, and it alone says what others than the hub may do here"
             )
         status = orjson.loads(unpacked(answer.headers, answer.body)).get("status", {})
-        return Answer(orjson.dumps({**question_, "status": status}), {**HEADERS, "Content-Type": JSON}, 201)
+        return Answer(orjson.dumps({**review, "status": status}), {**HEADERS, "Content-Type": JSON}, 201)
 
 
 def _question(user: str, groups: list[str], attributes: Json) -> Question:

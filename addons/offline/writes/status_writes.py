@@ -86,12 +86,12 @@ class StatusWrites:
             # Not in the loop: a status of megabytes takes seconds.
             written, entry = await asyncio.to_thread(_written, copies, request)
             encodings = request.encodings()
-            acceptable = [status.object for status in written if status.object.codec.encoding in encodings]
+            acceptable = [copy.object for copy in written if copy.object.codec.encoding in encodings]
             if not acceptable:
                 raise not_acceptable(f"the hub has {path} in another encoding only")
             self._journal.check_room(entry)
-            for status in written:
-                self._show(status, request)
+            for copy in written:
+                self._show(copy, request)
             entry = self._journal.put_status(entry, was_sent=was_sent, patch=_patch_in(request))
         await self._journal.wait_written(entry)
         answer = min(

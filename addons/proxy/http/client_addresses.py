@@ -183,7 +183,7 @@ class ClientAddress:
             self._end_longest()
         while self.listener.unsent > MAX_UNSENT:
             of_listener = (address for address in _addresses.values() if address.listener is self.listener)
-            max(of_listener, key=lambda answer: answer.unsent)._end_longest()
+            max(of_listener, key=lambda address: address.unsent)._end_longest()
 
     def _end_longest(self) -> None:
         longest = max(self._uploads, key=self._uploads.__getitem__)

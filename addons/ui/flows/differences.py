@@ -34,9 +34,16 @@ def table(encoding: Encoding, body: bytes, record: FlowRecord) -> str:
     for key, (version, size) in list(got.items())[:MAX_LINES]:
         outcome = judged[key].outcome if key in judged else Outcome.KEPT
         rows.append((*key, str(version), str(size), outcome))
-    for key, was in judged.items():
-        if key not in got and was.outcome is Outcome.DROPPED:
-            rows.append((*key, str(was.item.version), str(len(was.item.raw)), f"{was.outcome}: {was.why}"))
+    for key, verdict in judged.items():
+        if key not in got and verdict.outcome is Outcome.DROPPED:
+            rows.append(
+                (
+                    *key,
+                    str(verdict.item.version),
+                    str(len(verdict.item.raw)),
+                    f"{verdict.outcome}: {verdict.why}",
+                )
+            )
     outcomes = [row[4].partition(":")[0] for row in rows[1:]]
     counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in Outcome)
     total = sum(size for _, size in got.values())

@@ -39,14 +39,14 @@ def shown(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> Filt
         return Filtered(item)
     if item.store.codec.encoding is Encoding.PROTOBUF and need_json(filters):
         return Filtered(None, pending=True)
-    asked_inputs = inputs.ask()
+    recorded = inputs.ask()
     try:
         obj = item.decode()
-        outcome = apply_chain(filters, obj, asked_inputs).outcome
+        outcome = apply_chain(filters, obj, recorded).outcome
         made = item.as_filtered(obj.encode()) if outcome is Outcome.CHANGED else item
     except Exception:
         return Filtered(None)  # the log names the filter where a view has the object
-    return Filtered(None if outcome is Outcome.DROPPED else made, asked_inputs.pending)
+    return Filtered(None if outcome is Outcome.DROPPED else made, recorded.pending)
 
 
 def why(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> list[Note]:

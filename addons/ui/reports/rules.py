@@ -44,9 +44,9 @@ def _modules(hub: RunningHub) -> dict[str, Any]:
     }
 
 
-def problems(rules_: Rules) -> list[dict[str, str]]:
+def problems(current: Rules) -> list[dict[str, str]]:
     """The entries that were skipped, and why."""
-    return [{"key": problem.key, "text": problem.text, "why": problem.why} for problem in rules_.problems]
+    return [{"key": problem.key, "text": problem.text, "why": problem.why} for problem in current.problems]
 
 
 def _entry(hub: RunningHub, filter_: Filter, entry: RuleEntry) -> dict[str, Any]:

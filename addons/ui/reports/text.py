@@ -205,10 +205,8 @@ def journal_text(report: Row) -> str:
         f"{plural(report['events'], 'event')}"
     ]
     lines += [f"  {path}" for path in report["statuses"]]
-    lines += [f"replayed: {kind['count']} of kind {kind['kind']}" for kind in report["replayed"]]
-    lines += [
-        f"dropped: {kind['count']} of kind {kind['kind']} ({kind['reason']})" for kind in report["dropped"]
-    ]
+    lines += [f"replayed: {row['count']} of kind {row['kind']}" for row in report["replayed"]]
+    lines += [f"dropped: {row['count']} of kind {row['kind']} ({row['reason']})" for row in report["dropped"]]
     return "\n".join(lines) + "\n"
 
 

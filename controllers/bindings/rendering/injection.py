@@ -157,7 +157,7 @@ def _too_much(items: list[BindingItem], size: int) -> str:
     slots, patching = 0, set[str]()
     for item in items:
         size += len(orjson.dumps(item.fields))
-        slots += max(1, *(len(mapping(map_)) for map_ in _maps(item.fields)))
+        slots += max(1, *(len(mapping(field)) for field in _maps(item.fields)))
         if "patch" in item.fields:
             patching.add(item.binding)
     # The slots are read before and after the patches of each binding.

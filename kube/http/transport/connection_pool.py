@@ -1,4 +1,4 @@
-"""ConnectionPool to servers, of HTTP/2 or HTTP/1.1, which requests share by a key of their sender's choice."""
+"""Connections to servers, of HTTP/2 or HTTP/1.1, which requests share by a key of their sender's choice."""
 
 from __future__ import annotations
 
@@ -74,15 +74,15 @@ class ConnectionPool[Key: Hashable]:
         closed = [
             connection for key in list(self._kept) if matches(key) for connection in self._kept.pop(key)
         ]
-        open_ = [connection for connection in closed if connection.is_open]
-        for connection in open_:
+        still_open = [connection for connection in closed if connection.is_open]
+        for connection in still_open:
             connection.close()
-        return len(open_)
+        return len(still_open)
 
     def ping(self, key: Key) -> asyncio.Future[float] | None:
         """As `Connection.ping`, over an open connection of the key; None where there is none."""
-        open_ = (connection for connection in self._kept.get(key, ()) if connection.is_open)
-        return next((pong for connection in open_ if (pong := connection.ping()) is not None), None)
+        connections = (connection for connection in self._kept.get(key, ()) if connection.is_open)
+        return next((pong for connection in connections if (pong := connection.ping()) is not None), None)
 
     @asynccontextmanager
     async def open(

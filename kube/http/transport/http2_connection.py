@@ -343,8 +343,8 @@ class Http2Connection(asyncio.Protocol):
     def _settle(self) -> None:
         told = list(self._told)
         self._told.clear()
-        for stream in told:
-            stream.settle()
+        for response in told:
+            response.settle()
 
     def _close_if_retired(self) -> None:
         if self._is_retired and not self._streams and self._transport is not None:

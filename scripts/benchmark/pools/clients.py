@@ -93,9 +93,9 @@ class Leaders:
     ) -> ApiResponse:
         whole = {name: text for name, text in query.items() if name != "limit"}
         version = str(self._store.newest_given)
-        query_ = {**whole, "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"}
+        newest = {**whole, "resourceVersion": version, "resourceVersionMatch": "NotOlderThan"}
         return await self._clients[self.at].request(
-            method, path, query=query_, accept=accept, codings=codings
+            method, path, query=newest, accept=accept, codings=codings
         )
 
     @asynccontextmanager
