@@ -99,7 +99,8 @@ def line(seen: Observation, *, wide: bool = False, has_colours: bool = False) ->
         f"{seen.source:<5}",
     ]
     if wide:
-        parts += [f"{seen.route}: {reason}" if reason else seen.route, f"v{seen.version}"]
+        parts += [f"{seen.route}: {reason}" if reason else seen.route]
+        parts.append(f"v{seen.version}" if seen.version else "")
     elif seen.verdict in ("refused", "failed"):
         parts.append(reason)
     told = (tally for tally in seen.filters if wide or tally.changed or tally.hidden)

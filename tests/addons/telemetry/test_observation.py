@@ -62,6 +62,10 @@ def test_wide_adds_the_date_the_reason_the_version_and_filters_that_kept_all() -
     assert "view: cached component  v42  nodeportisolation: 5 kept" in told
 
 
+def test_wide_says_no_version_where_the_hub_has_not_looked() -> None:
+    assert line(SEEN._replace(version=0), wide=True).endswith("view: cached component")
+
+
 @pytest.mark.parametrize(
     ("verdict", "status", "colour"),
     [("refused", 403, "31"), ("offline", 200, "33"), ("relayed", 503, "31"), ("viewed", 200, "")],
