@@ -83,16 +83,28 @@ class ClientTurns:
         return self._last > now
 
 
+class HeldBytes:
+    """Bytes of one kind that the hub holds for the clients at an address, a part of those `of_listener`."""
+
+    def __init__(self, of_listener: HeldBytes | None = None) -> None:
+        self.size = 0
+        self._of_listener = of_listener
+
+    def try_add(self, more: int, limit: int, *limit_of_listener: int) -> HeldBytes | None:
+        """Add what fits; else add nothing, and return those that are full."""
+        if more > 0 and self.size + more > limit:
+            return self
+        full = self._of_listener.try_add(more, *limit_of_listener) if self._of_listener is not None else None
+        if full is None:
+            self.size += more
+        return full
+
+
 class ListenerClients:
     """What the clients of one listener share. The hub itself never waits for the clients of others."""
 
     def __init__(self) -> None:
-        self.bodies = 0
-        """Bytes of the bodies that the hub holds."""
-        self.answers = 0
-        """Bytes of the answers that the hub collects."""
-        self.unsent = 0
-        """Bytes of streamed bodies that wait for servers."""
+        self.bodies, self.answers, self.unsent = HeldBytes(), HeldBytes(), HeldBytes()
         self.turns = ClientTurns()
 
 
@@ -102,12 +114,12 @@ class ClientAddress:
     def __init__(self, listener: ListenerClients) -> None:
         self.listener = listener
         self.connections = 0
-        self.bodies = 0
-        """Bytes of the bodies that the hub holds."""
-        self.answers = 0
-        """Bytes of the answers that the hub collects."""
-        self.unsent = 0
-        """Bytes of streamed bodies that wait for servers."""
+        self.bodies = HeldBytes(listener.bodies)
+        """Bodies of requests that the hub collects."""
+        self.answers = HeldBytes(listener.answers)
+        """Answers of servers that it collects."""
+        self.unsent = HeldBytes(listener.unsent)
+        """Streamed bodies that wait for servers."""
         self._uploads: dict[Upload, int] = {}
         """How many of these each has that has any."""
         self.layers: WeakSet[ClientLayer] = WeakSet()
@@ -152,38 +164,26 @@ class ClientAddress:
 
     def resize_body(self, held: int, wanted: int) -> StatusError | None:
         """Count `wanted` bytes for a request that held `held`; the reason why it may not have them."""
-        more = wanted - held
         if wanted > MAX_REQUEST_BODY:
             return entity_too_large(f"limit is {MAX_REQUEST_BODY}")
-        if more > 0 and self.bodies + more > MAX_BODIES_OF_ADDRESS:
-            return too_many_requests(
-                "the hub holds too many bodies of requests from this address", RETRY_AFTER
-            )
-        if more > 0 and self.listener.bodies + more > MAX_BODIES:
-            return too_many_requests("the hub holds too many bodies of requests", RETRY_AFTER)
-        self.listener.bodies += more
-        self.bodies += more
-        return None
+        full = self.bodies.try_add(wanted - held, MAX_BODIES_OF_ADDRESS, MAX_BODIES)
+        if full is None:
+            return None
+        whose = " from this address" if full is self.bodies else ""
+        return too_many_requests(f"the hub holds too many bodies of requests{whose}", RETRY_AFTER)
 
     def resize_answer(self, held: int, wanted: int) -> bool:
         """Count `wanted` bytes of an answer of which `held` were counted; False where it may not have them."""
-        more = wanted - held
-        if more > 0 and self.answers + more > MAX_ANSWERS_OF_ADDRESS:
-            return False
-        if more > 0 and self.listener.answers + more > MAX_ANSWERS:
-            return False
-        self.listener.answers += more
-        self.answers += more
-        return True
+        return self.answers.try_add(wanted - held, MAX_ANSWERS_OF_ADDRESS, MAX_ANSWERS) is None
 
     def hold_unsent(self, upload: Upload, size: int) -> None:
         """Note how much of a body waits for its server. The longest ones end where that is too much."""
         self._count_unsent(upload, size)
-        while self.unsent > MAX_UNSENT_OF_ADDRESS:
+        while self.unsent.size > MAX_UNSENT_OF_ADDRESS:
             self._end_longest()
-        while self.listener.unsent > MAX_UNSENT:
+        while self.listener.unsent.size > MAX_UNSENT:
             of_listener = (address for address in _addresses.values() if address.listener is self.listener)
-            max(of_listener, key=lambda address: address.unsent)._end_longest()
+            max(of_listener, key=lambda address: address.unsent.size)._end_longest()
 
     def _end_longest(self) -> None:
         longest = max(self._uploads, key=self._uploads.__getitem__)
@@ -194,8 +194,8 @@ class ClientAddress:
         more = size - self._uploads.pop(upload, 0)
         if size:
             self._uploads[upload] = size
-        self.unsent += more
-        self.listener.unsent += more
+        self.unsent.size += more
+        self.listener.unsent.size += more
 
 
 listeners: defaultdict[int, ListenerClients] = defaultdict(ListenerClients)

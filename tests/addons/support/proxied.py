@@ -352,4 +352,4 @@ def watching_proxy() -> Iterator[Proxy[Raw]]:
 
 def held_bodies() -> int:
     """Bytes of requests' bodies that the hub holds."""
-    return sum(each.bodies for each in listeners.values())
+    return sum(each.bodies.size for each in listeners.values())

@@ -101,15 +101,15 @@ def test_the_bodies_that_wait_for_servers_are_bounded_and_the_longest_ends() -> 
     assert not any(each.is_over for each in (small, long, longer))
     small.holds(1001)
     assert [each.is_over for each in (small, long, longer)] == [False, False, True]
-    assert one.unsent == MAX_UNSENT_OF_ADDRESS // 2 + 1
+    assert one.unsent.size == MAX_UNSENT_OF_ADDRESS // 2 + 1
     elsewhere = Upload(beside)
-    one.listener.unsent += MAX_UNSENT - one.listener.unsent  # as by clients at other addresses
+    one.listener.unsent.size = MAX_UNSENT  # as by clients at other addresses
     elsewhere.holds(1)
     assert [each.is_over for each in (small, long, elsewhere)] == [False, True, False]
     for each in (small, long, longer, elsewhere):
         each.holds(0)
-    assert (one.unsent, beside.unsent) == (0, 0)
-    one.listener.unsent = 0
+    assert (one.unsent.size, beside.unsent.size) == (0, 0)
+    one.listener.unsent.size = 0
 
 
 def filled(address: ClientAddress) -> int:
@@ -126,7 +126,7 @@ def test_one_body_is_at_most_what_kube_apiserver_takes() -> None:
     fault = address.resize_body(MAX_REQUEST_BODY, MAX_REQUEST_BODY + 1)
     assert fault is not None
     assert fault.code == 413
-    assert address.bodies == MAX_REQUEST_BODY
+    assert address.bodies.size == MAX_REQUEST_BODY
 
 
 def test_all_bodies_of_an_address_have_a_bound_and_the_client_may_come_again() -> None:

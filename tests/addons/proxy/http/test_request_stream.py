@@ -226,7 +226,7 @@ async def test_the_answers_that_are_held_have_a_bound_over_all_requests(
         layer = proxy.handlers[0].layer
         assert isinstance(layer, http_layer.HubHttpLayer)
         async with asyncio.timeout(10):
-            while layer.address.answers < 40_000:  # noqa: ASYNC110 - nobody is told of a piece of a body
+            while layer.address.answers.size < 40_000:  # noqa: ASYNC110 - nobody is told of a piece of a body
                 await asyncio.sleep(0.01)
         server.tell_much(0, 3, 20_000)
         await streams.until(lambda: other in streams.status)
@@ -234,7 +234,7 @@ async def test_the_answers_that_are_held_have_a_bound_over_all_requests(
         assert held not in streams.status
         streams.cancel(held)
         await server.until(lambda: (0, 1) in server.resets)
-        assert layer.address.answers == 0
+        assert layer.address.answers.size == 0
 
 
 async def test_a_server_that_never_processes_is_given_up() -> None:

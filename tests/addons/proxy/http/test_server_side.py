@@ -305,13 +305,13 @@ async def test_bodies_that_their_server_does_not_read_are_bounded_over_all_strea
         await streams.until(lambda: len(streams.status) == 12)
         assert set(streams.status.values()) == {429}
         address = layer_of(proxy).address
-        assert address.unsent == bound
+        assert address.unsent.size == bound
         server.is_silent = False
         assert await ask(streams) == 200
         for each in uploads:
             streams.cancel(each)
         await server.until(lambda: len(server.resets) == len(uploads))
-        assert address.unsent == 0
+        assert address.unsent.size == 0
 
 
 async def test_a_client_that_does_not_read_from_its_socket_loses_its_connection(
