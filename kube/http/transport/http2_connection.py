@@ -92,9 +92,7 @@ class Http2Connection(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         pong: asyncio.Future[float] = loop.create_future()
         self._pongs.append((loop.time(), pong))
-        # Settings that say nothing are acknowledged, too, and have half the bytes of a PING.
-        self._outlet.frame(FrameKind.SETTINGS, 0, 0, b"")
-        self._outlet.flush()
+        self._ask()
         return pong
 
     def send(
@@ -192,10 +190,14 @@ class Http2Connection(asyncio.Protocol):
             self.close()
         else:
             self._is_asked = True
-            self._outlet.frame(FrameKind.PING, 0, 0, bytes(8))
-            self._outlet.flush()
+            self._ask()
         self._was_heard = False
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
+
+    def _ask(self) -> None:
+        """Have the peer say something: it acknowledges settings that say nothing, in half the bytes of a PING."""
+        self._outlet.frame(FrameKind.SETTINGS, 0, 0, b"")
+        self._outlet.flush()
 
     # -- what comes
 
