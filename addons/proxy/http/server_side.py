@@ -208,9 +208,8 @@ class RelayedAnswer(ResponseSink):
 
     def begin(self, status: int, fields: HeaderFields) -> None:
         super().begin(status, fields)
-        request = self._stream.flow.request
         self._context.is_unframed = not self.is_framed
-        head = response_of_server(status, fields, request, is_framed=self.is_framed)
+        head = response_of_server(status, fields, self._request, is_framed=self.is_framed)
         self._say(ResponseHeaders(self._stream.stream_id, head, end_stream=status == SWITCHED))
         if status == SWITCHED:
             self._say(ResponseEndOfMessage(self._stream.stream_id))
