@@ -8,13 +8,11 @@ from dataclasses import dataclass
 
 from mitmproxy import http
 
-from addons.filters.filter import READS
+from addons.requests.object_read import read_label
 from addons.requests.request_context import RequestContext, context_of
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
-from addons.telemetry.labels import group_resource_label
 from addons.telemetry.observations import Observations
 from addons.ui.live.observed_request import observed
-from kube.requests.request_info import RequestInfo
 
 type Stream = Callable[[bytes], Iterable[bytes] | bytes]
 
@@ -92,7 +90,7 @@ class Traffic:
         if flow.id not in self._open:
             context = context_of(flow)
             is_watch = context is not None and context.info.verb == "watch" and code == 200
-            read = _read(context.info) if context is not None else ""
+            read = read_label(context.info) if context is not None else ""
             counts = self.counts.began(_component(context), read, code, is_watch=is_watch)
             self._open[flow.id] = OpenAnswer(counts, is_watch, is_error=code >= 400)
         return self._open[flow.id]
@@ -113,13 +111,6 @@ def _component(context: RequestContext | None) -> str:
     if context is None:
         return ""
     return context.component
-
-
-def _read(info: RequestInfo) -> str:
-    """The resource of a read, as metrics name it; "" for all other requests."""
-    if info.type is None or info.subresource or info.verb not in READS:
-        return ""
-    return group_resource_label(info.type.group, info.type.resource)
 
 
 def _both(stream: Stream, counted: Callable[[bytes], bytes]) -> Stream:

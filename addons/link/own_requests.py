@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-from addons.filters.filter import READS
 from addons.link.link import Link
 from addons.link.probes import PROBE_PATH
 from addons.link.request_records import RequestRecord, RequestRecords
 from addons.link.servers import Way
 from addons.requests.caller import AUTHORIZATION, Lending
+from addons.requests.object_read import read_label
 from addons.telemetry import metrics
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
-from addons.telemetry.labels import HUB, group_resource_label, resource_label, verb_label
+from addons.telemetry.labels import HUB, resource_label, verb_label
 from kube.errors import forbidden, unauthorized
 from kube.http.session import Response
 from kube.http.transport.request_fields import request_fields
-from kube.requests.request_info import RequestInfo, parse_request
+from kube.requests.request_info import parse_request
 
 ROUTE = "relay"
 """The route of the hub's own requests among the metrics' labels."""
@@ -124,7 +124,7 @@ class _Sending:
         self._is_watch = info.verb == "watch" and status == 200
         # That a server gave no answer is said of the link. Nobody has refused the hub anything.
         code = status if self.record.status else 0
-        self._counts = traffic.began(HUB, _read(info), code, is_watch=self._is_watch)
+        self._counts = traffic.began(HUB, read_label(info), code, is_watch=self._is_watch)
         self._counts.totals.sent += self.record.received
         self._counts.totals.fetched += self.record.received
         resource = resource_label(info.type.resource if info.type is not None else "")
@@ -154,10 +154,3 @@ def _parts(url: str) -> tuple[str, str]:
     parts = urlsplit(url)
     base = f"{parts.scheme}://{parts.netloc}"
     return base, url[len(base) :] or "/"
-
-
-def _read(info: RequestInfo) -> str:
-    """The resource of a read, as metrics name it; "" for all other requests."""
-    if info.type is None or info.subresource or info.verb not in READS:
-        return ""
-    return group_resource_label(info.type.group, info.type.resource)

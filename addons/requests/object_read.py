@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
+from addons.telemetry.labels import group_resource_label
 from kube.errors import StatusError, bad_request
 from kube.requests.continue_tokens import ContinueToken, parse_continue
 from kube.requests.quoting import quoted
@@ -101,3 +102,10 @@ def parse_continued(options: ListOptions) -> ContinueToken:
     if options.resource_version not in ("", "0"):
         raise bad_request("specifying resource version is not allowed when using continue")
     return token
+
+
+def read_label(info: RequestInfo) -> str:
+    """The resource of a read, as metrics name it; "" for all other requests."""
+    if info.type is None or info.subresource or info.verb not in OBJECT_VERBS:
+        return ""
+    return group_resource_label(info.type.group, info.type.resource)
