@@ -19,7 +19,6 @@ from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Verdict, ignore_note
 from addons.offline.cached_response import MAX_UNPACKED
 from addons.requests.caller import Caller
-from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from addons.rules.table import Rules, parse_rules
 from addons.telemetry import metrics
@@ -27,7 +26,14 @@ from kube.json_type import Json
 from kube.wire.api_objects import ApiObject
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.observed import value_of
-from tests.addons.support.routed import ANSWERERS, Routed, flow_of, router_before_the_start
+from tests.addons.support.routed import (
+    ANSWERERS,
+    Routed,
+    decided,
+    flow_of,
+    route_of,
+    router_before_the_start,
+)
 from tests.addons.support.samples import (
     HUB,
     NOBODY,
@@ -73,9 +79,7 @@ def requests(component: str, verb: str, resource: str, route: str, code: int) ->
 async def test_a_view_is_answered_by_the_hub_and_its_flow_is_left_as_it_is(routed: Routed) -> None:
     caller = Caller(HUB.lending, "")
     flow = await routed.request(f"{SLICES}?watch=true", caller=caller, Cookie="secret", Connection="close")
-    context = context_of(flow)
-    assert context is not None
-    assert context.answerer is ANSWERERS[RouteKind.VIEW]
+    assert decided(flow).answerer is ANSWERERS[RouteKind.VIEW]
     assert flow.request.headers["Connection"] == "close"
     assert (flow.request.host, flow.response) == ("address", None)
 
@@ -84,10 +88,7 @@ async def test_a_relay_is_left_as_it_is(routed: Routed) -> None:
     flow = await routed.request("/version", "kubectl")
     assert (flow.request.host, flow.response) == ("address", None)
     assert flow.request.headers["Accept-Encoding"] == "gzip"
-    found = context_of(flow)
-    assert found is not None
-    assert found.route is not None
-    assert found.route.kind is RouteKind.RELAY
+    assert route_of(flow) is RouteKind.RELAY
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,11 @@ from addons.proxy.listener_mode import DEAD_ADDRESS
 from addons.requests.caller import Caller
 from addons.requests.hidden_credentials import lend, with_credentials
 from addons.requests.offline_policy import OfflinePolicy
-from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import RouteKind
 from addons.rules.in_force import RulesInForce
 from kube.http.client import RawResponse
 from kube.requests.request_info import RequestInfo
-from tests.addons.support.routed import ANSWERERS, Routed
+from tests.addons.support.routed import ANSWERERS, Routed, decided, route_of
 from tests.addons.support.samples import HUB, NOBODY, POD, raw, service
 
 NODE = "/api/v1/nodes/n1"
@@ -69,25 +68,17 @@ async def routed() -> AsyncIterator[World]:
     made.inputs.close()
 
 
-def exchange_in(flow: http.HTTPFlow) -> RequestContext:
-    found = context_of(flow)
-    assert found is not None
-    assert found.route is not None
-    return found
-
-
 def is_answered_here(flow: http.HTTPFlow) -> bool:
-    context = exchange_in(flow)
-    assert context.route is not None
-    assert context.answerer in (None, ANSWERERS.get(context.route.kind))
-    return context.answerer is not None
+    answerer = decided(flow).answerer
+    assert answerer in (None, ANSWERERS.get(route_of(flow)))
+    return answerer is not None
 
 
 async def test_while_there_is_a_cloud_a_request_goes_there_and_can_be_rescued(routed: World) -> None:
     flow = await routed.request(NODE, "cached")
-    assert exchange_in(flow).route.kind is RouteKind.CACHED_RELAY  # type: ignore[union-attr]  # exchange_in has looked
+    assert route_of(flow) is RouteKind.CACHED_RELAY
     assert not is_answered_here(flow)
-    assert exchange_in(flow).failover is not None
+    assert decided(flow).failover is not None
 
 
 @pytest.mark.parametrize("why", ["no cloud", "an earlier write waits"])
@@ -101,7 +92,7 @@ async def test_otherwise_the_hub_answers_it_as_it_is(routed: World, why: str) ->
     assert is_answered_here(flow)
     assert (flow.request.method, flow.request.path) == ("PATCH", target)
     assert (flow.request.headers["Accept"], flow.request.headers["Accept-Encoding"]) == ("y", "gzip")
-    assert (exchange_in(flow).failover, exchange_in(flow).was_sent) == (None, False)
+    assert (decided(flow).failover, decided(flow).was_sent) == (None, False)
 
 
 @pytest.mark.parametrize("is_up", [True, False])
@@ -109,7 +100,7 @@ async def test_the_hub_answers_for_the_lease_of_the_node_at_all_times(routed: Wo
     routed.standing.is_up = is_up
     flow = await routed.request(LEASE, "cached", method="PUT")
     assert is_answered_here(flow)
-    assert exchange_in(flow).route.kind is RouteKind.LOCAL  # type: ignore[union-attr]  # exchange_in has looked
+    assert route_of(flow) is RouteKind.LOCAL
 
 
 @pytest.mark.parametrize(
@@ -122,7 +113,7 @@ async def test_what_the_node_cannot_answer_has_no_rescue(
     for routed.standing.is_up in (True, False):
         flow = await routed.request(target, component, caller=caller)
         assert not is_answered_here(flow)
-        assert exchange_in(flow).failover is None
+        assert decided(flow).failover is None
 
 
 @pytest.mark.parametrize(("caller", "kept"), [(HUB, None), (POD, "Bearer pod")])
@@ -132,12 +123,12 @@ async def test_a_rescued_request_is_answered_by_the_hub_and_carries_no_lent_toke
     flow = await routed.request(NODE, "cached", caller=caller)
     if caller is HUB:
         lend(flow.request, "Bearer hub")  # as egress does
-    failover = exchange_in(flow).failover
+    failover = decided(flow).failover
     assert failover is not None
     failover(flow)
     assert is_answered_here(flow)
     assert (flow.request.scheme, flow.request.host, flow.request.port) == ("http", *DEAD_ADDRESS)
-    assert exchange_in(flow).was_sent
+    assert decided(flow).was_sent
     assert with_credentials(flow.request).headers.get("Authorization") == kept
 
 
@@ -151,7 +142,7 @@ async def test_what_the_cloud_answered_is_copied(routed: World) -> None:
 async def test_the_copy_is_of_what_the_cloud_said_before_any_filter(routed: World) -> None:
     target = "/api/v1/namespaces/default/services/lb"
     flow = await routed.request(target, "reader")
-    exchange_in(flow).failover = lambda _: None
+    decided(flow).failover = lambda _: None
     sent = raw(service("lb", 6, type="LoadBalancer"))
     await routed.answer(flow, sent)
     assert flow.response is not None
@@ -162,7 +153,7 @@ async def test_the_copy_is_of_what_the_cloud_said_before_any_filter(routed: Worl
 
 async def test_what_the_node_answered_itself_is_not_copied_and_is_streamed(routed: World) -> None:
     flow = await routed.request(NODE, "cached")
-    made = exchange_in(flow)
+    made = decided(flow)
     failover, made.failover = made.failover, None
     assert failover is not None
     failover(flow)

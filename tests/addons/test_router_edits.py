@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from mitmproxy import http
 
-from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
-from tests.addons.support.routed import Routed
+from tests.addons.support.routed import Routed, route_of
 from tests.addons.support.samples import SLICES
 
 RELAY, VIEW = RouteKind.RELAY, RouteKind.VIEW
@@ -20,13 +18,6 @@ async def routed() -> AsyncIterator[Routed]:
     made = Routed()
     yield made
     made.inputs.close()
-
-
-def route_of(flow: http.HTTPFlow) -> RouteKind:
-    context = context_of(flow)
-    assert context is not None
-    assert context.route is not None
-    return context.route.kind
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
@@ -41,7 +41,6 @@ from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.errors import unauthorized
 from kube.http.client import Client, RawResponse, Unreachable
-from kube.http.session import Session
 from kube.json_type import Json
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType, parse_request
@@ -51,6 +50,7 @@ from tests.addons.support.observed import until
 from tests.addons.support.offline_parts import STRATEGIC, Told, ToldClients
 from tests.addons.support.samples import HUB, POD, fill, raw, read_of
 from tests.addons.support.samples import node as node_object
+from tests.kube.support.answering import AnsweringClient, Asked
 
 OBJECT = "/api/v1/namespaces/a/secrets/s"
 NODE = "/api/v1/nodes/n1"
@@ -67,11 +67,11 @@ A_TOKEN = raw(
 REPORT = b'{"status":{"phase":"Running"}}'
 
 
-class FakeCloud(Client):
+class FakeCloud(AnsweringClient):
     """Gives the answers that a test sets; `None` is no answer, "hub" an error of the hub's own."""
 
     def __init__(self) -> None:
-        super().__init__(cast(Session, None), "http://127.0.0.1:1", {})
+        super().__init__("http://127.0.0.1:1")
         self.says: list[tuple[int, bytes] | None] = []
         self.asked = 0
         self.is_unframed = False
@@ -86,7 +86,7 @@ class FakeCloud(Client):
             return Told(*[Unreachable("gone")] * 2)
         return Told({"status": {"userInfo": {"username": user}}} if user else unauthorized("Unauthorized"))
 
-    async def relay(self, *_args: object, **_named: object) -> RawResponse:
+    async def answer_relayed(self, _asked: Asked) -> RawResponse:
         self.asked += 1
         said = self.says.pop(0)
         if said is None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from addons.offline.disk_access import DiskAccess
 from addons.offline.offline_request import OfflineRequest
@@ -18,13 +16,13 @@ from addons.requests.clients import Clients
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.http.client import ApiResponse, Client
-from kube.http.session import Session
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.samples import raw
+from tests.kube.support.answering import AnsweringClient, Asked
 
 JSON, PROTOBUF = Encoding.JSON.value, Encoding.PROTOBUF.value
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -82,50 +80,21 @@ async def journal_in(
         access.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
-    """A request that the cloud got."""
-
-    method: str
-    path: str
-    body: bytes
-    content_type: str
-    accept: str
-    headers: Mapping[str, str]
-    """Those besides."""
-
-    @property
-    def document(self) -> Json:
-        found: Json = json.loads(self.body)
-        return found
-
-
-class Told(Client):
+class Told(AnsweringClient):
     """A cloud that gives the answers of `says`, one after the other, and then `usual`."""
 
     def __init__(self, *says: Json | ApiResponse | Exception) -> None:
-        super().__init__(cast(Session, None), "http://cloud", {})
+        super().__init__("http://cloud")
         self.says: list[Json | ApiResponse | Exception] = list(says)
         self.usual: Json | ApiResponse | Exception = {}
-        self.heard: list[Heard] = []
+        self.heard: list[Asked] = []
 
     @property
     def lines(self) -> list[tuple[str, str]]:
         return [(each.method, each.path) for each in self.heard]
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        accept: str = JSON,
-        body: bytes | None = None,
-        content_type: str = JSON,
-        codings: str = "",
-        timeout: float = 0.0,
-    ) -> ApiResponse:
-        self.heard.append(Heard(method, path, body or b"", content_type, accept, self._headers))
+    async def answer(self, asked: Asked) -> ApiResponse:
+        self.heard.append(asked)
         said: Any = self.says.pop(0) if self.says else self.usual
         if isinstance(said, Exception):
             raise said

@@ -13,7 +13,7 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.options import Options
 from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Listener
-from addons.requests.request_context import begin
+from addons.requests.request_context import RequestContext, begin, context_of
 from addons.requests.route_decision import RouteKind
 from addons.router import Router
 from addons.rules.in_force import RulesInForce
@@ -104,6 +104,20 @@ class Routed:
         self.router.responseheaders(flow)
         await self.router.response(flow)
         return flow
+
+
+def route_of(flow: http.HTTPFlow) -> RouteKind:
+    context = decided(flow)
+    assert context.route is not None
+    return context.route.kind
+
+
+def decided(flow: http.HTTPFlow) -> RequestContext:
+    """What is kept of a request whose route is decided on."""
+    found = context_of(flow)
+    assert found is not None
+    assert found.route is not None
+    return found
 
 
 def flow_of(

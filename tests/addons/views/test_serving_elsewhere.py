@@ -89,6 +89,7 @@ async def test_a_version_of_a_relay_is_none_of_a_filtered_view(parts: HubParts, 
     parts.set_rules(FILTERED)
     await Client(parts).list()
     await relayed.watch("web")
+    assert relayed.names == {"web"}
 
 
 async def test_nor_is_a_newer_one_than_the_edits(

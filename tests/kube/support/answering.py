@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
 from kube.http.client import ApiResponse, Client, RawResponse
 from kube.http.session import Session
+from kube.json_type import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +23,16 @@ class Asked:
     query: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     content_type: str = ""
+    accept: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Those of a relayed request."""
+    """Those of a relayed request, or the client's own besides."""
     timeout: float = 0.0
     """Seconds."""
+
+    @property
+    def document(self) -> Json:
+        found: Json = json.loads(self.body)
+        return found
 
 
 class AnsweringClient(Client):
@@ -45,14 +53,14 @@ class AnsweringClient(Client):
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        accept: str = "",
+        accept: str = "application/json",
         body: bytes | None = None,
         content_type: str = "application/json",
         codings: str = "",
         timeout: float = 60.0,
     ) -> ApiResponse:
-        asked = Asked(method, path, self._base_url, query or {}, body or b"", content_type, timeout=timeout)
-        return await self.answer(asked)
+        sent = (query or {}, body or b"", content_type, accept, self._headers, timeout)
+        return await self.answer(Asked(method, path, self._base_url, *sent))
 
     async def relay(
         self,

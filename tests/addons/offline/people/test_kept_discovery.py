@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +16,13 @@ from addons.offline.people.kept_discovery import AGGREGATED, INTERVAL, KEPT, Dis
 from kube.concurrency.pulse import Pulse
 from kube.http.client import RawResponse, Unreachable
 from tests.addons.support.copying import copies_in
-from tests.addons.support.offline_parts import JSON, Told, asked
+from tests.addons.support.offline_parts import JSON, asked
+from tests.kube.support.answering import AnsweringClient, Asked
 
 KUBECTL = f"{AGGREGATED},{AGGREGATED.replace('v=v2;', 'v=v2beta1;')},{JSON}"
 
 
-class Api(Told):
+class Api(AnsweringClient):
     """A cloud whose discovery has an ETag."""
 
     def __init__(self) -> None:
@@ -31,26 +32,18 @@ class Api(Told):
         self.refused: frozenset[str] = frozenset()
         self.answered: list[tuple[str, int]] = []
 
-    async def relay(
-        self,
-        method: str,
-        target: str,
-        *,
-        headers: Iterable[tuple[str, str]],
-        body: bytes,
-        timeout: float = 0.0,
-        is_own: bool = False,
-    ) -> RawResponse:
+    async def answer_relayed(self, asked: Asked) -> RawResponse:
         if self.is_gone:
             raise Unreachable("gone")
-        form = KEPT.get(target, JSON)
-        if target in self.refused:
+        form = KEPT.get(asked.path, JSON)
+        if asked.path in self.refused:
             return RawResponse(403, CIMultiDictProxy(CIMultiDict()), b"")
         has = {"etag": self.etag} if form is AGGREGATED else {}
-        status = 304 if has and dict(headers).get("If-None-Match") == self.etag else 200
-        self.answered.append((target, status))
+        status = 304 if has and asked.headers.get("If-None-Match") == self.etag else 200
+        self.answered.append((asked.path, status))
         typed = CIMultiDict({"content-type": form, "content-encoding": "gzip", **has})
-        return RawResponse(status, CIMultiDictProxy(typed), gzip.compress(f"{target} {self.etag}".encode()))
+        body = gzip.compress(f"{asked.path} {self.etag}".encode())
+        return RawResponse(status, CIMultiDictProxy(typed), body)
 
 
 class Kept:

@@ -106,7 +106,7 @@ def test_a_head_is_refused_before_its_last_frame(more: int, fits: bool) -> None:
 
 def test_a_preface_that_is_not_whole_is_no_frame() -> None:
     connection = server()
-    connection.receive_data(PREFACE[:10])
+    assert connection.receive_data(PREFACE[:10]) == []
 
 
 @pytest.mark.parametrize("length", [0, LONGEST_CODED, LONGEST_CODED + 1, 64 * 1024])

@@ -1,4 +1,4 @@
-"""Reports on an object of which the node has several copies, of several versions."""
+"""Reports on an object of which the node has several copies, and of which no event comes after the journal."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from addons.offline.writes import status_writes
+from addons.offline.writes.journal_entries import StatusEntry
 from addons.requests.cloud_identity import HUB_IDENTITY
+from kube.errors import not_found
+from kube.http.client import ApiResponse, Unreachable
 from kube.json_type import Json
 from kube.objects.status_update import updated
 from kube.reflector.list_watch import ListWatch
+from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.offline.writes.test_status_writes import (
     NODE,
@@ -91,3 +95,59 @@ async def test_no_copy_is_written_in_the_loop(world: World, monkeypatch: pytest.
     assert [conditions(shown(store)) for store in stores] == [{"Ready": "False"}] * 2
     assert threads
     assert threading.get_ident() not in threads
+
+
+# -- a journaled status of which no event comes: the node shows what the cloud has ---------------------------------
+
+
+async def reported(world: World, *encodings: Encoding) -> tuple[StatusEntry, list[Store]]:
+    stores = world.hold(*encodings)
+    await world.patch(reports(Ready="False"), accept=f"{JSON},{PROTOBUF}")
+    return world.journal.statuses[NODE], stores
+
+
+async def test_what_the_node_gave_an_object_is_shown_no_longer(world: World) -> None:
+    entry, stores = await reported(world, Encoding.JSON, Encoding.PROTOBUF)
+    world.cloud.says = [
+        ApiResponse(encoding, body_of(node_in(encoding))) for encoding in (Encoding.JSON, Encoding.PROTOBUF)
+    ]
+    await world.writes.take_back(entry)
+    assert [conditions(shown(store)) for store in stores] == [{"Ready": "True"}] * 2
+    assert [(each.method, each.path, each.accept) for each in world.cloud.heard] == [
+        ("GET", NODE, JSON),
+        ("GET", NODE, PROTOBUF),
+    ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        not_found("nodes", "n1"),
+        ApiResponse(JSON, b"{"),
+        ApiResponse("text/html", b"<html>"),
+        ApiResponse(JSON, body_of(node_in(Encoding.JSON, version=9))),
+    ],
+)
+async def test_where_the_cloud_cannot_say_the_watch_will(world: World, said: ApiResponse | Exception) -> None:
+    entry, (store,) = await reported(world, Encoding.JSON)
+    world.cloud.says = [said]
+    await world.writes.take_back(entry)
+    assert conditions(shown(store)) == {"Ready": "False"}
+    fill(store, [{**node("n1", 9), "status": {}}], 9)
+    assert conditions(shown(store)) == {}
+
+
+async def test_where_the_cloud_is_gone_again_the_status_stays(world: World) -> None:
+    entry, (store,) = await reported(world, Encoding.JSON)
+    world.cloud.says = [Unreachable("no route")]
+    with pytest.raises(Unreachable):
+        await world.writes.take_back(entry)
+    assert conditions(shown(store)) == {"Ready": "False"}
+
+
+async def test_a_newer_status_is_not_taken_back(world: World) -> None:
+    entry, (store,) = await reported(world, Encoding.JSON)
+    await world.patch(reports(Ready="Unknown"))
+    world.cloud.says = [ApiResponse(JSON, body_of(node_in(Encoding.JSON)))]
+    await world.writes.take_back(entry)
+    assert conditions(shown(store)) == {"Ready": "Unknown"}
