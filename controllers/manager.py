@@ -154,9 +154,7 @@ def main(arguments: Sequence[str]) -> int:
         return preview.main(arguments[1:])
     settings = parse_settings(arguments, list(CONTROLLERS))
     logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
-        stream=sys.stderr,
+        level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s", stream=sys.stderr
     )
     if settings.verbose:  # libraries would tell whole answers, Secrets among them
         for name in ("controllers", "kube"):

@@ -34,12 +34,7 @@ from kube.http.tls import tls_context
 
 
 def examine(
-    root: Path,
-    kubeconfig: Path,
-    node: str,
-    hub: Settings,
-    bootstrap: str = "",
-    program: Path | None = None,
+    root: Path, kubeconfig: Path, node: str, hub: Settings, bootstrap: str = "", program: Path | None = None
 ) -> Iterator[Finding]:
     """The findings, each as soon as its check ends. `kubeconfig` is the hub's own, or the one that it is to be made
     of.

@@ -17,13 +17,7 @@ from addons.install.install_spec import (
     read_spec,
 )
 from addons.install.system_services import HUB_UNIT, PROXY_UNIT, ServiceError, Services
-from addons.install.waiting import (
-    NotReadyError,
-    count_writes,
-    wait_for_hub,
-    wait_for_node,
-    wait_until_gone,
-)
+from addons.install.waiting import NotReadyError, count_writes, wait_for_hub, wait_for_node, wait_until_gone
 from addons.startup import pod_interface
 from kube.errors import StatusError
 from kube.http.client import Unreachable

@@ -186,9 +186,7 @@ class NodeLease:
         self._lease, self._renewed_at = lease, self._clock()
         if is_new:
             self._answers.keep(
-                self._key(lease.codec.encoding),
-                {"content-type": lease.codec.content_type},
-                lease.body(),
+                self._key(lease.codec.encoding), {"content-type": lease.codec.content_type}, lease.body()
             )
         self._renewed.notify()
 

@@ -367,19 +367,11 @@ class Following:
         state.health.succeeded()
         if state.failure:
             state.usable_from = self._clock() + random.uniform(0, state.return_within)
-            logger.info(
-                "%s answers again: used in %.1f s",
-                state.name,
-                state.usable_from - self._clock(),
-            )
+            logger.info("%s answers again: used in %.1f s", state.name, state.usable_from - self._clock())
             state.failure = ""
             self._changed.notify()
         if bool(state.age) != bool(age):
-            logger.info(
-                "%s %s",
-                state.name,
-                f"has no cloud for {age:g} s" if age else "has a cloud again",
-            )
+            logger.info("%s %s", state.name, f"has no cloud for {age:g} s" if age else "has a cloud again")
             self._changed.notify()
         state.age = age
         self.balance()

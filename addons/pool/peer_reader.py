@@ -53,11 +53,7 @@ class PeerReader:
     """The `kube.reflector.upstream.Upstream` of one source."""
 
     def __init__(
-        self,
-        type_: ResourceType,
-        cloud: Client,
-        chooser: Chooser,
-        version: Callable[[], int],
+        self, type_: ResourceType, cloud: Client, chooser: Chooser, version: Callable[[], int]
     ) -> None:
         """`cloud` sends with the hub's identity; `version` is the store's."""
         self.type = type_

@@ -12,12 +12,7 @@ from cryptography import x509
 
 from addons.inputs.config_maps import one_config_map
 from addons.inputs.filter_inputs import FilterInputs
-from addons.pool.pool_config import (
-    NOTHING_SHARED,
-    PoolConfig,
-    parse_pool_config,
-    relay_config,
-)
+from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, parse_pool_config, relay_config
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
 from kube.reflector.list_watch import ListWatch

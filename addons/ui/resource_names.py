@@ -7,24 +7,10 @@ from difflib import get_close_matches
 
 COMMON_RESOURCES = frozenset(
     (
-        *("configmaps", "endpoints", "endpointslices", "events", "namespaces", "nodes", "nodepools", "pods"),
-        *(
-            "persistentvolumeclaims",
-            "persistentvolumes",
-            "secrets",
-            "serviceaccounts",
-            "services",
-            "servicecidrs",
-        ),
-        *(
-            "csidrivers",
-            "csinodes",
-            "leases",
-            "runtimeclasses",
-            "deployments",
-            "daemonsets",
-            "networkpolicies",
-        ),
+        *("configmaps", "csidrivers", "csinodes", "daemonsets", "deployments", "endpoints", "endpointslices"),
+        *("events", "leases", "namespaces", "networkpolicies", "nodepools", "nodes", "pods"),
+        *("persistentvolumeclaims", "persistentvolumes", "runtimeclasses", "secrets", "serviceaccounts"),
+        *("servicecidrs", "services"),
     )
 )
 """The resources that components of a node ask for, and people ask about."""

@@ -8,13 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from controllers.bindings.binding import (
-    BINDING_KIND,
-    BINDING_TYPE,
-    BINDINGS,
-    PLAIN_KINDS,
-    Binding,
-)
+from controllers.bindings.binding import BINDING_KIND, BINDING_TYPE, BINDINGS, PLAIN_KINDS, Binding
 from controllers.bindings.binding_status import WorkloadOutcome, binding_status
 from controllers.bindings.json_diffs import merge_diff
 from controllers.bindings.renderer import Renderer

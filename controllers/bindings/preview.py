@@ -21,12 +21,7 @@ import yaml
 from controllers.bindings.binding import BINDING_KIND, BINDING_TYPE, Binding, items_of, matching, read_binding
 from controllers.bindings.rendering.injection import Rendering, Target, render
 from controllers.bindings.rendering.record import RECORD, read_record
-from controllers.bindings.workloads import (
-    AUTOSCALERS,
-    WORKLOAD_TYPES,
-    read_autoscaler,
-    read_workload,
-)
+from controllers.bindings.workloads import AUTOSCALERS, WORKLOAD_TYPES, read_autoscaler, read_workload
 from controllers.cluster.node_pools import NodePool, read_pool
 from controllers.runtime.connection import connect, find_account, open_session
 from controllers.runtime.discovery import served_type

@@ -105,8 +105,5 @@ NODES = WatchedResource(
     ResourceType("", "v1", "nodes"),
     read_node,
     transform=_transform,
-    indexers={
-        "pool": lambda node: [node.pool] if node.pool else [],
-        "address": lambda node: node.addresses,
-    },
+    indexers={"pool": lambda node: [node.pool] if node.pool else [], "address": lambda node: node.addresses},
 )

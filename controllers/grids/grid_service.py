@@ -107,10 +107,7 @@ def _labels(grid: Grid) -> dict[str, str]:
 
 def _annotations(grid: Grid) -> dict[str, str]:
     applied = {"labels": sorted(_labels(grid)), "spec": sorted(_spec(grid))}
-    return {
-        TOPOLOGY_KEYS: json.dumps([grid.key]),
-        APPLIED: json.dumps(applied, separators=(",", ":")),
-    }
+    return {TOPOLOGY_KEYS: json.dumps([grid.key]), APPLIED: json.dumps(applied, separators=(",", ":"))}
 
 
 def _spec(grid: Grid) -> Json:

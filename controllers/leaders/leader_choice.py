@@ -103,9 +103,4 @@ def _condition(pool: NodePool, leaders: tuple[Leader, ...]) -> Json | None:
         status, reason = "False", "NoCandidate"
         able = f"a hub that can lead ({PEER_ANNOTATION})"
         message = f"no node of the pool is Ready, has an internal IP{marked} and {able}"
-    return {
-        "status": status,
-        "observedGeneration": pool.generation,
-        "reason": reason,
-        "message": message,
-    }
+    return {"status": status, "observedGeneration": pool.generation, "reason": reason, "message": message}

@@ -81,11 +81,7 @@ class AccountSession:
         identity = self._account.headers()
         try:
             async with connections.http.open(
-                method,
-                self._account.server + url,
-                headers=[*headers, *identity],
-                body=body,
-                timeout=timeout,
+                method, self._account.server + url, headers=[*headers, *identity], body=body, timeout=timeout
             ) as response:
                 # Credentials that have changed meanwhile are not those that the server refuses.
                 self._refused = response.status == UNAUTHORIZED and identity == self._account.headers()

@@ -114,11 +114,7 @@ class Controller(ABC):
         return self.follow(resource, handle, optional=optional)
 
     def follow[F](
-        self,
-        resource: WatchedResource[F],
-        handler: EventHandler[F] | None = None,
-        *,
-        optional: bool = False,
+        self, resource: WatchedResource[F], handler: EventHandler[F] | None = None, *, optional: bool = False
     ) -> Informer[F]:
         """Read a resource: `run` waits for its informer before it reconciles anything.
 

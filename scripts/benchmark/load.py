@@ -69,11 +69,7 @@ def endpoint_slice(number: int, endpoints: int) -> Json:
                 "addresses": [f"10.{number % 200}.{pod // 250}.{pod % 250 + 1}"],
                 "nodeName": "node-1" if pod % 2 else "node-2",
                 "conditions": {"ready": True, "serving": True, "terminating": False},
-                "targetRef": {
-                    "kind": "Pod",
-                    "namespace": NAMESPACE,
-                    "name": f"svc-{number}-{pod:05d}-xyzab",
-                },
+                "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": f"svc-{number}-{pod:05d}-xyzab"},
             }
             for pod in range(endpoints)
         ],

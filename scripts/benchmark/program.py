@@ -20,15 +20,7 @@ from statistics import median
 
 import urllib3
 
-from scripts.benchmark import (
-    bindings,
-    hostile,
-    interface,
-    links,
-    manager,
-    offline,
-    topology,
-)
+from scripts.benchmark import bindings, hostile, interface, links, manager, offline, topology
 from scripts.benchmark.kills import storms as kill_storms
 from scripts.benchmark.load import (
     REST,

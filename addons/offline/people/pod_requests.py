@@ -46,13 +46,7 @@ class AtKubelet(NamedTuple):
 class PodRequests:
     """Remembers who may see logs and enter containers, and leads them to kubelet."""
 
-    def __init__(
-        self,
-        node: str,
-        find: Find,
-        reviews: Reviews,
-        kubelet_reviews: KubeletReviews,
-    ) -> None:
+    def __init__(self, node: str, find: Find, reviews: Reviews, kubelet_reviews: KubeletReviews) -> None:
         self.kubelet_reviews = kubelet_reviews
         self._node = node
         self._find_item = find

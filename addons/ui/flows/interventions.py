@@ -118,9 +118,5 @@ def may_edit_answer(context: RequestContext | None) -> bool:
         and context.route is not None
         and context.answerer is None
         and context.info.subresource not in LONG_SUBRESOURCES
-        and context.route.kind
-        in (
-            RouteKind.RELAY,
-            RouteKind.CACHED_RELAY,
-        )
+        and context.route.kind in (RouteKind.RELAY, RouteKind.CACHED_RELAY)
     )

@@ -21,12 +21,7 @@ MAX_QUOTED = 2000
 class CloudWatch:
     """Looks at each version that the cloud has had of each object."""
 
-    def __init__(
-        self,
-        cloud: RealCloud,
-        storms: Sequence[Storm],
-        moved: Pulse,
-    ) -> None:
+    def __init__(self, cloud: RealCloud, storms: Sequence[Storm], moved: Pulse) -> None:
         """`moved` is notified of each event."""
         self._cloud, self._storms, self._moved = cloud, storms, moved
 

@@ -130,9 +130,7 @@ def gzipped(traffic: Traffic) -> Cost:
     """The stream in gzip."""
     packer, unpacker = zlib.compressobj(GZIP_LEVEL, wbits=31), zlib.decompressobj(31)
     return _stream(
-        traffic,
-        lambda frame: packer.compress(frame) + packer.flush(zlib.Z_SYNC_FLUSH),
-        unpacker.decompress,
+        traffic, lambda frame: packer.compress(frame) + packer.flush(zlib.Z_SYNC_FLUSH), unpacker.decompress
     )
 
 

@@ -17,20 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scripts.benchmark.load import (
-    REST,
-    cpu_seconds,
-    tree_megabytes,
-)
-from scripts.benchmark.pools.site import (
-    PATH,
-    Client,
-    Crowd,
-    crowd_names,
-    fill,
-    running,
-    watching,
-)
+from scripts.benchmark.load import REST, cpu_seconds, tree_megabytes
+from scripts.benchmark.pools.site import PATH, Client, Crowd, crowd_names, fill, running, watching
 from tests.cloud.build import ensure_binaries
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud

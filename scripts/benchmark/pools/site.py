@@ -18,14 +18,7 @@ import aiohttp
 
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from scripts.benchmark.load import (
-    HEADERS,
-    NAMESPACE,
-    SLICES,
-    endpoint_slice,
-    session,
-    updates_of,
-)
+from scripts.benchmark.load import HEADERS, NAMESPACE, SLICES, endpoint_slice, session, updates_of
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.support.node_pools import POOLS
