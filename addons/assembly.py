@@ -301,8 +301,8 @@ class Assembly:
         self._console.start(parts, self._records)
         parts.rules.listen(self._router.rules_changed)
         cached_relay = self._offline.cached_relay if self._offline is not None else None
-        of_other_rules = parts.sources.of_other_rules
-        self._router.start(parts.answerers, parts.rules, parts.inputs, of_other_rules, cached_relay)
+        self._router.start(parts.answerers, parts.rules, parts.inputs, parts.sources.of_others, cached_relay)
+        parts.sources.on_restore.append(self._router.restored)
         self._link.start_probes(clients.hub)
         self._ask_for_certificates(settings, credentials, clients)
         self._link.drills.are_allowed |= settings.allow_drills

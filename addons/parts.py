@@ -86,7 +86,7 @@ def make_parts(
         confirm_up if offline is not None else _always_up,
     )
     rules.listen(serving.rules_changed)
-    sources.restored = serving.restored
+    sources.on_restore.append(serving.restored)
     answerers: dict[RouteKind, Answerer] = {RouteKind.VIEW: serving}
     if offline is not None:
         leases = partial(_leases, rules)

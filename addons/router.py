@@ -27,7 +27,7 @@ from addons.requests.route_decision import (
     RouteKind,
     corrected,
     decide,
-    is_of_other_rules,
+    is_of_others,
     may_be_filtered,
 )
 from addons.rules.in_force import RulesInForce
@@ -60,7 +60,7 @@ class Router:
         self._answerers: Mapping[RouteKind, Answerer] = {}
         self._cached_relay: CachedRelay | None = None
         self._peer_headers: Callable[[], Mapping[str, str]] = dict
-        self._of_other_rules: Callable[[ResourceType], int] = lambda _type: 0
+        self._of_others: Callable[[ResourceType], int] = lambda _type: 0
         self._waits_for: Callable[[], str] = str
 
     def refuse_while(self, missing: Callable[[], str]) -> None:
@@ -77,21 +77,27 @@ class Router:
         answerers: Mapping[RouteKind, Answerer],
         rules: RulesInForce,
         inputs: FilterInputs,
-        of_other_rules: Callable[[ResourceType], int],
+        of_others: Callable[[ResourceType], int],
         cached_relay: CachedRelay | None = None,
     ) -> None:
         """Take what a decision needs; requests that come earlier are refused. No `cached_relay`: nothing is kept.
 
-        `of_other_rules` is the newest version that a client may hold from a filtered view of other rules.
+        `of_others` is the newest version that a client may hold of other rules, or of another history.
         """
         self._rules, self._inputs, self._cached_relay = rules, inputs, cached_relay
-        self._answerers, self._of_other_rules = answerers, of_other_rules
+        self._answerers, self._of_others = answerers, of_others
 
     def rules_changed(self) -> None:
         """End the relayed watches that the rules now filter: their clients come back to a view."""
         for flow in list(self._relayed.values()):
             if (context := context_of(flow)) is not None and self._filters(context):
                 break_off(flow, "the rules have changed")
+
+    def restored(self, _resource: str) -> None:
+        """End the relayed watches whose clients may be of another history: they come back to a view."""
+        for flow in list(self._relayed.values()):
+            if (context := context_of(flow)) is not None and is_of_others(context.info, self._of_others):
+                break_off(flow, "the cloud was restored from a backup")
 
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
@@ -116,7 +122,7 @@ class Router:
             offline_policy=self._cached_relay.offline_policy(context.caller) if self._cached_relay else None,
         )
         is_relayed = context.route.kind is RouteKind.RELAY
-        if is_relayed and is_filterable and is_of_other_rules(context.info, self._of_other_rules):
+        if is_relayed and is_of_others(context.info, self._of_others):
             context.route = corrected(context.info, context.caller, context.accept, is_upgrade=is_upgrade)
         if context.route.filtered_by and context.route.kind is not RouteKind.VIEW:
             _ask_for(flow.request, context.route)

@@ -88,11 +88,12 @@ def may_be_filtered(info: RequestInfo, listener: Listener, rules: Rules) -> bool
     return info.verb in OBJECT_VERBS and rules.could_filter(info.type.group, info.type.resource, info.verb)
 
 
-def is_of_other_rules(info: RequestInfo, newest: Callable[[ResourceType], int]) -> bool:
-    """Whether a watch resumes from a version which a filtered view of other rules may have given its client.
+def is_of_others(info: RequestInfo, newest: Callable[[ResourceType], int]) -> bool:
+    """Whether a watch resumes from a version which its client may hold of other rules, or of another history.
 
-    Filters of earlier rules may have hidden objects of that version. The cloud takes the client to have seen them, and
-    never sends them; only a view can. `newest` is the newest such version of a resource.
+    Filters of earlier rules may have hidden objects of that version, and before a restore the cloud had others. It
+    takes the client to have seen its own, and never sends them; only a view can. `newest` is the newest such version
+    of a resource.
     """
     options = info.options
     if info.verb != "watch" or options.send_initial_events or info.type is None:
@@ -109,9 +110,9 @@ def corrected(info: RequestInfo, caller: Caller, accept: str | None, *, is_upgra
     representation = _first_made_here(acceptable(accept), info)
     if is_upgrade or caller.impersonates or not _is_verifiable(caller) or representation is None:
         version = info.options.resource_version
-        raise expired(f"too old resource version: {version} (the filter rules have changed since)")
+        raise expired(f"too old resource version: {version} (of other filter rules, or another history)")
     read = parse_read(info, accept)
-    reason = "from a version that other rules gave"
+    reason = "from a version of other rules, or another history"
     return Route(RouteKind.VIEW, reason, representation=representation, read=read)
 
 

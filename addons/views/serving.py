@@ -16,7 +16,7 @@ from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
-from addons.requests.route_decision import is_of_other_rules
+from addons.requests.route_decision import is_of_others
 from addons.rules.shared_kinds import is_further, shared_fields, whole
 from addons.rules.table import Rules
 from addons.telemetry import metrics
@@ -39,6 +39,7 @@ from kube.errors import (
     too_large_version,
     too_many_requests,
     unauthorized,
+    unavailable,
 )
 from kube.http.client import Client, Unreachable
 from kube.reflector.list_pages import Malformed
@@ -177,12 +178,10 @@ class Serving:
         The cloud's present names do not tell what came and went since the client's version, so those at it are asked.
         Returns the confirmed version, 0 for none. NoHistory where only the cloud can, and nothing is filtered.
         """
-        is_of_others = is_of_other_rules(wanted.info, self._sources.of_other_rules)
-        # A restored cloud takes a version of before for one of its own.
-        is_of_others |= read.version <= source.former_version
+        may_be_of_others = is_of_others(wanted.info, self._sources.of_others)
         if source.is_up() and source.store.version < read.version and not view.has_confirmed(read.version):
             # Such as of a relayed list, which is newer than what events have brought to the view.
-            is_for_view = view.projection.filtered or is_of_others
+            is_for_view = view.projection.filtered or may_be_of_others
             # The gap of a list that is still to come would end the watch, which its client may have just begun.
             if is_for_view or source.reflector.state is not State.WATCHING:
                 with contextlib.suppress(StatusError):
@@ -192,7 +191,12 @@ class Serving:
                     return await self._as_new_as_the_cloud(source, read, scope, at=read.version)
                 await self._check_reached(source, read.version)
         is_lost = view.judge(read.version) is Resumption.EXPIRED
-        if is_lost and not (view.projection.filtered or is_of_others or wanted.peer) and source.is_up():
+        if is_lost and not (view.projection.filtered or may_be_of_others or wanted.peer) and source.is_up():
+            # A restored cloud would take the client past what the copy had of the former history.
+            if not source.reflector.is_proven and not await self._as_new_as_the_cloud(source, read, scope):
+                raise unavailable("the cloud has not proved its history since a break", retry_after=1)
+            if read.version <= source.store.former_version:
+                return 0
             raise NoHistory
         return 0
 
@@ -216,8 +220,10 @@ class Serving:
                     f"{read.type.group_resource} have no resourceVersion: they cannot be filtered"
                 )
             raise too_many_requests("too many different lists and watches of this user", retry_after=60)
-        if is_of_other_rules(wanted.info, self._sources.of_other_rules):
-            raise expired(f"too old resource version: {read.version} (the filter rules have changed since)")
+        if is_of_others(wanted.info, self._sources.of_others):
+            raise expired(
+                f"too old resource version: {read.version} (of other filter rules, or another history)"
+            )
         wanted.served.source = "cloud"
         client = self._client_of(await self._reviews.identity(wanted.caller))
         resource = read.type.group_resource

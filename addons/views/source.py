@@ -77,7 +77,7 @@ class Source:
         rules: Callable[[], Rules],
         is_up: Callable[[], bool],
         given: GivenVersions,
-        of_other_rules: Callable[[ResourceType], int],
+        of_others: Callable[[ResourceType], int],
         unlike: int = 0,
         begin_at: int = 0,
     ) -> None:
@@ -90,6 +90,7 @@ class Source:
         self.client = client
         self.user = identity.user
         self.store = Store()
+        self.store.former_version = given.of_former(list_watch.type.group_resource)
         self.reflector = Reflector(client, list_watch, self.store, begin_at=begin_at)
         self.reflector.reached = partial(_reached, given, self._what, self.store)
         self.views: dict[ViewKey, OpenView] = {}
@@ -103,7 +104,7 @@ class Source:
         self._chain_of = chain_of
         self._rules = rules
         self._given = given
-        self._of_other_rules = of_other_rules
+        self._of_others = of_others
         self._unlike = unlike
         """The newest version that clients may hold as filters made it with inputs that nobody here follows."""
         self._settled = Pulse()
@@ -208,11 +209,6 @@ class Source:
         """The newest version that a client may hold from a filtered view of this source; 0 for none."""
         is_open = any(opened.view.projection.filtered for opened in self.views.values())
         return self.store.newest_given if is_open else self._unlike
-
-    @property
-    def former_version(self) -> int:
-        """The newest version that a client may hold of another history, from any source of this resource."""
-        return self._given.of_former(self._what)
 
     @property
     def unlike(self) -> int:
@@ -323,7 +319,7 @@ class Source:
         """As `_elsewhere`, as far as it is the same for all views; ANY_VERSION until the cloud says how far it is."""
         if self._filters(key):
             return self._given.of_elsewhere(self._what)
-        return max(self._of_other_rules(self.list_watch.type), self.former_version)
+        return self._of_others(self.list_watch.type)
 
     def _learn(self, key: ViewKey) -> None:
         if self._known_elsewhere(key) == ANY_VERSION:

@@ -67,7 +67,7 @@ class Sources:
         """
         self.upstream_of: Callable[[Source], Upstream | None] = lambda _source: None
         """Who reads a new source's lists and watches; None: the source's own client, from the cloud."""
-        self.restored: Callable[[str], None] = lambda _resource: None
+        self.on_restore: list[Callable[[str], None]] = []
         """Called with each resource of which clients may hold a version from before the cloud was restored."""
         self.noted = noted
         self._is_up = is_up
@@ -78,6 +78,8 @@ class Sources:
         self._given = given or GivenVersions()
         self._unlike: dict[ResourceType, int] = {}
         """The newest version that a client was given by a filtered view of a source which is gone."""
+        self._let_go: dict[str, int] = {}
+        """The newest version of each resource that a source had which is gone, since the last restore of the cloud."""
         self._restored = -RESTORE_TIME
         """When the cloud was last found restored, in monotonic seconds."""
         self._idle = idle
@@ -199,11 +201,14 @@ class Sources:
         for source in self:
             source.rules_changed()
 
-    def of_other_rules(self, type_: ResourceType) -> int:
-        """The newest version of a resource that a client may hold from a filtered view of other rules."""
+    def of_others(self, type_: ResourceType) -> int:
+        """The newest version of a resource that a client may hold from a filtered view of other rules, or of another
+        history.
+        """
+        former = self._given.of_former(type_.group_resource)
         if not self._rules().could_filter(type_.group, type_.resource, "watch"):
-            return 0
-        return self._given.of_other_rules(type_.group_resource)
+            return former
+        return max(former, self._given.of_other_rules(type_.group_resource))
 
     def cloud_recovered(self) -> None:
         """End the delays of reflectors: the cloud is back."""
@@ -212,6 +217,8 @@ class Sources:
 
     def _make(self, identity: CloudIdentity, list_watch: ListWatch, begin_at: int) -> Source:
         client = self._client(identity)
+        if begin_at <= self._given.of_former(list_watch.type.group_resource):
+            begin_at = 0  # what the cloud has at this version is not what a client of the former history had
         others = (source.unlike for source in self if source.list_watch.type == list_watch.type)
         made = Source(
             list_watch,
@@ -221,7 +228,7 @@ class Sources:
             self._rules,
             self._is_up,
             self._given,
-            self.of_other_rules,
+            self.of_others,
             max((self._unlike.get(list_watch.type, 0), *others)),
             begin_at,
         )
@@ -251,25 +258,33 @@ class Sources:
 
         Sources are told of one restore in RESTORE_TIME. Each finds the next one by itself.
         """
-        self._note_former(finder.list_watch, finder.store.newest_given)
+        self._note_former(finder.list_watch.type.group_resource, finder.store.newest_given)
         finder.reflector.verify()
         if time.monotonic() - self._restored < RESTORE_TIME:
             return
         self._restored = time.monotonic()
-        for source in self:
-            self._note_former(source.list_watch, source.store.newest_given)
-            source.reflector.verify()
+        given = [(source.list_watch, source.store.newest_given) for source in self]
         if self._copies is not None:
-            for list_watch, version in self._copies.disprove_unused():
-                self._note_former(list_watch, version)
+            given += self._copies.disprove_unused()
+        newest, self._let_go = self._let_go, {}
+        for list_watch, version in given:
+            resource = list_watch.type.group_resource
+            newest[resource] = max(newest.get(resource, 0), version)
+        for resource, version in newest.items():
+            self._note_former(resource, version)
+        for source in self:
+            # A client of another source may come to this one, which has to name what its objects were until then.
+            source.store.was_given(newest[source.list_watch.type.group_resource])
+            source.reflector.verify()
 
-    def _note_former(self, list_watch: ListWatch, version: int) -> None:
-        resource = list_watch.type.group_resource
+    def _note_former(self, resource: str, version: int) -> None:
         self._given.restored(resource, version)
         # Who came with such a version before anybody knew of the restore may be relayed, or wait for it in a view.
-        self.restored(resource)
+        for tell in self.on_restore:
+            tell(resource)
         for source in self:
             if source.list_watch.type.group_resource == resource:
+                source.store.former_version = max(source.store.former_version, version)
                 for opened in source.views.values():
                     opened.view.end_ahead()
 
@@ -302,6 +317,8 @@ class Sources:
         del self._sources[source.user, source.list_watch]
         type_ = source.list_watch.type
         self._unlike[type_] = max(self._unlike.get(type_, 0), source.given_filtered)
+        resource = type_.group_resource
+        self._let_go[resource] = max(self._let_go.get(resource, 0), source.store.newest_given)
         source.close()
         source.reflector.restored = source.reflector.grew = _nothing
         if not any(other.user == source.user for other in self):

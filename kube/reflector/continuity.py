@@ -27,6 +27,8 @@ class Continuity:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.is_broken = False
+        """There was a break, in which the cloud may have been restored from a backup."""
         self._resumed_at = 0
         self._witness: Witness | None = None
         self._expected: tuple[int, Mapping[Key, int], int] | None = None
@@ -35,6 +37,11 @@ class Continuity:
     def awaits_witness(self) -> bool:
         """Whether the watch must first bring an event that the store has seen."""
         return self._witness is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is left to be shown."""
+        return not self.is_broken and self._witness is None and self._expected is None
 
     @property
     def witness_wait(self) -> float | None:

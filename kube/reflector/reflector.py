@@ -1,7 +1,6 @@
 """Keeps a store equal to the cloud's objects: lists them, watches them, resumes the watch, lists again if it must.
 
-The rules are those of client-go's reflector. A `StatusError` is an answer of the cloud, `Unreachable` a fault of the
-network, `Malformed` an answer that breaks the protocol.
+The rules are those of client-go's reflector.
 """
 
 from __future__ import annotations
@@ -79,9 +78,7 @@ class Reflector:
         self._refusal: StatusError | None = None
         self._retry = asyncio.Event()
         self._begin_at = begin_at
-        self._continuity = Continuity(store)
-        self._must_verify = False
-        """There was a break, in which the cloud may have been restored from a backup."""
+        self.continuity = Continuity(store)
         self._must_be_plain = False
         """The last watch ended at a difference that did not fit. The next watch asks for whole objects."""
         self.restored: Callable[[], None] = lambda: None
@@ -111,6 +108,11 @@ class Reflector:
         """
         return self._refusal
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether the cloud itself has proved, since the last break, that its history is the store's."""
+        return self._is_at_cloud and not self._must_list and self.continuity.is_whole
+
     def remember_refusal(self, refusal: StatusError) -> None:
         """Set the refusal that an earlier process got. It holds until the cloud answers otherwise."""
         self._refusal = refusal
@@ -127,14 +129,14 @@ class Reflector:
 
     async def run(self) -> None:
         """List and watch until cancelled. Where the store is complete already, watch from its version."""
-        self._must_list, self._must_verify = not self._store.complete, self._store.complete
+        self._must_list, self.continuity.is_broken = not self._store.complete, self._store.complete
         try:
             while True:
                 try:
                     await self._run_round()
                 except Switched as error:
                     logger.debug("%s: %s", self._list_watch.path, error)
-                    self._must_verify = True
+                    self.continuity.is_broken = True
                 except (StatusError, Unreachable, Malformed) as error:
                     await self._back_off(error)
                 except UnusableRecord as error:
@@ -159,13 +161,13 @@ class Reflector:
         """Have the cloud prove its history before the watch resumes: another source found it restored."""
         if self.upstream is not None:
             self.upstream.forget_version()
-        if not self._must_list and not self._must_verify:
-            self._must_verify = True
+        if not self._must_list and not self.continuity.is_broken:
+            self.continuity.is_broken = True
             self._interrupt()
 
     def switch(self) -> None:
         """Go to another server, which is the best now, and resume from the store's version where that proves it."""
-        self._must_verify = True
+        self.continuity.is_broken = True
         self.recovered()
         self._interrupt()
 
@@ -189,23 +191,23 @@ class Reflector:
 
     async def _list_and_watch(self) -> None:
         try:
-            if self._must_verify and not self._must_list:
+            if self.continuity.is_broken and not self._must_list:
                 await self._verify()
             if self._must_list:
                 self._set_state(State.LISTING, self.error)
                 self.lists += 1
                 await self._list()
-                self._continuity.begin()
+                self.continuity.begin()
                 self._must_list, self._refusal = False, None
-            self._must_verify = False
+            self.continuity.is_broken = False
             await self._watch()
         except OtherHistory as error:
             self._found_restored(str(error))
         except StatusError as error:
-            if error.code != 410 or not self._continuity.awaits_witness:
+            if error.code != 410 or not self.continuity.awaits_witness:
                 raise
-            self._continuity.forget_witness()
-            self._must_verify = True
+            self.continuity.forget_witness()
+            self.continuity.is_broken = True
 
     @property
     def _is_at_cloud(self) -> bool:
@@ -220,13 +222,13 @@ class Reflector:
             self._must_list = not self.watches
             if self.watches:
                 version, names = await self._read_names(partial(self.upstream.request, resumes=True))
-                self._continuity.compare(version, names, given)
-        elif self._continuity.awaits_witness and (version := await self.current_version()) < given:
+                self.continuity.compare(version, names, given)
+        elif self.continuity.awaits_witness and (version := await self.current_version()) < given:
             # A quiet cloud that is behind shows nothing, and whoever cuts the wait for it may do so again and again.
             raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
-        elif not self._continuity.expect_witness():
+        elif not self.continuity.expect_witness():
             version, names = await self._read_names(self.client.request)
-            self._continuity.compare(version, names, given)
+            self.continuity.compare(version, names, given)
             self.reached(version)
 
     def _found_restored(self, why: str) -> None:
@@ -243,7 +245,7 @@ class Reflector:
         delay = self._backoff.next(UNSERVED_DELAY if is_again else wanted)
         # Frames of the traceback hold what the cloud sent: up to MAX_LIST, for as long as the error is kept.
         error.__traceback__ = error.__cause__ = error.__context__ = None
-        self._must_verify = True
+        self.continuity.is_broken = True
         if isinstance(error, Malformed) or (isinstance(error, StatusError) and error.code == 410):
             self._must_list = True
         refused = False
@@ -275,7 +277,7 @@ class Reflector:
         finally:
             self.on_its_way = 0
         first, version = pages[0], pages[-1].version
-        self._continuity.listed(version, items, given)
+        self.continuity.listed(version, items, given)
         self._store.replace_items(codec, first.api_version, first.kind, version, items)
         if is_current and self._is_at_cloud:
             self.reached(version)
@@ -283,8 +285,7 @@ class Reflector:
 
     async def _read_list(self) -> tuple[bool, Codec, list[ListPage[Kept]]]:
         """A list of the version to begin at where the cloud still has it; of the cloud's present one (True) else."""
-        query, begin_at = self._list_watch.query, self._begin_at
-        self._begin_at = 0
+        query, begin_at, self._begin_at = self._list_watch.query, self._begin_at, 0
         if begin_at and not self._store.complete:
             exact = {"resourceVersion": str(begin_at), "resourceVersionMatch": "Exact"}
             try:
@@ -320,7 +321,7 @@ class Reflector:
             **self._list_watch.query,
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "resourceVersion": str(self._continuity.watch_from),
+            "resourceVersion": str(self.continuity.watch_from),
             "timeoutSeconds": str(int(seconds)),
         }
         self.watches += 1
@@ -337,33 +338,32 @@ class Reflector:
             self._set_state(State.WATCHING, None)
             reader = self._reader(stream, codings)
             try:
-                async with asyncio.timeout(self._continuity.witness_wait) as limit:
+                async with asyncio.timeout(self.continuity.witness_wait) as limit:
                     async for chunk in stream.chunks:
                         self.heard = time.monotonic()
                         for frame in reader.feed(chunk):
                             events += 1
-                            is_long = len(frame.raw) > LONG_EVENT
-                            if is_long:
+                            if is_long := len(frame.raw) > LONG_EVENT:
                                 await asyncio.sleep(0)
                             self._apply(frame)
                             del frame  # The next one may come in an hour, and this one have megabytes.
                             if is_long or not events % EVENTS_AT_ONCE:
                                 await asyncio.sleep(0)
                         del chunk
-                        self._continuity.progress()
-                        if not self._continuity.awaits_witness:
+                        self.continuity.progress()
+                        if not self.continuity.awaits_witness:
                             limit.reschedule(None)
                 reader.close()
             except TimeoutError:
-                self._continuity.forget_witness()
-                self._must_verify = True
+                self.continuity.forget_witness()
+                self.continuity.is_broken = True
                 return
             except UnusableRecord:
                 raise
             except ValueError as error:
                 raise Malformed(f"watch: {error}") from error
         if (lasted := time.monotonic() - began) < seconds - EARLY:
-            self._must_verify = True
+            self.continuity.is_broken = True
             self.changed.notify()
         if not events and lasted < SHORT_WATCH:
             raise Unreachable(f"watch {self._list_watch.path}: it ended at once")
@@ -386,7 +386,7 @@ class Reflector:
         match frame.type:
             case "ADDED" | "MODIFIED" | "DELETED":
                 peek = frame.peek or self._store.codec.peek(frame.raw)
-                self._continuity.event((peek.namespace, peek.name), peek.version, is_clouds=self._is_at_cloud)
+                self.continuity.event((peek.namespace, peek.name), peek.version, is_clouds=self._is_at_cloud)
                 self._store.apply(frame.type, frame.raw, peek)
             case "BOOKMARK":
                 encoding = self._store.codec.encoding

@@ -184,10 +184,15 @@ class Store:
         """The newest version that a client can have from this store."""
         return max(self.version, self.given_version)
 
+    def was_given(self, version: int) -> None:
+        """Clients were given this version of the store's history, by another store of these objects."""
+        if self.complete:
+            self.given_version = max(self.given_version, version)
+
     @property
     def names_former(self) -> bool:
         """Whether this store must name what clients hold of another history: its own is not past their versions."""
-        return 0 < self.version <= self.former_version
+        return bool(self._former) and self.version <= self.former_version
 
     @property
     def codec(self) -> Codec:
@@ -272,7 +277,7 @@ class Store:
         They are in the encoding in which the first list comes.
         """
         if not self.complete:
-            self._former, self.former_version = items, version
+            self._former, self.former_version = items, max(self.former_version, version)
 
     def _end_history(self, version: int) -> None:
         """Remember what clients may hold of this history. Another one follows, of which the store has this version."""

@@ -51,7 +51,7 @@ WIRING = {
     Console: {"show", "start", "web_address"},
     Resolve: {"allow"},
     Identity: {"serve_peers", "serve_with"},
-    Router: {"start", "rules_changed", "serve_peers", "refuse_while"},
+    Router: {"start", "rules_changed", "restored", "serve_peers", "refuse_while"},
     Egress: {"lend"},
     Traffic: set(),
     Memory: set(),
@@ -61,7 +61,7 @@ WIRING = {
 
 NOT_HOOKS = {
     *{"web_address", "as_typed", "count_own", "has_room", "allow", "serve_peers", "serve_with"},
-    *{"show", "start", "rules_changed", "refuse_while", "lend"},
+    *{"show", "start", "rules_changed", "restored", "refuse_while", "lend"},
 }
 
 

@@ -69,6 +69,11 @@ class Kind:
         resource = RESOURCES[self.resource]
         return ResourceType(resource.group, resource.version, resource.name).path()
 
+    @property
+    def is_part(self) -> bool:
+        """Whether it has a source for what it may read, or asks for, alone."""
+        return bool(self.token or (self.selector and self.resource in ("nodes", "widgets")))
+
     def shown(self, obj: Json) -> Json:
         """An object in the form that this component keeps."""
         if not self.metadata_only:

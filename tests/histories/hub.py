@@ -33,7 +33,7 @@ from addons.requests.route_decision import (
     RouteKind,
     corrected,
     decide,
-    is_of_other_rules,
+    is_of_others,
     may_be_filtered,
 )
 from addons.settings import parse_settings
@@ -172,6 +172,7 @@ class Hub:
             FILTERS,
         )
         parts.rules.listen(self._rules_changed)
+        parts.sources.on_restore.append(self._restored)
         clock = asyncio.get_running_loop().time
         self.following = Following(
             self._settings.node,
@@ -310,8 +311,8 @@ class Hub:
         route = decide(
             info, component, caller, listener, accept, rules.rules, is_upgrade=False, offline_policy=policy
         )
-        of_other_rules = self.parts.sources.of_other_rules
-        if route.kind is RouteKind.RELAY and is_filterable and is_of_other_rules(info, of_other_rules):
+        of_others = self.parts.sources.of_others
+        if route.kind is RouteKind.RELAY and is_of_others(info, of_others):
             route = corrected(info, caller, accept, is_upgrade=False)
         return ClientRequest(
             *(info, component, caller, route),
@@ -373,6 +374,11 @@ class Hub:
             if self._is_filtered(wanted):
                 exchange.close()
 
+    def _restored(self, _resource: str) -> None:
+        for exchange, wanted in list(self._relayed.items()):
+            if is_of_others(wanted.info, self.parts.sources.of_others):
+                exchange.close()
+
     def _is_filtered(self, wanted: ClientRequest) -> bool:
         info, type_ = wanted.info, wanted.info.type
         assert type_ is not None
@@ -380,7 +386,7 @@ class Hub:
 
 
 def _is_settled(reflector: Reflector) -> bool:
-    has_proof = not (reflector._must_verify or reflector._continuity.awaits_witness)
+    has_proof = not (reflector.continuity.is_broken or reflector.continuity.awaits_witness)
     return reflector.state in REFUSALS or (reflector.state is State.WATCHING and has_proof)
 
 

@@ -161,6 +161,18 @@ PINNED = {
         put services b 2""",
     "a second restore soon after another one, and a watch that is ahead of the source of another encoding": """
         come metadata; restore 1; come mixed; wait 1; restore 0; put services b 0""",
+    "a relay of a cloud that has yet to prove its history, and a second restore": """
+        pool 2; elsewhere; come fresh; elsewhere; rules uncached; come selected; rules none; restore 0;
+        flood services; wait 1; restore 1""",
+    "a component of a former history that the rules let be relayed since": """
+        come paged-any; put services c 2; backup; put services c 2; restore 0; annotate 0; go paged-any;
+        rules uncached; wait 60""",
+    "a component of a former history that the rules let be relayed since, and a resource that no filter knows": """
+        come widgets; put widgets c 2; backup; put widgets c 2; restore 0; put widgets a 0; go widgets;
+        rules uncached; wait 60""",
+    "a client of a former history comes to the source of another encoding, which was behind": """
+        put services ghost 0; come list; wait 1; elsewhere; elsewhere; elsewhere; come mixed; wait 0.1; go mixed;
+        restore 0; wait 5; elsewhere; elsewhere; elsewhere; elsewhere; bookmarks; wait 1; come mixed; wait 3""",
     # The rules were edited, and the cloud goes on from the version that a client got of it since.
     "a relayed list of a quiet resource after an edit on a busy cluster": """
         rules topology; small gaps rings changes pages few; come exact; come paged-any; restore 0; settle;

@@ -254,6 +254,10 @@ class World:
         """Finding where a client gets 410 again and again."""
         # A leader's history may begin later than the version of another one's client.
         is_well = all(node.line.link is Link.UP for node in self.nodes)
+        if self.is_restored and self.node.line.link is Link.CLOSED:
+            # A refused source of a part is let go of, and the next one cannot name what is gone since the restore.
+            for client in self.clients.values():
+                client.is_lost |= client.kind.is_part
         self.was_troubled |= not is_well or bool(self.node.leaders)
         follows = self._follows()
         for name, client in self.clients.items():

@@ -80,11 +80,11 @@ class Routed:
         self.inputs.start(self._open, lambda _: None)
         options = cast(Options, type("Held", (), {"settings": HubSettings}))
         self.router = under_guard(Router(options))
-        self.edited_at = 0
+        self.of_others = 0
         """The newest version that a client may hold from before the last edit of the rules."""
         self.router.start(
             *(ANSWERERS, cast(RulesInForce, self.known), self.inputs),
-            lambda _type: self.edited_at,
+            lambda _type: self.of_others,
         )
 
     def _open(self, list_watch: ListWatch) -> Source:

@@ -169,6 +169,7 @@ async def test_a_source_stays_until_the_cloud_is_past_what_it_alone_can_name(
     parts: HubParts, cloud: ScriptableCloud, clock: Clock
 ) -> None:
     """The next one would begin where the restored cloud is, and take a client of the former history for one of now."""
+    cloud.store.create(service("web"))
     source = await ready(parts)
     source.store.given_version = cloud.store.version + 1
     source.reflector.disprove()
@@ -178,6 +179,23 @@ async def test_a_source_stays_until_the_cloud_is_past_what_it_alone_can_name(
         clock.now += 301
         parts.sources._sweep()
         assert (source in parts.sources) == (past < 2)
+
+
+async def test_no_source_begins_at_a_version_of_a_former_history(
+    parts: HubParts, cloud: ScriptableCloud, clock: Clock
+) -> None:
+    """A restored cloud has other objects at that version. The source that gave it may be gone."""
+    source = await ready(parts)
+    version = source.store.version
+    clock.now += 301
+    parts.sources._sweep()
+    cloud.store.create(service("late"))
+    other = await ready(parts, NODES)
+    other.reflector.disprove()
+    await until(lambda: other.reflector.lists == 2)
+    made = parts.sources.get(HUB_IDENTITY, SERVICES, begin_at=version)
+    await made.ready(1)
+    assert (parts.sources.of_others(SERVICES.type), made.store.version > version) == (version, True)
 
 
 async def test_an_edit_knows_what_a_stopped_source_gave(parts: HubParts, clock: Clock) -> None:
@@ -254,10 +272,10 @@ async def test_versions_that_other_rules_gave_end_where_the_cloud_is(
     await source.view(KEY, 1)
     source.store.given_version = cloud.store.version + 10
     parts.set_rules({})
-    assert parts.sources.of_other_rules(SERVICES.type) == source.store.given_version
+    assert parts.sources._given.of_other_rules("services") == source.store.given_version
     source.reflector.disprove()
     await until(lambda: source.reflector.lists == 2 and source.reflector.state is State.WATCHING)
-    assert parts.sources.of_other_rules(SERVICES.type) == source.store.version
+    assert parts.sources._given.of_other_rules("services") == source.store.version
 
 
 async def _watches(source: Source, count: int) -> None:
