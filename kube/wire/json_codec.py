@@ -31,8 +31,9 @@ from kube.wire.json_fields import (
     JsonObject,
     TooDeep,
     join_without_types,
-    parse_json,
     parse_object,
+    read_json,
+    read_object,
     size_of_type,
     write_json,
 )
@@ -104,7 +105,7 @@ class JsonCodec(Codec):
         return raw + b"\n"
 
     def peek(self, raw: bytes) -> ObjectPeek:
-        return peek_of(parse_object(raw))
+        return peek_of(read_object(raw))
 
     def encode_event(self, event_type: str, api_version: str, kind: str, raw: bytes) -> bytes:
         return b"".join((_EVENT_HEADS[event_type], raw, b"}\n"))
@@ -125,12 +126,12 @@ class JsonCodec(Codec):
         return error.to_json()
 
     def with_version(self, raw: bytes, version: int) -> bytes:
-        fields = JsonFields(parse_object(raw), Edits())
+        fields = JsonFields(read_object(raw), Edits())
         fields.child("metadata").set("resourceVersion", write_version(version))
         return fields.encode()
 
     def metadata_only(self, raw: bytes) -> bytes:
-        metadata = parse_object(raw).get("metadata")
+        metadata = read_object(raw).get("metadata")
         return write_json(
             {
                 "kind": METADATA_KIND,
@@ -174,7 +175,7 @@ def _read_at_once[T](body: bytes, form: Callable[[bytes], T]) -> tuple[JsonObjec
         raise ValueError(
             f"a list of over {MAX_AT_ONCE} bytes is not written as a kube-apiserver writes lists"
         )
-    page = parse_object(body)
+    page = read_object(body)
     return page, list(map(form, _write(page, page.get("items"))))
 
 
@@ -254,7 +255,7 @@ def _parts(body: bytes, begin: int) -> Iterator[tuple[list[object], int]]:
 def _array(inside: bytes) -> list[object] | None:
     """The items between two brackets, as deep as they are in a list; None where that is no JSON array."""
     try:
-        values = parse_json(b"[[%b]]" % inside)
+        values = read_json(b"[[%b]]" % inside)
     except ValueError:
         return None
     items = values[0] if isinstance(values, list) and len(values) == 1 else None
@@ -266,7 +267,7 @@ def _readable(body: bytes, begin: int, end: int) -> Iterator[object]:
     while True:
         end_of_item, is_last = _end_of_part(body, begin, 1)
         try:
-            yield parse_json(body[begin:end_of_item])
+            yield read_json(body[begin:end_of_item])
         except TooDeep:
             reached("depth of an object")
         if is_last or end_of_item >= end:

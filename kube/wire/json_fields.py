@@ -1,8 +1,10 @@
 """Fields over a parsed JSON object: no schema, so any name may be written, and every value is checked when read."""
 
+import contextlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import cast
 
 import orjson
@@ -15,9 +17,17 @@ type JsonObject = dict[str, object]
 MAX_DEEP = 2 * 1024 * 1024
 """Bytes of a text that is nested so deep that Python's own parser reads it, which holds the interpreter for some 30 ms.
 etcd takes objects of 1.5 MiB."""
+LONG_OBJECT = 128 * 1024
+"""Bytes of a text from which on its managedFields stay text. For 20,000 labels they were 60,000 objects, 4 MB until the
+event was read, and what came meanwhile and stayed kept as much of the heap from being returned."""
+DEEPEST = 16
+"""Objects in each other in managedFields that stay text; a pod's have ten."""
+MARK = "managedFields that stay text"
+_MARK = MARK.encode()
 _TOO_DEEP = re.compile("depth (limit )?exceeded")
 _TOO_DEEP_TO_WRITE = "Recursion limit reached"
 """How the versions of orjson say that a value is nested too deep."""
+_TEXT = rb'"[ !#-\[\]-~]*+(?:\\["\\bfnrt][ !#-\[\]-~]*+)*+"'
 _TYPE = re.compile(rb'\{"kind":"\w{1,128}","apiVersion":"[\w./-]{1,255}",')
 
 
@@ -27,6 +37,24 @@ def parse_object(text: bytes | memoryview) -> JsonObject:
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     return value
+
+
+def read_object(text: bytes | memoryview) -> JsonObject:
+    """As `parse_object`, for who writes the object again, and reads no managedFields: of a long one they stay text."""
+    value = read_json(text)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def read_json(text: bytes | memoryview) -> object:
+    """As `parse_json`; managedFields of a long object stay text."""
+    if (cut := _cut_managed(text)) is not None:
+        with contextlib.suppress(ValueError):
+            value = parse_json(cut[0])
+            if _put_back(value, cut[1]):
+                return value
+    return parse_json(text)
 
 
 def parse_json(text: bytes | memoryview) -> object:
@@ -49,6 +77,60 @@ def parse_json(text: bytes | memoryview) -> object:
         raise TooDeep(f"cannot be read as JSON: {error}") from None
 
 
+class ManagedText:
+    """The managedFields of an object, as they were written: valid JSON, without blanks."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: bytes) -> None:
+        self.text = text
+
+
+def _cut_managed(text: bytes | memoryview) -> tuple[bytes, ManagedText] | None:
+    """A long JSON text with MARK for its first long managedFields, and these; None where it has none.
+
+    They are compact JSON of plain ASCII: objects of texts and of objects, in a list. A kube-apiserver writes no other,
+    and what is not so is read as the rest is. Where the text with MARK is JSON, so is the whole.
+    """
+    if len(text) < LONG_OBJECT:
+        return None
+    found = next((each for each in _managed().finditer(text) if len(each[1]) >= LONG_OBJECT // 2), None)
+    if found is None:
+        return None
+    begin, end = found.span(1)
+    rest = b'"'.join((text[:begin], _MARK, text[end:]))
+    return (rest, ManagedText(found[1])) if rest.count(_MARK) == 1 else None
+
+
+def _put_back(value: object, managed: ManagedText) -> bool:
+    """Put managedFields in the place of MARK in what was parsed, an object, an event or a list; False without MARK."""
+    for each in _objects(value):
+        metadata = each.get("metadata") if isinstance(each, dict) else None
+        if isinstance(metadata, dict) and metadata.get("managedFields") == MARK:
+            metadata["managedFields"] = managed
+            return True
+    return False
+
+
+def _objects(value: object) -> Iterator[object]:
+    """What may be an object of Kubernetes in an object, an event, a list, or the items of one in another list."""
+    items = value[0] if isinstance(value, list) and value else None
+    if isinstance(value, dict):
+        yield from (value, value.get("object"))
+        items = value.get("items")
+    if isinstance(items, list):
+        yield from items
+
+
+@cache
+def _managed() -> re.Pattern[bytes]:
+    members = rb"(?:%b(?:,(?=\")|(?=\})))*+"
+    one = rb"\{" + members % (_TEXT + b":" + _TEXT) + rb"\}"
+    for _ in range(DEEPEST):
+        one = rb"\{" + members % (_TEXT + b":(?:" + _TEXT + b"|" + one + b")") + rb"\}"
+    return re.compile(rb'"managedFields":(\[(?:' + one + rb"(?:,(?=\{)|(?=\])))*+\])")
+
+
 def write_json(value: object) -> bytes:
     """Compact JSON of parsed JSON; ValueError where it cannot be written."""
     try:
@@ -57,7 +139,7 @@ def write_json(value: object) -> bytes:
         if _TOO_DEEP_TO_WRITE not in str(error):
             raise
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_parsed).encode()
     except RecursionError as error:
         raise ValueError(f"cannot be written as JSON: {error}") from None
 
@@ -66,9 +148,21 @@ def write_shallow(value: object) -> bytes:
     """As `write_json`, but ValueError too when it is nested more than orjson's 254 levels: too deep to walk."""
     try:
         # A store keeps these bytes. orjson leaves them in the buffer that it grew, up to ten times as large: copy them.
-        return bytes(memoryview(orjson.dumps(value)))
+        return bytes(memoryview(orjson.dumps(value, _as_it_is)))
     except TypeError as error:  # orjson.JSONEncodeError
         raise ValueError(f"cannot be written as JSON: {error}") from error
+
+
+def _as_it_is(value: object) -> orjson.Fragment:
+    if isinstance(value, ManagedText):
+        return orjson.Fragment(value.text)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+def _parsed(value: object) -> object:
+    if isinstance(value, ManagedText):
+        return parse_json(value.text)
+    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 def _refuse_constant(name: str) -> object:

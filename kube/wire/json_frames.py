@@ -13,7 +13,7 @@ from kube.wire.codec_base import (
     read_status,
 )
 from kube.wire.fields import Edits
-from kube.wire.json_fields import JsonFields, JsonObject, parse_object, write_json
+from kube.wire.json_fields import JsonFields, JsonObject, read_object, write_json
 
 
 class JsonFrameReader(FrameReader):
@@ -80,7 +80,7 @@ class JsonFrameReader(FrameReader):
         if end > MAX_FRAME:
             raise ValueError(f"an event of {end} bytes is over the limit of {MAX_FRAME}")
         with memoryview(self._buffer) as view, view[:end] as text:
-            event = parse_object(text)
+            event = read_object(text)
         del self._buffer[:end]
         self._without_newline = 0
         return event

@@ -1,15 +1,34 @@
-"""What is special to JSON: any value may be anything, and the order of keys stays."""
+"""What is special to JSON: any value may be anything, the order of keys stays, and managedFields may stay text."""
 
 from __future__ import annotations
 
 import json
+import tracemalloc
+from collections.abc import Callable
 
 import pytest
 
+from kube.json_type import Json
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from kube.wire.fields import Edits
-from kube.wire.json_fields import MAX_DEEP, JsonFields, parse_object, write_json, write_shallow
+from kube.wire.json_fields import (
+    LONG_OBJECT,
+    MARK,
+    MAX_DEEP,
+    JsonFields,
+    ManagedText,
+    parse_object,
+    read_object,
+    write_json,
+    write_shallow,
+)
 
 GARBAGE: list[object] = [None, "", "text", 0, 7, 1.5, True, [], [1, None, {}], {}, {"a": 1}]
+
+CODEC = codec_for(Encoding.JSON)
+FIELDS = 6_000
+"""Fields of an object's managedFields, which have more than LONG_OBJECT bytes then."""
 
 
 def fields(**values: object) -> JsonFields:
@@ -84,3 +103,109 @@ def test_what_is_nested_without_end_or_long_besides_is_a_value_error() -> None:
 def test_nesting_that_is_too_deep_to_walk_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="cannot be written as JSON"):
         write_shallow(parse_object(nested(300)))
+
+
+def managed(**more: object) -> list[Json]:
+    fields: Json = {f'k:{{"name":"with\\tmany \\"words\\" {number}"}}': {".": {}} for number in range(FIELDS)}
+    return [
+        {"manager": "a", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": fields}, **more}},
+        {"manager": "b", "fieldsV1": {}},
+    ]
+
+
+def text_of(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def an_object(entries: object, **more: object) -> bytes:
+    metadata = {"name": "a", "namespace": "b", "resourceVersion": "7", "managedFields": entries}
+    return text_of({"kind": "Service", "apiVersion": "v1", "metadata": metadata, **more})
+
+
+def is_text(value: Json) -> bool:
+    metadata = value["metadata"]
+    assert isinstance(metadata, dict)
+    return isinstance(metadata["managedFields"], ManagedText)
+
+
+def in_events(raw: bytes) -> bytes:
+    (frame,) = CODEC.frames().feed(b'{"type":"MODIFIED","object":%b}\n' % raw)
+    assert frame.peek is not None
+    assert (frame.peek.name, frame.peek.version) == ("a", 7)
+    return frame.raw
+
+
+def in_lists(raw: bytes) -> bytes:
+    head = b'{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":['
+    short = an_object([], spec={})
+    found: list[bytes] = []
+    for items in ([raw], [short, raw, raw], [short, *[raw] * (1024 * 1024 // LONG_OBJECT), short]):
+        found += CODEC.decode_list(head + b",".join(items) + b"]}\n").items
+    assert set(found) == {short, raw}
+    return raw
+
+
+def in_copies(raw: bytes) -> bytes:
+    assert CODEC.peek(raw).namespace == "b"
+    made = CODEC.with_version(raw, 8)
+    assert CODEC.peek(made).version == 8
+    return CODEC.with_version(made, 7)
+
+
+@pytest.mark.parametrize("way", [in_events, in_lists, in_copies])
+def test_the_text_of_an_object_stays(way: Callable[[bytes], bytes]) -> None:
+    raw = an_object(managed(), spec={"ü": ["managedFields", 1, None]})
+    assert len(raw) > LONG_OBJECT
+    assert is_text(read_object(raw))
+    assert way(raw) == raw
+
+
+def test_an_event_takes_little_more_memory_than_its_bytes() -> None:
+    raw = an_object([{"fieldsV1": {f"f:{number}": {} for number in range(60_000)}}])
+    reader = CODEC.frames()
+    event = b'{"type":"MODIFIED","object":%b}\n' % raw
+    tracemalloc.start()
+    try:
+        reader.feed(event)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 10 * len(event), "with an object for each field it is fifty times as much"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        an_object(managed(), metadata2=MARK),
+        an_object(managed(number=1)),
+        an_object(managed(empty=None)),
+        an_object(managed(word="ü")),
+        an_object(managed(word="/")).replace(b'"/"', rb'"\/"'),
+        an_object(managed(), spec={}).replace(b'"managedFields":[', b'"managedFields":[ '),
+        an_object([], spec={"metadata": {"managedFields": managed()}}),
+        an_object(managed(deep=parse_object(nested(20).replace(b"\xc3\xa9", b"x")))),
+        an_object(managed())[:-10],
+        an_object(managed()).replace(b'"f:labels":{', b'"f:labels":{,'),
+        an_object(managed()).replace(b"{}}", b"{},}"),
+        an_object(managed()).replace(b'"manager":"a"', b'"manager" "a"'),
+        an_object(managed()).replace(b'"a",', b'"a\n",'),
+        an_object(managed()).replace(b'"a",', b'"\xff",'),
+        an_object(managed()) + b"}",
+    ],
+)
+def test_what_is_written_otherwise_is_read_as_ever(raw: bytes) -> None:
+    """An object that the reader must take as it is, or that is no JSON."""
+    try:
+        expected = parse_object(raw)
+    except ValueError:
+        with pytest.raises(ValueError, match=r"."):
+            read_object(raw)
+    else:
+        assert read_object(raw) == expected
+        assert write_json(read_object(raw)) == write_json(expected)
+
+
+def test_an_object_too_deep_for_the_quick_writer_keeps_its_fields() -> None:
+    raw = an_object(managed(), spec=parse_object(nested(300)))
+    assert is_text(read_object(raw))
+    assert json.loads(write_json(read_object(raw))) == json.loads(raw)
