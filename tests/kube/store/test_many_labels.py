@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import pytest
@@ -54,3 +55,14 @@ def test_a_store_keeps_many_labels_in_a_quarter_of_their_memory(encoding: Encodi
     assert item.labels == labels
     as_a_dict = sys.getsizeof(labels) + sum(map(sys.getsizeof, [*labels, *labels.values()]))
     assert sys.getsizeof(item.labels) < as_a_dict / 4
+
+
+def test_no_key_that_came_stays() -> None:
+    labels = {f"key-{number}": "" for number in range(2 * MANY)}
+    kept = kept_labels(labels)
+    assert isinstance(kept, LabelTexts)
+    came = {id(key) for key in labels}
+    held = [kept]
+    for _ in range(3):
+        held += [each for holder in held for each in gc.get_referents(holder)]
+    assert not came & {id(each) for each in held}
