@@ -1,4 +1,4 @@
-"""The real kube-proxy over a recorded iptables."""
+"""The endpoints that a recorded iptables leads to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Mapping, Set
 import pytest
 
 from tests.cloud.kube_proxy import parse_endpoints
-from tests.cloud.real import RealCloud
 
 FIRST = """\
 *filter
@@ -52,21 +51,3 @@ REMOVED = "*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n"
 )
 def test_parse_endpoints(text: str, endpoints: Mapping[str, Set[str]]) -> None:
     assert parse_endpoints(text.splitlines()) == endpoints
-
-
-@pytest.fixture
-def web(real_cloud: RealCloud, namespace: str) -> str:
-    """The path of the only slice of the Service `web`, with two endpoints."""
-    service = {"metadata": {"name": "web"}, "spec": {"ports": [{"port": 80}]}}
-    real_cloud.admin.post(f"/api/v1/namespaces/{namespace}/services", service)
-    slices = f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
-    real_cloud.admin.post(
-        slices,
-        {
-            "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}},
-            "addressType": "IPv4",
-            "ports": [{"name": "", "port": 8080}],
-            "endpoints": [{"addresses": ["10.1.0.1"]}, {"addresses": ["10.1.0.2"]}],
-        },
-    )
-    return f"{slices}/web-1"
