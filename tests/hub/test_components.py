@@ -11,6 +11,7 @@ from tests.cloud.kube_proxy import KubeProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
+from tests.cloud.rights import account, bound
 from tests.hub.support.process import Hub
 
 
@@ -54,21 +55,7 @@ def test_kubectl_gets_applies_watches_waits_and_deletes(
         return real_cloud.kubectl(*args, stdin=stdin, kubeconfig=config)
 
     token = real_cloud.token("default", "operator")
-    real_cloud.apply(
-        [
-            {
-                "apiVersion": "rbac.authorization.k8s.io/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": {"name": "operator"},
-                "roleRef": {
-                    "apiGroup": "rbac.authorization.k8s.io",
-                    "kind": "ClusterRole",
-                    "name": "cluster-admin",
-                },
-                "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "operator"}],
-            }
-        ]
-    )
+    real_cloud.apply([bound("cluster-admin", account("default", "operator"), name="operator")])
     config = write_kubeconfig(
         tmp_path / "tls.kubeconfig", hub.tls_url, authority=hub.authority.read_bytes(), token=token
     )

@@ -264,16 +264,11 @@ async def test_what_the_hub_streams_is_not_held_and_says_so(holding: WebHub) -> 
                 assert not flow["intercepted"]
 
 
-AGENT = {"headers": [["User-Agent", "kubelet/v1"], ["Host", "x"]]}
-
-
 @pytest.mark.parametrize(
     ("path", "edit", "words"),
     [
         (f"{SERVICES}?resourceVersion=0", {"path": "/api/v1/pods"}, "the hub answers this request itself"),
         ("/api/v1/events", {"path": "/api/v1/secrets"}, "method, path and server were decided on"),
-        ("/api/v1/events", {"method": "DELETE"}, "method, path and server were decided on"),
-        ("/api/v1/events", AGENT, "the hub has decided by user-agent"),
     ],
 )
 async def test_an_edit_that_would_make_the_hub_another_is_refused(

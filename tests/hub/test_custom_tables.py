@@ -14,7 +14,8 @@ from kube.json_type import Json
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import RestClient, RestError
+from tests.cloud.rest import RestClient
+from tests.cloud.rights import group, rights, rule
 from tests.hub.support.process import SLACK, Hub
 from tests.hub.test_filtered_tables import FROM_THE_STATE, TABLE, compared, rows
 
@@ -36,18 +37,8 @@ spec:
     - {name: Size, type: integer, jsonPath: .spec.size}
     - {name: Owner, type: string, jsonPath: .spec.owner, priority: 1}
     - {name: Age, type: date, jsonPath: .metadata.creationTimestamp}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: widgets}
-rules: [{apiGroups: [acme.example], resources: [widgets], verbs: [get, list, watch]}]
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
-metadata: {name: widgets}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: widgets}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: system:nodes}]
 """
+READERS = rights("widgets", [rule("acme.example", "widgets", "get list watch")], group("system:nodes"))
 FILTER = '''
 """Hides widgets with a label from everybody."""
 
@@ -89,7 +80,7 @@ def widgets(namespace: str) -> str:
 def widget_hub(
     real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_name: str
 ) -> Iterator[Hub]:
-    for each in (HUB_RBAC, KIND):
+    for each in (HUB_RBAC, KIND, READERS):
         real_cloud.apply(each)
     real_cloud.kubectl("wait", "--for=condition=Established", "crd/widgets.acme.example")
     folder = tmp_path_factory.mktemp("hub")
@@ -130,13 +121,6 @@ async def test_kubectl_prints_the_columns_of_the_kind(
     hub = await asyncio.to_thread(printed, write_kubeconfig(tmp_path / "config", widget_hub.url))
     assert hub == [line for line in cloud if " none " not in line]
     assert "TIER SIZE" in hub[0]
-
-
-def test_kubectl_says_of_a_hidden_one_that_there_is_none(
-    real_cloud: RealCloud, widget_hub: Hub, shown: str
-) -> None:
-    with RestClient(widget_hub.url, user_agent="tables/v1") as client, pytest.raises(RestError, match="404"):
-        client.get(f"{widgets(shown)}/c")
 
 
 @pytest.mark.since(34, "a watch that begins with the present state, to compare with")

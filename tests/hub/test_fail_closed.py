@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.addons.support.samples import config_map, endpoint_slice, service
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
@@ -35,37 +36,9 @@ EVERY_REQUEST = {
 def cloud_objects(cloud: ScriptableCloud) -> ScriptableCloud:
     """A Service for one node, with endpoints on two, and a rule that filters single objects too."""
     for document in (
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": "yurt-hub-cfg", "namespace": "kube-system"},
-            "data": {"filter_servicetopology": "kube-proxy/endpointslices#get"},
-        },
-        {
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {
-                "name": "web",
-                "namespace": "default",
-                "annotations": {"openyurt.io/topologyKeys": "kubernetes.io/hostname"},
-            },
-            "spec": {"ports": [{"name": "http", "port": 80}]},
-        },
-        {
-            "apiVersion": "discovery.k8s.io/v1",
-            "kind": "EndpointSlice",
-            "metadata": {
-                "name": "web-1",
-                "namespace": "default",
-                "labels": {"kubernetes.io/service-name": "web"},
-            },
-            "addressType": "IPv4",
-            "endpoints": [
-                {"addresses": ["10.0.0.1"], "nodeName": "node-1"},
-                {"addresses": ["10.0.0.2"], "nodeName": "elsewhere"},
-            ],
-            "ports": [],
-        },
+        config_map({"filter_servicetopology": "kube-proxy/endpointslices#get"}),
+        service("web", annotations={"openyurt.io/topologyKeys": "kubernetes.io/hostname"}),
+        endpoint_slice("web-1", ("node-1", "elsewhere")),
     ):
         cloud.store.create(document)
     cloud.access.tokens["hub-token"] = User("hub")

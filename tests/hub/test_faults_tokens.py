@@ -11,6 +11,7 @@ from kube.json_type import Json
 from tests.addons.support.observed import until
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
+from tests.cloud.rights import account, rights, rule
 from tests.hub.support.process import SLACK, Hub
 from tests.hub.support.streams import watching
 
@@ -23,7 +24,9 @@ async def test_bad_tokens_disturb_neither_the_hub_nor_a_caller_with_a_good_one(
     linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str
 ) -> None:
     hub, _ = linked
-    await asyncio.to_thread(real_cloud.apply, may_read_configmaps(namespace))
+    readers = [rule("", "configmaps", "list watch")]
+    may_read = rights("configmaps", readers, account(namespace, "default"), namespace=namespace)
+    await asyncio.to_thread(real_cloud.apply, may_read)
     token = await asyncio.to_thread(real_cloud.token, namespace, "default")
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     services = f"/api/v1/namespaces/{namespace}/services"
@@ -59,21 +62,3 @@ async def listed_with(url: str, number: int) -> int:
     query = {"resourceVersion": "0"}
     async with aiohttp.ClientSession() as session, session.get(url, headers=headers, params=query) as answer:
         return answer.status
-
-
-def may_read_configmaps(namespace: str) -> list[Json]:
-    """A role for the default service account of a namespace."""
-    rbac = "rbac.authorization.k8s.io"
-    named = {"name": "configmaps", "namespace": namespace}
-    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]
-    subject = {"kind": "ServiceAccount", "namespace": namespace, "name": "default"}
-    return [
-        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": named, "rules": rules},
-        {
-            "apiVersion": f"{rbac}/v1",
-            "kind": "RoleBinding",
-            "metadata": named,
-            "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "configmaps"},
-            "subjects": [subject],
-        },
-    ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import re
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kube.json_type import Json
+from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
 from tests.hub.support.process import SLACK, Hub
@@ -25,17 +25,7 @@ FROM_THE_STATE = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlder
 
 @pytest.fixture(scope="module")
 def kubeconfig(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "hub", "cluster": {"server": hub.url}}],
-        "users": [{"name": "nobody", "user": {}}],
-        "contexts": [{"name": "hub", "context": {"cluster": "hub", "user": "nobody"}}],
-        "current-context": "hub",
-    }
-    path = tmp_path_factory.mktemp("kubectl") / "config"
-    path.write_text(json.dumps(config))
-    return path
+    return write_kubeconfig(tmp_path_factory.mktemp("kubectl") / "config", hub.url)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
+from tests.cloud.rights import account, bound
 from tests.hub.support.http2 import Streams
 from tests.hub.support.process import Hub
 
@@ -25,14 +26,7 @@ MANY = 250
 def allow(cloud: RealCloud) -> dict[str, str]:
     """The headers of a component that may do everything and is not cached: all that it asks is relayed."""
     token = cloud.token("default", "lasting")
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "lasting"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "lasting"}],
-    }
-    cloud.apply([role])
+    cloud.apply([bound("cluster-admin", account("default", "lasting"), name="lasting")])
     return {"authorization": f"Bearer {token}", "user-agent": "lasting/v1"}
 
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import urllib3
 
-from kube.json_type import Json
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
-from tests.hub.support.streams import listed, watching
+from tests.hub.support.streams import watching
 
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 BODY = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
@@ -53,13 +49,6 @@ def plain() -> Iterator[urllib3.PoolManager]:
     pool.clear()
 
 
-def tls(hub: Hub, *certificate: Path) -> urllib3.PoolManager:
-    context = ssl.create_default_context(cafile=hub.authority)
-    if certificate:
-        context.load_cert_chain(certificate[0], certificate[1])
-    return urllib3.PoolManager(retries=False, ssl_context=context)
-
-
 def test_a_token_is_never_mixed_with_the_nodes_certificate(
     hub: Hub, plain: urllib3.PoolManager, token: str
 ) -> None:
@@ -68,86 +57,6 @@ def test_a_token_is_never_mixed_with_the_nodes_certificate(
     assert seen == [f"system:node:{hub.node}", pod] * 3
     assert ask(plain, hub.url, Authorization="Bearer garbage") == ""
     assert ask(plain, hub.url) == f"system:node:{hub.node}"
-
-
-@pytest.mark.parametrize(
-    ("common_name", "lent"),
-    [("", False), ("system:node:{node}", True), ("system:node:other", False), ("admin", False)],
-)
-def test_the_tls_port_lends_only_to_this_node(
-    hub: Hub, real_cloud: RealCloud, tmp_path: Path, common_name: str, lent: bool
-) -> None:
-    name = common_name.format(node=hub.node)
-    shown = (
-        real_cloud.authority.issue_client(name, ["system:nodes"]).write(tmp_path, "client") if name else ()
-    )
-    with tls(hub, *shown) as pool:
-        assert (ask(pool, hub.tls_url) == f"system:node:{hub.node}") == lent
-
-
-@pytest.mark.parametrize("component", ["kubelet/v1.36.0", "kubectl/v1.36.0"])
-@pytest.mark.parametrize(
-    "value", [b"\xc2\xa0", b"\x1f", b"\xc2\x85", b"", b"Bearer \xc2\xa0", b"Bearer\xa0t", b"garbage"]
-)
-def test_an_authorization_that_is_no_token_makes_nobody_the_node(
-    hub: Hub, component: str, value: bytes
-) -> None:
-    """HTTP/2 strips blanks: a header of odd blanks must not reach the hub's own listener as an empty one."""
-    context = ssl.create_default_context(cafile=hub.authority)
-    parts = urlsplit(hub.tls_url)
-    connection = http.client.HTTPSConnection(parts.hostname or "", parts.port, context=context, timeout=20)
-    for target in (
-        "/api/v1/secrets?resourceVersion=0",
-        "/api/v1/nodes",
-        "/api/v1/services?resourceVersion=0",
-    ):
-        connection.putrequest("GET", target)
-        connection.putheader("User-Agent", component)
-        connection.putheader("Authorization", value)
-        connection.endheaders()
-        answer = connection.getresponse()
-        assert answer.status in {400, 401}, answer.read()
-        answer.read()
-    connection.close()
-
-
-@pytest.fixture
-async def reader(real_cloud: RealCloud) -> str:
-    """A service account that may list and watch slices."""
-    role: Json = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "slices"},
-        "rules": [
-            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]}
-        ],
-    }
-    binding: Json = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "slices"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "slices"},
-        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "reader"}],
-    }
-    await asyncio.to_thread(real_cloud.apply, [role, binding])
-    return "reader"
-
-
-async def test_a_token_reads_the_shared_copy_only_with_its_own_right(
-    hub: Hub, real_cloud: RealCloud, reader: str
-) -> None:
-    async def read(account: str) -> int:
-        token = await asyncio.to_thread(real_cloud.token, "default", account)
-        headers = {"Authorization": f"Bearer {token}"}
-        try:
-            await listed(hub.tls_url, ALL_SLICES, component="coredns", headers=headers, resourceVersion="0")
-        except AssertionError as error:
-            return int(str(error)[:3])
-        return 200
-
-    await listed(hub.url, ALL_SLICES, component="coredns", resourceVersion="0")
-    assert await read(reader) == 200
-    assert await read("stranger") == 403
 
 
 async def test_the_hub_opens_no_port_that_nobody_asked_for(hub: Hub) -> None:

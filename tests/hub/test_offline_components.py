@@ -14,6 +14,7 @@ from tests.cloud.hollow import HollowKubelet, is_ready
 from tests.cloud.kube_proxy import KubeProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
+from tests.cloud.rights import account, bound
 from tests.hub.support.outage import STARTED, Outage
 from tests.hub.test_views import set_rules
 
@@ -131,14 +132,7 @@ async def test_kubectl_gets_what_it_got_before(
 ) -> None:
     """kubectl uses a token of its own, on the TLS port."""
     core = f"/api/v1/namespaces/{namespace}"
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "person"},
-        "roleRef": role,
-        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": "person"}],
-    }
+    binding = bound("cluster-admin", account(namespace, "person"), name="person")
     token = await asyncio.to_thread(real_cloud.token, namespace, "person")
     await asyncio.to_thread(real_cloud.apply, [binding])
     authority = outage.hub.authority.read_bytes()

@@ -16,10 +16,11 @@ import yaml
 
 from addons.ui.commands import shell
 from tests.cloud.real import RealCloud
+from tests.cloud.rights import account, rights, rule
 from tests.cloud.versions import chosen
 from tests.hub.support.outage import PROTOBUF, Outage
 from tests.hub.support.streams import watching
-from tests.hub.test_offline_logs import Person, rights
+from tests.hub.test_offline_logs import Person
 
 
 def pod(name: str, node: str) -> dict[str, Any]:
@@ -127,13 +128,12 @@ async def test_a_person_with_a_token_sees_again_what_the_cloud_let_the_token_see
     outage: Outage, real_cloud: RealCloud, namespace: str, tmp_path: Path
 ) -> None:
     admin, node, core = real_cloud.admin, outage.hub.node, f"/api/v1/namespaces/{namespace}"
-    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    readers = [rule("", "pods", "get list watch")]
 
     def prepare() -> list[Person]:
         admin.post(f"{core}/serviceaccounts", {"metadata": {"name": "default"}})
         admin.post(f"{core}/pods", pod("app", node))
-        subject = {"kind": "ServiceAccount", "name": "person", "namespace": namespace}
-        real_cloud.apply(rights("Role", "person", rules, subject, namespace=namespace))
+        real_cloud.apply(rights("person", readers, account(namespace, "person"), namespace=namespace))
         names = ("person", "stranger", "unseen")
         return [Person(real_cloud, outage.hub, namespace, name, tmp_path) for name in names]
 

@@ -11,6 +11,7 @@ import pytest
 
 from kube.json_type import Json
 from tests.cloud.real import RealCloud
+from tests.cloud.rights import account, bound
 from tests.hub.support.outage import Outage
 from tests.hub.test_views import set_rules
 
@@ -20,18 +21,8 @@ LEADER, FOLLOWER = "leader", "follower"
 @pytest.fixture
 def rules(real_cloud: RealCloud, namespace: str) -> Iterator[None]:
     set_rules(real_cloud, offline_leases=f"{namespace}/web")
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
-    subjects = [
-        {"kind": "ServiceAccount", "namespace": namespace, "name": name} for name in (LEADER, FOLLOWER)
-    ]
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "leaders"},
-        "roleRef": role,
-        "subjects": subjects,
-    }
-    real_cloud.apply([binding])
+    pods = [account(namespace, name) for name in (LEADER, FOLLOWER)]
+    real_cloud.apply([bound("cluster-admin", *pods, name="leaders")])
     yield
     set_rules(real_cloud)
 

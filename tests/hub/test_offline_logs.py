@@ -20,12 +20,12 @@ from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.kubelet import Kubelet
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
+from tests.cloud.rights import account, rights, rule, user
 from tests.hub.support.outage import STARTED, Outage
 from tests.hub.support.pool_site import eventually
 from tests.hub.support.process import Hub
 from tests.hub.test_offline_components import is_running
 
-RBAC = "rbac.authorization.k8s.io"
 pytestmark = pytest.mark.since(31, "the kubelet is of the pinned version")
 
 
@@ -48,26 +48,10 @@ def user_of(node: str) -> str:
     return f"edgehub:kubelet:{node}"
 
 
-def rights(kind: str, name: str, rules: list[Any], subject: dict[str, str], **where: str) -> list[Any]:
-    """A Role or ClusterRole, and who has it."""
-    ref = {"apiGroup": RBAC, "kind": kind, "name": name}
-    common = {"apiVersion": f"{RBAC}/v1", "metadata": {"name": name, **where}}
-    return [
-        {**common, "kind": kind, "rules": rules},
-        {**common, "kind": f"{kind}Binding", "roleRef": ref, "subjects": [subject]},
-    ]
-
-
 def at_kubelet(node: str) -> list[Any]:
     """What the hub's certificate needs: kubelet of this node alone."""
-    rule = {
-        "apiGroups": [""],
-        "resources": ["nodes/proxy"],
-        "resourceNames": [node],
-        "verbs": ["get", "create"],
-    }
-    subject = {"apiGroup": RBAC, "kind": "User", "name": user_of(node)}
-    return rights("ClusterRole", user_of(node), [rule], subject)
+    only = {**rule("", "nodes/proxy", "get create"), "resourceNames": [node]}
+    return rights(user_of(node), [only], user(user_of(node)))
 
 
 class Person:
@@ -103,16 +87,11 @@ def test_a_person_sees_logs_and_enters_containers_without_the_cloud(
     core = f"/api/v1/namespaces/{namespace}"
     admin.post(f"{core}/serviceaccounts", {"metadata": {"name": "default"}})
     pods = [
-        {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get"]},
-        {
-            "apiGroups": [""],
-            "resources": ["pods/exec", "pods/attach", "pods/portforward"],
-            "verbs": ["get", "create"],
-        },
+        rule("", "pods pods/log", "get"),
+        rule("", "pods/exec pods/attach pods/portforward", "get create"),
     ]
-    for name, rules in (("person", pods), ("stranger", [{**pods[0], "resources": ["pods"]}])):
-        subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-        real_cloud.apply(rights("Role", name, rules, subject, namespace=namespace))
+    for name, rules in (("person", pods), ("stranger", [rule("", "pods", "get")])):
+        real_cloud.apply(rights(name, rules, account(namespace, name), namespace=namespace))
     containers = [{"name": "main", "image": "any"}]
     spec = {"nodeName": node, "containers": containers, "automountServiceAccountToken": False}
     admin.post(f"{core}/pods", {"metadata": {"name": "app"}, "spec": spec})

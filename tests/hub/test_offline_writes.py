@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -15,11 +13,9 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestError
-from tests.hub.support.outage import JSON, NOTICE, PROTOBUF, Answer, Outage
-from tests.hub.support.process import SLACK
+from tests.hub.support.outage import JSON, PROTOBUF, Answer, Outage
 from tests.hub.support.streams import Seen, watching
 
-GoOffline = Callable[[], Awaitable[None]]
 STRATEGIC = "application/strategic-merge-patch+json"
 NODES = "/api/v1/nodes"
 NODES_WRITE = pytest.mark.since(36, "nodes may write events of events.k8s.io")
@@ -180,37 +176,3 @@ async def test_events_are_taken_and_brought_to_the_cloud(
     for name in ("before", "expired", "during"):
         found = await asyncio.to_thread(real_cloud.admin.get, f"{events}/{name}")
         assert found["series"]["count"] == 5
-
-
-async def test_what_waits_outlives_a_crash(
-    outage: Outage, real_cloud: RealCloud, node: str, namespace: str
-) -> None:
-    assert (await outage.ask(node)).status == 200
-    events = f"/api/v1/namespaces/{namespace}/events"
-    await outage.begin()
-    patch = {"status": {"conditions": [condition("Ready", "True", "Crashed")]}}
-    assert (await patched(outage, node, patch)).status == 200
-    assert (await outage.ask(events, method="POST", body=event("e", namespace, "/api/v1"))).status == 201
-    # An answer was given: nothing that it promised may depend on the process.
-    await asyncio.to_thread(outage.hub.kill)
-    await asyncio.to_thread(outage.hub.start)
-    assert outage.hub.metric("edgehub_journal_entries") == 2
-    assert b"Crashed" in (await outage.ask(node)).body
-    await outage.end()
-    await journal_has(outage, 0)
-    assert reasons(await asyncio.to_thread(real_cloud.admin.get, node))["Ready"] == "Crashed"
-    await asyncio.to_thread(real_cloud.admin.get, f"{events}/e")
-
-
-async def test_a_status_in_flight_when_a_black_hole_opens_is_taken_and_replayed(
-    outage: Outage, real_cloud: RealCloud, node: str, offline: GoOffline
-) -> None:
-    assert (await outage.ask(node)).status == 200
-    await asyncio.to_thread(outage.link.black_hole)
-    began = time.monotonic()
-    patch = {"status": {"conditions": [condition("Ready", "True", "InFlight")]}}
-    answer = await patched(outage, node, patch)
-    assert (answer.status, time.monotonic() - began < NOTICE + SLACK) == (200, True)
-    await outage.end()
-    await journal_has(outage, 0)
-    assert reasons(await asyncio.to_thread(real_cloud.admin.get, node))["Ready"] == "InFlight"

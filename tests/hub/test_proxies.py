@@ -18,6 +18,7 @@ from tests.cloud.connect_proxy import ConnectProxy
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.pki import Authority
 from tests.cloud.real import RealCloud
+from tests.cloud.rights import account, rights, rule
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.hub.support.http2 import Streams
@@ -102,23 +103,10 @@ async def test_what_is_relayed_over_http2_through_a_proxy_flows_and_ends_with_th
     for number in range(4):
         body = {"metadata": {"name": f"large-{number}"}, "data": {"x": "y" * 500_000}}
         await asyncio.to_thread(real_cloud.admin.post, path, body)
-    await asyncio.to_thread(
-        real_cloud.admin.post,
-        f"/api/v1/namespaces/{namespace}/serviceaccounts",
-        {"metadata": {"name": "pod"}},
-    )
     token = await asyncio.to_thread(real_cloud.token, namespace, "pod")
-    rights = {
-        "metadata": {"name": "all"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "all"},
-        "subjects": [{"kind": "ServiceAccount", "name": "pod", "namespace": namespace}],
-    }
-    rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
-    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]
-    await asyncio.to_thread(
-        real_cloud.admin.post, f"{rbac}/roles", {"metadata": {"name": "all"}, "rules": rules}
-    )
-    await asyncio.to_thread(real_cloud.admin.post, f"{rbac}/rolebindings", rights)
+    readers = [rule("", "configmaps", "list watch")]
+    granted = rights("all", readers, account(namespace, "pod"), namespace=namespace)
+    await asyncio.to_thread(real_cloud.apply, granted)
     async with ConnectProxy(real_cloud.port) as proxy:
         kubeconfig = proxied(real_cloud.node_kubeconfig(node), proxy.url, real_cloud.host)
         async with started(

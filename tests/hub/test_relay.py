@@ -15,6 +15,7 @@ from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.pki import Credential
 from tests.cloud.ports import ReservedPort
 from tests.cloud.real import RealCloud
+from tests.cloud.rights import account, rights, rule
 from tests.hub.support.pool_site import PATIENCE, SLICES, eventually
 from tests.hub.support.process import Hub
 from tests.hub.support.streams import listed, watching
@@ -129,24 +130,11 @@ async def test_a_hub_reads_from_the_relay_and_from_the_cloud_without_it(running:
 async def test_a_pod_gets_from_a_relay_what_its_own_token_may_read(running: Scene, namespace: str) -> None:
     """The node itself may not read it at the cloud: the relay alone does."""
     scene, policies = running, "/apis/networking.k8s.io/v1/networkpolicies"
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "policies"},
-        "rules": [
-            {"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]}
-        ],
-    }
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "policies"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "policies"},
-        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": "plugin"}],
-    }
+    readers = [rule("networking.k8s.io", "networkpolicies", "list watch")]
+    granted = rights("policies", readers, account(namespace, "plugin"))
 
-    async def read(account: str) -> int:
-        token = await asyncio.to_thread(scene.cloud.token, namespace, account)
+    async def read(name: str) -> int:
+        token = await asyncio.to_thread(scene.cloud.token, namespace, name)
         headers = {"Authorization": f"Bearer {token}"}
         try:
             url = scene.edge.tls_url
@@ -159,7 +147,7 @@ async def test_a_pod_gets_from_a_relay_what_its_own_token_may_read(running: Scen
         found = scene.edge.sources()
         return any((each["path"], each["server"]) == (policies, scene.name) for each in found)
 
-    await asyncio.to_thread(scene.cloud.apply, [role, binding])
+    await asyncio.to_thread(scene.cloud.apply, granted)
     await asyncio.to_thread(
         set_rules, scene.cloud, cache_agents="cached", pool_resources="networking.k8s.io/v1/networkpolicies"
     )

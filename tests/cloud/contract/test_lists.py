@@ -32,6 +32,11 @@ async def test_a_list_says_what_it_is_and_is_in_order(caller: Caller, four: str)
     assert all("kind" not in item and "apiVersion" not in item for item in answer["items"])
 
 
+async def test_a_body_of_a_list_is_ignored(caller: Caller, four: str) -> None:
+    answer = await caller.send("GET", four, query={"labelSelector": "ours"}, body={"kind": "Nonsense"})
+    assert names(answer.json()) == ["c1", "c2", "c3", "c4"]
+
+
 async def test_items_of_custom_resources_say_what_they_are(caller: Caller, things: str) -> None:
     thing = {"apiVersion": "contract.example.com/v1", "kind": "Thing", "metadata": {"name": "t"}}
     await caller.post(things, thing)

@@ -10,6 +10,7 @@ import pytest
 from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
+from tests.cloud.rights import role, rule
 from tests.cloud.versions import chosen, minor_of
 
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
@@ -106,19 +107,8 @@ def test_a_leaders_role_of_the_manager_is_bound_and_survives_another_apply(
     real_cloud: RealCloud, node: str
 ) -> None:
     itself = real_cloud.client(real_cloud.authority.issue_node(node))
-    rule = {
-        "apiGroups": [""],
-        "resources": ["configmaps"],
-        "resourceNames": ["leader-hub-beijing"],
-        "verbs": ["get", "list", "watch"],
-    }
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": "edgehub:leader-hubs", "namespace": "kube-system"},
-        "rules": [rule],
-    }
-    real_cloud.apply([role])
+    only = {**rule("", "configmaps", "get list watch"), "resourceNames": ["leader-hub-beijing"]}
+    real_cloud.apply([role("edgehub:leader-hubs", [only], "kube-system")])
     real_cloud.apply(HUB_RBAC)
     selected = {"fieldSelector": "metadata.name=leader-hub-beijing"}
     assert becomes(itself, CONFIG_MAPS, selected, allowed=True)

@@ -9,6 +9,7 @@ import pytest
 
 from kube.json_type import Json
 from tests.cloud.rest import RestClient
+from tests.cloud.rights import role, rule
 from tests.controllers.conftest import MANIFESTS, StartManager
 from tests.controllers.support.scene import ACCOUNT, CLUSTER_ROLES, CONFIG_MAPS, NODES, Scene
 
@@ -30,10 +31,10 @@ def patch(client: RestClient, path: str, body: Json) -> int:
 
 
 def test_it_cannot_grant_hubs_anything(scene: Scene, account_client: RestClient) -> None:
-    for role in (f"{CLUSTER_ROLES}/edgehub:pool-scope", f"{CLUSTER_ROLES}/edgehub:hub"):
-        assert patch(account_client, role, {"rules": EVERYTHING}) == 403
-    role = scene.name("role")
-    assert account_client.request("POST", CLUSTER_ROLES, body={"metadata": {"name": role}}).status == 403
+    for path in (f"{CLUSTER_ROLES}/edgehub:pool-scope", f"{CLUSTER_ROLES}/edgehub:hub"):
+        assert patch(account_client, path, {"rules": EVERYTHING}) == 403
+    name = scene.name("role")
+    assert account_client.request("POST", CLUSTER_ROLES, body={"metadata": {"name": name}}).status == 403
     # The Role of ConfigMaps it may write, but not with rights that it does not have itself.
     secrets = [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
     scene.admin.request("POST", ROLES, body={"metadata": {"name": "edgehub:leader-hubs"}})
@@ -164,18 +165,12 @@ def can(scene: Scene, verb: str, resource: str) -> bool:
 
 def test_applying_the_manifests_takes_back_what_an_earlier_manager_granted(scene: Scene) -> None:
     """That manager wrote the role by server-side apply, with whatever a NodePool asked for."""
-    role = f"{CLUSTER_ROLES}/edgehub:pool-scope"
-    scene.admin.delete(role)
-    jobs = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["list", "watch"]}]
-    applied = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "edgehub:pool-scope"},
-        "rules": jobs,
-    }
+    path = f"{CLUSTER_ROLES}/edgehub:pool-scope"
+    scene.admin.delete(path)
+    applied = role("edgehub:pool-scope", [rule("batch", "jobs", "list watch")])
     answer = scene.admin.request(
         "PATCH",
-        role,
+        path,
         query={"fieldManager": "edgehub-manager", "force": "true"},
         body=applied,
         headers={"Content-Type": "application/apply-patch+yaml"},

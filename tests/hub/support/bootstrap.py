@@ -11,6 +11,7 @@ import yaml
 from kube.json_type import Json
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
+from tests.cloud.rights import bound, group, rights, rule, user
 
 CONTROLLERS = (
     "certificatesigningrequest-approving-controller",
@@ -24,20 +25,13 @@ GROUP = "system:bootstrappers:kubeadm:default-node-token"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
-def binding(role: str, group: str) -> Json:
+def binding(role: str, *groups: str) -> Json:
     """A ClusterRoleBinding, as kubeadm makes them."""
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": f"test-{role.rpartition(':')[2]}"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
-    }
+    return bound(role, *map(group, groups), name=f"test-{role.rpartition(':')[2]}")
 
 
 OTHERS = "system:bootstrappers:others"
-MAY_ASK = binding("system:node-bootstrapper", GROUP)
-MAY_ASK["subjects"].append({**MAY_ASK["subjects"][0], "name": OTHERS})
+MAY_ASK = binding("system:node-bootstrapper", GROUP, OTHERS)
 APPROVED = binding("system:certificates.k8s.io:certificatesigningrequests:nodeclient", GROUP)
 """Has kube-controller-manager approve what tokens ask for."""
 RENEWED = binding("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes")
@@ -70,30 +64,14 @@ def publish_authority(cloud: RealCloud) -> None:
     authority = base64.b64encode(cloud.authority.certificate).decode()
     cluster = {"server": cloud.url, "certificate-authority-data": authority}
     document = {"clusters": [{"name": "", "cluster": cluster}]}
-    role = {"namespace": "kube-public", "name": "cluster-info"}
-    may_read = {
-        "apiGroups": [""],
-        "resources": ["configmaps"],
-        "resourceNames": ["cluster-info"],
-        "verbs": ["get"],
-    }
-    rbac = "rbac.authorization.k8s.io"
+    named = {"namespace": "kube-public", "name": "cluster-info"}
+    published = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named}
+    may_read = {**rule("", "configmaps", "get"), "resourceNames": ["cluster-info"]}
+    everybody = user("system:anonymous")
     cloud.apply(
         [
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": role,
-                "data": {"kubeconfig": yaml.safe_dump(document)},
-            },
-            {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": role, "rules": [may_read]},
-            {
-                "apiVersion": f"{rbac}/v1",
-                "kind": "RoleBinding",
-                "metadata": role,
-                "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "cluster-info"},
-                "subjects": [{"apiGroup": rbac, "kind": "User", "name": "system:anonymous"}],
-            },
+            {**published, "data": {"kubeconfig": yaml.safe_dump(document)}},
+            *rights("cluster-info", [may_read], everybody, namespace="kube-public"),
         ]
     )
 

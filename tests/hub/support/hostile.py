@@ -14,6 +14,7 @@ import aiohttp
 from scripts.benchmark.load import tree_megabytes
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
+from tests.cloud.rights import account, rights, rule
 from tests.hub.support import pauses
 from tests.hub.support.process import ROOT, Hub
 
@@ -24,24 +25,11 @@ PAUSES = "pauses.jsonl"
 GRACE = 60.0
 """Seconds that the attackers get to end, and kubelet for one answer."""
 READERS = "hostile-readers"
-GRANT = [
-    {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": READERS},
-        "rules": [
-            {"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": ["*"]},
-            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["*"]},
-        ],
-    },
-    {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": READERS},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": READERS},
-        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": "hostile-reader"}],
-    },
-]
+GRANT = rights(
+    READERS,
+    [rule("", "services configmaps", "*"), rule("discovery.k8s.io", "endpointslices", "*")],
+    account("default", "hostile-reader"),
+)
 """What the attacker's token may do: as much as a pod that makes Services, their endpoints and ConfigMaps."""
 
 

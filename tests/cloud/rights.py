@@ -1,0 +1,57 @@
+"""Roles and who has them, as objects to apply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kube.json_type import Json
+
+GROUP = "rbac.authorization.k8s.io"
+
+
+def account(namespace: str, name: str) -> Json:
+    """A service account, as the subject of a binding."""
+    return {"kind": "ServiceAccount", "namespace": namespace, "name": name}
+
+
+def user(name: str) -> Json:
+    return {"apiGroup": GROUP, "kind": "User", "name": name}
+
+
+def group(name: str) -> Json:
+    return {"apiGroup": GROUP, "kind": "Group", "name": name}
+
+
+def rule(api_group: str, resources: str, verbs: str) -> Json:
+    """Resources and verbs are words with blanks between them."""
+    return {"apiGroups": [api_group], "resources": resources.split(), "verbs": verbs.split()}
+
+
+def role(name: str, rules: Iterable[Json], namespace: str = "") -> Json:
+    """A Role, or a ClusterRole where no namespace is given."""
+    return {**_head("Role", name, namespace), "rules": [*rules]}
+
+
+def bound(role_name: str, *subjects: Json, name: str = "", namespace: str = "") -> Json:
+    """A binding that gives a role to these subjects; it is called as the role unless it has a name."""
+    head = _head("RoleBinding", name or role_name, namespace)
+    kind = head["kind"].removesuffix("Binding")
+    return {
+        **head,
+        "roleRef": {"apiGroup": GROUP, "kind": kind, "name": role_name},
+        "subjects": [*subjects],
+    }
+
+
+def rights(name: str, rules: Iterable[Json], *subjects: Json, namespace: str = "") -> list[Json]:
+    """A role and its binding."""
+    return [role(name, rules, namespace), bound(name, *subjects, namespace=namespace)]
+
+
+def _head(kind: str, name: str, namespace: str) -> Json:
+    where = {"namespace": namespace} if namespace else {}
+    return {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": kind if namespace else f"Cluster{kind}",
+        "metadata": {"name": name, **where},
+    }
