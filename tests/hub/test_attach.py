@@ -23,7 +23,7 @@ from tests.addons.support.samples import config_map, service
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.support.process import ROOT, SLACK, Hub
+from tests.hub.support.process import ROOT, SLACK, Hub, started
 from tests.hub.support.streams import watching
 from tests.support.terminal import Terminal
 
@@ -91,8 +91,7 @@ async def test_the_flows_of_a_running_hub_are_written_to_a_file(
     cloud.store.create(config_map({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))
     cloud.store.create(secret())
     hub, file = Hub(tmp_path, cloud.url), tmp_path / "flows"
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(hub):
         async with watching(hub.url, SERVICES, component="kube-proxy", resourceVersion="0") as events:
             writing = await attach(hub, "-w", str(file))
             # A first flow in the file shows that the hub feeds it.
@@ -122,15 +121,12 @@ async def test_the_flows_of_a_running_hub_are_written_to_a_file(
         assert VALUE.encode() not in file.read_bytes()
         # The file is there: nobody's flows are overwritten.
         assert await asyncio.to_thread(run, ["attach", "-w", str(file), "--admin", hub.admin_url]) == 1
-    finally:
-        await asyncio.to_thread(hub.stop)
 
 
 async def test_a_hub_is_attached_to_through_a_forwarded_port(cloud: ScriptableCloud, tmp_path: Path) -> None:
     """As by `ssh -L` and `kubectl port-forward`: another port of this machine leads to the admin port."""
     hub, file = Hub(tmp_path, cloud.url), tmp_path / "flows"
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(hub):
         with Link(LOOPBACK, hub.admin_port) as link:
             # The last --admin counts.
             writing = await attach(hub, "-w", str(file), "--admin", f"http://{link.host}:{link.port}")
@@ -139,8 +135,6 @@ async def test_a_hub_is_attached_to_through_a_forwarded_port(cloud: ScriptableCl
             writing.send_signal(signal.SIGINT)
             await writing.communicate()
         assert flows_in(file)
-    finally:
-        await asyncio.to_thread(hub.stop)
 
 
 def stat_of(file: Path) -> int:
@@ -175,8 +169,7 @@ async def test_a_browser_is_attached_to_a_running_hub(cloud: ScriptableCloud, tm
         cloud.store.create(config_map({"text": "x" * 50_000}, name=f"made-{number}"))
     hub, port = Hub(tmp_path, cloud.url, flags=("--allow-hold",)), free_port()
     settings = (f"web_port={port}", "web_password=w", "web_open_browser=false", "intercept=~u no-such-path")
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(hub):
         for _ in range(20):
             await ask(hub, "/api/v1/configmaps")
         before = memory(hub)
@@ -196,8 +189,6 @@ async def test_a_browser_is_attached_to_a_running_hub(cloud: ScriptableCloud, tm
         viewer.terminate()
         await viewer.communicate()
         await ask(hub, "/version")
-    finally:
-        await asyncio.to_thread(hub.stop)
 
 
 class Attached:
@@ -349,9 +340,7 @@ async def test_without_leave_nothing_is_held_and_the_interface_says_so(
 async def test_a_hub_with_an_interface_of_its_own_says_so(cloud: ScriptableCloud, tmp_path: Path) -> None:
     settings = (f"web_port={free_port()}", "web_password=w", "web_open_browser=false")
     flags = ("--ui", "web", "--", *(word for each in settings for word in ("--set", each)))
-    hub = Hub(tmp_path, cloud.url, flags=flags)
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(Hub(tmp_path, cloud.url, flags=flags)) as hub:
         refused = await attach(hub, "-w", str(tmp_path / "flows"))
         _, said = await refused.communicate()
         assert refused.returncode == 1
@@ -360,5 +349,3 @@ async def test_a_hub_with_an_interface_of_its_own_says_so(cloud: ScriptableCloud
             .splitlines()[-1]
             .endswith("this hub has an interface of mitmproxy itself: look there")
         )
-    finally:
-        await asyncio.to_thread(hub.stop)

@@ -11,7 +11,7 @@ import aiohttp
 from addons.ui.commands.shell import run
 from tests.addons.support.samples import service
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.process import SLACK, Hub, started
 from tests.hub.support.streams import listed, watching
 
 SERVICES = "/api/v1/services"
@@ -32,9 +32,7 @@ async def relayed(hub: Hub) -> int:
 
 async def test_an_outage_is_rehearsed(cloud: ScriptableCloud, tmp_path: Path) -> None:
     cloud.store.create(service("web"))
-    hub = Hub(tmp_path, cloud.url, flags=("--allow-drills",))
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(Hub(tmp_path, cloud.url, flags=("--allow-drills",))) as hub:
         assert await relayed(hub) == 200
         async with watching(hub.url, SERVICES, component=PROXY, resourceVersion="0") as events:
             await events.until(lambda seen: [each.name for each in seen] == ["web"])
@@ -61,5 +59,3 @@ async def test_an_outage_is_rehearsed(cloud: ScriptableCloud, tmp_path: Path) ->
             assert not events.ended
         assert await relayed(hub) == 200
         assert await asyncio.to_thread(hub.metric, "edgehub_drill") == 0
-    finally:
-        await asyncio.to_thread(hub.stop)

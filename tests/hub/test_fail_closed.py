@@ -17,7 +17,7 @@ from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.hub.support.broken import NAMES
-from tests.hub.support.process import Hub
+from tests.hub.support.process import Hub, started
 
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices?resourceVersion=0"
 ONE_SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1"
@@ -56,14 +56,12 @@ async def test_a_broken_hook_fails_closed(cloud_objects: ScriptableCloud, tmp_pa
     kubeconfig = write_kubeconfig(tmp_path / "hub.kubeconfig", cloud.url, token="hub-token")
     broken.touch()
     program = ("tests.hub.support.broken", str(broken))
-    hub = Hub(tmp_path, cloud.url, kubeconfig=kubeconfig, flags=("--wait", "1"), program=program)
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(
+        Hub(tmp_path, cloud.url, kubeconfig=kubeconfig, flags=("--wait", "1"), program=program)
+    ) as hub:
         for each in ("", *NAMES, ""):
             broken.write_text(each)
             await _check(hub, cloud, each)
-    finally:
-        await asyncio.to_thread(hub.stop)
 
 
 async def _check(hub: Hub, cloud: ScriptableCloud, hook: str) -> None:

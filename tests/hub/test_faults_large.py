@@ -13,7 +13,7 @@ import pytest
 from kube.wire.encoding import Encoding
 from scripts.benchmark.load import resident_megabytes
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.support.process import Hub
+from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import listed
 
 MANY = 50_000
@@ -45,9 +45,7 @@ def kept(database: Path) -> None:
 @pytest.mark.timeout(240)
 async def test_fifty_thousand_objects(cloud: ScriptableCloud, tmp_path: Path) -> None:
     fill(cloud)
-    hub = Hub(tmp_path, cloud.url, flags=("--wait", "120"))
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(Hub(tmp_path, cloud.url, flags=("--wait", "120"))) as hub:
 
         async def many() -> int:
             how = Encoding.PROTOBUF
@@ -71,5 +69,3 @@ async def test_fifty_thousand_objects(cloud: ScriptableCloud, tmp_path: Path) ->
         await asyncio.to_thread(hub.start)
         assert await asyncio.gather(*(many() for _ in range(AT_ONCE))) == [MANY] * AT_ONCE
         assert resident_megabytes(hub.process.pid, "VmHWM") < MOST
-    finally:
-        await asyncio.to_thread(hub.stop)

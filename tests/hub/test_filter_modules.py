@@ -9,7 +9,7 @@ from tests.addons.rules.test_filter_trial import blocks
 from tests.addons.support.filter_plugins import text_of, write
 from tests.addons.support.samples import service
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.process import SLACK, Hub, started
 from tests.hub.support.streams import listed, watching
 
 SERVICES = "/api/v1/services"
@@ -27,9 +27,7 @@ async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud,
     canary["metadata"]["labels"] = CANARY
     for each in (service("web"), canary):
         cloud.store.create(each)
-    hub = Hub(tmp_path / "hub", cloud.url, flags=("--filter-module", str(file)))
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(Hub(tmp_path / "hub", cloud.url, flags=("--filter-module", str(file)))) as hub:
         assert await names(hub) == ["web"]
         asked = "component=kube-proxy&resource=services&namespace=default&name=api"
         told = await asyncio.to_thread(hub.admin, f"/debug/explain?{asked}")
@@ -54,8 +52,6 @@ async def test_a_filter_of_ones_own_lives_as_the_hubs_do(cloud: ScriptableCloud,
         await cloud.stop()
         await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 0, 2 * SLACK)
         assert await names(hub) == ["api"], "without a cloud as with one"
-    finally:
-        await asyncio.to_thread(hub.stop)
 
 
 def test_a_hub_never_starts_without_a_filter_that_it_was_given(tmp_path: Path) -> None:

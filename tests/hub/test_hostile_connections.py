@@ -7,15 +7,14 @@ import contextlib
 import socket
 import ssl
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
 from scripts.benchmark.load import resident_megabytes
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.support.process import Hub
+from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import listed
 
 DESCRIPTORS = 400
@@ -26,16 +25,6 @@ GROWTH = 40.0
 """Megabytes that the hub may grow by while it is sent much more than that."""
 WITHIN = 5.0
 """Seconds for kubelet's answer; it is there in milliseconds, unless it is shut out."""
-
-
-@asynccontextmanager
-async def hub_of(cloud: ScriptableCloud, folder: Path, *inside: str) -> AsyncIterator[Hub]:
-    made = Hub(folder, cloud.url, inside=inside)
-    await asyncio.to_thread(made.start)
-    try:
-        yield made
-    finally:
-        await asyncio.to_thread(made.stop)
 
 
 async def is_answered(hub: Hub) -> bool:
@@ -52,7 +41,7 @@ async def end(writer: asyncio.StreamWriter) -> None:
 
 async def test_connections_without_a_request_shut_nobody_out(cloud: ScriptableCloud, tmp_path: Path) -> None:
     limited = ("bash", "-c", f'ulimit -n {DESCRIPTORS}; exec "$0" "$@"')
-    async with hub_of(cloud, tmp_path, *limited) as hub, AsyncExitStack() as stack:
+    async with started(Hub(tmp_path, cloud.url, inside=limited)) as hub, AsyncExitStack() as stack:
         assert await is_answered(hub)
         for _ in range(IDLE):
             idle = stack.enter_context(socket.socket())
@@ -68,7 +57,7 @@ async def test_connections_without_a_request_shut_nobody_out(cloud: ScriptableCl
 async def test_the_body_of_a_refused_request_is_not_held(
     cloud: ScriptableCloud, tmp_path: Path, declared: bool
 ) -> None:
-    async with hub_of(cloud, tmp_path) as hub:
+    async with started(Hub(tmp_path, cloud.url)) as hub:
         assert await is_answered(hub)
         before = resident_megabytes(hub.process.pid)
         context = ssl.create_default_context(cafile=str(hub.authority))
@@ -87,7 +76,7 @@ async def test_the_body_of_a_refused_request_is_not_held(
 
 
 async def test_heads_without_end_are_not_held(cloud: ScriptableCloud, tmp_path: Path) -> None:
-    async with hub_of(cloud, tmp_path) as hub:
+    async with started(Hub(tmp_path, cloud.url)) as hub:
         assert await is_answered(hub)
         before = resident_megabytes(hub.process.pid)
 

@@ -11,7 +11,7 @@ from scripts.benchmark.load import resident_megabytes
 from tests.addons.support.samples import config_map
 from tests.cloud.ports import free_port
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.support.process import Hub
+from tests.hub.support.process import Hub, started
 
 MOST = 250
 """Megabytes that the hub may ever have resident: 170 here, 330 where it keeps each flow."""
@@ -35,11 +35,8 @@ async def test_however_many_requests_leave_a_hub_beside_an_interface_small(
                 assert answer.status == 200, await answer.text()
                 await answer.read()
 
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(hub):
         async with aiohttp.ClientSession(headers={"User-Agent": "kubelet/v1.36"}) as session:
             await asyncio.gather(*(client(session) for _ in range(CLIENTS)))
         assert resident_megabytes(hub.pid, "VmHWM") < MOST
         assert await asyncio.to_thread(hub.metric, "edgehub_flows_removed_total") > 0
-    finally:
-        await asyncio.to_thread(hub.stop)

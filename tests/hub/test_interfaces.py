@@ -13,7 +13,7 @@ import pytest
 
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.support.process import Hub
+from tests.hub.support.process import Hub, started
 from tests.hub.test_console import named_service
 from tests.support.browser import Browser
 from tests.support.terminal import Terminal
@@ -54,33 +54,29 @@ async def test_a_person_follows_a_watch_in_the_browser(
     port = free_port()
     flags = ("--ui", "web", "--", "--set", f"web_port={port}", "--set", "web_open_browser=false")
     hub = Hub(tmp_path, cloud.url, flags=flags)
-    async with Browser(tmp_path) as browser:
-        await asyncio.to_thread(hub.start)
-        try:
-            line = await asyncio.to_thread(hub.process.wait_for_line, "edgehub: open http", 30)
-            address = line.partition("open ")[2].strip()
-            assert address.startswith(f"http://{LOOPBACK}:{port}/?token=")
-            assert address in await asyncio.to_thread(hub.admin, "/debug")
-            await listed(session, hub)
-            async with session.get(f"{hub.url}{SERVICES}?watch=true&resourceVersion=0") as watch:
-                assert watch.status == 200
-                await browser.open(address)
-                shown = await browser.until_text("kube-proxy ▸ view", "watch=true")
-                assert "/livez" not in shown, "the hub's own probes are hidden"
-                cells = "[...document.querySelectorAll('td.col-comment')]"
-                assert await browser.run(f"{cells}.every(e => e.scrollWidth <= e.clientWidth)"), "none is cut"
-                assert await browser.run(f"{cells}[0].clientWidth > innerWidth / 2")
-                await browser.click(
-                    "[...document.querySelectorAll('tr')].find(e => e.innerText.includes('watch=true'))"
-                )
-                await browser.click(
-                    "[...document.querySelectorAll('nav a')].find(e => e.innerText.trim() === 'WebSocket')"
-                )
-                await browser.until_text("object: default/web", "type: ADDED")
-                cloud.store.create(named_service("hidden", type="LoadBalancer"))
-                await browser.until_text("the cloud sent", "object: default/hidden", "outcome: dropped")
-        finally:
-            await asyncio.to_thread(hub.stop)
+    async with Browser(tmp_path) as browser, started(hub):
+        line = await asyncio.to_thread(hub.process.wait_for_line, "edgehub: open http", 30)
+        address = line.partition("open ")[2].strip()
+        assert address.startswith(f"http://{LOOPBACK}:{port}/?token=")
+        assert address in await asyncio.to_thread(hub.admin, "/debug")
+        await listed(session, hub)
+        async with session.get(f"{hub.url}{SERVICES}?watch=true&resourceVersion=0") as watch:
+            assert watch.status == 200
+            await browser.open(address)
+            shown = await browser.until_text("kube-proxy ▸ view", "watch=true")
+            assert "/livez" not in shown, "the hub's own probes are hidden"
+            cells = "[...document.querySelectorAll('td.col-comment')]"
+            assert await browser.run(f"{cells}.every(e => e.scrollWidth <= e.clientWidth)"), "none is cut"
+            assert await browser.run(f"{cells}[0].clientWidth > innerWidth / 2")
+            await browser.click(
+                "[...document.querySelectorAll('tr')].find(e => e.innerText.includes('watch=true'))"
+            )
+            await browser.click(
+                "[...document.querySelectorAll('nav a')].find(e => e.innerText.trim() === 'WebSocket')"
+            )
+            await browser.until_text("object: default/web", "type: ADDED")
+            cloud.store.create(named_service("hidden", type="LoadBalancer"))
+            await browser.until_text("the cloud sent", "object: default/hidden", "outcome: dropped")
 
 
 async def test_a_person_follows_a_component_through_an_outage_in_the_terminal(

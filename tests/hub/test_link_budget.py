@@ -13,7 +13,7 @@ from kube.json_type import Json
 from tests.cloud.fixtures import OpenLink
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.lone_links import until
-from tests.hub.support.process import Hub
+from tests.hub.support.process import Hub, started
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 LARGE = 300_000
@@ -49,9 +49,7 @@ async def test_a_budget_that_is_spent_is_told_once_and_nothing_is_cut(
     url = urlsplit(cloud.url)
     opened = link(url.hostname or "", url.port or 0)
     server = f"http://{opened.host}:{opened.port}"
-    hub = Hub(tmp_path, server, flags=("--link-budget", "300kB/month"))
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(Hub(tmp_path, server, flags=("--link-budget", "300kB/month"))) as hub:
         await read_through(hub)
         before = opened.traffic
         up, down = (hub.metric("edgehub_link_bytes_total", direction=each) for each in ("up", "down"))
@@ -73,8 +71,6 @@ async def test_a_budget_that_is_spent_is_told_once_and_nothing_is_cut(
         await until(lambda: hub.metric(SPENT) >= spent, "the count outlives the restart")
         await read_through(hub)
         assert told(hub) == 0, "it was told in this month"
-    finally:
-        await asyncio.to_thread(hub.stop)
     (event,) = events_of(cloud)
     found = event["reason"], event["involvedObject"]["kind"], event["type"]
     assert found == ("LinkBudgetSpent", "Node", "Warning")

@@ -18,7 +18,7 @@ from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.support.outage import STARTED, Outage
-from tests.hub.support.process import Hub
+from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import Events, Seen, watching
 from tests.hub.test_views import endpoint_slice, services, slices
 
@@ -203,8 +203,7 @@ async def test_a_word_outlives_the_hub_and_a_slice_that_the_cloud_writes_without
     pod = await asyncio.to_thread(admin.post, path_of(namespace), new_pod("web-0", hub.node))
     other, uid = ("10.1.9.9", "db-0", "1"), pod["metadata"]["uid"]
     await asyncio.to_thread(admin.post, slices(namespace), made_by_hand(("10.1.0.1", "web-0", uid)))
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(hub):
         async with reading(outage, namespace, encoding) as events:
             await events["kubelet"].first("ADDED", "web-0")
             await events["kube-proxy"].first("ADDED", "web-1")
@@ -233,5 +232,3 @@ async def test_a_word_outlives_the_hub_and_a_slice_that_the_cloud_writes_without
                 await events["kube-proxy"].until(lambda seen: shown(seen)[-1] == states[-1], STARTED)
                 await write(address)
             assert shown(events["kube-proxy"].seen) == states
-    finally:
-        await asyncio.to_thread(hub.stop)

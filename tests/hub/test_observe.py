@@ -12,7 +12,7 @@ import aiohttp
 
 from tests.addons.support.samples import cloud_service, config_map, service
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.support.process import ROOT, SLACK, Hub
+from tests.hub.support.process import ROOT, SLACK, Hub, started
 from tests.hub.support.streams import watching
 
 SERVICES = "/api/v1/services"
@@ -39,9 +39,7 @@ async def test_a_person_sees_what_a_component_asks_gets_and_does_not_get(
 ) -> None:
     cloud.store.create(config_map({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))
     cloud.store.create(service("web"))
-    hub = Hub(tmp_path, cloud.url, flags=("--access-log",))
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(Hub(tmp_path, cloud.url, flags=("--access-log",))) as hub:
         following = await observe(hub, "--component", "kube-proxy", "--events", "--follow", "-o", "json")
         assert following.stdout is not None
         async with (
@@ -84,5 +82,3 @@ async def test_a_person_sees_what_a_component_asks_gets_and_does_not_get(
         await asyncio.to_thread(hub.process.wait_for_line, "create    configmaps default", SLACK)
         for shown in (text, "\n".join(hub.process.lines), await past(hub, "-o", "json")):
             assert TOKEN not in shown
-    finally:
-        await asyncio.to_thread(hub.stop)

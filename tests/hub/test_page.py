@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import aiohttp
@@ -10,7 +9,7 @@ import aiohttp
 from tests.addons.support.samples import cloud_service, config_map, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
-from tests.hub.support.process import Hub
+from tests.hub.support.process import Hub, started
 from tests.support.browser import Browser, find_browser
 
 SERVICES = "/api/v1/services?resourceVersion=0"
@@ -23,83 +22,78 @@ async def test_the_questions_of_a_person_who_has_never_read_the_code(
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
     cloud.store.create(config_map({"cache_agents": "reader"}))
-    hub = Hub(tmp_path, cloud.url)
-    await asyncio.to_thread(hub.start)
-    try:
-        async with aiohttp.ClientSession() as session, Browser(tmp_path) as page:
-            await page.open(hub.admin_url)
-            await page.until("document.getElementById('state').innerText.includes('Online for')")
-            for component in ("kube-proxy", "reader"):
-                async with session.get(hub.url + SERVICES, headers={"User-Agent": component}) as answer:
-                    assert answer.status == 200
-            # Who asks: the page hears of it by itself.
-            await page.until("document.getElementById('components').innerText.includes('reader')")
-            # Who reads a table by keys goes on there when the table changes.
-            await page.run("document.querySelector('#components .scroll').focus()")
-            async with session.get(hub.url + SERVICES, headers={"User-Agent": "kubelet"}) as answer:
+    async with (
+        started(Hub(tmp_path, cloud.url)) as hub,
+        aiohttp.ClientSession() as session,
+        Browser(tmp_path) as page,
+    ):
+        await page.open(hub.admin_url)
+        await page.until("document.getElementById('state').innerText.includes('Online for')")
+        for component in ("kube-proxy", "reader"):
+            async with session.get(hub.url + SERVICES, headers={"User-Agent": component}) as answer:
                 assert answer.status == 200
-            await page.until("document.getElementById('components').innerText.includes('kubelet')")
-            assert await page.run("document.activeElement.matches('#components .scroll')")
-            # What would this rule change?
-            await page.run(
-                "document.getElementById('edit').focus(), document.getElementById('edit').select()"
-            )
-            await page.type("discardcloudservice: reader\n")
-            await page.until("document.getElementById('trial').innerText.includes('1 object ')")
-            await page.until("document.getElementById('trial').innerText.includes('default/lb')")
-            # What did kube-proxy get, and why not the rest? The answer has an address.
-            await page.open(f"{hub.admin_url}/?component=kube-proxy&resource=services")
-            await page.until("document.getElementById('explained').innerText.includes('LoadBalancer')")
-            # A choice by keys loads the page anew, and the same list has the focus.
-            await page.run("document.querySelector('select[name=verb]').focus()")
-            await page.press("ArrowDown")
-            await page.until("location.search.includes('verb=watch')")
-            await page.until("document.activeElement?.name === 'verb'")
-            await page.open(hub.admin_url)
-            # Sixty components are ten lines, until a person asks for all of them or searches.
-            for number in range(60):
-                named = {"User-Agent": f"agent-{number:02}"}
-                async with session.get(hub.url + SERVICES, headers=named) as answer:
-                    assert answer.status == 200
-            shown = "[...document.querySelectorAll('#components tbody tr')].filter(e => !e.hidden)"
-            await page.until(
-                "document.querySelector('#components .tools button')?.innerText === 'Show all 64'"
-            )
-            assert await page.run(f"{shown}.length") == 10
-            await page.run("document.querySelector('#components .tools button').click()")
-            assert await page.run(f"{shown}.length") == 64
-            await page.run("document.querySelector('#components .tools button').click()")
-            search = "Object.assign(document.querySelector('#components input'), {value: 'agent-5'})"
-            await page.run(f"{search}.dispatchEvent(new Event('input')), 0")
-            assert await page.run(f"{shown}.every(e => e.innerText.includes('agent-5'))")
-            # By a click on its head a column sorts the lines.
-            await page.run("document.querySelector('#components th button').click()")
-            names = f"{shown}.map(e => e.cells[0].innerText)"
-            assert await page.run(names) == [f"agent-{number}" for number in range(50, 60)]
-            await page.run("document.querySelector('#components th button').click()")
-            assert (await page.run(names))[0] == "agent-59"
-            # On a phone each is one line, which a touch unfolds.
-            await page.resize(390, 844)
-            await page.until("innerWidth === 390")
-            height = f"{shown}[0].getBoundingClientRect().height"
-            folded = await page.run(height)
-            await page.run(f"{shown}[0].click()")
-            assert folded < 40 < await page.run(height)
-            assert await page.run("document.documentElement.scrollHeight") < 6000
-            await page.resize(1600, 900)
-            # Is the node offline?
-            cloud.faults.add(Refuse(503, "Gone", "the cloud is away"), times=100_000)
-            await page.until("document.getElementById('state').innerText.includes('Offline for')")
-            await page.until("document.title.startsWith('Offline')")
-            await page.until("document.getElementById('announced').textContent === 'Offline'")
-            wide = (
-                "[...document.querySelectorAll('main *, header *')].filter(e => !e.closest('pre, .scroll') && "
-                "e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
-            )
-            for columns in (1600, 390):
-                await page.resize(columns, 900)
-                await page.until(f"innerWidth === {columns}")
-                assert await page.run(wide) == [], f"wider than a screen of {columns} pixels"
-            assert page.complaints == []
-    finally:
-        await asyncio.to_thread(hub.stop)
+        # Who asks: the page hears of it by itself.
+        await page.until("document.getElementById('components').innerText.includes('reader')")
+        # Who reads a table by keys goes on there when the table changes.
+        await page.run("document.querySelector('#components .scroll').focus()")
+        async with session.get(hub.url + SERVICES, headers={"User-Agent": "kubelet"}) as answer:
+            assert answer.status == 200
+        await page.until("document.getElementById('components').innerText.includes('kubelet')")
+        assert await page.run("document.activeElement.matches('#components .scroll')")
+        # What would this rule change?
+        await page.run("document.getElementById('edit').focus(), document.getElementById('edit').select()")
+        await page.type("discardcloudservice: reader\n")
+        await page.until("document.getElementById('trial').innerText.includes('1 object ')")
+        await page.until("document.getElementById('trial').innerText.includes('default/lb')")
+        # What did kube-proxy get, and why not the rest? The answer has an address.
+        await page.open(f"{hub.admin_url}/?component=kube-proxy&resource=services")
+        await page.until("document.getElementById('explained').innerText.includes('LoadBalancer')")
+        # A choice by keys loads the page anew, and the same list has the focus.
+        await page.run("document.querySelector('select[name=verb]').focus()")
+        await page.press("ArrowDown")
+        await page.until("location.search.includes('verb=watch')")
+        await page.until("document.activeElement?.name === 'verb'")
+        await page.open(hub.admin_url)
+        # Sixty components are ten lines, until a person asks for all of them or searches.
+        for number in range(60):
+            named = {"User-Agent": f"agent-{number:02}"}
+            async with session.get(hub.url + SERVICES, headers=named) as answer:
+                assert answer.status == 200
+        shown = "[...document.querySelectorAll('#components tbody tr')].filter(e => !e.hidden)"
+        await page.until("document.querySelector('#components .tools button')?.innerText === 'Show all 64'")
+        assert await page.run(f"{shown}.length") == 10
+        await page.run("document.querySelector('#components .tools button').click()")
+        assert await page.run(f"{shown}.length") == 64
+        await page.run("document.querySelector('#components .tools button').click()")
+        search = "Object.assign(document.querySelector('#components input'), {value: 'agent-5'})"
+        await page.run(f"{search}.dispatchEvent(new Event('input')), 0")
+        assert await page.run(f"{shown}.every(e => e.innerText.includes('agent-5'))")
+        # By a click on its head a column sorts the lines.
+        await page.run("document.querySelector('#components th button').click()")
+        names = f"{shown}.map(e => e.cells[0].innerText)"
+        assert await page.run(names) == [f"agent-{number}" for number in range(50, 60)]
+        await page.run("document.querySelector('#components th button').click()")
+        assert (await page.run(names))[0] == "agent-59"
+        # On a phone each is one line, which a touch unfolds.
+        await page.resize(390, 844)
+        await page.until("innerWidth === 390")
+        height = f"{shown}[0].getBoundingClientRect().height"
+        folded = await page.run(height)
+        await page.run(f"{shown}[0].click()")
+        assert folded < 40 < await page.run(height)
+        assert await page.run("document.documentElement.scrollHeight") < 6000
+        await page.resize(1600, 900)
+        # Is the node offline?
+        cloud.faults.add(Refuse(503, "Gone", "the cloud is away"), times=100_000)
+        await page.until("document.getElementById('state').innerText.includes('Offline for')")
+        await page.until("document.title.startsWith('Offline')")
+        await page.until("document.getElementById('announced').textContent === 'Offline'")
+        wide = (
+            "[...document.querySelectorAll('main *, header *')].filter(e => !e.closest('pre, .scroll') && "
+            "e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
+        )
+        for columns in (1600, 390):
+            await page.resize(columns, 900)
+            await page.until(f"innerWidth === {columns}")
+            assert await page.run(wide) == [], f"wider than a screen of {columns} pixels"
+        assert page.complaints == []

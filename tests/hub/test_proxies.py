@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -22,22 +20,13 @@ from tests.cloud.rights import account, rights, rule
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.hub.support.http2 import Streams
-from tests.hub.support.process import Hub
+from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import listed, watching
 
 SERVER = "https://cloud.example:6443"
 """A name that the proxies alone can resolve."""
 SERVICES = "/api/v1/services"
 BASIC = "Basic dTpwdw=="
-
-
-@asynccontextmanager
-async def started(hub: Hub) -> AsyncIterator[Hub]:
-    await asyncio.to_thread(hub.start)
-    try:
-        yield hub
-    finally:
-        await asyncio.to_thread(hub.stop)
 
 
 def proxied(kubeconfig: Path, proxy_url: str, name: str) -> Path:
@@ -129,12 +118,9 @@ async def test_a_proxy_that_refuses_is_an_outage_that_is_told(tmp_path: Path) ->
     kubeconfig = kubeconfig_of(Authority(), tmp_path)
     async with ConnectProxy(1, answer=b"HTTP/1.1 403 Forbidden\r\n\r\n") as proxy:
         hub = Hub(tmp_path, SERVER, kubeconfig=proxied(kubeconfig, proxy.url, "127.0.0.1"))
-        await asyncio.to_thread(hub.start, ready=False)
-        try:
+        async with started(hub, ready=False):
             await asyncio.to_thread(
                 hub.process.wait_for_line, r"is down \(the proxy .* refuses: 403 Forbidden\)", 30
             )
             async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/version") as answer:
                 assert answer.status == 503
-        finally:
-            await asyncio.to_thread(hub.stop)

@@ -9,7 +9,7 @@ import pytest
 from kube.wire.encoding import Encoding
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.support.process import Hub
+from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import listed, watching
 
 SERVICES = "/api/v1/services"
@@ -32,8 +32,7 @@ async def test_restarted_offline_it_answers_lists_and_watches_from_disk(
     hub, link = linked
     path = f"/api/v1/namespaces/{namespace}/services"
     await asyncio.to_thread(make_services, real_cloud, namespace, 3)
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(hub):
         before = await listed(hub.url, path, component="kube-proxy", encoding=PROTOBUF, resourceVersion="0")
         # The disk is written behind the client's back, and a crash takes what was not written yet.
         await asyncio.to_thread(hub.wait_until_kept, namespace, 3)
@@ -58,8 +57,6 @@ async def test_restarted_offline_it_answers_lists_and_watches_from_disk(
             link.carry()
             await events.first("DELETED", "s1")
             assert not [each for each in events.seen if each.type == "MODIFIED"]
-    finally:
-        await asyncio.to_thread(hub.stop)
 
 
 async def test_restarted_online_it_goes_on_from_its_version(

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.support.process import Hub
+from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import listed, watching
 
 SERVICES = "/api/v1/services"
@@ -21,9 +20,7 @@ async def test_every_watch_ends_with_410_and_lists_are_the_restored_ones(
 
     make("kept")
     backup = cloud.store.snapshot()
-    hub = Hub(tmp_path, cloud.url)
-    await asyncio.to_thread(hub.start)
-    try:
+    async with started(Hub(tmp_path, cloud.url)) as hub:
         async with watching(hub.url, SERVICES, component="kube-proxy", resourceVersion="0") as events:
             await events.first("ADDED", "kept")
             for number in range(5):
@@ -38,5 +35,3 @@ async def test_every_watch_ends_with_410_and_lists_are_the_restored_ones(
         after = await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
         assert "lost-0" not in after
         assert "kept" in after
-    finally:
-        await asyncio.to_thread(hub.stop)

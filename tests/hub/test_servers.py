@@ -10,7 +10,7 @@ import aiohttp
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.process import SLACK, Hub, started
 from tests.hub.support.streams import listed, watching
 
 NOTICE = 6.0
@@ -31,9 +31,7 @@ async def test_a_black_hole_is_noticed_and_its_streams_are_cut(
     port = int(cloud.url.rpartition(":")[2])
     with Link(LOOPBACK, port) as link:
         server = f"http://{LOOPBACK}:{link.port}"
-        hub = Hub(tmp_path, server)
-        await asyncio.to_thread(hub.start)
-        try:
+        async with started(Hub(tmp_path, server)) as hub:
             await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
             async with (
                 watching(hub.url, EVENTS, component="reader", resourceVersion="0") as relayed,
@@ -50,5 +48,3 @@ async def test_a_black_hole_is_noticed_and_its_streams_are_cut(
                 service = {"metadata": {"name": "late"}, "spec": {"ports": [{"port": 80}]}}
                 cloud.store.create({"apiVersion": "v1", "kind": "Service", **service})
                 await viewed.first("ADDED", "late", 15)
-        finally:
-            await asyncio.to_thread(hub.stop)

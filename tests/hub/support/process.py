@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import sqlite3
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Self
@@ -190,3 +191,13 @@ class Hub:
 
 
 __all__ = ["Hub", "ProcessFailedError"]
+
+
+@contextlib.asynccontextmanager
+async def started(hub: Hub, *, ready: bool = True) -> AsyncIterator[Hub]:
+    """A hub that runs, and is ready if asked for."""
+    await asyncio.to_thread(hub.start, ready=ready)
+    try:
+        yield hub
+    finally:
+        await asyncio.to_thread(hub.stop)
