@@ -52,10 +52,6 @@ def test_settings_follow_the_options(options: Options, context: taddons.context)
     "bad",
     [
         {"hub_server": "cloud"},
-        {"hub_mode": "sky"},
-        {"hub_port": 70_000},
-        {"hub_listen": "localhost"},
-        {"hub_node": ""},
         {"hub_wait": 5, "hub_idle": 0},
         {"hub_keep_days": 0},
     ],

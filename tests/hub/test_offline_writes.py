@@ -135,22 +135,6 @@ async def test_a_status_is_merged_shown_and_brought_to_the_cloud(
         assert {each.type for each in events.seen[1:]} == {"MODIFIED"}
 
 
-async def test_what_the_cloud_wrote_meanwhile_is_left_alone(
-    outage: Outage, real_cloud: RealCloud, node: str
-) -> None:
-    assert (await outage.ask(node)).status == 200
-    async with outage.away():
-        patch = {"status": {"conditions": [condition("Ready", "True", "Offline")]}}
-        assert (await patched(outage, node, patch)).status == 200
-        attached = [{"name": "v", "devicePath": ""}]
-        theirs = {"status": {"conditions": [condition("Theirs", "True")], "volumesAttached": attached}}
-        await asyncio.to_thread(real_cloud.admin.patch, f"{node}/status", theirs, STRATEGIC)
-    await journal_has(outage, 0)
-    after = await asyncio.to_thread(real_cloud.admin.get, node)
-    assert (reasons(after)["Ready"], reasons(after)["Theirs"]) == ("Offline", "Test")
-    assert [each["name"] for each in after["status"]["volumesAttached"]] == ["v"]
-
-
 @pytest.mark.parametrize("group", ["/api/v1", pytest.param("/apis/events.k8s.io/v1", marks=NODES_WRITE)])
 async def test_events_are_taken_and_brought_to_the_cloud(
     outage: Outage, real_cloud: RealCloud, namespace: str, group: str

@@ -147,12 +147,3 @@ async def test_one_follower_reads_from_the_cloud_for_the_pool_when_its_only_lead
     await asyncio.to_thread(_mend, scene.site)
     await scene.until_served_by(scene.leader.name, scene.leader.name)
     await scene.all_go_on()
-
-
-async def test_without_leader_and_deputy_the_last_follower_reads_from_the_cloud(scene: Scene) -> None:
-    await asyncio.to_thread(scene.leader.hub.kill)
-    await scene.until_served_by("cloud", scene.deputy.name)
-    await asyncio.to_thread(scene.deputy.hub.kill)
-    events, lists = scene.clients[scene.other.name], scene.lists[scene.other.name]
-    await goes_on(scene.other, events, scene.make, lists)
-    assert await asyncio.to_thread(scene.other.server, SLICES) == "cloud"

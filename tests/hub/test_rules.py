@@ -13,7 +13,7 @@ from tests.cloud.rest import RestClient
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
 from tests.cloud.scriptable.request_log import matching
-from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.process import SLACK, Hub, started
 from tests.hub.test_views import set_rules
 
 GARBAGE = {
@@ -58,24 +58,22 @@ async def test_what_a_rule_could_filter_waits_for_the_rules(cloud: ScriptableClo
     unknown = cloud.faults.add(
         Refuse(403, "Forbidden", "no such right"), times=10_000, when=matching(resource="configmaps")
     )
-    hub = Hub(tmp_path, cloud.url, flags=("--wait", "1"))
-    await asyncio.to_thread(hub.start, ready=False)
-    try:
-        async with aiohttp.ClientSession(headers={"User-Agent": "kube-proxy/v1"}) as session:
-            async with session.get(hub.url + "/api/v1/services?resourceVersion=0") as answer:
-                assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
-                assert "no such right" in (await answer.json())["message"]
-            async with session.get(hub.url + "/api/v1/namespaces") as answer:
-                assert answer.status == 200, "no filter knows this resource"
-            async with session.get(hub.admin_url + "/readyz") as answer:
-                assert answer.status == 503
-                assert "rules" in await answer.text()
-            unknown.lift()
-            async with (
-                asyncio.timeout(2 * SLACK),
-                session.get(hub.url + "/api/v1/services?resourceVersion=0") as answer,
-            ):
-                assert answer.status in {200, 503}
-            await asyncio.to_thread(hub.process.wait_for_line, "rules .* are in force", 2 * SLACK)
-    finally:
-        await asyncio.to_thread(hub.stop)
+    async with (
+        started(Hub(tmp_path, cloud.url, flags=("--wait", "1")), ready=False) as hub,
+        aiohttp.ClientSession(headers={"User-Agent": "kube-proxy/v1"}) as session,
+    ):
+        async with session.get(hub.url + "/api/v1/services?resourceVersion=0") as answer:
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+            assert "no such right" in (await answer.json())["message"]
+        async with session.get(hub.url + "/api/v1/namespaces") as answer:
+            assert answer.status == 200, "no filter knows this resource"
+        async with session.get(hub.admin_url + "/readyz") as answer:
+            assert answer.status == 503
+            assert "rules" in await answer.text()
+        unknown.lift()
+        async with (
+            asyncio.timeout(2 * SLACK),
+            session.get(hub.url + "/api/v1/services?resourceVersion=0") as answer,
+        ):
+            assert answer.status in {200, 503}
+        await asyncio.to_thread(hub.process.wait_for_line, "rules .* are in force", 2 * SLACK)

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from scripts.benchmark.load import resident_megabytes
-from tests.hub.support.process import Hub
+from tests.hub.support.process import Hub, started
 
 EXEC = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=true&stdout=true"
 PROTOCOL = "v5.channel.k8s.io"
@@ -79,9 +79,7 @@ async def websocket_cloud() -> AsyncIterator[str]:
 
 
 async def test_spdy_passes_in_both_directions(spdy_cloud: str, tmp_path: Path) -> None:
-    hub = Hub(tmp_path, spdy_cloud)
-    await asyncio.to_thread(hub.start, ready=False)
-    try:
+    async with started(Hub(tmp_path, spdy_cloud), ready=False) as hub:
         reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
         writer.write(
             f"POST {EXEC} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: Upgrade\r\n"
@@ -100,27 +98,21 @@ async def test_spdy_passes_in_both_directions(spdy_cloud: str, tmp_path: Path) -
         assert resident_megabytes(hub.process.pid, "VmHWM") - before < GROWTH
         writer.close()
         await writer.wait_closed()
-    finally:
-        await asyncio.to_thread(hub.stop)
 
 
 async def test_a_websocket_passes_in_both_directions(websocket_cloud: str, tmp_path: Path) -> None:
-    hub = Hub(tmp_path, websocket_cloud)
-    await asyncio.to_thread(hub.start, ready=False)
-    try:
-        async with (
-            aiohttp.ClientSession() as session,
-            session.ws_connect(hub.url + EXEC, protocols=(PROTOCOL,)) as socket,
-        ):
-            assert socket.protocol == PROTOCOL
-            for word in (b"\x00ls", b"\x00" + b"y" * 60_000):
-                await socket.send_bytes(word)
-                assert await asyncio.wait_for(socket.receive_bytes(), 10) == word.upper()
-            before = resident_megabytes(hub.process.pid)
-            async with asyncio.timeout(60):
-                for _ in range(MESSAGES):
-                    await socket.send_bytes(bytes(SIZE))
-                    assert len(await socket.receive_bytes()) == SIZE
-            assert resident_megabytes(hub.process.pid, "VmHWM") - before < GROWTH
-    finally:
-        await asyncio.to_thread(hub.stop)
+    async with (
+        started(Hub(tmp_path, websocket_cloud), ready=False) as hub,
+        aiohttp.ClientSession() as session,
+        session.ws_connect(hub.url + EXEC, protocols=(PROTOCOL,)) as socket,
+    ):
+        assert socket.protocol == PROTOCOL
+        for word in (b"\x00ls", b"\x00" + b"y" * 60_000):
+            await socket.send_bytes(word)
+            assert await asyncio.wait_for(socket.receive_bytes(), 10) == word.upper()
+        before = resident_megabytes(hub.process.pid)
+        async with asyncio.timeout(60):
+            for _ in range(MESSAGES):
+                await socket.send_bytes(bytes(SIZE))
+                assert len(await socket.receive_bytes()) == SIZE
+        assert resident_megabytes(hub.process.pid, "VmHWM") - before < GROWTH

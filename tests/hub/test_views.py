@@ -147,33 +147,3 @@ async def test_an_edit_of_the_rules_reaches_open_watches_at_once(
         await viewed.until(showing("web-1", hub.node, "elsewhere"))
         later = [each.type for each in viewed.seen if each.type != "BOOKMARK"][1:]
         assert set(later) == {"MODIFIED"}
-
-
-async def test_many_watches_share_one_watch_of_the_cloud(hub: Hub, real_cloud: RealCloud, web: str) -> None:
-    mark = real_cloud.audit_mark()
-    async with asyncio.TaskGroup() as group, asyncio.timeout(60):
-        ready = asyncio.Barrier(251)
-        change = asyncio.Event()
-
-        async def client() -> None:
-            async with watching(hub.url, slices(web), component="kube-proxy", resourceVersion="0") as events:
-                await events.first("ADDED", "web-1")
-                await ready.wait()
-                await change.wait()
-                await events.first("MODIFIED", "web-1")
-
-        for _ in range(250):
-            group.create_task(client())
-        await ready.wait()
-        resource = "endpointslices.discovery.k8s.io"
-        assert await asyncio.to_thread(hub.metric, "edgehub_watchers", resource=resource) >= 250
-        await asyncio.to_thread(
-            real_cloud.admin.patch, slices(web, "web-1"), {"metadata": {"labels": {"changed": "yes"}}}
-        )
-        change.set()
-    watches = [
-        event
-        for event in real_cloud.audit(mark)
-        if event.stage == "RequestReceived" and event.verb == "watch" and "endpointslices" in event.uri
-    ]
-    assert len(watches) <= 1

@@ -68,15 +68,6 @@ async def test_the_first_get_is_the_clouds_and_later_ones_are_not_asked_for(
     assert lease_cloud.lines == [("GET", LEASE)]
 
 
-async def test_what_the_cloud_says_of_a_missing_lease_is_what_kubelet_hears(
-    kubelet: World, lease_cloud: Told
-) -> None:
-    lease_cloud.says = [GONE]
-    with pytest.raises(StatusError) as refused:
-        await kubelet.ask("GET")
-    assert code_of(refused) == 404
-
-
 async def test_an_update_is_kept_here_and_asks_nobody(kubelet: World, lease_cloud: Told) -> None:
     sent = lease(version=5)
     code, body, _ = await kubelet.ask("PUT", sent)

@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from pathlib import Path
 
 import pytest
 
-from addons.offline.cached_responses import CachedResponses
 from addons.offline.node_lease import AUDIT_ID, DEFAULT_DURATION, RENEWALS, RETRY_INTERVAL
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.fleet.hub_status import ANNOTATION
-from kube.http.client import ApiResponse, Client, Unreachable
+from kube.http.client import ApiResponse, Unreachable
 from kube.json_type import Json
 from kube.objects.object_patches import MERGE_PATCH
-from tests.addons.support.copying import copies_in
-from tests.addons.support.hub_parts import HUB_TOKEN
-from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease, protobuf_lease
+from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease
 from tests.addons.support.observed import until, value_of
 from tests.addons.support.offline_parts import (
-    PROTOBUF,
     Told,
 )
-from tests.cloud.scriptable import ScriptableCloud
-from tests.cloud.scriptable.faults import Refuse
-from tests.cloud.sessions import new_session
 
 
 def renewals(lease_cloud: Told) -> list[Json]:
@@ -268,31 +260,6 @@ async def test_a_clock_that_is_set_back_renews_no_earlier(
     assert await kubelet.lease._renew()
     assert lease_cloud.lines[-2:] == [("PUT", LEASE), ("PATCH", LEASE)]
     assert renewals(lease_cloud)[-1]["renewTime"] >= "2026-01-02T12:00:30.000000Z"
-
-
-async def test_a_real_lease_follows_kubelet(tmp_path: Path, cloud: ScriptableCloud) -> None:
-    session = new_session()
-    client = Client(session, cloud.url, {"Authorization": f"Bearer {HUB_TOKEN}"})
-    async with copies_in(tmp_path) as copies:
-        kubelet = World(client, CachedResponses(copies.access))
-        kubelet.is_up = False
-        assert (await kubelet.ask("POST", protobuf_lease(), PROTOBUF, PROTOBUF))[0] == 201
-        kubelet.is_up = True
-        assert await kubelet.lease._renew(), "created"
-        made = cloud.store.get("leases", "n1", "kube-node-lease")
-        assert made["spec"]["holderIdentity"] == "n1"
-        assert await kubelet.lease._renew(), "touched"
-        touched = cloud.store.get("leases", "n1", "kube-node-lease")
-        assert touched["metadata"]["uid"] == made["metadata"]["uid"]
-        assert touched["spec"]["renewTime"]
-        cloud.faults.add(Refuse(503))
-        assert not await kubelet.lease._renew()
-        cloud.store.delete("leases", "n1", "kube-node-lease")
-        assert not await kubelet.lease._renew()
-        assert await kubelet.lease._renew()
-        assert cloud.store.get("leases", "n1", "kube-node-lease")["spec"]["holderIdentity"] == "n1"
-        await kubelet.written()
-    await session.close()
 
 
 async def test_a_time_that_an_earlier_process_wrote_is_not_gone_behind(

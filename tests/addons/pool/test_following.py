@@ -270,31 +270,6 @@ async def test_without_leaders_the_node_goes_to_the_cloud_after_its_delay(scene:
     assert await scene.server() == "cloud"
 
 
-async def test_an_unshared_resource_moves_to_the_cloud_after_the_delay(scene: Scene) -> None:
-    scene.update()
-    await scene.server()
-    scene.update(Role.NONE, PoolConfig())
-    scene.now += 10.0
-    assert await scene.server() == "cloud"
-    assert scene.following._choose(scene.reader, resumes=True).wait == 0
-
-
-async def test_followers_go_back_to_a_leader_one_after_the_other(scene: Scene) -> None:
-    """Each follower draws its own moment; in twenty recoveries no two moments are equal."""
-    scene.update()
-    first = await scene.server()
-    state = next(each for each in scene.following._order if each.leader.node == first)
-    waits = []
-    for _ in range(20):
-        scene.fail(first)
-        within = state.return_within
-        scene.following._lives(state, 0.0)
-        waits.append(state.usable_from - scene.now)
-        assert 0 <= waits[-1] <= within <= SPREAD
-        assert not state.is_usable(state.usable_from - 0.001)
-    assert len(set(waits)) == len(waits)
-
-
 async def test_each_move_of_a_source_says_why(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     scene.update()
@@ -333,14 +308,6 @@ async def test_a_leader_that_stays_away_is_asked_ever_more_rarely(scene: Scene) 
     soon = state.return_within
     await scene.until(lambda: state.return_within >= 8 * soon)
     assert scene.state(first)["failure"] == "no answer to a probe: no answer", "not why it was left"
-
-
-async def test_a_black_hole_shows_in_a_probe(scene: Scene) -> None:
-    scene.update()
-    first = await scene.server()
-    scene.probes.ages[first] = None
-    await scene.until(lambda: bool(scene.state(first)["failure"]))
-    assert await scene.server() != first
 
 
 async def test_a_leader_without_a_cloud_is_the_last_choice(scene: Scene) -> None:

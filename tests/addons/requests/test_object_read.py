@@ -76,8 +76,10 @@ def test_forms_come_in_the_clients_order() -> None:
         ("labelSelector=%3D%3D", 400),
         ("fieldSelector=x", 400),
         ("resourceVersion=x", 400),
+        ("resourceVersion=-1", 400),
         ("watch=1&resourceVersion=x", 500),
         ("resourceVersionMatch=Exact", 422),
+        ("watch=1&sendInitialEvents=1", 422),
     ],
 )
 def test_what_a_kube_apiserver_refuses(query: str, code: int) -> None:
