@@ -153,7 +153,7 @@ def test_interfaces(started: Started, flags: tuple[str, ...], interface: str) ->
 
 
 @pytest.mark.parametrize("end", [SystemExit(1), AttributeError("idle_handle")])
-def test_why_a_hub_under_the_console_could_not_start_is_told_when_the_screen_is_free(
+def test_why_a_hub_could_not_start_is_told_when_the_console_has_gone(
     started: Started, monkeypatch: pytest.MonkeyPatch, end: BaseException
 ) -> None:
     def fail(_arguments: list[str]) -> None:

@@ -170,7 +170,7 @@ def test_what_may_be_sent_twice_is_held_whole_and_counted(egress: Egress) -> Non
     assert context_of(flow).failover is not None  # type: ignore[union-attr]  # flow_of made one
 
 
-def test_an_answer_too_large_to_be_held_is_streamed_and_then_nobody_can_take_its_place(
+def test_an_answer_too_large_to_hold_is_streamed_and_cannot_be_replaced(
     egress: Egress,
 ) -> None:
     down = counted("down")

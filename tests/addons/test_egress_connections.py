@@ -109,7 +109,7 @@ def test_another_address_that_cannot_be_reached_says_nothing_of_the_cloud(egress
 
 
 @pytest.mark.parametrize("why", ["client disconnected", "connection cancelled", "cut by the hub"])
-def test_a_client_that_leaves_while_its_connection_is_made_says_nothing_of_the_server(
+def test_a_client_that_leaves_while_connecting_says_nothing_of_the_server(
     egress: Egress, connections: Cut, why: str
 ) -> None:
     egress.link.connect_failed(A, why)
@@ -130,7 +130,7 @@ def lane_of(egress: Egress, token: str, status: int) -> Way:
     return way_of(flow)
 
 
-def test_a_bad_token_disturbs_no_connection_of_the_hub_or_of_a_caller_with_a_good_one(egress: Egress) -> None:
+def test_a_bad_token_disturbs_no_connection_of_the_hub_or_of_good_callers(egress: Egress) -> None:
     """kube-apiserver ends a connection that brought a bad token, and with it all watches on that connection."""
     new = {lane_of(egress, token, 200) for token in ("good", "other")}
     good, other, again = (lane_of(egress, token, 200) for token in ("good", "other", "good"))

@@ -357,7 +357,7 @@ async def test_a_watch_that_a_later_addon_answers_is_forgotten(routed: Routed) -
     assert not routed.router._relayed
 
 
-async def test_a_watch_that_is_about_to_begin_when_the_rules_change_is_not_served_unfiltered(
+async def test_a_watch_about_to_begin_when_rules_change_is_not_served_unfiltered(
     routed: Routed,
 ) -> None:
     """Routed by the old rules, and not connected yet, so there is nothing to cut: the answer must not pass."""

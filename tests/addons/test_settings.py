@@ -58,7 +58,7 @@ def test_what_an_operator_is_told(given: dict[str, Any], words: str) -> None:
         ({}, []),
     ],
 )
-def test_the_environments_kubeconfig_counts_where_nothing_else_says_where_the_cloud_is(
+def test_the_environments_kubeconfig_counts_where_nothing_names_the_cloud(
     given: dict[str, Any], paths: list[str]
 ) -> None:
     found = parse_settings(values(**given), {"KUBECONFIG": "/a:/b"})

@@ -110,7 +110,7 @@ def test_a_manager_without_duties_is_ready(
 
 
 @pytest.mark.usefixtures("plain_manifests")
-def test_helm_says_at_once_that_the_plain_manifests_are_there_and_takes_them_over_where_asked(
+def test_helm_tells_of_plain_manifests_and_takes_them_over_where_asked(
     release: Callable[[str], Release],
 ) -> None:
     edgehub = release("kube-system")

@@ -233,7 +233,7 @@ async def write(hub: Hub, path: str, value: str) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_a_person_at_an_attached_browser_holds_edits_and_ends_what_passes_a_running_hub(
+async def test_a_person_at_an_attached_browser_holds_edits_and_ends_requests(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     hub, port = Hub(tmp_path, cloud.url, flags=("--allow-hold",)), free_port()

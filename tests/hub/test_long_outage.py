@@ -100,7 +100,7 @@ class Cluster:
 
 @pytest.mark.timeout(OUTAGE + 300)
 @pytest.mark.since(31, "the kubelet is of the pinned version")
-def test_kube_proxies_of_a_site_follow_its_kubelets_through_an_outage_and_nothing_flaps(
+def test_kube_proxies_follow_their_sites_kubelets_through_an_outage(
     site: Site, tmp_path: Path, cloud_programs: dict[str, Path]
 ) -> None:
     admin = site.cloud.admin

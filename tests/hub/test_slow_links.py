@@ -110,7 +110,7 @@ def renewed(cloud: RealCloud, node: str) -> str:
 
 @pytest.mark.since(36, "kubemark's kube-proxy of 1.33 ends with a fault of its own at the first Node")
 @pytest.mark.timeout(400)
-def test_kubelet_kube_proxy_and_kubectl_start_over_a_satellite_and_outlast_a_link_that_gets_worse(
+def test_components_start_over_a_satellite_and_outlast_a_link_that_worsens(
     linked: tuple[Hub, Link],
     real_cloud: RealCloud,
     cloud_programs: dict[str, Path],

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.hub.support.process import ROOT
 
 
-def test_a_node_goes_by_the_uplink_that_leads_to_the_cloud_and_back_when_the_better_one_has_lasted(
+def test_a_node_goes_by_the_uplink_that_leads_on_and_back_to_a_better_one(
     isolated: list[str], tmp_path: Path
 ) -> None:
     done = subprocess.run(

@@ -83,7 +83,7 @@ def test_a_change_is_noticed_and_so_is_its_undoing(changed: str, machine: Machin
         assert machine.installed() == ["hub", "project"]
 
 
-def test_a_set_that_was_not_asked_for_when_its_lock_changed_is_brought_up_to_date_later(
+def test_a_set_not_asked_for_when_its_lock_changed_is_brought_up_later(
     machine: Machine,
 ) -> None:
     machine.install("python3.13")

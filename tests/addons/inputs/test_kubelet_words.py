@@ -169,7 +169,7 @@ async def test_once_the_cloud_has_it_the_word_follows_the_clouds_pod(site: Site,
 
 
 @pytest.mark.parametrize("new", [None, "another"])
-async def test_a_pod_that_the_cloud_deletes_is_no_endpoint_until_its_slices_are_late_no_more(
+async def test_a_deleted_pod_is_no_endpoint_until_its_slices_are_late_no_more(
     site: Site, new: str | None
 ) -> None:
     site.heard(pod("10.0.0.2"))
@@ -196,7 +196,7 @@ async def test_a_status_that_the_cloud_refuses_is_no_word(site: Site) -> None:
     assert site.word is None
 
 
-async def test_a_word_ends_with_the_last_slice_that_does_not_show_it_and_never_by_time_alone(
+async def test_a_word_ends_with_the_last_slice_that_lacks_it_and_never_by_time(
     site: Site,
 ) -> None:
     site.heard(pod("10.0.0.2"))
@@ -235,7 +235,7 @@ async def test_the_cloud_is_asked_for_pods_once_kubelet_has_said_something(site:
     assert len(site.opens) == 1
 
 
-async def test_a_pod_of_which_kubelet_says_nothing_is_ready_though_the_cloud_did_not_hear_its_node(
+async def test_a_pod_is_ready_of_which_kubelet_says_nothing_while_its_node_is_unheard(
     site: Site,
 ) -> None:
     site.words.left()

@@ -95,7 +95,7 @@ def test_what_somebody_wrote_meanwhile_is_kept_beside_the_original(root: Path) -
 
 
 @pytest.mark.parametrize(("server", "accepted"), [("https://cloud", True), ("http://hub", False)])
-def test_a_kubeconfig_that_was_written_anew_is_the_original_unless_it_leads_to_the_hub(
+def test_a_rewritten_kubeconfig_is_the_original_unless_it_leads_to_the_hub(
     root: Path, server: str, accepted: bool
 ) -> None:
     ledger = Ledger(root, FOLDER)

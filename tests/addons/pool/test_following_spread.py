@@ -175,7 +175,7 @@ async def test_a_cloud_that_comes_back_sees_no_more_of_a_pool_without_a_leader()
         assert pool.are_current
 
 
-async def test_followers_go_back_to_a_leader_one_after_the_other_and_ask_the_cloud_nothing() -> None:
+async def test_followers_go_back_to_a_leader_in_turn_and_ask_the_cloud_nothing() -> None:
     async with pool_of(SIZE) as pool:
         pool.leading.fail(Link.REFUSED)
         await asyncio.sleep(3 * SPREAD)

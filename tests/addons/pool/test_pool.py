@@ -284,9 +284,7 @@ async def test_a_leader_says_how_long_it_has_had_no_cloud(hub: Hub) -> None:
     await hub.until(lambda: not hub.pool.age())
 
 
-async def test_a_leader_names_who_lends_a_way_to_the_cloud_and_borrows_of_those_that_it_knows(
-    hub: Hub, tmp_path: Path
-) -> None:
+async def test_a_leader_names_who_lends_a_way_and_borrows_of_those_it_knows(hub: Hub, tmp_path: Path) -> None:
     hub.facts.say(A, LeaderHub("c", "10.0.0.3"), members="a b c d")
     give(hub, tmp_path)
     await hub.until(hub.pool.leads)

@@ -170,7 +170,7 @@ async def test_what_came_from_upstream_is_dropped() -> None:
 
 
 @pytest.mark.parametrize("upstream", [(), (b"unfiltered",), (b"unfil", b"tered")])
-async def test_a_failure_in_the_middle_of_a_response_sends_the_status_and_no_byte_of_upstreams_body(
+async def test_a_failure_amid_a_response_sends_the_status_and_no_byte_of_upstream(
     upstream: tuple[bytes, ...],
 ) -> None:
     flow = tflow.tflow(resp=http.Response.make(200, b"", {"Content-Length": "10"}))

@@ -270,7 +270,7 @@ def test_bad_options_are_refused_for_a_cached_component_too(query: str) -> None:
     assert route(PODS + query, "kubectl").kind is RouteKind.RELAY, "the cloud says so itself"
 
 
-def test_a_component_that_calls_itself_the_hub_gets_nothing_unfiltered_by_that_on_another_listener() -> None:
+def test_a_component_that_calls_itself_the_hub_gets_nothing_unfiltered() -> None:
     """YurtHub's whitelist has it, so it is one of those that no rule can bind; but it is no hub."""
     found = route(f"{PODS}?resourceVersion=0", "edgehub", listener=Listener.PLAIN)
     assert found.kind is RouteKind.VIEW

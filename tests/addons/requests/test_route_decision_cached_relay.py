@@ -99,7 +99,7 @@ def test_who_is_never_answered_by_the_node() -> None:
 @pytest.mark.parametrize(
     ("method", "target"), [("GET", "log"), ("POST", "exec"), ("GET", "attach"), ("POST", "portforward")]
 )
-def test_what_kubelet_answers_goes_to_it_while_the_cloud_is_away_or_is_refused_with_the_reason(
+def test_what_kubelet_answers_goes_to_it_offline_or_is_refused_with_why(
     method: str, target: str, is_upgrade: bool
 ) -> None:
     path = f"/api/v1/namespaces/a/pods/p/{target}"

@@ -35,7 +35,7 @@ def test_what_an_earlier_process_and_an_edit_leave(
     assert (given.of_other_rules("pods"), given.of_elsewhere("pods")) == (other_rules, elsewhere)
 
 
-def test_an_edit_leaves_what_an_earlier_process_gave_of_what_the_cloud_has_said_since() -> None:
+def test_an_edit_leaves_what_was_given_before_of_what_the_cloud_said_since() -> None:
     """Who was away since then holds what filters of that process made."""
     given = GivenVersions(RulesEdit("a"))
     given.rules_edited("a", {"pods": 0})

@@ -279,7 +279,7 @@ async def test_what_is_not_shared_is_read_with_the_callers_own_token(
 
 @pytest.mark.parametrize("target", [ZERO, f"{SECRETS}?resourceVersion=0"])
 @pytest.mark.usefixtures("web")
-async def test_a_caller_with_a_credential_that_the_hub_cannot_show_is_never_answered_as_the_hub(
+async def test_a_caller_whose_credential_the_hub_cannot_show_is_no_hub(
     parts: HubParts, cloud: ScriptableCloud, target: str
 ) -> None:
     """A token in Sec-WebSocket-Protocol makes a caller its own; the hub has no header to ask the cloud with."""

@@ -213,7 +213,7 @@ async def test_one_watch_of_the_cloud_for_any_number_of_views(
 # -- long lists ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_rule_of_which_not_all_is_judged_yet_reaches_open_watches_without_anybody_who_asks(
+async def test_a_rule_that_judges_for_long_reaches_open_watches_by_itself(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kube.store.projection.EVALUATED_AT_ONCE", 2)

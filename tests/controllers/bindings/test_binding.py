@@ -91,7 +91,7 @@ def test_subjects(kind: str, workload: Workload, is_subject: bool) -> None:
     assert Binding("ns", "b", kind=kind, subject="web").is_subject(workload) is is_subject
 
 
-def test_items_come_in_the_order_of_names_and_patches_after_the_items_of_their_binding() -> None:
+def test_items_come_by_name_and_patches_after_the_items_of_their_binding() -> None:
     given = [Binding("ns", name, fields=({"replicas": 1},), patches=({"path": "p"},)) for name in ("z", "a")]
     assert [(each.binding, *each.fields) for each in items_of(given)] == [
         ("a", "replicas"),

@@ -48,7 +48,7 @@ def test_twenty_pools_follow_without_a_pause_and_with_one_write_each(
     assert POOLS <= WRITES_A_SECOND
 
 
-def test_when_the_leader_is_killed_in_the_middle_the_next_one_finishes_and_writes_nothing_twice(
+def test_the_next_leader_finishes_a_rollout_and_writes_nothing_twice(
     bindings: BindingScene, start_manager: StartManager
 ) -> None:
     make(bindings, MANY)

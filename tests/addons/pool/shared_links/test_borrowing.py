@@ -146,7 +146,7 @@ def test_the_own_way_is_used_again_when_it_has_been_up_for_a_while() -> None:
     assert (node.borrows(), node.asked()) == ("", [])
 
 
-def test_the_own_way_is_used_at_once_when_the_borrowed_one_fails_or_there_is_none_yet() -> None:
+def test_the_own_way_is_used_at_once_when_none_is_borrowed_or_it_fails() -> None:
     node = Node(A)
     node.lose()
     node.step()

@@ -140,7 +140,7 @@ async def test_a_hub_that_begins_anew_says_the_same(scene: Scene) -> None:
     assert scene.told == []
 
 
-async def test_silence_ends_nothing_and_after_it_the_cloud_counts_where_it_has_written_since(
+async def test_silence_ends_nothing_and_then_the_cloud_counts_where_it_wrote(
     scene: Scene,
 ) -> None:
     await scene.list(WORD)

@@ -89,7 +89,7 @@ async def test_a_server_of_http2_waits_on_that_stream_alone_and_no_slow_client_i
     assert value_of(metrics.UNREAD_STREAMS) == before
 
 
-async def test_a_client_of_http2_waits_on_that_stream_alone_for_a_server_that_does_not_read() -> None:
+async def test_an_http2_client_waits_on_one_stream_for_a_server_that_does_not_read() -> None:
     server = Http2Server(100)
     server.reads = False
     async with server.serve(), connected(server) as (proxy, streams):

@@ -199,7 +199,7 @@ async def test_a_request_is_gone_when_it_has_ended() -> None:
         assert watched() is None
 
 
-async def test_a_body_counts_no_longer_when_its_client_leaves_before_the_addons_have_decided(
+async def test_a_body_counts_no_longer_when_its_client_leaves_before_a_decision(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A few such clients took all room for bodies, for as long as the hub ran."""
@@ -227,7 +227,7 @@ async def test_a_body_counts_no_longer_when_its_client_leaves_before_the_addons_
 
 
 @pytest.mark.parametrize("hook", ["requestheaders", "request", "responseheaders"])
-async def test_addons_learn_of_the_end_of_a_request_on_which_they_work_when_its_client_leaves(
+async def test_addons_learn_that_the_client_of_a_request_they_work_on_has_left(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch, hook: str
 ) -> None:
     """The hub kept the flow of each such request for as long as it ran: some 700 after three minutes of attacks."""

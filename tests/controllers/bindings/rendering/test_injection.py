@@ -371,7 +371,7 @@ def test_a_record_that_costs_too_much_is_no_record() -> None:
     assert list(map(str, made.record)) == ["image/app"]
 
 
-def test_items_that_cost_too_much_inject_nothing_and_what_was_injected_is_given_back() -> None:
+def test_items_that_cost_too_much_inject_nothing_and_give_back_the_rest() -> None:
     live = rendered(DEPLOYMENT, items(image("x"))).workload
     many = [
         each for number in range(20) for each in items(env(**{f"V{number}-{n}": "x" for n in range(200)}))
