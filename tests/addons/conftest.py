@@ -47,10 +47,7 @@ def root_logger() -> Iterator[logging.Logger]:
 
 def _loggers() -> list[logging.Logger]:
     root = logging.getLogger()
-    return [
-        root,
-        *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger)),
-    ]
+    return [root, *(each for each in root.manager.loggerDict.values() if isinstance(each, logging.Logger))]
 
 
 @pytest.fixture

@@ -102,10 +102,7 @@ def test_a_view_that_nobody_redirected_is_not_sent(egress: Egress) -> None:
 # -- whose identity ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("caller", "sent"),
-    [(HUB, "Bearer hub-token"), (POD, "Bearer pod"), (NOBODY, None)],
-)
+@pytest.mark.parametrize(("caller", "sent"), [(HUB, "Bearer hub-token"), (POD, "Bearer pod"), (NOBODY, None)])
 def test_the_hubs_token_goes_with_the_hubs_callers_alone(
     connections: Cut, caller: Caller, sent: str | None
 ) -> None:
@@ -170,9 +167,7 @@ def test_what_may_be_sent_twice_is_held_whole_and_counted(egress: Egress) -> Non
     assert context_of(flow).failover is not None  # type: ignore[union-attr]  # flow_of made one
 
 
-def test_an_answer_too_large_to_hold_is_streamed_and_cannot_be_replaced(
-    egress: Egress,
-) -> None:
+def test_an_answer_too_large_to_hold_is_streamed_and_cannot_be_replaced(egress: Egress) -> None:
     down = counted("down")
     flow = rescuable(egress, length=MAX_KEPT + 1)
     assert flow.response is not None

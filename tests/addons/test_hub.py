@@ -218,9 +218,7 @@ async def send_list(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
     flow = tflow.tflow(req=tutils.treq(path=target, headers=headers, content=b""))
     flow.client_conn.proxy_mode = ProxyMode.parse(SPEC)
     await run(
-        chain,
-        [kind for kind in order if kind in (Resolve, Identity, Router)],
-        HttpRequestHeadersHook(flow),
+        chain, [kind for kind in order if kind in (Resolve, Identity, Router)], HttpRequestHeadersHook(flow)
     )
     return flow
 

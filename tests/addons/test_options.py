@@ -49,12 +49,7 @@ def test_settings_follow_the_options(options: Options, context: taddons.context)
 
 
 @pytest.mark.parametrize(
-    "bad",
-    [
-        {"hub_server": "cloud"},
-        {"hub_wait": 5, "hub_idle": 0},
-        {"hub_keep_days": 0},
-    ],
+    "bad", [{"hub_server": "cloud"}, {"hub_wait": 5, "hub_idle": 0}, {"hub_keep_days": 0}]
 )
 def test_a_bad_value_is_refused_and_the_old_settings_stay(
     options: Options, context: taddons.context, bad: dict[str, str | int]

@@ -26,14 +26,7 @@ from kube.json_type import Json
 from kube.wire.api_objects import ApiObject
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.observed import value_of
-from tests.addons.support.routed import (
-    ANSWERERS,
-    Routed,
-    decided,
-    flow_of,
-    route_of,
-    router_before_the_start,
-)
+from tests.addons.support.routed import ANSWERERS, Routed, decided, flow_of, route_of, router_before_the_start
 from tests.addons.support.samples import (
     HUB,
     NOBODY,
@@ -357,9 +350,7 @@ async def test_a_watch_that_a_later_addon_answers_is_forgotten(routed: Routed) -
     assert not routed.router._relayed
 
 
-async def test_a_watch_about_to_begin_when_rules_change_is_not_served_unfiltered(
-    routed: Routed,
-) -> None:
+async def test_a_watch_about_to_begin_when_rules_change_is_not_served_unfiltered(routed: Routed) -> None:
     """Routed by the old rules, and not connected yet, so there is nothing to cut: the answer must not pass."""
     flow = await routed.request(f"{SLICES}?watch=true", "later")
     routed.known.rules = BOUND

@@ -152,10 +152,7 @@ def _general_name(host: str) -> x509.GeneralName:
 
 
 def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    lifetime: timedelta = LIFETIME,
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, lifetime: timedelta = LIFETIME
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (

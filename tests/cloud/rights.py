@@ -36,11 +36,7 @@ def bound(role_name: str, *subjects: Json, name: str = "", namespace: str = "") 
     """A binding that gives a role to these subjects; it is called as the role unless it has a name."""
     head = _head("RoleBinding", name or role_name, namespace)
     kind = head["kind"].removesuffix("Binding")
-    return {
-        **head,
-        "roleRef": {"apiGroup": GROUP, "kind": kind, "name": role_name},
-        "subjects": [*subjects],
-    }
+    return {**head, "roleRef": {"apiGroup": GROUP, "kind": kind, "name": role_name}, "subjects": [*subjects]}
 
 
 def rights(name: str, rules: Iterable[Json], *subjects: Json, namespace: str = "") -> list[Json]:

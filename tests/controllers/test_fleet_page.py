@@ -79,16 +79,7 @@ def test_what_hubs_say_is_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("needs", "said"),
-    [
-        (
-            [
-                "",
-            ],
-            "1 hub, 0 need a person",
-        ),
-        (["silent", ""], "2 hubs, 1 needs a person"),
-    ],
+    ("needs", "said"), [([""], "1 hub, 0 need a person"), (["silent", ""], "2 hubs, 1 needs a person")]
 )
 def test_the_headline_counts(needs: list[str], said: str) -> None:
     hubs = [

@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controllers.settings import (
-    WEBHOOK_CONTROLLER,
-    Address,
-    Settings,
-    parse_controllers,
-    parse_settings,
-)
+from controllers.settings import WEBHOOK_CONTROLLER, Address, Settings, parse_controllers, parse_settings
 
 KNOWN = ["a", "b", "c"]
 

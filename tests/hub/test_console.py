@@ -43,11 +43,7 @@ class WebHub:
 
     def __init__(self, folder: Path, cloud: ScriptableCloud, session: aiohttp.ClientSession) -> None:
         web_port = free_port()
-        options = {
-            "web_port": web_port,
-            "web_password": TOKEN,
-            "web_open_browser": "false",
-        }
+        options = {"web_port": web_port, "web_password": TOKEN, "web_open_browser": "false"}
         settings = [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
         kubeconfig = write_kubeconfig(folder / "hub.kubeconfig", cloud.url, token=HUB_TOKEN)
         self.folder = folder

@@ -49,10 +49,7 @@ def kubeconfig(request: pytest.FixtureRequest, outage: Outage, real_cloud: RealC
 
 def mounting(name: str, node: str) -> dict[str, Any]:
     """A pod that cannot start without a Secret and a ConfigMap."""
-    volumes = [
-        {"name": "s", "secret": {"secretName": "own"}},
-        {"name": "c", "configMap": {"name": "own"}},
-    ]
+    volumes = [{"name": "s", "secret": {"secretName": "own"}}, {"name": "c", "configMap": {"name": "own"}}]
     mounts = [{"name": each["name"], "mountPath": f"/{each['name']}"} for each in volumes]
     container = {"name": "main", "image": "any", "volumeMounts": mounts}
     return {

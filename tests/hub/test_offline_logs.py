@@ -77,11 +77,7 @@ class Person:
 
 
 def test_a_person_sees_logs_and_enters_containers_without_the_cloud(
-    real_cloud: RealCloud,
-    at_node: Outage,
-    namespace: str,
-    cloud_programs: dict[str, Path],
-    tmp_path: Path,
+    real_cloud: RealCloud, at_node: Outage, namespace: str, cloud_programs: dict[str, Path], tmp_path: Path
 ) -> None:
     admin, hub, node = real_cloud.admin, at_node.hub, at_node.hub.node
     core = f"/api/v1/namespaces/{namespace}"

@@ -141,10 +141,7 @@ async def test_an_object_is_found_in_a_list_and_absence_is_known(
 
 
 async def test_a_list_in_flight_when_a_black_hole_opens_gets_the_nodes_answer(
-    outage: Outage,
-    real_cloud: RealCloud,
-    namespace: str,
-    offline: Callable[[], Awaitable[None]],
+    outage: Outage, real_cloud: RealCloud, namespace: str, offline: Callable[[], Awaitable[None]]
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/services"
     await asyncio.to_thread(real_cloud.admin.post, path, service("one"))

@@ -50,10 +50,7 @@ def lay_out_k3s(machine: Machine) -> None:
         "clusters": [
             {
                 "name": "local",
-                "cluster": {
-                    "server": former.server,
-                    "certificate-authority": f"{agent}/server-ca.crt",
-                },
+                "cluster": {"server": former.server, "certificate-authority": f"{agent}/server-ca.crt"},
             }
         ],
         "contexts": [

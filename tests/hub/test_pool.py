@@ -82,9 +82,7 @@ async def test_a_node_without_a_cloud_and_without_copies_begins_from_its_leader(
     assert follower.server(SLICES) in {each.name for each in pool.members[:2]}
 
 
-async def test_a_node_that_was_never_online_begins_from_its_operators_leaders(
-    settled: Site,
-) -> None:
+async def test_a_node_that_was_never_online_begins_from_its_operators_leaders(settled: Site) -> None:
     leaders = ",".join(f"{each.name}/{each.address}" for each in settled.members[:2])
     newcomer = Member(settled, 4, given=True, flags=("--leaders", leaders))
     newcomer.link.refuse()
@@ -122,9 +120,7 @@ async def listed_when_inputs_are_known(newcomer: Member) -> dict[str, ApiObject]
             await asyncio.sleep(1)
 
 
-async def test_a_follower_reads_from_a_leader_what_the_pool_shares_and_no_more(
-    settled: Site,
-) -> None:
+async def test_a_follower_reads_from_a_leader_what_the_pool_shares_and_no_more(settled: Site) -> None:
     follower = settled.members[2]
     async with followed(settled, settled.members[2]):
         await listed(follower.hub.url, ENDPOINTS, component="kube-proxy", resourceVersion="0")
@@ -171,9 +167,7 @@ NO_POOL = [
 """Data of the ConfigMap that make no pool of these hubs; None: there is no ConfigMap."""
 
 
-async def test_a_dissolved_pool_reads_from_the_cloud_and_a_new_one_from_a_leader(
-    settled: Site,
-) -> None:
+async def test_a_dissolved_pool_reads_from_the_cloud_and_a_new_one_from_a_leader(settled: Site) -> None:
     follower = settled.members[2]
     async with followed(settled, follower) as (events, make):
         lists = await asyncio.to_thread(follower.lists, SLICES)

@@ -83,9 +83,7 @@ def test_a_change_is_noticed_and_so_is_its_undoing(changed: str, machine: Machin
         assert machine.installed() == ["hub", "project"]
 
 
-def test_a_set_not_asked_for_when_its_lock_changed_is_brought_up_later(
-    machine: Machine,
-) -> None:
+def test_a_set_not_asked_for_when_its_lock_changed_is_brought_up_later(machine: Machine) -> None:
     machine.install("python3.13")
     machine.start("hub", "test")
     (machine.root / "requirements/test.lock").write_text("new")
@@ -256,8 +254,7 @@ def test_a_read_only_checkout_keeps_its_environment_in_the_cache_folder(cache: s
 
 
 @pytest.mark.parametrize(
-    ("answer", "installs"),
-    [("go1.26.8", False), ("go1.27rc1", False), ("go1.25.3", True), ("", True)],
+    ("answer", "installs"), [("go1.26.8", False), ("go1.27rc1", False), ("go1.25.3", True), ("", True)]
 )
 def test_go_is_installed_only_where_none_is_new_enough(answer: str, installs: bool, machine: Machine) -> None:
     machine.install("python3.13")

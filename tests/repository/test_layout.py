@@ -22,9 +22,7 @@ LARGE_PACKAGES = {
 }
 """Package that holds more modules: how many, and why. A number that is too high fails, so they only shrink."""
 
-SHARED_NAMES = {
-    "Settings": "those of the hub, and those of the manager: two programs",
-}
+SHARED_NAMES = {"Settings": "those of the hub, and those of the manager: two programs"}
 """Name of more than one class: what they are. One that is no longer needed fails, so the table only shrinks."""
 
 SHARED_MODULES = {

@@ -20,13 +20,7 @@ WAIT = 60.0
 """Seconds for a page to show something; it takes parts of one."""
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
-_FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--hide-scrollbars",
-    "--no-first-run",
-)
+_FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run")
 _KEYS = {"ArrowDown": 40}
 """The keys that tests press, with the numbers that Windows gave them, by which browsers know them."""
 

@@ -5,15 +5,7 @@ from __future__ import annotations
 import pytest
 
 from addons.filters.chain import FILTERS, build_filters
-from addons.filters.filter import (
-    CONFIG_MAPS,
-    ENDPOINT_SLICES,
-    ENDPOINTS,
-    PODS,
-    READS,
-    SERVICES,
-    Filter,
-)
+from addons.filters.filter import CONFIG_MAPS, ENDPOINT_SLICES, ENDPOINTS, PODS, READS, SERVICES, Filter
 from kube.requests.component import component_of
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import apply

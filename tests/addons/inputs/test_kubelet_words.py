@@ -196,9 +196,7 @@ async def test_a_status_that_the_cloud_refuses_is_no_word(site: Site) -> None:
     assert site.word is None
 
 
-async def test_a_word_ends_with_the_last_slice_that_lacks_it_and_never_by_time(
-    site: Site,
-) -> None:
+async def test_a_word_ends_with_the_last_slice_that_lacks_it_and_never_by_time(site: Site) -> None:
     site.heard(pod("10.0.0.2"))
     site.later(slices(slice_of("10.0.0.1", 4)))
     assert site.word is not None, "the cloud has not heard it"
@@ -235,9 +233,7 @@ async def test_the_cloud_is_asked_for_pods_once_kubelet_has_said_something(site:
     assert len(site.opens) == 1
 
 
-async def test_a_pod_is_ready_of_which_kubelet_says_nothing_while_its_node_is_unheard(
-    site: Site,
-) -> None:
+async def test_a_pod_is_ready_of_which_kubelet_says_nothing_while_its_node_is_unheard(site: Site) -> None:
     site.words.left()
     assert site.word is not None
     assert (site.word.addresses, site.word.is_ready, site.word.version) == (("10.0.0.1",), True, 0)

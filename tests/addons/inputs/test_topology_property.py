@@ -132,10 +132,7 @@ async def play(world: World, sequence: list[tuple[str, str, Any]]) -> None:
 TOLD_FIRST = World(
     has_pools=False,
     services={"db": {"topologyKeys": '["y", "*"]'}},
-    slices={
-        "s1": Slice("db", (("10.0.0.1", OWN, True),)),
-        "s2": Slice("db", (("10.0.0.2", None, False),)),
-    },
+    slices={"s1": Slice("db", (("10.0.0.1", OWN, True),)), "s2": Slice("db", (("10.0.0.2", None, False),))},
 )
 """What one slice shows depends on the other one, which its own view is told of before the inputs are."""
 
@@ -150,10 +147,7 @@ TOLD_BETWEEN = World(
 
 @settings(deadline=None, max_examples=150)
 @example(TOLD_BETWEEN, [("slice", "s2", Slice("db", (("10.0.0.1", OWN, True),)))])
-@example(
-    TOLD_FIRST,
-    [("node", OWN, {"y": "1"}), ("slice", "s1", Slice("db", (("10.0.0.1", None, False),)))],
-)
+@example(TOLD_FIRST, [("node", OWN, {"y": "1"}), ("slice", "s1", Slice("db", (("10.0.0.1", None, False),)))])
 @given(worlds, st.lists(changes, max_size=8))
 def test_watchers_hold_what_the_rules_say(world: World, sequence: list[tuple[str, str, Any]]) -> None:
     world.slices = dict(world.slices)

@@ -55,14 +55,7 @@ async def test_a_drill_takes_the_link_away_and_gives_it_back(made: Drills, told:
 
 @pytest.mark.parametrize(
     ("minutes", "kbps", "ms"),
-    [
-        (0, 1, 0),
-        (MAX_MINUTES + 1, 1, 0),
-        (1, 0, 0),
-        (1, MAX_KBPS + 1, 0),
-        (1, 1, -1),
-        (1, 1, MAX_MS + 1),
-    ],
+    [(0, 1, 0), (MAX_MINUTES + 1, 1, 0), (1, 0, 0), (1, MAX_KBPS + 1, 0), (1, 1, -1), (1, 1, MAX_MS + 1)],
 )
 async def test_what_no_link_is_like_is_refused(made: Drills, minutes: int, kbps: int, ms: int) -> None:
     with pytest.raises(ValueError, match=r"minutes|kbit/s"):
@@ -72,12 +65,7 @@ async def test_what_no_link_is_like_is_refused(made: Drills, minutes: int, kbps:
 
 @pytest.mark.parametrize(
     ("sizes", "is_first", "seconds"),
-    [
-        ([1000], False, [1.0]),
-        ([1000], True, [1.5]),
-        ([1000, 500], False, [1.0, 1.5]),
-        ([0], True, [0.5]),
-    ],
+    [([1000], False, [1.0]), ([1000], True, [1.5]), ([1000, 500], False, [1.0, 1.5]), ([0], True, [0.5])],
 )
 async def test_a_slow_link_brings_so_many_bits_a_second(
     made: Drills, monkeypatch: pytest.MonkeyPatch, sizes: list[int], is_first: bool, seconds: list[float]

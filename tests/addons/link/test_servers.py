@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.link.servers import (
-    MAX_RELAYS,
-    Server,
-    parse_leaders,
-    parse_relays,
-    parse_server,
-)
+from addons.link.servers import MAX_RELAYS, Server, parse_leaders, parse_relays, parse_server
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 

@@ -7,13 +7,7 @@ import gzip
 import pytest
 from mitmproxy import http
 
-from addons.offline.cached_response import (
-    MAX_KEPT,
-    MAX_UNPACKED,
-    CachedResponse,
-    is_too_large,
-    response_key,
-)
+from addons.offline.cached_response import MAX_KEPT, MAX_UNPACKED, CachedResponse, is_too_large, response_key
 from kube.wire.encoding import Encoding
 from tests.addons.support.offline_parts import JSON, PROTOBUF, body_of, in_protobuf
 from tests.addons.support.samples import node, raw

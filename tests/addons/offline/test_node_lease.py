@@ -17,12 +17,7 @@ from kube.json_type import Json
 from kube.requests.request_info import parse_request
 from tests.addons.support.exchange import Exchange
 from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease, protobuf_lease
-from tests.addons.support.offline_parts import (
-    JSON,
-    PROTOBUF,
-    Told,
-    read,
-)
+from tests.addons.support.offline_parts import JSON, PROTOBUF, Told, read
 from tests.addons.support.samples import raw
 
 

@@ -16,9 +16,7 @@ from kube.json_type import Json
 from kube.objects.object_patches import MERGE_PATCH
 from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease
 from tests.addons.support.observed import until, value_of
-from tests.addons.support.offline_parts import (
-    Told,
-)
+from tests.addons.support.offline_parts import Told
 
 
 def renewals(lease_cloud: Told) -> list[Json]:

@@ -78,10 +78,7 @@ LONE = b'{"kind":"Status","message":"local proxy does not support request(GET /l
         (RawResponse(403, {}, REFUSED), Probed("not in this pool", 0.0, ())),
         # A YurtHub without a cloud, and a hub that says so of itself.
         (RawResponse(400, {}, LONE), Probed("", 1.0, ())),
-        (
-            RawResponse(400, {AGE_HEADER: "0"}, REFUSED),
-            Probed("not in this pool", 0.0, ()),
-        ),
+        (RawResponse(400, {AGE_HEADER: "0"}, REFUSED), Probed("not in this pool", 0.0, ())),
         (RawResponse(400, {}, REFUSED), Probed("not in this pool", 0.0, ())),
     ],
 )

@@ -9,14 +9,7 @@ from mitmproxy import http
 from mitmproxy.test import tflow, tutils
 
 from addons.requests.caller import WEBSOCKET_BEARER
-from addons.requests.hidden_credentials import (
-    headers_of,
-    hide,
-    lend,
-    path_of,
-    redirect,
-    with_credentials,
-)
+from addons.requests.hidden_credentials import headers_of, hide, lend, path_of, redirect, with_credentials
 
 SECRET = b"very-secret"
 

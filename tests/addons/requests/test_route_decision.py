@@ -166,8 +166,7 @@ def test_the_cloud_pages_what_is_not_filtered(query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "accept",
-    ["application/yaml", "text/html", "nonsense", METADATA.replace("v=v1", "v=v1beta1")],
+    "accept", ["application/yaml", "text/html", "nonsense", METADATA.replace("v=v1", "v=v1beta1")]
 )
 @pytest.mark.parametrize(("target", "component"), [(SLICES, "kube-proxy"), (ONE_SLICE, "getter")])
 def test_what_is_filtered_never_comes_in_a_form_that_only_the_cloud_makes(
@@ -219,12 +218,7 @@ def test_whose_reads_of_a_cached_component_come_from_a_view(
 
 
 @pytest.mark.parametrize(
-    ("caller", "upgrade", "code"),
-    [
-        (NOBODY, False, 401),
-        (HUB, True, 400),
-        (POD, True, 400),
-    ],
+    ("caller", "upgrade", "code"), [(NOBODY, False, 401), (HUB, True, 400), (POD, True, 400)]
 )
 @pytest.mark.parametrize(
     ("target", "component"), [(f"{SLICES}?watch=true", "kube-proxy"), (ONE_SLICE, "getter")]
@@ -298,11 +292,7 @@ def test_a_write_does_not_wait_for_the_rules() -> None:
 
 @pytest.mark.parametrize(
     ("accept", "encoding"),
-    [
-        (f"{PROTOBUF},{JSON}", Encoding.JSON),
-        ("*/*", Encoding.JSON),
-        (JSON, Encoding.JSON),
-    ],
+    [(f"{PROTOBUF},{JSON}", Encoding.JSON), ("*/*", Encoding.JSON), (JSON, Encoding.JSON)],
 )
 def test_a_filter_that_needs_json_gets_it(accept: str, encoding: Encoding) -> None:
     found = careful_route(accept)

@@ -42,10 +42,7 @@ def refusal(given: Settings) -> str:
         ({"server": "https://localhost:10268"}, "hub_tls_port"),
         ({"server": "https://good:6443,http://127.0.0.1:10267"}, "hub_admin_port"),
         ({"server": "https://[::1]:10268", "listen": "::1"}, "hub_tls_port"),
-        (
-            {"server": "https://127.0.0.2:10268", "listen": EVERY, "pod_address": "10.0.0.1"},
-            "hub_tls_port",
-        ),
+        ({"server": "https://127.0.0.2:10268", "listen": EVERY, "pod_address": "10.0.0.1"}, "hub_tls_port"),
     ],
 )
 def test_a_server_that_is_the_hub_itself(given: dict[str, Any], option: str) -> None:
@@ -120,26 +117,10 @@ def test_certificate_files_that_are_not_there(tmp_path: Path) -> None:
             errno.EADDRINUSE,
             "hub_admin_port: cannot listen on 127.0.0.1:10267: Address already",
         ),
-        (
-            "hub:plain@127.0.0.1:10261",
-            errno.EACCES,
-            "hub_port: cannot listen on 127.0.0.1:10261",
-        ),
-        (
-            "hub:tls@::1:10268",
-            errno.EADDRNOTAVAIL,
-            "hub_listen must be an address of this",
-        ),
-        (
-            "hub:peer@10269",
-            errno.EADDRINUSE,
-            "hub_peer_port: cannot listen on 10269: Address already",
-        ),
-        (
-            "hub:peer@10.0.0.9:10269",
-            errno.EADDRNOTAVAIL,
-            "hub_peer_address must be an address of this",
-        ),
+        ("hub:plain@127.0.0.1:10261", errno.EACCES, "hub_port: cannot listen on 127.0.0.1:10261"),
+        ("hub:tls@::1:10268", errno.EADDRNOTAVAIL, "hub_listen must be an address of this"),
+        ("hub:peer@10269", errno.EADDRINUSE, "hub_peer_port: cannot listen on 10269: Address already"),
+        ("hub:peer@10.0.0.9:10269", errno.EADDRNOTAVAIL, "hub_peer_address must be an address of this"),
     ],
 )
 def test_a_listener_that_cannot_be_opened_is_named_with_a_cure(where: str, number: int, told: str) -> None:

@@ -35,9 +35,7 @@ def egress_on(connections: Cut, credentials: Credentials = NO_CREDENTIALS) -> Eg
 
 
 def flow_of(
-    route: Route | None = RELAY,
-    caller: Caller = HUB,
-    headers: Mapping[str, str] | None = None,
+    route: Route | None = RELAY, caller: Caller = HUB, headers: Mapping[str, str] | None = None
 ) -> http.HTTPFlow:
     fields = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
     flow = tflow.tflow(req=tutils.treq(headers=http.Headers(fields), content=b""))

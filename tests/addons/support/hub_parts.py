@@ -47,12 +47,7 @@ RULES = {"cache_agents": "cached", "filter_servicetopology": "reader/endpointsli
 class HubParts:
     """What Lifecycle builds, without a proxy: requests to the cloud go straight to it."""
 
-    def __init__(
-        self,
-        cloud: ScriptableCloud,
-        idle: float = 300.0,
-        edit: RulesEdit | None = None,
-    ) -> None:
+    def __init__(self, cloud: ScriptableCloud, idle: float = 300.0, edit: RulesEdit | None = None) -> None:
         """`edit` is the last edit of the rules that an earlier hub noted; without it there was no hub before."""
         self.cloud = cloud
         self._cloud_session = aiohttp.ClientSession(auto_decompress=False)

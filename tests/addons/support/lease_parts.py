@@ -13,12 +13,7 @@ from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Client
 from kube.json_type import Json
-from tests.addons.support.offline_parts import (
-    JSON,
-    asked,
-    body_of,
-    in_protobuf,
-)
+from tests.addons.support.offline_parts import JSON, asked, body_of, in_protobuf
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 LEASE = f"{LEASES}/n1"

@@ -30,12 +30,7 @@ MERGE = "application/merge-patch+json"
 
 
 def asked(
-    method: str,
-    target: str,
-    body: Json | bytes = b"",
-    *,
-    accept: str | None = JSON,
-    content_type: str = JSON,
+    method: str, target: str, body: Json | bytes = b"", *, accept: str | None = JSON, content_type: str = JSON
 ) -> OfflineRequest:
     """A request as a client sends it."""
     headers = {"Content-Type": content_type, **({"Accept": accept} if accept is not None else {})}

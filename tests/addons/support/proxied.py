@@ -259,11 +259,7 @@ class Proxy[Server: Raw | Http2Server]:
     """Sends each request to `server`, and a rescued one to `node`."""
 
     def __init__(
-        self,
-        options: Options,
-        server: Server,
-        node: Raw,
-        layer_type: type[HttpLayer] = HubHttpLayer,
+        self, options: Options, server: Server, node: Raw, layer_type: type[HttpLayer] = HubHttpLayer
     ) -> None:
         self.server, self.node = server, node
         self.to_server, self.to_node = Straight(lambda: self.server), Straight(lambda: self.node)

@@ -83,8 +83,7 @@ class Routed:
         self.of_others = 0
         """The newest version that a client may hold from before the last edit of the rules."""
         self.router.start(
-            *(ANSWERERS, cast(RulesInForce, self.known), self.inputs),
-            lambda _type: self.of_others,
+            *(ANSWERERS, cast(RulesInForce, self.known), self.inputs), lambda _type: self.of_others
         )
 
     def _open(self, list_watch: ListWatch) -> Source:

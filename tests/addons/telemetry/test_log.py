@@ -11,15 +11,7 @@ from typing import get_args
 
 import pytest
 
-from addons.telemetry.log import (
-    OWN,
-    REMEMBERED,
-    REPEAT,
-    Level,
-    Pace,
-    log_to_stderr,
-    print_line_by_line,
-)
+from addons.telemetry.log import OWN, REMEMBERED, REPEAT, Level, Pace, log_to_stderr, print_line_by_line
 
 
 def test_text_for_people(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:

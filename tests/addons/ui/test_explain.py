@@ -92,10 +92,7 @@ async def test_from_where_an_object_came(
 ) -> None:
     [source] = [each for each in sliced.sources if each.list_watch.type == SLICES]
     reader = PeerReader(
-        SLICES,
-        source.client,
-        Following("n1", 1, source.client, (), lambda: True, lambda _: 0),
-        lambda: 0,
+        SLICES, source.client, Following("n1", 1, source.client, (), lambda: True, lambda _: 0), lambda: 0
     )
     reader.leader = server
     source.reflector.upstream, source.reflector.state = reader, state

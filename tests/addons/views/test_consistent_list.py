@@ -78,10 +78,7 @@ def source() -> HandSource:
 
 @pytest.mark.parametrize(
     ("services", "version"),
-    [
-        ([service("a", 5), service("b", 6)], 7),
-        ([service("a", 5), service("b", 6)], 9),
-    ],
+    [([service("a", 5), service("b", 6)], 7), ([service("a", 5), service("b", 6)], 9)],
 )
 async def test_a_copy_that_holds_all_is_new_enough(
     source: HandSource, services: list[Json], version: int

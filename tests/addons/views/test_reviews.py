@@ -13,14 +13,7 @@ from typing import Any, cast
 import pytest
 
 from addons.requests.object_read import ObjectRead
-from addons.views.reviews import (
-    MAX_ANSWERS,
-    MAX_TOKENS,
-    REMEMBER,
-    REMEMBER_USER,
-    USER_PATH,
-    Reviews,
-)
+from addons.views.reviews import MAX_ANSWERS, MAX_TOKENS, REMEMBER, REMEMBER_USER, USER_PATH, Reviews
 from addons.views.watch_answer import CHECK_INTERVAL
 from kube.errors import StatusError, unauthorized
 from kube.http.access_review import PATH as ACCESS_PATH

@@ -30,15 +30,7 @@ from kube.wire.encoding import Encoding
 from tests.addons.support.filter_plugins import Hiding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import cloud_service, endpoint_slice, service
-from tests.addons.support.source_parts import (
-    DISCARD,
-    DISCARDING,
-    EVERYTHING,
-    KEY,
-    SERVICES,
-    names,
-    ready,
-)
+from tests.addons.support.source_parts import DISCARD, DISCARDING, EVERYTHING, KEY, SERVICES, names, ready
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse, Silence
 from tests.cloud.scriptable.request_log import matching

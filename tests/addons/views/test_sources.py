@@ -131,10 +131,7 @@ async def test_filters_are_chosen_for_each_view(parts: HubParts) -> None:
     for component in ("a", "b"):
         await source.view(ViewKey(component, "watch", EVERYTHING), 1)
     parts.set_rules({"filter_discardcloudservice": "a/services"})
-    assert {key.component: opened.filters for key, opened in source.views.items()} == {
-        "a": DISCARD,
-        "b": (),
-    }
+    assert {key.component: opened.filters for key, opened in source.views.items()} == {"a": DISCARD, "b": ()}
 
 
 async def test_bookmarks_reach_who_asked_for_them(parts: HubParts) -> None:

@@ -70,13 +70,7 @@ async def test_paths_and_methods(
         ("GET", "/api/v2", 404, "NotFound", NO_RESOURCE),
         ("POST", "/api/v1/configmaps", 405, "MethodNotAllowed", NO_METHOD),
         ("DELETE", "/api/v1/configmaps", 405, "MethodNotAllowed", NO_METHOD),
-        (
-            "GET",
-            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
-            405,
-            "MethodNotAllowed",
-            NO_METHOD,
-        ),
+        ("GET", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", 405, "MethodNotAllowed", NO_METHOD),
     ],
 )
 async def test_paths_outside_a_namespace(

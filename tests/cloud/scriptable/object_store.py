@@ -62,13 +62,7 @@ class ObjectStore:
             if namespace in {"", key[0]}
         ]
 
-    def create(
-        self,
-        value: Json,
-        *,
-        resource: Resource | None = None,
-        namespace: str | None = None,
-    ) -> Json:
+    def create(self, value: Json, *, resource: Resource | None = None, namespace: str | None = None) -> Json:
         """Store a new object; without `resource` and `namespace`, what the object says of itself decides."""
         resource = resource or self._resource_of(value)
         if namespace is None:

@@ -306,11 +306,7 @@ def _hang_up(request: web.BaseRequest) -> None:
 
 
 def _headers(content_type: str) -> dict[str, str]:
-    return {
-        "Content-Type": content_type,
-        "Cache-Control": "no-cache, private",
-        "Audit-Id": str(uuid.uuid4()),
-    }
+    return {"Content-Type": content_type, "Cache-Control": "no-cache, private", "Audit-Id": str(uuid.uuid4())}
 
 
 def _common_name(request: web.BaseRequest) -> str:

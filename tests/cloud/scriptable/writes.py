@@ -55,9 +55,7 @@ class Writer:
         if resource.namespaced:
             self._store.find(self._table.named("namespaces"), info.namespace)
         return self._store.create(
-            value,
-            resource=resource,
-            namespace=info.namespace if resource.namespaced else "",
+            value, resource=resource, namespace=info.namespace if resource.namespaced else ""
         )
 
     def _update(self, write: Write) -> tuple[int, Json]:

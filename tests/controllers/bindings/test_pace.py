@@ -39,12 +39,7 @@ def deployment(number: int) -> Json:
 
 
 def binding(tag: str, generation: int) -> Json:
-    subject = {
-        "apiVersion": "apps.openyurt.io/v1beta1",
-        "kind": "YurtAppSet",
-        "name": "shop",
-        "pools": ["*"],
-    }
+    subject = {"apiVersion": "apps.openyurt.io/v1beta1", "kind": "YurtAppSet", "name": "shop", "pools": ["*"]}
     return {
         "metadata": {"namespace": "ns", "name": "shop", "generation": generation},
         "spec": {"subject": subject, "items": [image(tag)]},

@@ -105,10 +105,7 @@ def set_status(bindings: BindingScene, name: str, reason: str, injected: int) ->
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     generation = bindings.get(name)["metadata"]["generation"]
     condition = {"type": "Injected", "status": "True", "reason": reason, "lastTransitionTime": now}
-    status = {
-        "injectedWorkloads": injected,
-        "conditions": [{**condition, "observedGeneration": generation}],
-    }
+    status = {"injectedWorkloads": injected, "conditions": [{**condition, "observedGeneration": generation}]}
     bindings.scene.admin.patch(f"{bindings.path}/{name}/status", {"status": status})
 
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.cluster.node_pools import (
-    Leader,
-    PoolScopedResource,
-    read_pool,
-)
+from controllers.cluster.node_pools import Leader, PoolScopedResource, read_pool
 from kube.json_type import Json
 
 JSON = st.recursive(

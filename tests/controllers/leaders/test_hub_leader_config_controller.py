@@ -52,10 +52,7 @@ def test_a_kubelet_cannot_add_a_leader_by_its_address(scene: Scene, manager: obj
     scene.sees(CONFIG_MAPS, name, lambda obj: obj["data"]["leaders"] == f"{victim}/10.0.3.1")
 
 
-@pytest.mark.parametrize(
-    ("name", "keys"),
-    [("leader-hub-hangzhou", [("", "hangzhou")]), ("another", [])],
-)
+@pytest.mark.parametrize(("name", "keys"), [("leader-hub-hangzhou", [("", "hangzhou")]), ("another", [])])
 def test_a_config_map_names_its_pool(name: str, keys: list[tuple[str, str]]) -> None:
     assert pool_of(("kube-system", name), None, {"metadata": {}}) == keys
     assert pool_of(("kube-system", name), {}, {}) == []

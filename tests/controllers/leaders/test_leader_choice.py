@@ -36,12 +36,7 @@ def first(candidates: list[Leader], count: int) -> list[Leader]:
 
 @pytest.mark.parametrize(
     ("changed", "fit"),
-    [
-        ({}, True),
-        ({"ready": False}, False),
-        ({"address": ""}, False),
-        ({"deleting": True}, False),
-    ],
+    [({}, True), ({"ready": False}, False), ({"address": ""}, False), ({"deleting": True}, False)],
 )
 def test_who_is_fit(changed: dict[str, object], fit: bool) -> None:
     assert bool(leader_candidates(POOL, [node("a", **changed)])) is fit

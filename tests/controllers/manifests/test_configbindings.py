@@ -139,8 +139,7 @@ def test_a_subject_of_openyurt_has_any_version(bindings: BindingScene, kind: str
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"name": "other"}, {"kind": "YurtAppDaemon"}, {"apiVersion": "apps.openyurt.io/v1alpha1"}],
+    "change", [{"name": "other"}, {"kind": "YurtAppDaemon"}, {"apiVersion": "apps.openyurt.io/v1alpha1"}]
 )
 def test_the_subject_stays_and_its_pools_may_change(bindings: BindingScene, change: Json) -> None:
     name = bindings.bind(

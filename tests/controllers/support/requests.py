@@ -86,11 +86,7 @@ def request(
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest",
         "metadata": {"name": name, "annotations": MARK if annotations is None else annotations},
-        "spec": {
-            "request": base64.b64encode(pem).decode(),
-            "signerName": SIGNER,
-            "usages": list(usages),
-        },
+        "spec": {"request": base64.b64encode(pem).decode(), "signerName": SIGNER, "usages": list(usages)},
     }
 
 

@@ -17,10 +17,7 @@ DEPLOYMENT: Json = {
     "spec": {
         "replicas": 2,
         "selector": {"matchLabels": {"app": "web"}},
-        "strategy": {
-            "type": "RollingUpdate",
-            "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": 0},
-        },
+        "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "50%", "maxUnavailable": 0}},
         "template": {
             "metadata": {"labels": {"app": "web"}},
             "spec": {

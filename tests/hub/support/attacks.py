@@ -179,8 +179,7 @@ async def invented_namespaces(aim: Aim) -> None:
 
 async def invented_selectors(aim: Aim) -> None:
     await asked(
-        aim,
-        head("GET", f"{SLICES}?resourceVersion=0&labelSelector=a%3Dx{next(aim.numbers)}", aim.reader),
+        aim, head("GET", f"{SLICES}?resourceVersion=0&labelSelector=a%3Dx{next(aim.numbers)}", aim.reader)
     )
 
 

@@ -19,14 +19,7 @@ from typing import cast
 import pytest
 
 from kube.disk.copy_rows import read_copy, whole_copy
-from kube.disk.database import (
-    Cache,
-    Disk,
-    DiskError,
-    SetAside,
-    TableChanges,
-    open_cache,
-)
+from kube.disk.database import Cache, Disk, DiskError, SetAside, TableChanges, open_cache
 from tests.kube.support.copied import change, raws
 
 ROOT = Path(__file__).parents[3]

@@ -114,8 +114,7 @@ def test_the_cost_of_a_difference_grows_with_the_objects(after: Json) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["1" * MANY + "x", "1" * MANY + "e", "." + "1" * MANY + ".", "2024-01-01T00:00:00." + "1" * MANY],
+    "text", ["1" * MANY + "x", "1" * MANY + "e", "." + "1" * MANY + ".", "2024-01-01T00:00:00." + "1" * MANY]
 )
 @pytest.mark.parametrize(
     "status",

@@ -20,16 +20,7 @@ from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable import faults as fault
 from tests.cloud.scriptable.request_log import LoggedRequest
-from tests.kube.support.reflecting import (
-    LISTS,
-    WATCHES,
-    Start,
-    copied,
-    equal,
-    reflecting,
-    service,
-    until,
-)
+from tests.kube.support.reflecting import LISTS, WATCHES, Start, copied, equal, reflecting, service, until
 from tests.kube.support.toys import RecordedInputs, Toy
 
 # -- what goes wrong -----------------------------------------------------------------------------------------------
@@ -200,9 +191,7 @@ async def serve() -> AsyncIterator[
 
 @pytest.mark.parametrize("encoding", Encoding)
 async def test_a_packed_watch_of_many_members_is_followed(
-    start: Start,
-    serve: Callable[..., Awaitable[str]],
-    encoding: Encoding,
+    start: Start, serve: Callable[..., Awaitable[str]], encoding: Encoding
 ) -> None:
     """As kube-apiserver 1.37 packs one: a gzip member for each flush."""
     codec = codec_for(encoding)

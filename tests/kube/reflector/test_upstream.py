@@ -235,10 +235,7 @@ async def test_a_leader_that_is_behind_what_clients_were_given_proves_nothing() 
 
 def event(kind: str, version: int, **fields: str) -> Json:
     metadata = {"name": "a", "resourceVersion": str(version)}
-    return {
-        "type": kind,
-        "object": {"kind": "Service", "apiVersion": "v1", "metadata": metadata, **fields},
-    }
+    return {"type": kind, "object": {"kind": "Service", "apiVersion": "v1", "metadata": metadata, **fields}}
 
 
 async def versions_seen(upstream: Bursting, last: int) -> set[int]:

@@ -55,10 +55,7 @@ def test_valid_options(options: ListOptions) -> None:
             f"[{MATCH}: Forbidden: {MATCH} is forbidden when continue is provided, "
             f'{MATCH}: Unsupported value: "foo": supported values: "Exact", "NotOlderThan", ""]',
         ),
-        (
-            ListOptions(send_initial_events=False),
-            f"{EVENTS}: Forbidden: {EVENTS} is forbidden for list",
-        ),
+        (ListOptions(send_initial_events=False), f"{EVENTS}: Forbidden: {EVENTS} is forbidden for list"),
         (
             ListOptions(watch=True, send_initial_events=True),
             f"{MATCH}: Forbidden: {EVENTS} requires setting {MATCH} to NotOlderThan",

@@ -7,11 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.requests.selectors import (
-    MAX_REQUIREMENTS,
-    parse_field_selector,
-    parse_label_selector,
-)
+from kube.requests.selectors import MAX_REQUIREMENTS, parse_field_selector, parse_label_selector
 
 type Labels = dict[str, str]
 type Oracle = Callable[[Labels], bool]

@@ -10,10 +10,7 @@ MESSAGE = bytes.fromhex("08 9601  12 03 616263  12 02 0a00  1d 01020304")
 
 
 def test_fields_come_in_order() -> None:
-    assert list(walk(MESSAGE))[:2] == [
-        WireField(1, VARINT, b"\x96\x01"),
-        WireField(2, LENGTH, b"abc"),
-    ]
+    assert list(walk(MESSAGE))[:2] == [WireField(1, VARINT, b"\x96\x01"), WireField(2, LENGTH, b"abc")]
     assert find(MESSAGE, 2) == [b"abc", b"\x0a\x00"]
     assert find(b"\x12\x02\x0a\x00", 2, 1) == [b""]
 

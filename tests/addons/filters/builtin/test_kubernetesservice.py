@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.filters.builtin.kubernetesservice import (
-    https_port,
-    is_kubernetes,
-    is_slice_of_kubernetes,
-)
+from addons.filters.builtin.kubernetesservice import https_port, is_kubernetes, is_slice_of_kubernetes
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.samples import endpoint_slice, service
 

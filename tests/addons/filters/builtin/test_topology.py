@@ -67,14 +67,8 @@ OPENYURT, SUPEREDGE = "openyurt.io/topologyKeys", "topologyKeys"
             Topology(keys=("a", "b", "*"), order=Order.PREFERRED),
         ),
         ({SUPEREDGE: json.dumps(MOST_KEYS)}, Topology(keys=MOST_KEYS)),
-        (
-            {OPENYURT: "openyurt.io/nodepool", SUPEREDGE: '["a"]'},
-            Topology(Reach.POOL, ("a",)),
-        ),
-        (
-            {OPENYURT: "?", SUPEREDGE: "?"},
-            Topology(doubts=("unknown-topology", "bad-topology-keys")),
-        ),
+        ({OPENYURT: "openyurt.io/nodepool", SUPEREDGE: '["a"]'}, Topology(Reach.POOL, ("a",))),
+        ({OPENYURT: "?", SUPEREDGE: "?"}, Topology(doubts=("unknown-topology", "bad-topology-keys"))),
     ],
     ids=lambda value: str(value)[:60],
 )

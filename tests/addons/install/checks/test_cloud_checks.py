@@ -81,10 +81,7 @@ async def test_answers(answers: Mapping[str, Any], line: str) -> None:
     assert any(each.startswith(line) for each in await found(answers))
 
 
-@pytest.mark.parametrize(
-    ("ahead", "line"),
-    [(30, "warning  clock"), (-3600, "failed   clock")],
-)
+@pytest.mark.parametrize(("ahead", "line"), [(30, "warning  clock"), (-3600, "failed   clock")])
 async def test_clocks(ahead: float, line: str) -> None:
     assert any(each.startswith(line) for each in await found(ahead=ahead))
 

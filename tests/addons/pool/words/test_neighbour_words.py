@@ -140,9 +140,7 @@ async def test_a_hub_that_begins_anew_says_the_same(scene: Scene) -> None:
     assert scene.told == []
 
 
-async def test_silence_ends_nothing_and_then_the_cloud_counts_where_it_wrote(
-    scene: Scene,
-) -> None:
+async def test_silence_ends_nothing_and_then_the_cloud_counts_where_it_wrote(scene: Scene) -> None:
     await scene.list(WORD)
     scene.later(slices(on_n2("10.0.0.1", CUT_AT - 1)))
     assert scene.word is not None

@@ -12,16 +12,7 @@ from controllers.bindings.rendering.injection import BindingItem, render
 from controllers.bindings.rendering.record import read_record
 from controllers.bindings.rendering.slots import FIELD, NoPlace, Slot, normal, pod_spec, read_slot, write_slot
 from kube.json_type import Json
-from tests.controllers.support.workloads import (
-    DEPLOYMENT,
-    POOL,
-    claim,
-    config_map,
-    env,
-    image,
-    patch,
-    secret,
-)
+from tests.controllers.support.workloads import DEPLOYMENT, POOL, claim, config_map, env, image, patch, secret
 
 TEXTS = st.sampled_from(["1", "2", "3", ""])
 NAMES = st.sampled_from(["v1", "v2", "v3"])
