@@ -54,7 +54,7 @@ from addons.ui.admin import Admin
 from addons.ui.link_log import LinkLog, LinkState
 from addons.ui.live.fleet_status import tell_fleet
 from addons.ui.live.link_spending import tell_link_budget
-from addons.ui.live.request_lines import tell_log_and_terminal
+from addons.ui.live.observed_request import tell_log_and_terminal
 from addons.ui.reports.running_hub import RunningHub
 from addons.views.observed_events import observed_events
 from addons.views.sources import Sources

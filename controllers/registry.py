@@ -9,9 +9,11 @@ from controllers.bindings.config_binding_controller import ConfigBindingControll
 from controllers.bindings.webhook_controller import WebhookController
 from controllers.certificates.hub_certificates_controller import HubCertificatesController
 from controllers.grids.service_grid_controller import ServiceGridController
-from controllers.leaders.hub_leader_config_controller import HubLeaderConfigController
+from controllers.leaders.hub_leader_config_controller import (
+    HubLeaderConfigController,
+    HubLeaderRbacController,
+)
 from controllers.leaders.hub_leader_controller import HubLeaderController
-from controllers.leaders.hub_leader_rbac_controller import HubLeaderRbacController
 from controllers.pools.node_attributes_controller import NodeAttributesController
 from controllers.pools.node_labels_controller import NodeLabelsController
 from controllers.pools.node_pool_controller import NodePoolController

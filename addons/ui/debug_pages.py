@@ -1,8 +1,11 @@
-"""The pages under `/debug`: each report as JSON, for tools and for `scripts/hub`."""
+"""The pages under `/debug`: each report as JSON, for tools and for `scripts/hub`, and a profile of the process."""
 
 from __future__ import annotations
 
 import asyncio
+import cProfile
+import io
+import pstats
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +15,6 @@ from aiohttp import web
 from addons.link.drills import DrillKind, Drills
 from addons.ui.explain import explain, unknown_resource
 from addons.ui.operator_check import refuse_others
-from addons.ui.profile import DEFAULT_SECONDS, Profiles
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports import components, copies, journal, rules, status, support
 from addons.ui.reports.dump import dump
@@ -20,7 +22,7 @@ from addons.ui.reports.rule_text import read_rules
 from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.whole_resource import explain_resource, text_of
-from kube.errors import StatusError, bad_request, forbidden
+from kube.errors import StatusError, bad_request, forbidden, too_many_requests
 
 type Report = Callable[[RunningHub], Any]
 
@@ -46,6 +48,44 @@ Nothing is applied.
   curl --data-binary @FILE http://…/debug/rules/try
   edgehub rules try FILE
 """
+PROFILE_SECONDS = 10
+MAX_PROFILE_SECONDS = 60
+"""Seconds of one profile, during which each call in the process costs about twice its time."""
+MAX_PROFILE_LINES = 60
+"""Functions in each of the two tables."""
+
+
+class Profiles:
+    """One profile at a time: Python has one profiler."""
+
+    def __init__(self) -> None:
+        self._is_busy = False
+
+    async def take(self, seconds: str) -> str:
+        """A profile of the next seconds, as two tables: by what functions cost themselves, and with what they call.
+
+        StatusError 400 for what is no number of seconds, 429 while another profile is made.
+        """
+        if not seconds.isdecimal() or not 1 <= int(seconds) <= MAX_PROFILE_SECONDS:
+            raise bad_request(f"seconds is a number from 1 to {MAX_PROFILE_SECONDS}")
+        if self._is_busy:
+            raise too_many_requests("a profile is being made", retry_after=int(seconds))
+        profile = cProfile.Profile()
+        self._is_busy = True
+        try:
+            with profile:
+                await asyncio.sleep(int(seconds))
+        finally:
+            self._is_busy = False
+        return await asyncio.to_thread(_tables, profile)
+
+
+def _tables(profile: cProfile.Profile) -> str:
+    text = io.StringIO()
+    stats = pstats.Stats(profile, stream=text)
+    for order in ("tottime", "cumulative"):
+        stats.sort_stats(order).print_stats(MAX_PROFILE_LINES)
+    return text.getvalue()
 
 
 class DebugPages:
@@ -130,7 +170,7 @@ class DebugPages:
 
     async def _profile(self, request: web.Request) -> web.Response:
         await refuse_others(request, self._hub.settings.plain_users)
-        seconds = request.query.get("seconds", str(DEFAULT_SECONDS))
+        seconds = request.query.get("seconds", str(PROFILE_SECONDS))
         return web.Response(text=await self._profiles.take(seconds))
 
     async def _how_to_try(self, _request: web.Request) -> web.Response:

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from addons.link.health import Cloud
 from addons.telemetry import metrics
 from addons.telemetry.log import REPEAT
-from addons.ui.durations import duration
 from kube.concurrency.pulse import Pulse
+from kube.tables.cells import duration
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,13 @@ import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from controllers.autonomy.node_autonomy import Autonomy, read_autonomy, toleration_patch
-from controllers.autonomy.readiness_review import PATH, keep_ready
+from controllers.autonomy.node_autonomy import (
+    REVIEW_PATH,
+    Autonomy,
+    keep_ready,
+    read_autonomy,
+    toleration_patch,
+)
 from controllers.cluster.nodes import NODES, Node
 from controllers.cluster.pods import PODS, Pod
 from controllers.runtime.controller import Context, Controller, own_key
@@ -50,7 +55,7 @@ class AutonomyController(Controller):
             ),
             _nodes_named,
         )
-        context.reviews[PATH] = lambda body: keep_ready(body, self._held())
+        context.reviews[REVIEW_PATH] = lambda body: keep_ready(body, self._held())
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:

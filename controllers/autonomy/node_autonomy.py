@@ -1,14 +1,18 @@
-"""What the annotations of a Node say about its autonomy, and how long its pods tolerate its absence. Pure."""
+"""What the annotations of a Node say about its autonomy, how long its pods tolerate its absence, and which reviews keep
+them ready. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import orjson
+
+from controllers.cluster.admission_reviews import read_request, response
 from controllers.cluster.nodes import Node
 from controllers.cluster.pods import RECORDS, Pod
-from controllers.runtime.unstructured import copied, text
+from controllers.runtime.unstructured import copied, mapping, objects, text
 from kube.json_type import Json
 from kube.requests.query import parse_duration
 
@@ -20,6 +24,7 @@ LONGEST_RECORD = 9
 """Digits of recorded seconds, 30 years: whoever may write a pod could write more than a number can hold."""
 TAKEN_BACK = 0
 """The seconds that stand for no toleration: nobody can take one away from a pod."""
+REVIEW_PATH = "/keep-pods-ready"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +125,27 @@ def _has_taint(node: Node, taint: str) -> bool:
         found_taint.get("key") == taint and found_taint.get("effect") == "NoExecute"
         for found_taint in node.taints
     )
+
+
+def keep_ready(body: bytes | bytearray, held: Container[str]) -> bytes:
+    """The answer to a review of a status that kube-controller-manager writes, by the rule of autonomy-endpoints.yaml,
+    for an API server without such policies.
+
+    A pod that was ready on one of the `held` nodes keeps its conditions. ValueError for a review of anything but a pod.
+    """
+    request = read_request(body)
+    pod = mapping(request.get("oldObject"))
+    uid, kind = text(request.get("uid")), text(mapping(request.get("kind")).get("kind"))
+    if not uid or kind != "Pod" or not pod:
+        raise ValueError("no request for the status of a pod")
+    conditions = objects(mapping(pod.get("status")).get("conditions"))
+    was_ready = any(
+        condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions
+    )
+    operations: list[Json] = []
+    if was_ready and text(mapping(pod.get("spec")).get("nodeName")) in held:
+        operations = [{"op": "replace", "path": "/status/conditions", "value": conditions}]
+    try:
+        return response(uid, operations)
+    except orjson.JSONEncodeError as error:
+        raise ValueError(f"the pod is no object of Kubernetes: {error}") from error

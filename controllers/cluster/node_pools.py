@@ -21,11 +21,14 @@ from controllers.runtime.unstructured import (
 from kube.json_type import Json
 from kube.peers import is_node_name
 from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS
+from kube.requests.request_info import ResourceType
 
 RELAY = "edgehub.io/relay"
 """The annotation of a NodePool that names relays."""
 MARK = "mark"
 """The leaderElectionStrategy that elects among marked nodes; every other value means `random`."""
+POOL_NAME = "openyurt.io/pool-name"
+"""The label whose value is the name of the bucket's pool."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -172,3 +175,25 @@ def with_condition(
         if old
         else [*others, new]
     )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBucket:
+    """OpenYurt puts a hundred nodes of a pool into each bucket, so that a large pool is several small objects."""
+
+    pool: str
+    nodes: tuple[str, ...] = ()
+
+
+def read_bucket(obj: Json) -> NodeBucket:
+    return NodeBucket(
+        pool=texts(metadata(obj).get("labels")).get(POOL_NAME, ""),
+        nodes=tuple(name for node in objects(obj.get("nodes")) if (name := text(node.get("name")))),
+    )
+
+
+NODEBUCKETS = WatchedResource(
+    ResourceType("apps.openyurt.io", "v1alpha1", "nodebuckets"),
+    read_bucket,
+    indexers={"pool": lambda bucket: [bucket.pool] if bucket.pool else []},
+)

@@ -1,20 +1,30 @@
-"""Publishes the leaders and the pool scope of each pool to its hubs, in one ConfigMap a pool."""
+"""Publishes the leaders and the pool scope of each pool to its hubs, in one ConfigMap a pool, and grants hubs the right
+to read these, by one Role that names each of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controllers.cluster.node_pools import NODEPOOLS
+from controllers.cluster.node_pools import NODEPOOLS, NodePool
 from controllers.cluster.nodes import NODES, Node
 from controllers.leaders.leader_choice import serving_hubs
-from controllers.leaders.pool_scope import MANAGED_BY, MANAGER, config_name, differs, leader_config
+from controllers.leaders.pool_scope import (
+    LEADER_HUBS_ROLE,
+    MANAGED_BY,
+    MANAGER,
+    config_name,
+    differs,
+    leader_config,
+    leader_hubs_role,
+)
 from controllers.runtime.controller import Context, Controller, own_key
-from controllers.runtime.informer import WatchedResource, without_managed_fields
+from controllers.runtime.informer import WatchedResource, one_object, without_managed_fields
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
 
 CONFIG_MAPS = ResourceType("", "v1", "configmaps")
+ROLES = ResourceType("rbac.authorization.k8s.io", "v1", "roles")
 
 
 class HubLeaderConfigController(Controller):
@@ -56,3 +66,35 @@ def pool_of(key: Key, old: Json | None, new: Json | None) -> Iterable[Key]:
     """The pool whose ConfigMap has this name."""
     prefix = config_name("")
     return [("", key[1].removeprefix(prefix))] if key[1].startswith(prefix) and old != new else []
+
+
+class HubLeaderRbacController(Controller):
+    """Key: the Role. A manifest, not this controller, grants hubs the right to read what pools share."""
+
+    name = "hubleaderrbac"
+    workers = 1
+    debounce = 0.5
+    """Seconds. Each change of a role makes every API server rebuild its rules."""
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._namespace = context.settings.namespace
+        self._key = (self._namespace, LEADER_HUBS_ROLE)
+        self._pools = self.watch(NODEPOOLS, self._when_pools_come_or_go)
+        self._roles = self.watch(
+            one_object(ROLES, *self._key, without_managed_fields), self._when_the_role_changes
+        )
+
+    async def reconcile(self, key: Key) -> None:
+        live = self._roles.get(key)
+        intended = leader_hubs_role((pool for _, pool in self._pools.items()), self._namespace)
+        if live is None and not intended["rules"]:
+            return  # no rule is wanted and no role exists
+        if differs(live, intended):
+            await self._roles.wait_until_observed(await self._context.api.apply(ROLES, intended))
+
+    def _when_pools_come_or_go(self, _key: Key, old: NodePool | None, new: NodePool | None) -> Iterable[Key]:
+        return [self._key] if old is None or new is None else []
+
+    def _when_the_role_changes(self, _key: Key, old: Json | None, new: Json | None) -> Iterable[Key]:
+        return [self._key] if old != new else []

@@ -19,8 +19,7 @@ import time
 from collections.abc import Set
 from datetime import UTC, datetime
 
-from controllers.cluster.node_buckets import NODEBUCKETS, NodeBucket
-from controllers.cluster.node_pools import NODEPOOLS, NodePool
+from controllers.cluster.node_pools import NODEBUCKETS, NODEPOOLS, NodeBucket, NodePool
 from controllers.cluster.services import SERVICES, Service
 from controllers.runtime import metrics
 from controllers.runtime.controller import Context, Controller

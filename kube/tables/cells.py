@@ -41,6 +41,15 @@ def human_duration(seconds: float) -> str:
     return f"{days // 365}y"
 
 
+def duration(seconds: float) -> str:
+    """`4s`, `3m20s`, `2h5m`: of a while that somebody waits, to the second."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes}m"
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
 def size(count: float) -> str:
     """Bytes for people: `812 B`, `1.5 MiB`."""
     unit = 0

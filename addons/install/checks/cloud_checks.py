@@ -1,4 +1,4 @@
-"""What the doctor asks the cloud with the hub's own identity: reachability, clock, versions, rights, node, rules."""
+"""What the doctor asks the cloud with the hub's own identity: reach, clock, versions, rights, node, rules and pods."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import datetime
 import json
 import re
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from email.utils import parsedate_to_datetime
 
 from addons.install.checks.findings import Finding, failed, ok, warning
-from addons.install.checks.pod_checks import check_pods
 from addons.install.cloud import TIMEOUT, cloud, get, may
 from addons.rules.table import parse_rules
 from addons.views.source_log import RBAC, RBAC_OF_NODES
@@ -38,9 +37,10 @@ READ_RESOURCES = (
 )
 """(group, resource) of what a hub lists and watches in the whole cluster."""
 
-
 type FurtherChecks = Callable[[Client, str], AsyncIterator[Finding]]
 """The checks of a cloud that answers, given a client of it and its version, as `v1.36.3`."""
+NAMED_PODS = 5
+"""Pods that the finding names."""
 
 
 def check_cloud(
@@ -219,3 +219,55 @@ async def _check_rules(client: Client, rules: tuple[str, str]) -> Finding:
             "rules", f"{count} bad entries in {namespace}/{name}, the first in {first.key}: {first.why}"
         )
     return ok("rules", f"{namespace}/{name} can be read, every entry of it")
+
+
+async def check_pods(client: Client, node: str, port: int) -> Finding:
+    """Whether a pod of the node has kubelet ask the plain port; errors as `kube.http.client.Client.request`."""
+    query = {"fieldSelector": f"spec.nodeName={node}"}
+    document: Json = await (
+        await client.request("GET", "/api/v1/pods", query=query, timeout=TIMEOUT)
+    ).decoded(json.loads)
+    asking = [
+        f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+        for item in document["items"]
+        if asks(item["spec"], port)
+    ]
+    if not asking:
+        return ok("pods", f"none has kubelet ask port {port} for it")
+    named = ", ".join(asking[:NAMED_PODS]) + ", ..." * (len(asking) > NAMED_PODS)
+    return warning(
+        "pods",
+        f"{named}: by a probe or a hook kubelet asks port {port} for the pod, with this node's identity; forbid it by "
+        "an admission policy",
+    )
+
+
+def asks(spec: Json, port: int) -> bool:
+    """Whether a probe or hook of a pod leads to this port of the node: of a host that it names, or of its own one."""
+    return any(
+        (bool(http.get("host")) or bool(spec.get("hostNetwork")))
+        and _number(http.get("port"), container) == port
+        for container in _containers(spec)
+        for http in _requests(container)
+    )
+
+
+def _containers(spec: Json) -> Iterator[Json]:
+    for kind in ("containers", "initContainers", "ephemeralContainers"):
+        yield from spec.get(kind) or ()
+
+
+def _requests(container: Json) -> Iterator[Json]:
+    """What kubelet asks by HTTP because of a container."""
+    hooks = container.get("lifecycle") or {}
+    actions = [container.get(kind) for kind in ("livenessProbe", "readinessProbe", "startupProbe")]
+    for action in [*actions, hooks.get("postStart"), hooks.get("preStop")]:
+        if action and action.get("httpGet"):
+            yield action["httpGet"]
+
+
+def _number(port: object, container: Json) -> object:
+    """The number of a port, which may be the name of one of the container's own."""
+    ports = container.get("ports") or ()
+    named = {port.get("name"): port["containerPort"] for port in ports}
+    return named.get(port, port)

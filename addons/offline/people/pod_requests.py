@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode
 
 from addons.link.identities.kubelet import KubeletAccess
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.people.kept_discovery import KEPT
-from addons.offline.people.kubelet_path import kubelet_target
 from addons.offline.people.kubelet_reviews import KubeletReviews
 from addons.requests.caller import Caller, digest_of
 from addons.views.reviews import Reviews
-from kube.errors import StatusError, forbidden, unavailable
+from kube.errors import StatusError, bad_request, forbidden, unavailable
 from kube.json_type import Json
+from kube.requests.query import parse_bool
 from kube.requests.request_info import RequestInfo, ResourceType, parse_request
 from kube.store.made_forms import plain
 from kube.store.store import Item
@@ -31,9 +32,31 @@ VERBS = {"": "get", "log": "get", "exec": "create", "attach": "create", "portfor
 PORT = 10250
 """kubelet's port where its Node names none."""
 
-
 type Find = Callable[[RequestInfo], Awaitable[list[Item]]]
 """The newest copies of an object first."""
+PATHS = {"log": "containerLogs", "exec": "exec", "attach": "attach", "portforward": "portForward"}
+"""kubelet's first step, by the subresource."""
+FLAGS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "log": {parameter: (parameter, "true") for parameter in ("follow", "previous", "timestamps")},
+    "exec": {
+        "stdin": ("input", "1"),
+        "stdout": ("output", "1"),
+        "stderr": ("error", "1"),
+        "tty": ("tty", "1"),
+    },
+    "portforward": {},
+}
+"""Parameters that are true or false: kubelet's name, and how it writes a true one."""
+TEXTS: Mapping[str, Mapping[str, str]] = {
+    "log": {
+        parameter: parameter
+        for parameter in ("sinceSeconds", "sinceTime", "tailLines", "limitBytes", "stream")
+    },
+    "exec": {"command": "command"},
+    "portforward": {"ports": "port"},
+}
+"""Parameters that go on as they are: kubelet's name."""
+CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 
 
 class AtKubelet(NamedTuple):
@@ -102,3 +125,33 @@ class PodRequests:
     async def _find(self, type_: ResourceType, namespace: str, name: str) -> Json | None:
         item = await self._find_item(parse_request("GET", type_.path(namespace, name)))
         return plain(item[0]) if item else None
+
+
+def kubelet_target(info: RequestInfo, query: str, pod: Json) -> str:
+    """kubelet's path and query for a request of a pod, as kube-apiserver maps it (registry/core/pod).
+
+    StatusError 400 as its.
+    """
+    kind = "exec" if info.subresource == "attach" else info.subresource
+    pairs = parse_qsl(query, keep_blank_values=True)
+    given = dict(reversed(pairs))  # the first one of a name counts
+    sent = [FLAGS[kind][name] for name, value in given.items() if name in FLAGS[kind] and parse_bool(value)]
+    sent += [(TEXTS[kind][name], value) for name, value in pairs if name in TEXTS[kind]]
+    steps = [PATHS[info.subresource], info.namespace, info.name]
+    if kind != "portforward":
+        steps.append(_container(given.get("container", ""), pod))
+    return "/" + "/".join(quote(step, safe="") for step in steps) + (f"?{urlencode(sent)}" if sent else "")
+
+
+def _container(wanted: str, pod: Json) -> str:
+    """The container that is meant: of several the client must name one."""
+    name, spec = pod["metadata"]["name"], pod["spec"]
+    if not wanted and len(spec["containers"]) == 1:
+        return str(spec["containers"][0]["name"])
+    names = [str(container["name"]) for kind in CONTAINERS for container in spec.get(kind) or ()]
+    if not wanted:
+        choices = " ".join(names)
+        raise bad_request(f"a container name must be specified for pod {name}, choose one of: [{choices}]")
+    if wanted not in names:
+        raise bad_request(f"container {wanted} is not valid for pod {name}")
+    return wanted

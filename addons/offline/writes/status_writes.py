@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from addons.offline.cached_response import ResponseKey, response_key
@@ -13,7 +14,6 @@ from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.journal_entries import StatusEntry
-from addons.offline.writes.own_labels import labels_of_others
 from addons.requests.answers import Answer, object_answer
 from addons.requests.cloud_identity import HUB_IDENTITY
 from kube.errors import MAX_QUOTED, StatusError, not_acceptable, unavailable
@@ -27,6 +27,17 @@ from kube.wire.api_objects import ApiObject
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object
+
+KUBELETS = frozenset(
+    {
+        *("kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch"),
+        *("beta.kubernetes.io/os", "beta.kubernetes.io/arch", "beta.kubernetes.io/instance-type"),
+        *("topology.kubernetes.io/zone", "topology.kubernetes.io/region"),
+        *("failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region"),
+        *("node.kubernetes.io/instance-type", "node.kubernetes.io/windows-build"),
+    }
+)
+"""Labels of its Node that kubelet compares with its own at each start, and repairs."""
 
 logger = logging.getLogger(__name__)
 
@@ -185,3 +196,9 @@ def _check_labels(before: ApiObject, after: ApiObject, path: str) -> None:
 def _key(request: OfflineRequest) -> ResponseKey:
     """The key of the answer to the same client's GET of the object."""
     return response_key("", request.object_path, request.accept or "", request.accept_encoding)
+
+
+def labels_of_others(kind: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """The labels that a write changes and that its kubelet does not decide on: of a Pod all, of a Node most."""
+    changed = {key for key, _ in before.items() ^ after.items()}
+    return sorted(changed - KUBELETS if kind == "Node" else changed)

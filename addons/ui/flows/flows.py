@@ -22,13 +22,12 @@ from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
 from addons.ui.flows import interventions
 from addons.ui.flows.annotations import ARROW, comment_of, mark_of, remark, why_refused
-from addons.ui.flows.bodies import NOTE, Copy, UnderWay, keep
+from addons.ui.flows.bodies import NOTE, Copy, UnderWay, keep, save_when_over
 from addons.ui.flows.filtered import FilteredRead, FilteringParts
 from addons.ui.flows.flow_records import FlowRecord, remember
 from addons.ui.flows.kept_flows import KeptFlows
 from addons.ui.flows.live_watches import LiveWatch, Total
 from addons.ui.flows.own_requests_shown import OwnRequestsShown
-from addons.ui.flows.saving import save_when_over
 from addons.ui.flows.web_address import begin_interface, web_address
 from addons.ui.masking import Visible
 from kube.errors import StatusError

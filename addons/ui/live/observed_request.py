@@ -1,14 +1,21 @@
-"""Makes the line for people of one request: what it asked, the way it took, and what became of it. Pure."""
+"""Makes the line for people of one request: what it asked, the way it took, and what became of it; log and
+terminal get it."""
 
 from __future__ import annotations
 
-from mitmproxy import http
+import logging
+import sys
+from functools import partial
+
+from mitmproxy import ctx, http
 
 from addons.requests.caller import masked
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
+from addons.settings import Settings
 from addons.telemetry.log_tail import without_credentials
-from addons.telemetry.observation import Observation
+from addons.telemetry.observation import Observation, line
+from addons.telemetry.observations import Observations
 from kube.errors import parse_status
 
 LEFT = 499
@@ -18,6 +25,7 @@ BROKEN = 502
 
 HUB_ITSELF = "hub"
 """The source of the hub's own answers."""
+logger = logging.getLogger(__name__)
 
 
 def observed(
@@ -88,3 +96,21 @@ def _why(flow: http.HTTPFlow) -> str:
     return without_credentials(
         parse_status(flow.response.raw_content or b"", flow.response.status_code).message
     )
+
+
+def tell_log_and_terminal(observations: Observations, settings: Settings) -> None:
+    """The log where it is asked for, and the terminal where mitmdump prints its own lines there."""
+    if settings.access_log:
+        observations.listen(_log)
+    if ctx.master.addons.get("dumper") is not None and ctx.options.flow_detail:
+        observations.listen(partial(_print, has_colours=sys.stdout.isatty()))
+
+
+def _log(seen: Observation) -> None:
+    if not seen.is_event:
+        logger.info("%s", line(seen))
+
+
+def _print(seen: Observation, *, has_colours: bool) -> None:
+    if not seen.is_event:
+        print(line(seen, has_colours=has_colours), flush=True)

@@ -7,8 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from addons.ui.durations import duration
-from kube.tables.cells import size
+from kube.tables.cells import duration, size
 
 type Row = Mapping[str, Any]
 type Column = tuple[str, Callable[[Row], object]]

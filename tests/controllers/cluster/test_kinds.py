@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from controllers.cluster.node_buckets import NodeBucket, read_bucket
+from controllers.cluster.node_pools import NodeBucket, read_bucket
 from controllers.cluster.pods import PODS, RECORDS, read_pod
 from controllers.cluster.service_grids import read_grid
 from controllers.cluster.services import SERVICES, Owner, Service, read_service

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controllers.cluster.node_buckets import NODEBUCKETS
+from controllers.cluster.node_pools import NODEBUCKETS
 from controllers.cluster.services import SERVICES, Service
 from controllers.runtime import metrics
 from controllers.triggers import update_trigger

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube.tables.cells import human_duration, selector, shortened, since, size
+from kube.tables.cells import duration, human_duration, selector, shortened, since, size
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,11 @@ def test_a_long_list_is_counted(texts: tuple[str, ...], cell: str) -> None:
 )
 def test_sizes(count: int, said: str) -> None:
     assert size(count) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0s"), (59.4, "59s"), (60, "1m0s"), (200, "3m20s"), (7500, "2h5m"), (90_000, "25h0m")],
+)
+def test_durations(seconds: float, said: str) -> None:
+    assert duration(seconds) == said

@@ -14,7 +14,7 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.journal import Journal
-from addons.offline.writes.status_writes import StatusWrites, _key
+from addons.offline.writes.status_writes import StatusWrites, _key, labels_of_others
 from addons.requests.answers import Answer
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
@@ -46,6 +46,8 @@ from tests.addons.support.samples import node, raw
 NODES = ResourceType("", "v1", "nodes")
 NODE = "/api/v1/nodes/n1"
 QUESTIONS = {each: ListWatch(NODES, field_selector="metadata.name=n1", encoding=each) for each in Encoding}
+HOST, BEFORE = "kubernetes.io/hostname", {"kubernetes.io/hostname": "n1", "app": "web"}
+RESTRICTED = "node-restriction.kubernetes.io/x"
 
 
 class Away(Client):
@@ -372,3 +374,21 @@ async def test_what_is_refused_changes_nothing(
     assert refused.value.code == code
     assert shown(store).encode() == before
     assert not world.journal.statuses
+
+
+@pytest.mark.parametrize(
+    ("kind", "after", "others"),
+    [
+        ("Node", BEFORE, []),
+        ("Node", BEFORE | {HOST: "other", "kubernetes.io/os": "linux"}, []),
+        ("Node", {"app": "web"}, []),
+        ("Node", BEFORE | {POOL_LABEL: "hangzhou"}, [POOL_LABEL]),
+        ("Node", BEFORE | {"app": "db", RESTRICTED: ""}, ["app", RESTRICTED]),
+        ("Node", {HOST: "n1"}, ["app"]),
+        ("Pod", BEFORE, []),
+        ("Pod", BEFORE | {HOST: "other"}, [HOST]),
+        ("Pod", {}, ["app", HOST]),
+    ],
+)
+def test_what_a_write_may_not_change(kind: str, after: dict[str, str], others: list[str]) -> None:
+    assert labels_of_others(kind, BEFORE, after) == others

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from mitmproxy import http
-from mitmproxy.test import tflow
+from mitmproxy.addons.save import Save
+from mitmproxy.io import FlowReader
+from mitmproxy.test import taddons, tflow
 
 from addons.ui.flows import bodies
 from addons.ui.flows.bodies import (
@@ -19,6 +22,7 @@ from addons.ui.flows.bodies import (
     UnderWay,
     decoded,
     keep,
+    save_when_over,
 )
 from addons.ui.flows.interventions import TEXT_BODY
 from addons.ui.masking import USUALLY, Visible
@@ -152,3 +156,25 @@ def test_in_a_file_other_bodies_are_as_they_are() -> None:
     flow = tflow.tflow(resp=answer())
     with decoded(flow, USUALLY):
         assert flow.request.content == b"content"
+
+
+def test_a_flow_is_written_as_it_is_when_it_is_over(tmp_path: Path) -> None:
+    save, file = Save(), tmp_path / "flows"
+    with taddons.context(save) as context:
+        write = save_when_over(context.master)
+        context.configure(save, save_stream_file=str(file))
+        flow = tflow.tflow(resp=True)
+        assert flow.response is not None
+        for hook in (save.request, save.response, save.error):
+            hook(flow)
+        flow.response.content = b"as it is shown"
+        write(flow)
+        context.configure(save, save_stream_file=None)
+    with file.open("rb") as opened:
+        (read,) = FlowReader(opened).stream()
+    assert b"as it is shown" in str(read.get_state()).encode()
+
+
+def test_where_mitmproxy_saves_nothing_there_is_nothing_to_do() -> None:
+    with taddons.context() as context:
+        save_when_over(context.master)(tflow.tflow())

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from mitmproxy import ctx, http
 from mitmproxy import flow as mitmproxy_flow
-from mitmproxy import http
 from mitmproxy.test import tflow, tutils
 
 from addons.link.identities.token_lanes import NO_LANE
@@ -17,8 +20,10 @@ from addons.requests.caller import Lending
 from addons.requests.request_context import begin, context_of
 from addons.requests.route_decision import Route, RouteKind
 from addons.telemetry.observation import Observation, Tally, line
-from addons.ui.live.observed_request import observed
+from addons.telemetry.observations import Observations
+from addons.ui.live.observed_request import observed, tell_log_and_terminal
 from kube.errors import unavailable
+from tests.addons.support.report_parts import settings
 from tests.addons.support.samples import SERVICES, request_context
 
 VIEW = Route(RouteKind.VIEW, "cached component")
@@ -27,6 +32,10 @@ RELAY = Route(RouteKind.RELAY, "component neither filtered nor cached")
 BACKED = Route(RouteKind.CACHED_RELAY, "a single object, not filtered")
 HIDES = Served(filters=(Tally("discardcloudservice", 0, 0, 1, ("load-balancer",)),))
 TOKEN = "eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl"
+SEEN = Observation(
+    *(100.0, "kube-proxy", "list", "services", "", "default", "", "viewed", 200, 543, 0.0051),
+    *("cloud", "view", "cached component", 42, ()),
+)
 
 
 class Here(Answerer):
@@ -111,3 +120,28 @@ def test_no_credential_stands_in_a_line(is_read: bool) -> None:
     for told in (line(made), line(made, wide=True), json.dumps(made.to_json())):
         assert TOKEN not in told
         assert "eyJ" not in told
+
+
+@pytest.mark.parametrize(
+    ("addons", "access_log", "logged", "printed"),
+    [({}, False, 0, 0), ({}, True, 1, 0), ({"dumper": object()}, False, 0, 1)],
+)
+def test_who_is_told(
+    addons: dict[str, object],
+    access_log: bool,
+    logged: int,
+    printed: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    master: Any = SimpleNamespace(addons=addons)
+    monkeypatch.setattr(ctx, "master", master, raising=False)
+    monkeypatch.setattr(ctx, "options", SimpleNamespace(flow_detail=1), raising=False)
+    seen = Observations()
+    with caplog.at_level(logging.INFO):
+        tell_log_and_terminal(seen, settings(access_log=access_log))
+        seen.add(SEEN)
+        seen.add(SEEN._replace(is_event=True))
+    assert len(caplog.records) == logged
+    assert capsys.readouterr().out.count("kube-proxy") == printed
