@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import aiohttp
 import orjson
 
 from kube.json_type import Json
-from scripts.benchmark.load import resident_megabytes
+from scripts.benchmark.load import new_cloud, p99, resident_megabytes
 from scripts.benchmark.manager import MANIFESTS, PATIENCE, THREADS, kubeconfig, steady
-from tests.cloud.build import ensure_binaries
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.real import RealCloud
 from tests.controllers.support.process import ManagerProcess
@@ -59,10 +56,10 @@ def measure(size: Size) -> Figures:
     """Measure each part after the other, on a control plane of its own."""
     figures = Figures()
     port = free_port()
-    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+    with new_cloud() as (cloud, folder):
         fill(cloud, size, port)
         flags = ("--webhook-port", str(port))
-        with ManagerProcess(Path(place), kubeconfig(cloud), *flags, name="manager") as manager:
+        with ManagerProcess(folder, kubeconfig(cloud), *flags, name="manager") as manager:
             steady(manager)
             figures.resident = manager.resident
             figures.rollouts = [follow(cloud, size, number) for number in range(size.rollouts)]
@@ -194,16 +191,11 @@ def report(figures: Figures, size: Size) -> None:
         (f"binding to {size.pools} workloads, at most s", max(figures.rollouts)),
         ("all other bindings at once, s", figures.bound),
         ("an admission, p50 ms", statistics.median(figures.alone) * 1e3),
-        ("an admission, p99 ms", percentile(figures.alone) * 1e3),
+        ("an admission, p99 ms", p99(figures.alone) * 1e3),
         (f"an admission, {THREADS} at a time, p50 ms", statistics.median(figures.together) * 1e3),
-        (f"an admission, {THREADS} at a time, p99 ms", percentile(figures.together) * 1e3),
+        (f"an admission, {THREADS} at a time, p99 ms", p99(figures.together) * 1e3),
         ("a write with its admission, p50 ms", statistics.median(figures.writes) * 1e3),
-        ("a write with its admission, p99 ms", percentile(figures.writes) * 1e3),
+        ("a write with its admission, p99 ms", p99(figures.writes) * 1e3),
         ("resident at most, MB", figures.peak),
     ):
         print(f"{name:52}{value:10.2f}")
-
-
-def percentile(values: list[float]) -> float:
-    """The 99th."""
-    return statistics.quantiles(values, n=100)[98]

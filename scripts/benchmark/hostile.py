@@ -5,14 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import tempfile
 import time
-from pathlib import Path
 
-from scripts.benchmark.load import REST, fill, lists, tree_megabytes, watches
-from tests.cloud.build import ensure_binaries
-from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
-from tests.cloud.real import RealCloud
+from scripts.benchmark.load import REST, fill, hubs_cloud, lists, tree_megabytes, watches
 from tests.hub.support.hostile import PAUSES, Siege, besiege
 from tests.hub.support.pauses import FILE
 from tests.hub.support.process import Hub
@@ -27,19 +22,13 @@ LONGEST = 0.1
 
 def measure(services: int, endpoints: int, seconds: float) -> tuple[float, Siege]:
     """Resident megabytes after the bench's load, and the result of the attacks."""
-    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
-        for manifest in (HUB_RBAC, HUB_NODES):
-            cloud.apply(manifest)
+    with hubs_cloud() as (cloud, place):
         fill(cloud, services, endpoints)
-        folder = Path(place) / "hub"
+        folder, kubeconfig = place / "hub", cloud.node_kubeconfig("node-1")
         folder.mkdir()
-        kubeconfig, env = (
-            cloud.node_kubeconfig("node-1"),
-            {FILE: str(folder / PAUSES), "MALLOC_ARENA_MAX": "1"},
-        )
-        with Hub(
-            folder, cloud.url, kubeconfig=kubeconfig, program=("tests.hub.support.pauses",), env=env
-        ) as hub:
+        env = {FILE: str(folder / PAUSES), "MALLOC_ARENA_MAX": "1"}
+        program = ("tests.hub.support.pauses",)
+        with Hub(folder, cloud.url, kubeconfig=kubeconfig, program=program, env=env) as hub:
             pid = hub.process.pid
             asyncio.run(lists(hub.url, pid, 20))
             asyncio.run(watches(hub.url, pid, cloud, 50, 20))

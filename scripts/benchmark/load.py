@@ -8,7 +8,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -55,34 +55,44 @@ def service(number: int) -> Json:
 
 def endpoint_slice(number: int, endpoints: int) -> Json:
     """A slice with half of its endpoints on this node. The hub filters the others away."""
+    made: list[Json] = [
+        {
+            "addresses": [f"10.{number % 200}.{pod // 250}.{pod % 250 + 1}"],
+            "nodeName": "node-1" if pod % 2 else "node-2",
+            "conditions": {"ready": True, "serving": True, "terminating": False},
+            "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": f"svc-{number}-{pod:05d}-xyzab"},
+        }
+        for pod in range(endpoints)
+    ]
+    return slice_of(f"svc-{number}", made, name=f"svc-{number}-abcde")
+
+
+def slice_of(service: str, endpoints: list[Json], name: str = "") -> Json:
+    """A slice of a Service, whose name it has unless it is given another one."""
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
-        "metadata": {
-            "name": f"svc-{number}-abcde",
-            "labels": {"kubernetes.io/service-name": f"svc-{number}"},
-        },
+        "metadata": {"name": name or service, "labels": {"kubernetes.io/service-name": service}},
         "addressType": "IPv4",
         "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-        "endpoints": [
-            {
-                "addresses": [f"10.{number % 200}.{pod // 250}.{pod % 250 + 1}"],
-                "nodeName": "node-1" if pod % 2 else "node-2",
-                "conditions": {"ready": True, "serving": True, "terminating": False},
-                "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": f"svc-{number}-{pod:05d}-xyzab"},
-            }
-            for pod in range(endpoints)
-        ],
+        "endpoints": endpoints,
     }
+
+
+@contextmanager
+def new_cloud() -> Iterator[tuple[RealCloud, Path]]:
+    """A control plane of its own, and a folder for what runs before it."""
+    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+        yield cloud, Path(place)
 
 
 @contextmanager
 def hubs_cloud() -> Iterator[tuple[RealCloud, Path]]:
     """A control plane that lets hubs read what they need, and a folder for hubs."""
-    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+    with new_cloud() as (cloud, folder):
         for manifest in (HUB_RBAC, HUB_NODES):
             cloud.apply(manifest)
-        yield cloud, Path(place)
+        yield cloud, folder
 
 
 def fill(cloud: RealCloud, services: int, endpoints: int) -> None:
@@ -111,7 +121,12 @@ class Spent:
 
     @property
     def p99(self) -> float:
-        return statistics.quantiles(self.seconds, n=100)[98]
+        return p99(self.seconds)
+
+
+def p99(values: Sequence[float]) -> float:
+    """The 99th percentile."""
+    return statistics.quantiles(values, n=100)[98]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -148,6 +163,14 @@ def family(pid: int) -> set[int]:
         news = {child for child, parent in parents.items() if parent in news} - processes
         processes |= news
     return processes
+
+
+async def listed_slices(http: aiohttp.ClientSession, url: str) -> tuple[bytes, int]:
+    """A list of all slices in protobuf, as a hub passes it, and its version."""
+    async with http.get(f"{url}{SLICES}?resourceVersion=0", headers=HEADERS) as answer:
+        body = await answer.read()
+        assert answer.status == 200, body[:300]
+        return body, codec_for(Encoding(answer.content_type)).decode_list(body).version
 
 
 @asynccontextmanager
@@ -204,7 +227,7 @@ async def watches(url: str, pid: int, cloud: RealCloud, watchers: int, updates: 
     opened, done = asyncio.Semaphore(0), asyncio.Event()
     expected = watchers * updates
 
-    async def watcher(http: aiohttp.ClientSession, version: str) -> None:
+    async def watcher(http: aiohttp.ClientSession, version: int) -> None:
         query = f"watch=true&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=600"
         async with http.get(f"{url}{SLICES}?{query}", headers=HEADERS) as answer:
             assert answer.status == 200, await answer.read()
@@ -215,9 +238,8 @@ async def watches(url: str, pid: int, cloud: RealCloud, watchers: int, updates: 
                     done.set()
 
     async with session() as http:
-        async with http.get(f"{url}{SLICES}?resourceVersion=0", headers=HEADERS) as answer:
-            page = codec_for(Encoding(answer.content_type)).decode_list(await answer.read())
-        tasks = [asyncio.create_task(watcher(http, str(page.version))) for _ in range(watchers)]
+        _, version = await listed_slices(http, url)
+        tasks = [asyncio.create_task(watcher(http, version)) for _ in range(watchers)]
         for _ in tasks:
             await opened.acquire()
         await asyncio.sleep(0.5)
@@ -234,9 +256,8 @@ async def watches(url: str, pid: int, cloud: RealCloud, watchers: int, updates: 
 async def events_alone(url: str, pid: int, cloud: RealCloud, updates: int) -> float:
     """CPU seconds of the hub for an event of the cloud in a source that no client watches: Services, by which the hub
     filters the slices that a client has listed."""
-    async with session() as http, http.get(f"{url}{SLICES}?resourceVersion=0", headers=HEADERS) as answer:
-        assert answer.status == 200, await answer.read()
-        await answer.read()
+    async with session() as http:
+        await listed_slices(http, url)
     await asyncio.sleep(REST)
     idle = cpu_seconds(pid)
     await asyncio.sleep(REST)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -13,8 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kube.json_type import Json
-from scripts.benchmark.load import NAMESPACE, cpu_seconds, resident_megabytes, waiting
-from tests.cloud.build import ensure_binaries
+from scripts.benchmark.load import (
+    NAMESPACE,
+    cpu_seconds,
+    new_cloud,
+    p99,
+    resident_megabytes,
+    slice_of,
+    waiting,
+)
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
 from tests.controllers.support.process import ManagerProcess
@@ -98,9 +104,9 @@ class Watching(threading.Thread):
 def measure(size: Size) -> Figures:
     """Measure each part after the other, on a control plane of its own."""
     figures = Figures()
-    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+    with new_cloud() as (cloud, folder):
         fill(cloud, size)
-        folder, account = Path(place), kubeconfig(cloud)
+        account = kubeconfig(cloud)
         mark, began = cloud.audit_mark(), time.perf_counter()
         with ManagerProcess(folder, account, name="first") as first:
             figures.start = steady(first) - began
@@ -168,18 +174,13 @@ def service(number: int) -> Json:
 
 
 def endpoint_slice(number: int, size: Size) -> Json:
-    of = f"service-{number % size.services}"
     # The pool of a node is its number modulo the pools. So half of these nodes are in one pool, half in the next.
     nodes = [(number + pod % 2 + pod // 2 * size.pools) % size.nodes for pod in range(ENDPOINTS)]
-    return {
-        "metadata": {"name": f"slice-{number}", "labels": {"kubernetes.io/service-name": of}},
-        "addressType": "IPv4",
-        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-        "endpoints": [
-            {"addresses": [f"10.{number % 200}.{number // 200}.{pod + 1}"], "nodeName": f"node-{on}"}
-            for pod, on in enumerate(nodes)
-        ],
-    }
+    endpoints: list[Json] = [
+        {"addresses": [f"10.{number % 200}.{number // 200}.{pod + 1}"], "nodeName": f"node-{on}"}
+        for pod, on in enumerate(nodes)
+    ]
+    return slice_of(f"service-{number % size.services}", endpoints, name=f"slice-{number}")
 
 
 def kubeconfig(cloud: RealCloud) -> Path:
@@ -255,7 +256,6 @@ def away(cloud: RealCloud, manager: ManagerProcess, figures: Figures) -> None:
 
 
 def report(figures: Figures, size: Size) -> None:
-    p50, p99 = statistics.median(figures.relabels), statistics.quantiles(figures.relabels, n=100)[98]
     print(
         f"{size.nodes} nodes, {size.pools} pools, {size.services} services, {size.slices} slices; "
         f"{size.relabels} nodes relabelled"
@@ -264,8 +264,8 @@ def report(figures: Figures, size: Size) -> None:
         ("start to steady, nothing counted before, s", figures.start),
         ("CPU for that, s", figures.start_cpu),
         ("writes for that", figures.start_writes),
-        ("node relabelled to NodePool status, p50 ms", p50 * 1e3),
-        ("node relabelled to NodePool status, p99 ms", p99 * 1e3),
+        ("node relabelled to NodePool status, p50 ms", statistics.median(figures.relabels) * 1e3),
+        ("node relabelled to NodePool status, p99 ms", p99(figures.relabels) * 1e3),
         ("writes while only heartbeats come", figures.steady_writes),
         ("resident after that, MB", figures.resident),
         (f"resident after {AWAY:.0f} s without API server, MB", figures.away),

@@ -24,7 +24,7 @@ from kube.requests.request_info import ResourceType
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from scripts.benchmark.load import HEADERS, SLICES, fill, hubs_cloud, session, watches
+from scripts.benchmark.load import HEADERS, SLICES, fill, hubs_cloud, listed_slices, session, watches
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
@@ -146,10 +146,8 @@ async def until_listed(url: str, count: int, timeout: float = 60.0) -> None:
 
 async def slices(url: str) -> bytes:
     """The cloud's list of slices in protobuf, as the hub passes it."""
-    async with session() as http, http.get(f"{url}{SLICES}?resourceVersion=0", headers=HEADERS) as answer:
-        body: bytes = await answer.read()
-        assert answer.status == 200, body[:300]
-        return body
+    async with session() as http:
+        return (await listed_slices(http, url))[0]
 
 
 @dataclass(frozen=True, slots=True)

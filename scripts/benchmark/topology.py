@@ -15,7 +15,7 @@ import aiohttp
 from kube.json_type import Json
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from scripts.benchmark.load import HEADERS, NAMESPACE, SLICES, cpu_seconds, session
+from scripts.benchmark.load import HEADERS, NAMESPACE, SLICES, cpu_seconds, session, slice_of
 from tests.cloud.real import RealCloud
 from tests.hub.support.node_pools import POOL_CRD, POOLS
 from tests.hub.support.process import Hub
@@ -96,20 +96,16 @@ def service(name: str, annotation: str, value: str) -> Json:
 
 
 def endpoint_slice(number: int, of: str, nodes: list[int]) -> Json:
-    return {
-        "metadata": {"name": f"slice-{number}", "labels": {"kubernetes.io/service-name": of}},
-        "addressType": "IPv4",
-        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-        "endpoints": [
-            {
-                "addresses": [f"10.{number % 200}.{number // 200}.{pod + 1}"],
-                "nodeName": f"node-{node}",
-                "conditions": {"ready": True, "serving": True, "terminating": False},
-                "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": f"{of}-{number}-{pod}"},
-            }
-            for pod, node in enumerate(nodes)
-        ],
-    }
+    endpoints: list[Json] = [
+        {
+            "addresses": [f"10.{number % 200}.{number // 200}.{pod + 1}"],
+            "nodeName": f"node-{node}",
+            "conditions": {"ready": True, "serving": True, "terminating": False},
+            "targetRef": {"kind": "Pod", "namespace": NAMESPACE, "name": f"{of}-{number}-{pod}"},
+        }
+        for pod, node in enumerate(nodes)
+    ]
+    return slice_of(of, endpoints, name=f"slice-{number}")
 
 
 def set_pool(cloud: RealCloud, nodes: int) -> None:

@@ -7,11 +7,16 @@ import contextlib
 import os
 import signal
 import tempfile
+from collections.abc import Coroutine
+from datetime import UTC, datetime
 from pathlib import Path
 
+import aiohttp
+
 from kube.json_type import Json
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from scripts.demonstration.cluster import Cluster, embedded_cluster
-from scripts.demonstration.components import LEASES, Components
 from tests.hub.support.process import ROOT, Hub
 
 NODE = "node-1"
@@ -25,6 +30,87 @@ A node with kube-proxy, kubelet, flanneld and a program `inventory`, behind its 
   An outage, rehearsed:    scripts/hub link offline --admin {admin}
 docs/seeing.md leads through it. {end} ends it."""
 ENDS = {"web": "Ctrl-C", "console": "In the console, q and y"}
+SERVICES = "/api/v1/services"
+SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
+PROTOBUF = f"{Encoding.PROTOBUF},{Encoding.JSON}"
+"""What the components of Kubernetes accept."""
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+STATUS_INTERVAL = 5.0
+"""Seconds between two statuses of the node; kubelet's own are ten."""
+READ_INTERVAL = 7.0
+"""Seconds between two lists of a program that only lists."""
+AGAIN = 1.0
+"""Seconds until a component tries again what failed."""
+
+
+class Components:
+    """kube-proxy, kubelet, flanneld and a program with a list of its own, as one node has them."""
+
+    def __init__(self, hub: str, node: str) -> None:
+        """`hub` is the URL of the plain port."""
+        self._hub, self._node = hub, node
+
+    def all(self) -> list[Coroutine[None, None, None]]:
+        """What they do, each without an end."""
+        return [
+            self._follow("kube-proxy", SERVICES, PROTOBUF),
+            self._follow("kube-proxy", SLICES, PROTOBUF),
+            self._follow("flanneld", "/api/v1/nodes", PROTOBUF),
+            self._follow("kubelet", f"/api/v1/pods?fieldSelector=spec.nodeName%3D{self._node}", PROTOBUF),
+            self._live(),
+            self._follow("inventory", SERVICES),
+            self._read("inventory", "/api/v1/namespaces/default/configmaps"),
+        ]
+
+    async def _follow(self, component: str, path: str, accept: str = Encoding.JSON) -> None:
+        """A list and then a watch, and both again when the watch ends."""
+        mark = "&" if "?" in path else "?"
+        async with self._session(component, accept) as session:
+            while True:
+                with contextlib.suppress(aiohttp.ClientError, ValueError):
+                    async with session.get(f"{self._hub}{path}{mark}resourceVersion=0") as answer:
+                        codec = codec_for(Encoding(answer.content_type))
+                        version = codec.decode_list(await answer.read()).version
+                    query = f"{mark}watch=true&allowWatchBookmarks=true&resourceVersion={version}"
+                    async with session.get(f"{self._hub}{path}{query}") as answer:
+                        async for _ in answer.content.iter_any():
+                            pass
+                await asyncio.sleep(AGAIN)
+
+    async def _live(self) -> None:
+        """kubelet's signs of life: the lease, and the node's status."""
+        async with self._session("kubelet") as session:
+            while True:
+                now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+                with contextlib.suppress(aiohttp.ClientError):
+                    await self._write(session, f"/api/v1/nodes/{self._node}/status", _status(now))
+                    lease: Json = {"spec": {"renewTime": now.replace("Z", ".000000Z")}}
+                    await self._write(session, f"{LEASES}/{self._node}", lease)
+                await asyncio.sleep(STATUS_INTERVAL)
+
+    async def _write(self, session: aiohttp.ClientSession, path: str, patch: Json) -> None:
+        headers = {"Content-Type": "application/strategic-merge-patch+json"}
+        async with session.patch(self._hub + path, json=patch, headers=headers) as answer:
+            await answer.read()
+
+    async def _read(self, component: str, path: str) -> None:
+        async with self._session(component) as session:
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with session.get(self._hub + path) as answer:
+                        await answer.read()
+                await asyncio.sleep(READ_INTERVAL)
+
+    def _session(self, component: str, accept: str = Encoding.JSON) -> aiohttp.ClientSession:
+        timeout = aiohttp.ClientTimeout(total=None)
+        headers = {"User-Agent": f"{component}/demo", "Accept": accept}
+        return aiohttp.ClientSession(headers=headers, timeout=timeout)
+
+
+def _status(now: str) -> Json:
+    told = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
+    conditions = [{"type": "Ready", **told, "lastHeartbeatTime": now}]
+    return {"status": {"conditions": conditions}}
 
 
 async def show(interface: str) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -16,7 +17,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from scripts.demonstration.clients import get_list, send, watch
+import aiohttp
+
+from kube.json_type import Json
 from scripts.demonstration.cluster import NODES, Cluster, embedded_cluster, real_cluster, slice_of_web
 from scripts.demonstration.node import show
 from tests.hub.support.process import Hub
@@ -30,6 +33,55 @@ Done. What to look at next:
   scripts/hub --kubeconfig ~/.kube/config --plain-users $USER --node my-node --state-dir ~/.local/state/edgehub --ui web
                            the hub before a cluster of yours; then: kubectl --server http://127.0.0.1:10261 get pods
   docs/install.md          a node that lives behind its hub"""
+
+
+async def get_list(url: str, component: str) -> list[Json]:
+    """List slices; those of the Service."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(
+            url, params={"resourceVersion": "0"}, headers={"User-Agent": f"{component}/demo"}
+        ) as answer,
+    ):
+        answer.raise_for_status()
+        items: list[Json] = (await answer.json())["items"]
+    return [item for item in items if _is_web(item)]
+
+
+@asynccontextmanager
+async def watch(url: str, component: str) -> AsyncIterator[AsyncIterator[tuple[str, Json]]]:
+    """Watch slices from the present state on; the events of the Service's slices."""
+    query = {"watch": "true", "resourceVersion": "0"}
+    headers = {"User-Agent": f"{component}/demo"}
+    async with (
+        aiohttp.ClientSession(read_bufsize=2**20) as session,
+        session.get(url, params=query, headers=headers) as answer,
+    ):
+        answer.raise_for_status()
+
+        async def events() -> AsyncIterator[tuple[str, Json]]:
+            async for line in answer.content:
+                event = json.loads(line)
+                if _is_web(event["object"]):
+                    yield event["type"], event["object"]
+
+        yield events()
+
+
+async def send(method: str, url: str, document: Json, authorization: str) -> int:
+    """Send a write; the status of its answer."""
+    headers = {"Authorization": authorization} if authorization else {}
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(method, url, json=document, headers=headers) as answer,
+    ):
+        await answer.read()
+        return answer.status
+
+
+def _is_web(item: Json) -> bool:
+    labels: Json = item["metadata"].get("labels") or {}
+    return labels.get("kubernetes.io/service-name") == "web"
 
 
 def say(text: str = "") -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 from prometheus_client.registry import CollectorRegistry
@@ -14,9 +16,39 @@ import controllers.settings
 from addons import command
 from addons.telemetry import metrics
 from kube.option import Option, grouped
-from scripts.documents.chart_values import values
 
 DOCS = Path(__file__).parents[2] / "docs"
+VALUES = Path(__file__).parents[2] / "deploy" / "chart" / "values.yaml"
+KEY = re.compile(r"^(?P<indent> *)(?P<name>\w+):(?P<rest>.*)$")
+
+
+def values() -> Iterator[tuple[str, str, str]]:
+    """Name, default and meaning of each value, which a comment above it or behind it says."""
+    tree = yaml.safe_load(VALUES.read_text())
+    path: list[str] = []
+    above: list[str] = []
+    for line in VALUES.read_text().split("\n\n", 1)[1].splitlines():
+        if not line.strip():
+            above.clear()
+        elif line.lstrip().startswith("#"):
+            above.append(line.lstrip(" #"))
+        elif match := KEY.match(line):
+            path = [*path[: len(match["indent"]) // 2], match["name"]]
+            _, _, behind = match["rest"].partition(" # ")
+            value = _at(tree, path)
+            if value is not None and not (isinstance(value, dict) and value):
+                yield ".".join(path), json.dumps(value), behind.strip() or " ".join(above)
+            elif above:
+                yield ".".join(path), "", " ".join(above)
+            above.clear()
+
+
+def _at(tree: Any, path: list[str]) -> Any:
+    for name in path:
+        if not isinstance(tree, dict) or name not in tree:
+            return None
+        tree = tree[name]
+    return tree
 
 
 def options(own: Sequence[Option]) -> Iterator[str]:

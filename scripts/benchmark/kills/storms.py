@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from pathlib import Path
+from contextlib import ExitStack, suppress
+
+import orjson
 
 from kube.concurrency.pulse import Pulse
+from kube.json_type import Json
 from scripts.benchmark.kills.forked import ForkedHub, Nursery
 from scripts.benchmark.kills.storm import RULE_SETS, RULES, Storm, pods_of
-from scripts.benchmark.kills.watched import CloudWatch
-from scripts.benchmark.kills.writes import Figures
-from tests.cloud.build import ensure_binaries
+from scripts.benchmark.kills.writes import Figures, found_in, path_of
+from scripts.benchmark.load import new_cloud
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
@@ -23,13 +23,59 @@ from tests.cloud.real import RealCloud
 
 NODES = 6
 """As many as keep two cores busy: a life of a hub is mostly waiting for the moment of its end."""
+WATCHED = ("nodes", "pods", "events")
+MAX_QUOTED = 2000
+
+
+class CloudWatch:
+    """Looks at each version that the cloud has had of each object."""
+
+    def __init__(self, cloud: RealCloud, storms: Sequence[Storm], moved: Pulse) -> None:
+        """`moved` is notified of each event."""
+        self._cloud, self._storms, self._moved = cloud, storms, moved
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        await asyncio.gather(
+            *(self._watch(f"/api/v1/{resource}?watch=1&resourceVersion=0") for resource in WATCHED)
+        )
+
+    async def _watch(self, target: str) -> None:
+        while True:
+            watch = await asyncio.create_subprocess_exec(
+                *self._cloud.kubectl_command("get", "--raw", target),
+                stdout=asyncio.subprocess.PIPE,
+                limit=1 << 24,
+            )
+            assert watch.stdout is not None
+            try:
+                async for line in watch.stdout:
+                    change = orjson.loads(line)
+                    if change["type"] in ("ADDED", "MODIFIED"):
+                        self._look(change["object"])
+                        self._moved.notify()
+            finally:
+                with suppress(ProcessLookupError):
+                    watch.kill()
+                await watch.communicate()
+
+    def _look(self, obj: Json) -> None:
+        path = path_of(obj)
+        written = next((storm.written[path] for storm in self._storms if path in storm.written), None)
+        if written is None:
+            return
+        number, fits = found_in(obj)
+        if number < written.seen:
+            written.wrong.append(f"{path}: {number} went over {written.seen}")
+        elif not fits:
+            written.wrong.append(f"{path}: write {number} is not whole: {orjson.dumps(obj)[:MAX_QUOTED]!r}")
+        written.seen = max(number, written.seen)
 
 
 def measure(kills: int, seed: int) -> Figures:
     """Kill hubs so often."""
     with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        cloud = stack.enter_context(RealCloud(place / "cloud", ensure_binaries()))
+        cloud, place = stack.enter_context(new_cloud())
         nodes = [f"node-{number}" for number in range(NODES)]
         _prepare(cloud, nodes)
         nursery = stack.enter_context(Nursery())

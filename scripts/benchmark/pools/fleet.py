@@ -8,7 +8,6 @@ of HTTP and TLS are not counted, nor what each node writes by itself (`scripts/b
 from __future__ import annotations
 
 import random
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from kube.json_type import Json
 from kube.requests.node_labels import BUCKETS, NODE_LABELS, bucket_of
 from kube.requests.node_pools import POOL_LABEL
 from kube.wire.encoding import Encoding
-from scripts.benchmark.load import SLICES
+from scripts.benchmark.load import SLICES, new_cloud
 from scripts.benchmark.pools.links import (
     CODEC,
     PATH,
@@ -28,11 +27,10 @@ from scripts.benchmark.pools.links import (
     Traffic,
     differences,
     endpoint_of,
+    new_slice,
     plain,
-    slice_of,
     watched,
 )
-from tests.cloud.build import ensure_binaries
 from tests.cloud.real import RealCloud
 
 HUBS = 1000
@@ -72,7 +70,7 @@ class Row:
 
 
 def measure() -> None:
-    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place), ensure_binaries()) as cloud:
+    with new_cloud() as (cloud, _):
         statuses = mean(statuses_of_nodes(cloud))
         bookmark, label = bookmark_of(cloud), label_change(cloud)
         restart = rolling_restart(cloud)
@@ -172,7 +170,7 @@ def bucket(zone: str) -> Json:
 def rolling_restart(cloud: RealCloud) -> Traffic:
     """One pod after the other is replaced: the new one comes, gets ready, the old one ends, is gone."""
     chance = random.Random(7)
-    obj = slice_of("fleet-web", PODS, chance)
+    obj = new_slice("fleet-web", PODS, chance)
     cloud.admin.post(PATH, obj)
     state, begin = watched_from(cloud, SLICES, Encoding.PROTOBUF)
     for endpoints in steps(obj["endpoints"], chance):

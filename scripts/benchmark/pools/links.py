@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import random
-import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import zstandard
 
@@ -18,8 +16,7 @@ from kube.json_type import Json
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import WatchFrame
 from kube.wire.encoding import Encoding
-from scripts.benchmark.load import NAMESPACE, SLICES
-from tests.cloud.build import ensure_binaries
+from scripts.benchmark.load import NAMESPACE, SLICES, new_cloud, slice_of
 from tests.cloud.real import RealCloud
 
 POOLS, NODES = 10, 100
@@ -55,7 +52,7 @@ class Cost:
 def record(cloud: RealCloud, name: str, slices: int, endpoints: int) -> Traffic:
     """Slices of a real API server, of which UPDATES updates each replace one endpoint by a new pod."""
     chance = random.Random(7)
-    made = [slice_of(f"{name}-{number}", endpoints, chance) for number in range(slices)]
+    made = [new_slice(f"{name}-{number}", endpoints, chance) for number in range(slices)]
     for event in made:
         cloud.admin.post(PATH, event)
     begin = cloud.admin.get(SLICES)["metadata"]["resourceVersion"]
@@ -88,15 +85,8 @@ def frame_of(frame: WatchFrame) -> bytes:
     return CODEC.encode_event(frame.type, frame.api_version, frame.kind, frame.raw)
 
 
-def slice_of(name: str, endpoints: int, chance: random.Random) -> Json:
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": name, "labels": {"kubernetes.io/service-name": name}},
-        "addressType": "IPv4",
-        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-        "endpoints": [endpoint_of(name, chance) for _ in range(endpoints)],
-    }
+def new_slice(name: str, endpoints: int, chance: random.Random) -> Json:
+    return slice_of(name, [endpoint_of(name, chance) for _ in range(endpoints)])
 
 
 def endpoint_of(name: str, chance: random.Random) -> Json:
@@ -245,7 +235,7 @@ def report_example(traffic: Traffic) -> None:
 
 
 def measure_links() -> None:
-    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+    with new_cloud() as (cloud, _):
         example = record(cloud, "example", 1, EXAMPLE_ENDPOINTS)
         many = record(cloud, "many", 100, 50)
     report_example(example)

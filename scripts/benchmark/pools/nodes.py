@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import statistics
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from scripts.benchmark.load import REST, cpu_seconds, tree_megabytes
+from scripts.benchmark.load import REST, cpu_seconds, new_cloud, p99, tree_megabytes
 from scripts.benchmark.pools.site import PATH, Client, Crowd, crowd_names, fill, running, watching
-from tests.cloud.build import ensure_binaries
 from tests.cloud.link import Link
-from tests.cloud.real import RealCloud
 from tests.hub.support.pool_site import PATIENCE, Site, eventually
 from tests.hub.support.process import Hub
 
@@ -92,9 +88,9 @@ def count(scene: Scene) -> Counted:
 
 
 async def measure(slices: int, nodes: int, updates: int) -> None:
-    with tempfile.TemporaryDirectory() as place, RealCloud(Path(place) / "cloud", ensure_binaries()) as cloud:
+    with new_cloud() as (cloud, folder):
         await asyncio.to_thread(fill, cloud, slices)
-        with running(cloud, Path(place), nodes) as (site, direct, link):
+        with running(cloud, folder, nodes) as (site, direct, link):
             async with AsyncExitStack() as stack:
                 sent: dict[str, float] = {}
                 clients = [
@@ -231,7 +227,3 @@ async def have_all(scene: Scene, updates: int, version: int) -> None:
     )
     for ready, what in waits:
         await asyncio.to_thread(eventually, ready, what, 3 * PATIENCE)
-
-
-def p99(seconds: Sequence[float]) -> float:
-    return statistics.quantiles(seconds, n=100)[98]

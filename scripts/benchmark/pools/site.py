@@ -16,9 +16,15 @@ from typing import Any, Self
 
 import aiohttp
 
-from kube.wire.codec import codec_for
-from kube.wire.encoding import Encoding
-from scripts.benchmark.load import HEADERS, NAMESPACE, SLICES, endpoint_slice, session, updates_of
+from scripts.benchmark.load import (
+    HEADERS,
+    NAMESPACE,
+    SLICES,
+    endpoint_slice,
+    listed_slices,
+    session,
+    updates_of,
+)
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.support.node_pools import POOLS
@@ -155,11 +161,8 @@ async def watching(hub: Hub, sent: dict[str, float]) -> AsyncIterator[Client]:
     """A kube-proxy that has listed all slices from a hub, and watches them."""
     client = Client(hub.node)
     async with session() as http:
-        async with http.get(f"{hub.url}{SLICES}?resourceVersion=0", headers=HEADERS) as answer:
-            body = await answer.read()
-            assert answer.status == 200, body[:300]
-            page = codec_for(Encoding(answer.content_type)).decode_list(body)
-        query = f"watch=true&resourceVersion={page.version}&allowWatchBookmarks=true&timeoutSeconds=3600"
+        _, version = await listed_slices(http, hub.url)
+        query = f"watch=true&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=3600"
         timeout = aiohttp.ClientTimeout(total=None)
         async with http.get(f"{hub.url}{SLICES}?{query}", headers=HEADERS, timeout=timeout) as answer:
             assert answer.status == 200, await answer.read()
