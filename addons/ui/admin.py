@@ -15,7 +15,7 @@ from addons.telemetry import metrics
 from addons.ui.debug_pages import PAGES, DebugPages
 from addons.ui.live.attach_page import AttachPage
 from addons.ui.live.observe_page import ObservePage
-from addons.ui.operator_check import refuse_others
+from addons.ui.operator_check import comes_from_operator, for_operator
 from addons.ui.page.server import PageServer
 from addons.ui.readable import object_tree
 from addons.ui.report_queue import ReportQueue
@@ -124,11 +124,8 @@ class Admin:
         address = self._hub.web_address()
         if not address:
             return ()
-        try:
-            await refuse_others(request, self._hub.settings.plain_users)
-        except StatusError:
-            return ()
-        return (address,)
+        is_operator = await comes_from_operator(request, self._hub.settings.plain_users)
+        return (address,) if is_operator else ()
 
 
 def _refusing_web_pages(names: frozenset[str]) -> Middleware:
@@ -165,7 +162,7 @@ class YurtHubPages:
         return [
             web.get("/v1/healthz", self._healthz),
             web.get("/v1/readyz", self._readyz),
-            web.get("/pods", self._pods),
+            web.get("/pods", for_operator(self._hub.settings.plain_users, self._pods)),
         ]
 
     async def _healthz(self, _request: web.Request) -> web.Response:
@@ -178,7 +175,6 @@ class YurtHubPages:
 
     async def _pods(self, request: web.Request) -> web.Response:
         """The pods of this node as kubelet has them, for the operator alone: their specifications hold secrets."""
-        await refuse_others(request, self._hub.settings.plain_users)
         source = self._kubelets()
         if source is None:
             raise StatusError(

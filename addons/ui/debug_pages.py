@@ -7,14 +7,15 @@ import cProfile
 import io
 import pstats
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
 from aiohttp import web
 
 from addons.link.drills import DrillKind, Drills
-from addons.ui.explain import explain, unknown_resource
-from addons.ui.operator_check import refuse_others
+from addons.ui.explain import Question, explain, unknown_resource
+from addons.ui.operator_check import for_operator
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports import components, copies, journal, rules, status, support
 from addons.ui.reports.dump import dump
@@ -97,17 +98,18 @@ class DebugPages:
         self._profiles = Profiles()
 
     def routes(self) -> list[web.RouteDef]:
+        operators = partial(for_operator, self._hub.settings.plain_users)
         return [
             *(web.get(f"/debug/{name}", self._shown(report)) for name, report in REPORTS.items()),
             web.get("/debug/explain", self._explain),
-            web.get("/debug/dump", self._dump),
-            web.get("/debug/log", self._log),
-            web.get("/debug/requests", self._requests),
-            web.get("/debug/support", self._support),
-            web.get("/debug/profile", self._profile),
+            web.get("/debug/dump", operators(self._dump)),
+            web.get("/debug/log", operators(self._log)),
+            web.get("/debug/requests", operators(self._requests)),
+            web.get("/debug/support", operators(self._support)),
+            web.get("/debug/profile", operators(self._profile)),
             web.get("/debug/rules/try", self._how_to_try),
-            web.post("/debug/rules/try", self._try),
-            web.post("/debug/link", self._link),
+            web.post("/debug/rules/try", operators(self._try)),
+            web.post("/debug/link", operators(self._link)),
         ]
 
     def _shown(self, report: Report) -> Callable[[web.Request], Any]:
@@ -118,26 +120,22 @@ class DebugPages:
 
     async def _explain(self, request: web.Request) -> web.Response:
         hub = self._hub
-        question = {
-            name: request.query.get(name, "") for name in ("component", "resource", "namespace", "name")
-        }
-        verb = request.query.get("verb", "list")
+        query = request.query
+        asked = {name: query[name] for name in Question._fields if name in query}
+        question = Question(**{"component": "", "resource": "", **asked})
         # A resource with its group may be a custom one that nobody here has read yet.
-        resource = question["resource"]
+        resource = question.resource
         if resource and "." not in resource and (problem := unknown_resource(hub.sources, resource)):
             raise StatusError(404, "NotFound", problem)
-        told = explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **question)
-        is_json = request.query.get("format") == "json" or "json" in request.headers.get("Accept", "")
-        if question["name"]:
+        told = explain(hub.rules.rules, hub.sources, hub.inputs, question)
+        is_json = query.get("format") == "json" or "json" in request.headers.get("Accept", "")
+        if question.name:
             return json_response(told) if is_json else web.Response(text=told.text)
         async with self._reports.take():
-            whole = await explain_resource(
-                hub, question["component"], question["resource"], question["namespace"], verb
-            )
+            whole = await explain_resource(hub, question)
         return json_response(whole) if is_json else web.Response(text=text_of(whole, told.text))
 
     async def _dump(self, request: web.Request) -> web.Response:
-        await refuse_others(request, self._hub.settings.plain_users)
         query = request.query
         if not query.get("resource"):
             resources = {
@@ -155,21 +153,17 @@ class DebugPages:
         return web.Response(text=text, content_type="application/yaml")
 
     async def _log(self, request: web.Request) -> web.Response:
-        await refuse_others(request, self._hub.settings.plain_users)
         return web.Response(text="".join(f"{line}\n" for line in self._hub.log.lines))
 
     async def _requests(self, request: web.Request) -> web.Response:
         """What the hub itself asked last. Targets of another identity name what that identity reads."""
-        await refuse_others(request, self._hub.settings.plain_users)
         return json_response([request.describe() for request in self._hub.own_requests.last])
 
     async def _support(self, request: web.Request) -> web.Response:
-        await refuse_others(request, self._hub.settings.plain_users)
         packed = await asyncio.to_thread(support.archive, support.files(self._hub))
         return web.Response(body=packed, content_type="application/gzip")
 
     async def _profile(self, request: web.Request) -> web.Response:
-        await refuse_others(request, self._hub.settings.plain_users)
         seconds = request.query.get("seconds", str(PROFILE_SECONDS))
         return web.Response(text=await self._profiles.take(seconds))
 
@@ -177,7 +171,6 @@ class DebugPages:
         return web.Response(text=HOW_TO_TRY)
 
     async def _try(self, request: web.Request) -> web.Response:
-        await refuse_others(request, self._hub.settings.plain_users)
         text = await request.read()
         async with self._reports.take():
             try:
@@ -187,7 +180,6 @@ class DebugPages:
             return json_response(await try_rules(self._hub, data))
 
     async def _link(self, request: web.Request) -> web.Response:
-        await refuse_others(request, self._hub.settings.plain_users)
         drills = self._hub.drills
         if drills is None or not drills.are_allowed:
             raise forbidden("this hub allows no drills: start it with --allow-drills, or beside an interface")

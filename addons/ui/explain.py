@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from addons.filters.chain import FILTERS, apply_chain
 from addons.filters.filter import Filter
@@ -22,6 +23,20 @@ from kube.requests.component import component_of
 from kube.requests.request_info import ResourceType, parse_request
 from kube.store.store import Item
 from kube.wire.encoding import Encoding
+
+
+class Question(NamedTuple):
+    """What a person asks: why a component sees one object so or, without a name, a whole resource.
+
+    `resource` has its group behind a dot (`endpointslices.discovery.k8s.io`), or is one that the hub reads, or a short
+    name. Without a `namespace` the hub looks for the object in all of them.
+    """
+
+    component: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+    verb: str = "list"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +86,9 @@ class Explanation:
         return "\n".join(lines) + "\n"
 
 
-def explain(
-    rules: Rules,
-    sources: Sources,
-    inputs: FilterInputs,
-    *,
-    component: str,
-    resource: str,
-    namespace: str,
-    name: str,
-    verb: str,
-) -> Explanation:
-    """What a request of this component from the plaintext port would get, or, with a name, what it would see of one
-    object.
-
-    `resource` has its group behind a dot (`endpointslices.discovery.k8s.io`), or is one that the hub reads, or a short
-    name. Without a `namespace` the hub looks for the object in all of them.
-    """
+def explain(rules: Rules, sources: Sources, inputs: FilterInputs, question: Question) -> Explanation:
+    """What such a request from the plaintext port would get, or, with a name, what it would see of one object."""
+    component, resource, namespace, name, verb = question
     resource = plural_of(resource)
     source = hub_source(sources, resource)
     others: list[str] = []

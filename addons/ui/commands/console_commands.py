@@ -18,7 +18,7 @@ from addons.link.drills import DEFAULT_MINUTES, DrillKind
 from addons.requests.request_context import context_of
 from addons.ui.commands import shell
 from addons.ui.debug_pages import REPORTS, begin
-from addons.ui.explain import explain
+from addons.ui.explain import Question, explain
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports import status, support
 from addons.ui.reports.components import known_components
@@ -108,12 +108,11 @@ class ConsoleCommands:
         self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
     ) -> str:
         """Why a component sees an object as it does: the route, the rules, and what each filter decided."""
-        question = {"component": component, "resource": resource, "namespace": namespace, "name": name}
-        return told(self._explained(verb, **question))
+        return told(self._explained(Question(component, resource, namespace, name, verb)))
 
     def explain_all(self, component: str, resource: str, namespace: str = "", verb: str = "list") -> None:
         """The same for a whole resource: each object that is hidden or changed, with the reasons."""
-        self._show(self._explain_all(component, resource, namespace, verb))
+        self._show(self._explain_all(Question(component, resource, namespace, verb=verb)))
 
     def explain_flow(self, flow: flow.Flow) -> None:
         """The same for what a flow asked: `edgehub.explain.flow @focus`."""
@@ -122,12 +121,11 @@ class ConsoleCommands:
             raise exceptions.CommandError("this flow reads no objects that this hub knows of")
         info = context.info
         assert info.type is not None
-        resource, namespace = info.type.group_resource, info.namespace
+        question = Question(context.component, info.type.group_resource, info.namespace, verb=info.verb)
         if info.verb == "get":
-            question = {"component": context.component, "resource": resource, "namespace": namespace}
-            show(AS_OF_NOW + self._explained(info.verb, **question, name=info.name))
+            show(AS_OF_NOW + self._explained(question._replace(name=info.name)))
         else:
-            self._show(self._explain_all(context.component, resource, namespace, info.verb, AS_OF_NOW))
+            self._show(self._explain_all(question, AS_OF_NOW))
 
     def try_rules(self, file: types.Path) -> None:
         """What an edit of the rules would change, for each component. Nothing is applied."""
@@ -171,16 +169,13 @@ class ConsoleCommands:
         report.__doc__ = summary
         return report
 
-    def _explained(self, verb: str, **question: str) -> str:
+    def _explained(self, question: Question) -> str:
         hub = self._hub()
-        return explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **question).text
+        return explain(hub.rules.rules, hub.sources, hub.inputs, question).text
 
-    async def _explain_all(
-        self, component: str, resource: str, namespace: str, verb: str, said: str = ""
-    ) -> str:
-        question = {"component": component, "resource": resource, "namespace": namespace, "name": ""}
-        head = said + self._explained(verb, **question)
-        return text_of(await explain_resource(self._hub(), component, resource, namespace, verb), head)
+    async def _explain_all(self, question: Question, said: str = "") -> str:
+        head = said + self._explained(question)
+        return text_of(await explain_resource(self._hub(), question), head)
 
     async def _try(self, file: Path) -> str:
         def read() -> bytes:

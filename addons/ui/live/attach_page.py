@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from aiohttp import web
 from mitmproxy.io import tnetstring
 
 from addons.ui.attached.attachments import Attachments
 from addons.ui.live.observe_page import ALIVE
-from addons.ui.operator_check import refuse_others
+from addons.ui.operator_check import for_operator
 from addons.ui.reports.running_hub import RunningHub
 from kube.errors import bad_request, conflict, entity_too_large
 
@@ -25,13 +26,14 @@ class AttachPage:
         self._closed = asyncio.Event()
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.get("/debug/flows", self._flows), web.post("/debug/flows", self._decide)]
+        operators = partial(for_operator, self._hub.settings.plain_users)
+        flows, decide = operators(self._flows), operators(self._decide)
+        return [web.get("/debug/flows", flows), web.post("/debug/flows", decide)]
 
     def close(self) -> None:
         self._closed.set()
 
     async def _flows(self, request: web.Request) -> web.StreamResponse:
-        await refuse_others(request, self._hub.settings.plain_users)
         attachments = self._attachments()
         response = web.StreamResponse(
             headers={"Content-Type": "application/octet-stream", "Cache-Control": "no-store"}
@@ -65,7 +67,6 @@ class AttachPage:
         return response
 
     async def _decide(self, request: web.Request) -> web.Response:
-        await refuse_others(request, self._hub.settings.plain_users)
         attachments = self._attachments()
         attachments.refuse_others(request.query.get("key", ""))
         text = b""

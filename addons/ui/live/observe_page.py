@@ -12,7 +12,7 @@ from aiohttp import web
 from addons.telemetry import metrics
 from addons.telemetry.observation import VERDICTS, Observation
 from addons.telemetry.observations import Follower, WantedLines
-from addons.ui.operator_check import refuse_others
+from addons.ui.operator_check import for_operator
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.resource_names import COMMON_RESOURCES, nearest, plural_of
 from kube.errors import bad_request, too_many_requests
@@ -32,13 +32,12 @@ class ObservePage:
         self._closed = asyncio.Event()
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.get("/debug/observe", self._observe)]
+        return [web.get("/debug/observe", for_operator(self._hub.settings.plain_users, self._observe))]
 
     def close(self) -> None:
         self._closed.set()
 
     async def _observe(self, request: web.Request) -> web.StreamResponse:
-        await refuse_others(request, self._hub.settings.plain_users)
         try:
             wanted = wanted_of(request.query, time.time())
         except ValueError as error:

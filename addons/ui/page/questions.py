@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from addons.ui.explain import explain, hub_source
+from addons.ui.explain import Question, explain, hub_source
 from addons.ui.page.markup import options, table, text
 from addons.ui.reports.components import known_components
 from addons.ui.reports.running_hub import RunningHub
@@ -64,16 +64,13 @@ async def explained(hub: RunningHub, query: Mapping[str, str]) -> str:
     if not component or not resource:
         return ""
     namespace, _, name = query.get("object", "").rpartition("/")
-    verb = query.get("verb", "") or "list"
-    question = {"component": component, "resource": resource, "namespace": namespace}
+    question = Question(component, resource, namespace, name, query.get("verb", "") or "list")
     if name:
-        told: dict[str, Any] = asdict(
-            explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, name=name, **question)
-        )
+        told: dict[str, Any] = asdict(explain(hub.rules.rules, hub.sources, hub.inputs, question))
         answer = table(told["notes"], NOTES)  # what is hidden as meant is no fault
         counted = f"the object is {told['outcome']}, from {told['origin']}" if told["outcome"] else ""
     else:
-        told = await explain_resource(hub, verb=verb, **question)
+        told = await explain_resource(hub, question)
         answer = table(_alike(told["objects"], resource), ALIKE)
         counted = ", ".join(f"{count} {outcome}" for outcome, count in told["counts"].items())
     facts = [f"{told['component']} {told['verb']} {told['path']}"]

@@ -13,7 +13,7 @@ from aiohttp.typedefs import Handler
 
 from addons.telemetry import metrics
 from addons.ui.debug_pages import PAGES
-from addons.ui.operator_check import refuse_others
+from addons.ui.operator_check import comes_from_operator, for_operator
 from addons.ui.page.markup import text
 from addons.ui.page.questions import explain_form, explained, rules_text, trial_html
 from addons.ui.page.rates import Rates
@@ -23,7 +23,7 @@ from addons.ui.report_queue import ReportQueue
 from addons.ui.reports.rule_text import read_rules
 from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub
-from kube.errors import StatusError, too_many_requests
+from kube.errors import too_many_requests
 
 MAX_LISTENERS = 16
 """Open pages that get updates. A further page loads, and gets none."""
@@ -73,7 +73,7 @@ class PageServer:
             web.get("/", self._page),
             *(web.get(f"/{name}", self._file(name)) for name in FILES),
             web.get("/events", self._events),
-            web.post("/try", self._try),
+            web.post("/try", for_operator(self._hub.settings.plain_users, self._try)),
         ]
 
     def start(self) -> None:
@@ -85,7 +85,7 @@ class PageServer:
             self._looking.cancel()
 
     async def _page(self, request: web.Request) -> web.Response:
-        shown = self._sections(is_operator=await self._is_operator(request))
+        shown = self._sections(is_operator=await comes_from_operator(request, self._hub.settings.plain_users))
         answer = ""
         if request.query.get("component") and request.query.get("resource"):
             async with self._reports.take():
@@ -118,7 +118,7 @@ class PageServer:
         if self._listeners >= MAX_LISTENERS:
             metrics.ADMIN_REFUSED.labels("listener").inc()
             raise too_many_requests("too many pages are open", retry_after=30)
-        is_operator = await self._is_operator(request)
+        is_operator = await comes_from_operator(request, self._hub.settings.plain_users)
         response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         self._listeners += 1
         try:
@@ -142,7 +142,6 @@ class PageServer:
         return response
 
     async def _try(self, request: web.Request) -> web.Response:
-        await refuse_others(request, self._hub.settings.plain_users)
         given = await request.read()
         async with self._reports.take():
             try:
@@ -150,13 +149,6 @@ class PageServer:
             except ValueError as error:
                 trial = f'<p class="bad">{text(error)}</p>'
         return web.Response(text=trial, content_type="text/html", headers=HEADERS)
-
-    async def _is_operator(self, request: web.Request) -> bool:
-        try:
-            await refuse_others(request, self._hub.settings.plain_users)
-        except StatusError:
-            return False
-        return True
 
     def _sections(self, *, is_operator: bool) -> dict[str, str]:
         """All open pages share the sections, which are made once for all of them."""

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from addons.ui.explain import explain, hub_source
+from addons.ui.explain import Question, explain, hub_source
 from addons.ui.reports.evaluation import Filtered, deadline, in_slices, shown, why
 from addons.ui.reports.running_hub import RunningHub
 from kube.store.store import Item
@@ -15,23 +15,20 @@ MAX_OBJECTS = 200
 """Hidden and changed objects that the report names with their reasons; all are counted."""
 
 
-async def explain_resource(
-    hub: RunningHub, component: str, resource: str, namespace: str, verb: str
-) -> dict[str, Any]:
-    """`explain` without a name, and what became of each object of the hub's own copy."""
-    question = {"component": component, "resource": resource, "namespace": namespace, "name": ""}
-    told = explain(hub.rules.rules, hub.sources, hub.inputs, verb=verb, **question)
+async def explain_resource(hub: RunningHub, question: Question) -> dict[str, Any]:
+    """`explain` for a question without a name, and what became of each object of the hub's own copy."""
+    told = explain(hub.rules.rules, hub.sources, hub.inputs, question)
     counts = {"kept": 0, "changed": 0, "hidden": 0, "unknown": 0}
     objects: list[dict[str, Any]] = []
     end = deadline()
-    source = hub_source(hub.sources, resource)
+    source = hub_source(hub.sources, question.resource)
     if source is None or told.problem:
         told.problem = told.problem or "the hub has no copy of this resource: nobody asked for it yet"
         return {**asdict(told), "counts": counts, "objects": objects, "complete": True}
     type_ = source.list_watch.type
-    filters = hub.rules.rules.chain(told.component, type_.group, type_.resource, verb)
+    filters = hub.rules.rules.chain(told.component, type_.group, type_.resource, question.verb)
     async for item in in_slices(source.store, end):
-        if namespace and item.key[0] != namespace:
+        if question.namespace and item.key[0] != question.namespace:
             continue
         outcome = _outcome(item, shown(item, filters, hub.inputs))
         counts[outcome] += 1
