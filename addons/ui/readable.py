@@ -14,6 +14,8 @@ import yaml
 from addons.ui.masking import USUALLY, Tree, Visible, masked
 from kube.errors import StatusError
 from kube.schemas.json_objects import shown_object
+from kube.store.store import key_text
+from kube.tables.cells import aligned
 from kube.tables.server_table import TABLE
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import INITIAL_EVENTS_END, Codec, FrameReader, ListPage, WatchFrame, codec_for
@@ -48,13 +50,9 @@ def _cells(table: Tree) -> str:
     try:
         lines = [[column["name"].upper() for column in columns or ()]]
         lines += [[str(cell) for cell in row["cells"]] for row in (rows or ())[:LINES]]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        text = "\n".join((*aligned(lines, gap="   "), ""))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"no Table: {error}") from None
-    text = "".join(
-        "   ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() + "\n"
-        for line in lines
-    )
     left_out = len(rows or ()) - LINES
     return f"{text}# and {left_out} more\n" if left_out > 0 else text
 
@@ -99,7 +97,7 @@ def _event(codec: Codec, frame: WatchFrame, *, whole: bool, visible: Visible) ->
     except ValueError as error:
         return shown | {"malformed": str(error)}
     if peek.name:
-        shown["object"] = _named(peek.namespace, peek.name)
+        shown["object"] = key_text((peek.namespace, peek.name))
     shown["resourceVersion"] = str(peek.version)
     shown["bytes"] = len(frame.raw)
     if frame.type == "BOOKMARK":
@@ -148,11 +146,7 @@ def _line(codec: Codec, raw: bytes) -> str:
         peek = codec.peek(raw)
     except ValueError as error:
         return f"- # malformed: {error}"
-    return f"- {_named(peek.namespace, peek.name)} # resourceVersion {peek.version}, {len(raw)} bytes"
-
-
-def _named(namespace: str, name: str) -> str:
-    return f"{namespace}/{name}" if namespace else name
+    return f"- {key_text((peek.namespace, peek.name))} # resourceVersion {peek.version}, {len(raw)} bytes"
 
 
 def object_tree(

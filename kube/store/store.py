@@ -388,7 +388,8 @@ def _is_another(old: Item | None, item: Item) -> bool:
 
 
 def key_text(key: Key) -> str:
-    """A key as the end of an object's key in etcd, by which kube-apiserver orders lists and continues them."""
+    """A key as people read it, and as the end of an object's key in etcd, by which kube-apiserver orders and continues
+    lists."""
     namespace, name = key
     return f"{namespace}/{name}" if namespace else name
 

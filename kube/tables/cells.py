@@ -5,7 +5,7 @@ The words are those of kube-apiserver's printers (pkg/printers/internalversion/p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 
 from kube.json_type import Json
@@ -60,6 +60,21 @@ def size(count: float) -> str:
 
 def _two(large: int, unit: str, small: int, small_unit: str) -> str:
     return f"{large}{unit}{small}{small_unit}" if small else f"{large}{unit}"
+
+
+def aligned(rows: Sequence[Sequence[str]], gap: str = "  ", numbers: Collection[int] = ()) -> list[str]:
+    """A line for each row, with columns as wide as they must be; those of `numbers` stand at the right.
+
+    ValueError where a row has not as many cells as the others.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        gap.join(
+            cell.rjust(width) if at in numbers else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def parse_time(text: object) -> datetime | None:

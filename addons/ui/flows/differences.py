@@ -11,7 +11,8 @@ from addons.ui.flows.filtered import FilteredRead, Judged
 from addons.ui.flows.flow_records import FlowRecord
 from addons.ui.masking import Visible
 from addons.ui.readable import as_yaml, object_tree
-from kube.store.store import Key
+from kube.store.store import Key, key_text
+from kube.tables.cells import aligned
 from kube.wire.codec import ListPage, codec_for
 from kube.wire.encoding import Encoding
 
@@ -36,21 +37,15 @@ def table(encoding: Encoding, body: bytes, record: FlowRecord) -> str:
         rows.append((*key, str(version), str(size), outcome))
     for key, verdict in judged.items():
         if key not in got and verdict.outcome is Outcome.DROPPED:
-            rows.append(
-                (
-                    *key,
-                    str(verdict.item.version),
-                    str(len(verdict.item.raw)),
-                    f"{verdict.outcome}: {verdict.why}",
-                )
-            )
+            item, why = verdict.item, f"{verdict.outcome}: {verdict.why}"
+            rows.append((*key, str(item.version), str(len(item.raw)), why))
     outcomes = [row[4].partition(":")[0] for row in rows[1:]]
     counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in Outcome)
     total = sum(size for _, size in got.values())
     left_out = f", {len(got) - MAX_LINES} not shown" if len(got) > MAX_LINES else ""
     now = AS_OF_NOW if record.filtered is not None else ""
     head = f"# {page.kind}List, {len(got)} objects, {total} bytes: {counts}{left_out}{now}\n"
-    return head + "".join(_aligned(rows))
+    return head + "\n".join((*aligned(rows, numbers=(2, 3)), ""))
 
 
 def difference(body: bytes, record: FlowRecord, encoding: Encoding) -> str:
@@ -100,7 +95,7 @@ def _objects(encoding: Encoding, raws: Iterable[bytes]) -> Iterator[tuple[Key, i
 def _of_object(
     page: ListPage[bytes], encoding: Encoding, judged: Judged, after: bytes | None, *, visible: Visible
 ) -> Iterator[str]:
-    name = "/".join(part for part in judged.item.key if part)
+    name = key_text(judged.item.key)
     yield ""
     yield f"# {name} {judged.outcome}: {judged.why}"
     if judged.outcome is Outcome.CHANGED and after is None:
@@ -132,11 +127,3 @@ def _reason(line: str, notes: Iterable[Note]) -> str:
         ):
             return f"  # {note.filter}: {note.reason}"
     return ""
-
-
-def _aligned(rows: list[tuple[str, str, str, str, str]]) -> Iterator[str]:
-    widths = [max(len(row[at]) for row in rows) for at in range(4)]
-    for namespace, name, version, size, outcome in rows:
-        yield (
-            f"{namespace:<{widths[0]}}  {name:<{widths[1]}}  {version:>{widths[2]}}  {size:>{widths[3]}}  {outcome}\n"
-        )

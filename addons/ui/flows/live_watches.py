@@ -23,7 +23,7 @@ from addons.ui.flows.filtered import FilteredRead, Judged
 from addons.ui.masking import USUALLY, Visible
 from addons.ui.readable import as_yaml, object_tree, readable_event
 from kube.store.scope import Scope
-from kube.store.store import Change, Store
+from kube.store.store import Change, Store, key_text
 from kube.wire.codec import Codec, FrameReader, WatchFrame
 
 MAX_EVENTS = 200
@@ -220,7 +220,7 @@ class LiveWatch:
         item = event.judged.item
         head = {
             "type": event.type,
-            "object": "/".join(part for part in item.key if part),
+            "object": key_text(item.key),
             "resourceVersion": str(item.version),
             "bytes": len(item.raw),
             "outcome": str(event.judged.outcome),

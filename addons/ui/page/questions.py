@@ -12,8 +12,9 @@ from addons.ui.explain import Question, explain, hub_source
 from addons.ui.page.markup import options, table, text
 from addons.ui.reports.components import known_components
 from addons.ui.reports.running_hub import RunningHub
-from addons.ui.reports.text import Column, Row, plural
+from addons.ui.reports.text import Column, Row, named, of_field, plural
 from addons.ui.reports.whole_resource import explain_resource
+from kube.store.store import key_text
 
 MAX_CHOICES = 500
 """Objects in the list to choose from; others can be named in the address."""
@@ -21,18 +22,9 @@ NO_FILTER = "no filter"
 VERBS = ("watch", "get")
 """The verbs besides `list`, which holds where nobody chooses one."""
 
-NOTES: list[Column] = [
-    ("filter", lambda row: row["filter"]),
-    ("about", lambda row: row["subject"]),
-    ("outcome", lambda row: row["outcome"]),
-    ("reason", lambda row: row["reason"]),
-]
-OBJECTS: list[Column] = [
-    ("object", lambda row: row["name"]),
-    ("outcome", lambda row: row["outcome"]),
-    ("reasons", lambda row: row["reasons"]),
-]
-ALIKE: list[Column] = [("objects", lambda row: row["said"]), ("named", lambda row: row["names"])]
+NOTES: list[Column] = [*named("filter"), ("about", of_field("subject")), *named("outcome", "reason")]
+OBJECTS: list[Column] = [("object", of_field("name")), *named("outcome", "reasons")]
+ALIKE: list[Column] = [("objects", of_field("said")), ("named", of_field("names"))]
 NAMED = 5
 """Objects that a line names of those that became the same for the same reasons."""
 
@@ -42,11 +34,7 @@ def explain_form(hub: RunningHub, query: Mapping[str, str]) -> str:
     components = known_components(hub)
     resources = sorted({source.list_watch.type.group_resource for source in hub.sources if not source.user})
     source = hub_source(hub.sources, query.get("resource", "")) if query.get("resource") else None
-    items = (
-        []
-        if source is None
-        else sorted(f"{n}/{name}" if n else name for n, name in (i.key for i in source.store))
-    )
+    items = sorted(key_text(item.key) for item in source.store) if source is not None else []
     choices = (
         ("component", "Component", options(components, query.get("component", ""), "choose")),
         ("resource", "Resource", options(resources, query.get("resource", ""), "choose")),
@@ -83,7 +71,7 @@ def _alike(objects: Iterable[Row], resource: str) -> list[Row]:
     """A line for all objects that became the same for the same reasons: `17 services hidden: its type is …`."""
     alike: dict[tuple[str, str], list[str]] = {}
     for item in objects:
-        name = f"{item['namespace']}/{item['name']}" if item["namespace"] else item["name"]
+        name = key_text((item["namespace"], item["name"]))
         # What a filter says of the whole object repeats what it said of a part.
         told = [why for why in item["reasons"] if why["subject"] != "object"] or item["reasons"]
         because = "; ".join(dict.fromkeys(f"{why['filter']}: {why['reason']}" for why in told))

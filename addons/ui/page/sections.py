@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from addons.telemetry.labels import HUB
 from addons.ui.debug_pages import REPORTS
@@ -15,23 +15,35 @@ from addons.ui.reports.journal import journal
 from addons.ui.reports.rules import rules
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.status import status
-from addons.ui.reports.text import COMPONENTS, ENTRIES, SOURCES, VIEWS, Column, Row, link, plain, plural
+from addons.ui.reports.text import (
+    COMPONENTS,
+    ENTRIES,
+    SOURCES,
+    VIEWS,
+    Column,
+    Row,
+    link,
+    named,
+    of_field,
+    plain,
+    plural,
+)
 from kube.tables.cells import size
 
 LOG_LINES = 30
 LEADERS: Sequence[Column] = (
-    ("node", lambda row: row["node"]),
-    ("at", lambda row: row["server"]),
+    *named("node"),
+    ("at", of_field("server")),
     ("state", lambda row: "usable" if row["usable"] else row["failure"] or "not tried yet"),
-    ("serves this hub", lambda row: row["sources"]),
+    ("serves this hub", of_field("sources")),
 )
 READERS: Sequence[Column] = (
-    ("resource", lambda row: row["resource"]),
-    ("from", lambda row: row["server"]),
-    ("since", lambda row: row["since"]),
-    ("because", lambda row: row["why"]),
+    *named("resource"),
+    ("from", of_field("server")),
+    *named("since"),
+    ("because", of_field("why")),
 )
-FOLLOWERS: Sequence[Column] = (("node", lambda row: row["node"]), ("watching", lambda row: row["watches"]))
+FOLLOWERS: Sequence[Column] = (*named("node"), ("watching", of_field("watches")))
 
 
 def sections(hub: RunningHub, rates: Rates, timeline: Timeline, *, is_operator: bool) -> dict[str, str]:
@@ -137,10 +149,7 @@ def _journal(report: Row) -> str:
     if report["statuses"]:
         parts.append(lines(report["statuses"]))
     if report["dropped"]:
-        columns: list[tuple[str, Callable[[Row], object]]] = [
-            (name, lambda row, name=name: row[name])  # type: ignore[misc]  # bound now
-            for name in ("kind", "reason", "count")
-        ]
+        columns = named("kind", "reason", "count")
         parts.append("<p>Dropped since the start:</p>" + table(report["dropped"], columns))
     return "".join(parts)
 

@@ -21,7 +21,7 @@ from addons.ui.reports.evaluation import deadline, in_slices, shown, why
 from addons.ui.reports.rules import problems
 from addons.ui.reports.running_hub import RunningHub
 from addons.views.source import Source
-from kube.store.store import Item
+from kube.store.store import Item, key_text
 
 MAX_NAMED = 50
 """Objects of each kind of change that are named for a component and a resource; all are counted."""
@@ -177,20 +177,19 @@ def _compare(
         return
     difference.endpoints_before += endpoints_of(before)
     difference.endpoints_after += endpoints_of(after)
-    name = f"{item.key[0]}/{item.key[1]}" if item.key[0] else item.key[1]
     kind = "gained" if before is None else "lost" if after is None else "changed"
     difference.counts[kind] += 1
     if difference.counts[kind] > MAX_NAMED:
         return
     if kind == "gained":
-        difference.gained.append(name)
+        difference.gained.append(key_text(item.key))
         return
     reasons = [
         f"{note.filter}: {note.subject} {note.outcome}: {note.reason}"
         for note in why(item, filters, hub.inputs)
     ]
     row = {
-        "name": name,
+        "name": key_text(item.key),
         "reasons": reasons[:MAX_REASONS],
         "endpoints": endpoints_of(after) - endpoints_of(before),
     }

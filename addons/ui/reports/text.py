@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kube.tables.cells import duration, size
+from kube.tables.cells import aligned, duration, size
 
 type Row = Mapping[str, Any]
 type Column = tuple[str, Callable[[Row], object]]
@@ -52,12 +52,7 @@ def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     if not rows:
         return "none\n"
     cells = [[name.upper() for name, _ in columns], *([_cell(of(row)) for _, of in columns] for row in rows)]
-    widths = [max(len(line[at]) for line in cells) for at in range(len(columns))]
-    lines = (
-        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    )
-    return "\n".join(lines) + "\n"
+    return "\n".join((*aligned(cells), ""))
 
 
 def _cell(value: object) -> str:
@@ -70,8 +65,13 @@ def _cell(value: object) -> str:
             return str(value)
 
 
-def _of(name: str) -> Callable[[Row], object]:
+def of_field(name: str) -> Callable[[Row], object]:
     return lambda row: row[name]
+
+
+def named(*fields: str) -> list[Column]:
+    """Columns that show fields under their own names."""
+    return [(field, of_field(field)) for field in fields]
 
 
 def _size_of(name: str) -> Callable[[Row], object]:
@@ -88,56 +88,41 @@ def selectors(row: Row) -> str:
     return f"{row['path']}{'?' if shown else ''}{'&'.join(shown)}"
 
 
+COMPONENT: Column = ("component", lambda row: row["component"] or "(unnamed)")
 COMPONENTS: Sequence[Column] = (
-    ("component", lambda row: row["component"] or "(unnamed)"),
-    ("requests", _of("requests")),
-    ("errors", _of("errors")),
-    ("watching", _of("watches")),
+    COMPONENT,
+    *named("requests", "errors"),
+    ("watching", of_field("watches")),
     ("bytes", _size_of("bytes")),
     ("over the link", _size_of("cloudBytes")),
-    ("filters", _of("filters")),
+    *named("filters"),
     ("last seen", lambda row: row["lastSeen"][11:19]),
 )
 SOURCES: Sequence[Column] = (
     ("path", selectors),
-    ("from", _of("from")),
-    ("state", _of("state")),
-    ("objects", _of("objects")),
+    *named("from", "state", "objects"),
     ("encoding", lambda row: row["encoding"].rpartition(".")[2].removeprefix("application/")),
-    ("version", _of("version")),
+    *named("version"),
     ("age", _seconds("age")),
     ("next try", _seconds("nextTry")),
-    ("identity", _of("identity")),
-    ("error", _of("error")),
+    *named("identity", "error"),
 )
 VIEWS: Sequence[Column] = (
-    ("component", lambda row: row["component"] or "(unnamed)"),
-    ("path", selectors),
-    ("filters", _of("filters")),
-    ("kept", _of("kept")),
-    ("changed", _of("changed")),
-    ("hidden", _of("hidden")),
-    ("watchers", _of("watchers")),
-    ("version", _of("version")),
+    *(COMPONENT, ("path", selectors)),
+    *named("filters", "kept", "changed", "hidden", "watchers", "version"),
 )
 WATCHERS: Sequence[Column] = (
-    ("component", lambda row: row["component"] or "(unnamed)"),
+    COMPONENT,
     ("path", selectors),
-    ("watchers", _of("watchers")),
-    ("unread", _of("unread")),
-    ("version", _of("version")),
-    ("filters", _of("filters")),
+    *named("watchers", "unread", "version", "filters"),
 )
 ENTRIES: Sequence[Column] = (
-    ("filter", _of("filter")),
-    ("component", _of("component")),
-    ("resources", _of("resources")),
-    ("verbs", _of("verbs")),
+    *named("filter", "component", "resources", "verbs"),
     ("does", lambda row: row["does"] if row["matched"] else f"{row['does']}; matched nobody"),
-    ("keeps", _of("kept")),
-    ("changes", _of("changed")),
-    ("hides", _of("hidden")),
-    ("from", _of("from")),
+    ("keeps", of_field("kept")),
+    ("changes", of_field("changed")),
+    ("hides", of_field("hidden")),
+    *named("from"),
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from addons.ui.explain import Question, explain, hub_source
 from addons.ui.reports.evaluation import Filtered, deadline, in_slices, shown, why
 from addons.ui.reports.running_hub import RunningHub
-from kube.store.store import Item
+from kube.store.store import Item, key_text
 
 MAX_OBJECTS = 200
 """Hidden and changed objects that the report names with their reasons; all are counted."""
@@ -51,8 +51,7 @@ def text_of(report: dict[str, Any], head: str) -> str:
     """For people: `head` is what `explain` says of the route and the rules."""
     lines = [", ".join(f"{count} {outcome}" for outcome, count in report["counts"].items())]
     for item in report["objects"]:
-        name = f"{item['namespace']}/{item['name']}" if item["namespace"] else item["name"]
-        lines.append(f"{name}: {item['outcome']}")
+        lines.append(f"{key_text((item['namespace'], item['name']))}: {item['outcome']}")
         lines += [
             f"  {why['filter']}: {why['subject']} {why['outcome']}: {why['reason']}"
             for why in item["reasons"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kube.tables.cells import duration, human_duration, selector, shortened, since, size
+from kube.tables.cells import aligned, duration, human_duration, selector, shortened, since, size
 
 
 @pytest.mark.parametrize(
@@ -64,3 +64,11 @@ def test_sizes(count: int, said: str) -> None:
 )
 def test_durations(seconds: float, said: str) -> None:
     assert duration(seconds) == said
+
+
+def test_columns_are_as_wide_as_they_must_be() -> None:
+    rows = [("NAME", "BYTES"), ("a", "7"), ("longer", "")]
+    assert aligned(rows) == ["NAME    BYTES", "a       7", "longer"]
+    assert aligned(rows, " ", numbers=(1,)) == ["NAME   BYTES", "a          7", "longer"]
+    with pytest.raises(ValueError, match="argument 2 is"):
+        aligned([("a",), ("b", "c")])
