@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import signal
 import socket
@@ -25,6 +24,7 @@ from controllers.runtime.informer import Informers
 from controllers.runtime.leader_election import LeaderElector
 from controllers.runtime.write_client import Gate, WriteClient, refuse_unless_leading
 from controllers.settings import Settings, parse_settings
+from kube.concurrency.pulse import comes_within
 from kube.http.client import Client
 
 LEASE = "edgehub-manager"
@@ -83,9 +83,7 @@ class Manager:
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers:
                 tasks.create_task(informer.run(), name=f"informer of {informer.resource.type.group_resource}")
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LIST_PATIENCE):
-                        await informer.wait_for_response()
+                await comes_within(LIST_PATIENCE, informer.wait_for_response())
 
     async def lead(self) -> None:
         """Run the controllers until cancelled."""

@@ -6,7 +6,6 @@ Each handshake takes the certificate as it is then, so neither needs a restart.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import logging
 import tempfile
@@ -17,6 +16,7 @@ from typing import Protocol
 from OpenSSL import SSL
 
 from addons.certificates.serving_certificate import Pair, own_certificate
+from kube.concurrency.pulse import comes_within
 
 CHECK_INTERVAL = 3600.0
 """Seconds between looks at the certificate's end, which is RENEW_DAYS away when it is renewed."""
@@ -89,9 +89,7 @@ class OwnCertificate:
     async def run(self) -> None:
         """Renew the certificate in time, and when the addresses change, until cancelled."""
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CHECK_INTERVAL):
-                    await self._moved.wait()
+            await comes_within(CHECK_INTERVAL, self._moved.wait())
             self._moved.clear()
             try:
                 await asyncio.to_thread(self.sign, self._addresses)

@@ -6,7 +6,6 @@ A drill ends by itself. Nothing of it is on disk, so a restart ends it, too.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import errno
 import logging
@@ -17,6 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from addons.telemetry import metrics
+from kube.concurrency.pulse import comes_within
 
 DEFAULT_MINUTES = 10
 MAX_MINUTES = 60
@@ -117,9 +117,7 @@ class Drills:
         now = self._clock()
         self._free = max(self._free, now) + size * 8 / (drill.kbps * 1000)
         delay = self._free - now + (drill.ms / 1000 if is_first else 0)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay):
-                await self._over.wait()
+        await comes_within(delay, self._over.wait())
 
     def describe(self) -> dict[str, Any]:
         """For reports: what the link does by a drill, `online` without one."""

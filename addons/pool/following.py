@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
 import time
@@ -25,7 +24,7 @@ from addons.rules.shared_kinds import is_further, whole
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
 from addons.views.source import Source
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.pulse import Pulse, comes_within
 from kube.http.client import Client, Unreachable
 from kube.requests.request_info import ResourceType
 
@@ -200,11 +199,8 @@ class Following:
         return choice.leader
 
     async def _changed_within(self, seconds: float) -> None:
-        woken = self._changed.wait()
-        with contextlib.suppress(TimeoutError):
-            # A timer may fire a nanosecond early: on a coarse clock the rest would be waited for without end.
-            async with asyncio.timeout(max(seconds, SHORTEST_WAIT)):
-                await woken
+        # A timer may fire a nanosecond early: on a coarse clock the rest would be waited for without end.
+        await comes_within(max(seconds, SHORTEST_WAIT), self._changed.wait())
 
     def has_way_past(self, reader: PeerReader) -> bool:
         """Whether a server is there besides the leaders whose history is too short for a reader."""

@@ -33,7 +33,7 @@ from addons.telemetry import metrics
 from addons.telemetry.labels import HUB
 from addons.views.source import Source, ViewKey
 from addons.views.sources import Sources
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.pulse import Pulse, comes_within
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials
 from kube.reflector.list_watch import ListWatch
@@ -305,9 +305,7 @@ class Pool:
             # An earlier process may have announced a port that this one cannot open, or has no certificate for.
             if is_shared and (has_certificate or self._certificate_is_known):
                 self._announcement.announce(self._is_open)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PORT_RETRY if wanted is not self._is_open else None):
-                    await woken
+            await comes_within(PORT_RETRY if wanted is not self._is_open else None, woken)
 
     def _log_port(self, error: str) -> None:
         if error != self._port_error:
@@ -345,9 +343,7 @@ class Pool:
                         await source.view(PEER_KEY, 1.0)
             # A source that has its first list now gets its view soon, all others stay open.
             pending = any(not source.store.complete for source in self._held.values())
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(1.0 if pending else HOLD_INTERVAL):
-                    await woken
+            await comes_within(1.0 if pending else HOLD_INTERVAL, woken)
 
     def _is_shared(self, source: Source) -> bool:
         wanted = source.list_watch

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Mapping
 
 from addons.filters.filter import Filter
 from addons.rules.table import Problem, Rules, parse_rules
 from addons.telemetry import metrics
+from kube.concurrency.pulse import comes_within
 from kube.errors import unavailable
 from kube.store.store import Change, Store
 
@@ -87,9 +87,7 @@ class RulesInForce:
         Returns when the rules are known.
         """
         while not self._known.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(COPY_WAIT):
-                    await self._known.wait()
+            await comes_within(COPY_WAIT, self._known.wait())
             if not self._known.is_set() and is_away():
                 logger.warning(
                     "no cloud, and no copy of the rules: the built-in ones count until the cloud answers"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import datetime
 import logging
 import time
@@ -12,7 +10,7 @@ from collections.abc import Callable
 from addons.link.health import Cloud
 from addons.telemetry import metrics
 from addons.telemetry.log import REPEAT
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.pulse import Pulse, comes_within
 from kube.tables.cells import duration
 
 logger = logging.getLogger(__name__)
@@ -79,10 +77,7 @@ class LinkLog:
         at = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         logger.warning("offline since %s, answering from %s (%s)", at, self._kept_in, self._reasons())
         while not self._cloud.is_up:
-            try:
-                async with asyncio.timeout(REPEAT):
-                    await self._changed.wait()
-            except TimeoutError:
+            if not await comes_within(REPEAT, self._changed.wait()):
                 logger.warning(
                     "offline since %s, for %s now (%s)", at, duration(self._clock() - began), self._reasons()
                 )
@@ -120,9 +115,7 @@ class LinkLog:
         """Return when no write waits, when the link is gone once more, or after a minute."""
         deadline = self._clock() + REPLAY_WAIT
         while self._waiting() and self._cloud.is_up and self._clock() < deadline:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STEP):
-                    await self._changed.wait()
+            await comes_within(STEP, self._changed.wait())
 
     def _reasons(self) -> str:
         return "; ".join(

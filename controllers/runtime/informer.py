@@ -8,7 +8,6 @@ that thousands of nodes and slices fit in little memory.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ import orjson
 
 from controllers.runtime.discovery import served_type
 from controllers.runtime.unstructured import metadata, text
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.pulse import Pulse, comes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
@@ -206,8 +205,7 @@ class Informer[F]:
             if served is not None:
                 break
             self._answered.notify()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._retry.wait(), wait)
+            await comes_within(wait, self._retry.wait())
         self.type = served
         # A new one also where the version is the same: the former remembers that it was refused.
         self._reflector = Reflector(self._client, self.resource.list_watch(served), self._store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 
 class Pulse:
@@ -26,6 +27,16 @@ class Pulse:
 
     def _forget(self, waiter: asyncio.Future[None]) -> None:
         self._waiters.pop(waiter, None)
+
+
+async def comes_within(seconds: float | None, awaited: Awaitable[object]) -> bool:
+    """Wait for something, but no longer than so many seconds (None: for ever); whether it came."""
+    try:
+        async with asyncio.timeout(seconds):
+            await awaited
+    except TimeoutError:
+        return False
+    return True
 
 
 async def first_of(*waited: asyncio.Future[None]) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
-from kube.concurrency.pulse import Pulse, first_of
+from kube.concurrency.pulse import Pulse, comes_within, first_of
 
 HOLD = 10.0
 """Seconds that a better way must have been up before the node goes it again."""
@@ -50,8 +49,4 @@ async def keep_choosing(
     while True:
         moved = (changed.wait(), probed.wait())
         seconds = step(clock())
-        try:
-            async with asyncio.timeout(seconds):
-                await first_of(*moved)
-        except TimeoutError:
-            continue
+        await comes_within(seconds, first_of(*moved))

@@ -6,7 +6,6 @@ What else the hub will be asked then, and may keep beforehand, it asks with that
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from addons.offline.cached_response import CachedResponse, ResponseKey, response
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.pulse import Pulse, comes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.http.retry_after import retry_after
@@ -80,8 +79,7 @@ class Discovery:
                 self._backoff.forget()
             seconds = INTERVAL if is_renewed else self._backoff.next()
             await asyncio.sleep(self._asked_for)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(changed, seconds)
+            await comes_within(seconds, changed)
 
     async def answer(self, request: OfflineRequest) -> CachedResponse | None:
         """What was kept for a request, unpacked; None for another path, and for a form that is not kept."""

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from addons.filters.inputs import PodWord
 from addons.inputs.filter_inputs import FilterInputs
@@ -25,7 +24,7 @@ from addons.pool.words.word_objects import MAX_WORD_BYTES, WORDS
 from addons.requests.route_decision import PEER_PROBE_PATH
 from kube.bounds import reached
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse, first_of
+from kube.concurrency.pulse import Pulse, comes_within, first_of
 from kube.http.client import Client, Unreachable
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
@@ -131,9 +130,7 @@ class Neighbours:
             while True:
                 woken = (self._changed.wait(), self._cloud_changed.wait())
                 self._look()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK if self._open else None):
-                        await first_of(*woken)
+                await comes_within(LOOK if self._open else None, first_of(*woken))
         finally:
             probing.cancel()
             for node in list(self._open):

@@ -12,6 +12,7 @@ from addons.ui.attached.attachments import Attachments
 from addons.ui.live.observe_page import ALIVE
 from addons.ui.operator_check import for_operator
 from addons.ui.reports.running_hub import RunningHub
+from kube.concurrency.pulse import comes_within
 from kube.errors import bad_request, conflict, entity_too_large
 
 MAX_DECISION = 5 * 1024 * 1024
@@ -50,13 +51,8 @@ class AttachPage:
             }
             await response.write(record(told))
             while not self._closed.is_set() and not feed.is_closed:
-                try:
-                    async with asyncio.timeout(ALIVE):
-                        await feed.wait()
-                except TimeoutError:
-                    await response.write(NOTHING)
-                else:
-                    await response.write(feed.next(flows))
+                is_news = await comes_within(ALIVE, feed.wait())
+                await response.write(feed.next(flows) if is_news else NOTHING)
             if feed.is_closed:
                 await response.write(record({"ended": "another process is attached now"}))
             await response.write_eof()

@@ -23,6 +23,7 @@ from addons.ui.report_queue import ReportQueue
 from addons.ui.reports.rule_text import read_rules
 from addons.ui.reports.rule_trial import try_rules
 from addons.ui.reports.running_hub import RunningHub
+from kube.concurrency.pulse import comes_within
 from kube.errors import too_many_requests
 
 MAX_LISTENERS = 16
@@ -130,11 +131,7 @@ class PageServer:
                 told = shown
                 # A comment where nothing is new: to write it fails once the page is closed.
                 await response.write(b"data: " + orjson.dumps(news) + b"\n\n" if news else b":\n\n")
-                try:
-                    async with asyncio.timeout(INTERVAL):
-                        await self._closed.wait()
-                except TimeoutError:
-                    pass
+                await comes_within(INTERVAL, self._closed.wait())
         except ConnectionResetError:
             pass  # the person has left the page
         finally:

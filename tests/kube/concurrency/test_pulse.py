@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.pulse import Pulse, comes_within
 
 
 async def test_a_beat_wakes_all_who_wait_now() -> None:
@@ -34,3 +34,12 @@ async def test_who_has_left_is_forgotten() -> None:
     pulse.wait().cancel()
     await asyncio.sleep(0)
     assert not pulse._waiters
+
+
+@pytest.mark.looptime
+async def test_what_is_waited_for_comes_or_does_not() -> None:
+    pulse = Pulse()
+    assert not await comes_within(3.0, pulse.wait())
+    assert asyncio.get_running_loop().time() == 3
+    asyncio.get_running_loop().call_later(100.0, pulse.notify)
+    assert await comes_within(None, pulse.wait())
