@@ -252,7 +252,8 @@ class Source:
             elif now - opened.used > idle:
                 self.views.pop(key).view.close()
         self._drop_projections()
-        if (self.copy is not None and not self.copy.is_written) or self.store.names_former:
+        has_break = self.store.complete and not self.reflector.continuity.is_whole
+        if (self.copy is not None and not self.copy.is_written) or self.store.names_former or has_break:
             return False  # the next source of this question would begin with less
         return not self.users and not self.views and now - self.used > idle
 

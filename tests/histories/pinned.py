@@ -173,6 +173,9 @@ PINNED = {
     "a client of a former history comes to the source of another encoding, which was behind": """
         put services ghost 0; come list; wait 1; elsewhere; elsewhere; elsewhere; come mixed; wait 0.1; go mixed;
         restore 0; wait 5; elsewhere; elsewhere; elsewhere; elsewhere; bookmarks; wait 1; come mixed; wait 3""",
+    "a source let go of while nobody may read, and a restore that no source has found": """
+        rules topology; come watchlist; restore 0; wait 0.3; link CLOSED; backup; wait 1; put services b 2;
+        link CLOSED; sweep""",
     # The rules were edited, and the cloud goes on from the version that a client got of it since.
     "a relayed list of a quiet resource after an edit on a busy cluster": """
         rules topology; small gaps rings changes pages few; come exact; come paged-any; restore 0; settle;
