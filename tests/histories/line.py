@@ -53,6 +53,8 @@ class Line:
         """The resources whose watches bring nothing of what happens."""
         self.floods = ""
         """The resource that somebody writes whenever the node asks something."""
+        self.latency = LATENCY
+        """Seconds that a request takes to the cloud; a slow one's answer takes as long to come back."""
         self.impatient = 0
         """Requests that the hub itself sent after the cloud had told it to wait."""
         self._pause = NEVER
@@ -94,6 +96,16 @@ class Line:
 
         `is_hubs`: the hub asks for itself, and not for a component.
         """
+        cuts, answer = self._cuts, await self._answer(method, target, body, content_type, is_hubs=is_hubs)
+        if self.latency > LATENCY:
+            await asyncio.sleep(self.latency)
+        if self._cuts != cuts:
+            raise ConnectionResetError("broken off")
+        return answer
+
+    async def _answer(
+        self, method: str, target: str, body: bytes, content_type: str, *, is_hubs: bool
+    ) -> tuple[int, Json]:
         info = parse_request(method, target)
         if info.type is not None and info.type.resource in REVIEWS:
             await self._travel(info, is_hubs=is_hubs)
@@ -115,7 +127,8 @@ class Line:
     async def watch(self, target: str, *, is_hubs: bool) -> AsyncIterator[bytes]:
         """The lines of a watch, which end with ConnectionResetError when it is cut. Errors as `answer`."""
         info = parse_request("GET", target)
-        return self._lines(await self._reach(info, is_hubs=is_hubs), info, self._cuts)
+        cuts = self._cuts
+        return self._lines(await self._reach(info, is_hubs=is_hubs), info, cuts)
 
     async def _lines(self, resource: Resource, info: RequestInfo, cuts: int) -> AsyncIterator[bytes]:
         storage, options, marks = self.cloud.storage(resource.name), info.options, self._marks
@@ -166,7 +179,7 @@ class Line:
     async def _travel(self, info: RequestInfo, *, is_hubs: bool) -> None:
         clock = asyncio.get_running_loop().time
         sent = clock()
-        await asyncio.sleep(LATENCY)
+        await asyncio.sleep(self.latency)
         if self.link is Link.DOWN:
             raise ConnectionResetError("the cloud does not answer")
         told, until = self._pause

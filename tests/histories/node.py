@@ -8,7 +8,7 @@ from pathlib import Path
 from addons.offline.disk_access import RETRY
 from tests.histories.cloud import Cloud
 from tests.histories.hub import DISK_DELAY, Disk, Hub, LeaderOf
-from tests.histories.line import Line, Link
+from tests.histories.line import LATENCY, Line, Link
 
 SLOW = 1.5
 """Seconds that a slow disk takes for a piece of work: more than the hub's patience."""
@@ -91,6 +91,7 @@ class Node:
     async def recover(self) -> None:
         """Nothing is wrong here any more."""
         self.line.floods = ""
+        self.line.latency = LATENCY
         self.is_split = False
         self.line.stall()
         self.line.set(Link.UP)

@@ -88,6 +88,11 @@ def go(world: World, name: str) -> None:
         world.clients[name].go()
 
 
+def latency(node: Node, seconds: str) -> None:
+    """Let each request take so long, so that what happens next happens while it is under way."""
+    node.line.latency = float(seconds)
+
+
 def flood(node: Node, resource: str = "") -> None:
     """Let a resource be written whenever the node asks the cloud something."""
     node.line.floods = resource
@@ -119,6 +124,7 @@ STEPS: dict[str, Callable[..., Awaitable[None] | None]] = {
 OF_NODE: dict[str, Callable[..., Awaitable[None] | None]] = {
     "stall": lambda node, *resources: node.line.stall(*resources),
     "flood": flood,
+    "latency": latency,
     "cut": lambda node: node.line.cut(),
     "end": lambda node: node.line.end(),
     "split": lambda node, is_split: node.split(bool(int(is_split))),
@@ -162,6 +168,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "disk": ("0", "1", "slow"),
     "stall": ("", "services", "endpointslices nodes", "services configmaps", "events", "nodes"),
     "flood": ("services", "", ""),
+    "latency": ("0.002", "0.2", "1"),
     "link": tuple(each.name for each in Link),
     "status": tuple("123"),
     "event": ("e1 1", "e1 2", "e1 3", "e2 4", "e2 5"),
@@ -171,8 +178,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
 """What may follow a word; none for the others."""
 OFTEN = """
 put 30, delete 14, elsewhere 4, annotate 3, label 3, rules 5, stall 6, flood 1, cut 5, end 3, split 3, compact 4,
-bookmarks 3, link 8, backup 3, restore 2, kill 3, stop 2, damage 1, start 5, disk 2, come 12, go 8, slow 3, sweep 2,
-remind 3, status 5, event 4, read 3, pool 2, wait 25, settle 1"""
+latency 4, bookmarks 3, link 8, backup 3, restore 2, kill 3, stop 2, damage 1, start 5, disk 2, come 12, go 8, slow 3,
+sweep 2, remind 3, status 5, event 4, read 3, pool 2, wait 25, settle 1"""
 """How often each word comes, of all of them together."""
 WEIGHTS = {word: int(weight) for word, weight in (each.split() for each in OFTEN.split(","))}
 
