@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 from mitmproxy.connection import Connection
 from mitmproxy.proxy import events
+from mitmproxy.proxy.commands import StartHook
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.proxy.server import LiveConnectionHandler
 
@@ -48,6 +49,8 @@ class HubHandler(LiveConnectionHandler):
         """What follows from the event that is being handled."""
         self._is_busy = False
         """An event is being handled."""
+        self._hooks: dict[StartHook, asyncio.Task[None]] = {}
+        """Those that addons are still handling, until mitmproxy begins to wait for them."""
         self._moved = asyncio.Event()
         """Set at each event: the client may have room for what servers send, or they for what it sends."""
         self.is_full: Callable[[], bool] = bool
@@ -107,6 +110,21 @@ class HubHandler(LiveConnectionHandler):
         finally:
             self._is_busy = False
             self._writer.flush()
+
+    def has_handled(self, hook: StartHook) -> bool:
+        handling = asyncio.create_task(self.handle_hook(hook), name=hook.name)
+        if handling.done() and not (handling.cancelled() or handling.exception()):
+            return True
+        self._hooks[hook] = handling
+        return False
+
+    async def hook_task(self, hook: StartHook) -> None:
+        handling = self._hooks.pop(hook, None)
+        if handling is None:
+            await super().hook_task(hook)
+        else:
+            await handling
+            await self.server_event(events.HookCompleted(hook))
 
     async def drained(self) -> None:
         """Return when the client's socket has room. ClientLeft when the client has left."""

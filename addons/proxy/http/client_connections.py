@@ -114,7 +114,7 @@ class BoundedHttp1Server(Http1Server):
 
     @property
     def waits(self) -> bool:
-        """Whether chunks of a body wait for their turn: the client is not read from meanwhile."""
+        """Whether a request, or chunks of a body, wait for their turn: the client is not read from meanwhile."""
         return self._turn is not None
 
     @property
@@ -127,6 +127,8 @@ class BoundedHttp1Server(Http1Server):
             self._turn = None
             if self.state == self.read_body:
                 yield from self.read_body(events.DataReceived(self.conn, b""))
+            elif self.state == self.read_headers:
+                yield from self._read_head(events.DataReceived(self.conn, b""))
             return
         if isinstance(event, events.DataReceived) and self.waits:
             self.buf += event.data
@@ -154,7 +156,14 @@ class BoundedHttp1Server(Http1Server):
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
         if not isinstance(event, events.DataReceived):
             yield from super().read_headers(event)
-            return
+        elif event.data:
+            yield from self._read_head(event)
+        else:
+            # A request came behind the one that is answered. Others go between, and no stack grows with such requests.
+            self._turn = commands.RequestWakeup(0)
+            yield self._turn
+
+    def _read_head(self, event: events.DataReceived) -> layer.CommandGenerator[None]:
         lines = self.buf.maybe_extract_lines()
         if not lines and self.buf:
             yield from self._wait_for_head()

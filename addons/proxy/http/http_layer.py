@@ -79,8 +79,13 @@ class HubHttpLayer(HttpLayer):
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
         self._has_served = True
         self.address.begin_request()
-        stream = self.streams[stream_id] = RequestStream(self.context.fork(), stream_id, self.address)
+        stream = RequestStream(self.context.fork(), stream_id, self.address, self._has_handled)
+        self.streams[stream_id] = stream
         yield from self.event_to_child(stream, events.Start())
+
+    def _has_handled(self, hook: commands.StartHook) -> bool:
+        player = players.get(self.context.client.id)
+        return player is not None and player.has_handled(hook)
 
     def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
         stream = self.command_sources.pop(event)

@@ -14,7 +14,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from mitmproxy import http
-from mitmproxy.proxy import events, layer
+from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.layers.http._base import HttpEvent
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
@@ -48,6 +48,9 @@ class Player(Protocol):
 
     async def server_event(self, event: events.Event) -> None:
         """Have the layers handle an event."""
+
+    def has_handled(self, hook: commands.StartHook) -> bool:
+        """Have the addons handle a hook; whether they have done so at once. Else mitmproxy waits for them."""
 
     @property
     def unwritten(self) -> int:

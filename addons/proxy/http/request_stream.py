@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from mitmproxy import http
 from mitmproxy.net.http.http1 import expected_http_body_size
-from mitmproxy.proxy import events, layer
+from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HTTPMode, HttpStream, SendHttp
 from mitmproxy.proxy.layers.http._events import (
@@ -121,9 +122,17 @@ class RequestStream(FailoverStream):
     client_state: Any = OwnMethod()
     server_state: Any = OwnMethod()
 
-    def __init__(self, context: Context, stream_id: int, address: ClientAddress) -> None:
+    def __init__(
+        self,
+        context: Context,
+        stream_id: int,
+        address: ClientAddress,
+        has_handled: Callable[[commands.StartHook], bool],
+    ) -> None:
+        """`has_handled` has the addons handle a hook, and says whether they have done so at once."""
         super().__init__(context, stream_id)
         self.address = address
+        self._has_handled = has_handled
         self.mode: HTTPMode = self.mode  # mitmproxy looks for it in the list, when it is first asked
         context.layers.remove(self)
         self.request_body_buf = bytearray()  # type: ignore[assignment]  # as mitmproxy's own, and small pieces cost no more
@@ -160,13 +169,24 @@ class RequestStream(FailoverStream):
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, BodyTime):
             if self.is_late(event.now):
-                yield from self._end_late()
+                yield from self._past_hooks(self._end_late())
             return
-        yield from super()._handle_event(event)
+        yield from self._past_hooks(super()._handle_event(event))
         if self._held and (isinstance(event, RequestProtocolError) or self.is_over):
             self._hold(0)
         if self._collected and (self.is_over or self.server_state != self.state_consume_response_body):
             self._may_hold(0)
+
+    def _past_hooks(self, handling: layer.CommandGenerator[None]) -> layer.CommandGenerator[None]:
+        """Go on at once behind a hook that waits for nothing. mitmproxy makes a task and an event of each."""
+        reply = None
+        while True:
+            try:
+                command = handling.send(reply)
+            except StopIteration:
+                return
+            is_handled = isinstance(command, commands.StartHook) and self._has_handled(command)
+            reply = None if is_handled else (yield command)
 
     def let_go(self) -> None:
         """Count what is held no longer: the client's connection has ended, whatever the addons still do."""

@@ -11,6 +11,7 @@ from mitmproxy import ctx, http
 from mitmproxy.addons import clientplayback
 from mitmproxy.master import Master
 from mitmproxy.options import Options
+from mitmproxy.proxy import commands
 from mitmproxy.proxy.layers.http import HTTPMode
 from mitmproxy.utils import asyncio_utils
 
@@ -72,6 +73,10 @@ class FlowReplay(clientplayback.ReplayHandler):
         players[self.client.id] = self
 
     unwritten = 0
+
+    def has_handled(self, _hook: commands.StartHook) -> bool:
+        """Leave each hook to mitmproxy: it ends a replay by one."""
+        return False
 
     def has_room(self, _stream: RequestStream) -> bool:
         """No client reads a replay."""

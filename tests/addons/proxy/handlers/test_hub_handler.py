@@ -27,6 +27,8 @@ from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.ended_layers import layers_below
 from addons.proxy.http.http_connections import STREAM_WINDOW
 from addons.proxy.http.http_layer import HubHttpLayer
+from addons.proxy.http.messages import refuse
+from kube.errors import forbidden
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.proxied import (
     ANSWER,
@@ -61,6 +63,8 @@ async def test_no_event_waits_for_the_end_of_another_one(
             self._writer.flush()
 
     monkeypatch.setattr(HubHandler if is_mitmproxys else ConnectionHandler, "server_event", note)
+    if is_mitmproxys:
+        monkeypatch.setattr(HubHandler, "has_handled", lambda _handler, _hook: False)
     with asyncio_utils.set_eager_task_factory():  # as mitmproxy has it
         async with proxy.serve(), asyncio.timeout(20):
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -68,6 +72,21 @@ async def test_no_event_waits_for_the_end_of_another_one(
             await reader.readuntil(b"hello\r\n")
             writer.close()
     assert any(waited) == is_mitmproxys
+
+
+async def test_no_stack_grows_with_the_requests_that_come_in_one_packet(proxy: Proxy[Raw]) -> None:
+    """Each that the hub answers at once is over before the next one is read."""
+    many = 500
+    proxy.decide = lambda flow: refuse(flow, forbidden("not for you"))
+    with asyncio_utils.set_eager_task_factory():  # as mitmproxy has it
+        async with proxy.serve(), asyncio.timeout(60):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n" * many)
+            for _ in range(many):
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 403 ")
+                await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+            writer.close()
 
 
 async def test_nothing_waits_for_a_client_that_has_left() -> None:
