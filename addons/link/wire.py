@@ -201,21 +201,33 @@ class Wire(asyncio.Transport, asyncio.Protocol):
         self._secured.set_result(None)
 
     def _decrypt(self, tls: SSL.Connection) -> None:
-        """Hand on what is whole."""
-        while self._protocol is not None and not self._is_paused and self._socket is not None:
-            try:
-                data = tls.recv(RECORD)
-            except SSL.WantReadError:
-                break
-            except SSL.ZeroReturnError:
-                self._protocol.eof_received()
-                self.close()
-                break
-            except SSL.Error as error:
-                self._fail(ConnectionResetError(_reason(tls, error)))
-                break
-            self._protocol.data_received(data)
+        """Hand on what is whole, at once: a server sends the head of an answer and its body as two records."""
+        if self._protocol is None or self._is_paused or self._socket is None:
+            return
+        records: list[bytes] = []
+        end: SSL.Error | None = None
+        try:
+            while True:
+                records.append(tls.recv(RECORD))
+        except SSL.WantReadError:
+            pass
+        except SSL.Error as error:
+            end = error
+        if records:
+            self._protocol.data_received(b"".join(records))
+        if end is not None:
+            self._end(tls, self._protocol, end)
         self._flush(tls)
+
+    def _end(self, tls: SSL.Connection, protocol: asyncio.Protocol, end: SSL.Error) -> None:
+        """Tell the protocol that nothing more comes. One that has paused learns it when it reads on."""
+        if self._is_paused:
+            return
+        if isinstance(end, SSL.ZeroReturnError):
+            protocol.eof_received()
+            self.close()
+        else:
+            self._fail(ConnectionResetError(_reason(tls, end)))
 
     def _flush(self, tls: SSL.Connection) -> None:
         with contextlib.suppress(SSL.WantReadError):
