@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
@@ -10,13 +11,7 @@ from weakref import WeakValueDictionary
 from mitmproxy import connection
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers.http import (
-    GetHttpConnection,
-    GetHttpConnectionCompleted,
-    HttpLayer,
-    HTTPMode,
-    HttpStream,
-)
+from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode, HttpStream
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
     RequestProtocolError,
@@ -79,19 +74,17 @@ class HubHttpLayer(HttpLayer):
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
         self._has_served = True
         self.address.begin_request()
-        stream = RequestStream(self.context.fork(), stream_id, self.address, self._has_handled)
+        # `fork` makes a server of its own first, with an identifier that takes as long as a hook.
+        context = copy.copy(self.context)
+        context.layers = self.context.layers.copy()
+        server = self._server_side.server
+        stream = RequestStream(context, stream_id, self.address, server, self._has_handled)
         self.streams[stream_id] = stream
         yield from self.event_to_child(stream, events.Start())
 
     def _has_handled(self, hook: commands.StartHook) -> bool:
         player = players.get(self.context.client.id)
         return player is not None and player.has_handled(hook)
-
-    def get_connection(self, event: GetHttpConnection, *, reuse: bool = True) -> layer.CommandGenerator[None]:
-        stream = self.command_sources.pop(event)
-        yield from self.event_to_child(
-            stream, GetHttpConnectionCompleted(event, (self._server_side.server, None))
-        )
 
     def waits_since(self, connected: float) -> float | None:
         """Since when the hub waits for a request, or for the rest of one that it has answered; None where it does not.

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mitmproxy import http
+from mitmproxy.connection import Server
 from mitmproxy.net.http.http1 import expected_http_body_size
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
@@ -127,11 +128,16 @@ class RequestStream(FailoverStream):
         context: Context,
         stream_id: int,
         address: ClientAddress,
+        server: Server,
         has_handled: Callable[[commands.StartHook], bool],
     ) -> None:
-        """`has_handled` has the addons handle a hook, and says whether they have done so at once."""
+        """`server` is the side that has requests answered.
+
+        `has_handled` has the addons handle a hook, and says whether they have done so at once.
+        """
         super().__init__(context, stream_id)
         self.address = address
+        self._server = server
         self._has_handled = has_handled
         self.mode: HTTPMode = self.mode  # mitmproxy looks for it in the list, when it is first asked
         context.layers.remove(self)
@@ -187,6 +193,12 @@ class RequestStream(FailoverStream):
                 return
             is_handled = isinstance(command, commands.StartHook) and self._has_handled(command)
             reply = None if is_handled else (yield command)
+
+    def make_server_connection(self) -> layer.CommandGenerator[bool]:
+        """Take the side that has requests answered, for which mitmproxy would ask the layer above."""
+        self.context.server = self.flow.server_conn = self._server
+        return True
+        yield
 
     def let_go(self) -> None:
         """Count what is held no longer: the client's connection has ended, whatever the addons still do."""
