@@ -11,31 +11,16 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 import aiohttp
 
 from kube.json_type import Json
+from tests.cloud.rest import MERGE_PATCH, Answer
 
-MERGE_PATCH = "application/merge-patch+json"
 PATIENCE = 20.0
 """Seconds for an answer or for the next event: a real server on busy cores needs one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The server's answer, whatever its status."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    def json(self) -> Json:
-        parsed = json.loads(self.body)
-        assert isinstance(parsed, dict)
-        return parsed
 
 
 class EventStream:
@@ -127,7 +112,7 @@ class Caller:
         content_type: str = "application/json",
         headers: Mapping[str, str] | None = None,
         query: Mapping[str, str] | None = None,
-    ) -> Reply:
+    ) -> Answer:
         """Any request, any answer. A body that is not bytes is sent as JSON."""
         encoded = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         data = io.BytesIO(encoded) if encoded or body is not None else None
@@ -136,7 +121,7 @@ class Caller:
             asyncio.timeout(PATIENCE),
             self._session.request(method, self.url + path, params=query, data=data, headers=sent) as response,
         ):
-            return Reply(response.status, response.headers, await response.read())
+            return Answer(response.status, response.headers, await response.read())
 
     async def get(self, path: str, **query: str) -> Json:
         return _good(await self.send("GET", path, query=query))
@@ -170,6 +155,6 @@ class Caller:
                     response.connection.transport.abort()
 
 
-def _good(reply: Reply) -> Json:
+def _good(reply: Answer) -> Json:
     assert reply.status < 400, reply
     return reply.json()

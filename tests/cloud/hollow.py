@@ -10,10 +10,9 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
 
 from kube.json_type import Json
-from tests.cloud.processes import Process
+from tests.cloud.processes import Component, Process
 from tests.cloud.rest import RestClient
 from tests.cloud.versions import node_minor
 
@@ -27,7 +26,7 @@ SERVICE_CIDRS = 33
 """The minor version from which on it reads the last of them."""
 
 
-class HollowKubelet:
+class HollowKubelet(Component):
     """A kubelet that keeps its node Ready, runs pods that do nothing, and follows their volumes.
 
     It listens on a port of the kernel's choice, on all addresses: kubemark has no flag for either.
@@ -59,12 +58,6 @@ class HollowKubelet:
         ]
         self.process = Process(f"hollow-kubelet-{node}", [programs[PROGRAM], *flags], folder)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def wait_ready(self, client: RestClient, timeout: float = READY_TIMEOUT) -> Json:
         """The Node as soon as the API calls it Ready; raises TimeoutError."""
         try:
@@ -89,7 +82,7 @@ def remove_root(process: Process) -> None:
             shutil.rmtree(found[1], ignore_errors=True)
 
 
-class HollowProxy:
+class HollowProxy(Component):
     """A kube-proxy that reads all it needs and writes no rule."""
 
     def __init__(
@@ -111,19 +104,9 @@ class HollowProxy:
         ]
         self.process = Process(f"hollow-proxy-{node}", [programs[PROGRAM], *flags], folder)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
     def wait_synced(self, timeout: float = READY_TIMEOUT) -> None:
         """Returns when its informers have read everything; raises ProcessFailedError."""
         wait_caches_synced(self.process, timeout)
-
-    def stop(self) -> None:
-        """Ends it."""
-        self.process.stop()
 
 
 def wait_caches_synced(process: Process, timeout: float) -> None:

@@ -15,11 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Self
 
 from tests.cloud.hollow import READY_TIMEOUT, wait_caches_synced
 from tests.cloud.ports import LOOPBACK, free_port
-from tests.cloud.processes import Process, ProcessFailedError
+from tests.cloud.processes import Component, Process, ProcessFailedError
 from tests.cloud.versions import node_minor
 
 PROGRAM = "kube-proxy"
@@ -36,7 +35,7 @@ case "$0" in *-restore) { date '+# %m%d %H:%M:%S.%N'; exec cat; } >>"$EDGEHUB_TE
 """
 
 
-class KubeProxy:
+class KubeProxy(Component):
     """One kube-proxy of a node. The Node must exist and have an address, else it waits for that."""
 
     def __init__(self, node: str, kubeconfig: Path, folder: Path, programs: Mapping[str, Path]) -> None:
@@ -71,12 +70,6 @@ class KubeProxy:
                 "EDGEHUB_TEST_RULES": str(self._rules),
             },
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def wait_synced(self, timeout: float = READY_TIMEOUT) -> None:
         """Returns when it has read everything and has written rules once; raises ProcessFailedError."""
@@ -113,10 +106,6 @@ class KubeProxy:
         """When the write began that first led a service port to exactly these addresses."""
         at = next(at for at, state in self._led(service_port) if state == wanted)
         return time_of(*at.split())
-
-    def stop(self) -> None:
-        """Ends it."""
-        self.process.stop()
 
 
 def time_of(day: str, time_of_day: str) -> datetime:

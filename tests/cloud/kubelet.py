@@ -10,7 +10,6 @@ import re
 import shutil
 from datetime import datetime
 from pathlib import Path
-from typing import Self
 
 import urllib3
 
@@ -19,12 +18,12 @@ from tests.cloud.hollow import READY_TIMEOUT, remove_root
 from tests.cloud.kube_proxy import time_of
 from tests.cloud.pki import Authority
 from tests.cloud.ports import free_port
-from tests.cloud.processes import Process
+from tests.cloud.processes import Component, Process
 
 PROGRAM = "kubelet"
 
 
-class Kubelet:
+class Kubelet(Component):
     """One kubelet, which registers its node. Its User-Agent is that of a real one."""
 
     def __init__(
@@ -48,12 +47,6 @@ class Kubelet:
         program = ensure_binaries([PROGRAM], recipe=KUBELET)[PROGRAM]
         self.process = Process(f"kubelet-{node}", [program, *flags], folder)
         self._http = urllib3.PoolManager(retries=False, timeout=READY_TIMEOUT)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def restart(self, namespace: str, pod: str) -> str:
         """End the sandbox of a pod; the address that it had. kubelet makes another one within seconds."""

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 # Seconds between SIGTERM and SIGKILL: what a hub may take; kube-apiserver and etcd need less.
 GRACE = 5.0
@@ -117,3 +118,19 @@ class Process:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
+
+
+class Component:
+    """What a test runs as one process. A context manager, which ends it."""
+
+    process: Process
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Ends it."""
+        self.process.stop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,7 +18,7 @@ from tests.cloud.link import Mode
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.hub.support.lone_links import Member, lone_links, until
-from tests.hub.support.process import ROOT, SLACK
+from tests.hub.support.process import SLACK, told
 from tests.hub.support.process_memory import holds
 from tests.hub.support.streams import executed, watching
 
@@ -206,14 +205,7 @@ def test_nodes_in_networks_of_their_own_keep_the_cloud_by_one_link(
     ]
     if subprocess.run([*isolated, *bucket], capture_output=True, check=False).returncode:
         pytest.skip("this machine has no tc, or its kernel no token bucket")
-    done = subprocess.run(
-        [*isolated, sys.executable, "-m", "tests.hub.support.three_networks", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    done = told(isolated, "three_networks", tmp_path)
     assert done.stdout.splitlines() == [
         "refusing: the lease is renewed through another node",
         "a black hole: the lease is renewed through another node",

@@ -65,8 +65,8 @@ async def test_the_hub_renews_while_kubelet_does_and_stops_with_it(
     assert (await outage.ask(f"{LEASES}/{name}")).status == 404
     made = await outage.ask(LEASES, method="POST", body=lease(name, 0))
     assert made.status == 201, made.body
-    taken = await outage.ask(f"{LEASES}/{name}", method="PUT", body=made.document)
-    assert (taken.status, taken.document) == (200, made.document)
+    taken = await outage.ask(f"{LEASES}/{name}", method="PUT", body=made.json())
+    assert (taken.status, taken.json()) == (200, made.json())
     # One word of kubelet is good for several of the hub's.
     first = await until_renewed(real_cloud, name, "2026-01-03")
     await until_renewed(real_cloud, name, first)
@@ -82,7 +82,7 @@ async def test_the_hub_renews_while_kubelet_does_and_stops_with_it(
         renewals,
     )
     # What kubelet reads is what it wrote.
-    assert (await outage.ask(f"{LEASES}/{name}")).document == made.document
+    assert (await outage.ask(f"{LEASES}/{name}")).json() == made.json()
 
 
 @pytest.mark.usefixtures("fresh")
@@ -95,7 +95,7 @@ async def test_it_is_answered_without_a_cloud_and_made_when_it_is_back(
         made = await outage.ask(LEASES, method="POST", body=lease(name, 0))
         for second in range(1, 3):
             taken = await outage.ask(f"{LEASES}/{name}", method="PUT", body=lease(name, second))
-            assert (taken.status, taken.document["spec"]["renewTime"][-10:-8]) == (200, f"{second:02d}")
+            assert (taken.status, taken.json()["spec"]["renewTime"][-10:-8]) == (200, f"{second:02d}")
         assert made.status == 201
         assert await renewed(real_cloud, name) == ""
         renewing = asyncio.create_task(keep_renewing(outage, name))

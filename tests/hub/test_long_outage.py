@@ -20,7 +20,7 @@ from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.kubelet import Kubelet
 from tests.cloud.real import RealCloud
 from tests.hub.support.outage import STARTED, Outage
-from tests.hub.support.pool_site import Site, eventually
+from tests.hub.support.pool_site import Site, eventually, talking_site
 from tests.hub.test_local_pods import CONTROLLERS, new_pod, path_of, web
 from tests.hub.test_views import services
 
@@ -34,16 +34,11 @@ WEB = "default/web:http"
 @pytest.fixture
 def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[Site]:
     """Two nodes, none of which leads, before a cloud with the controllers that make endpoints."""
-    with RealCloud(tmp_path / "cloud", cloud_programs, controllers=CONTROLLERS) as cloud:
-        made = Site(cloud, tmp_path, "quarry", 47)
-        try:
-            made.prepare(1, 2)
-            made.lead()
-            made.configure({"hubs": ",".join(f"{each.name}/{each.address}" for each in made.members)})
-            made.start()
-            yield made
-        finally:
-            made.close()
+    with (
+        RealCloud(tmp_path / "cloud", cloud_programs, controllers=CONTROLLERS) as cloud,
+        talking_site(cloud, tmp_path, 47, 2) as made,
+    ):
+        yield made
 
 
 class Cluster:

@@ -29,6 +29,7 @@ from tests.hub.test_local_pods import (
 )
 from tests.hub.test_return import FLAGS, NAME, NODES, REPORTED
 from tests.hub.test_views import services
+from tests.support.background import beside
 
 ALL = [*CONTROLLERS, "node-lifecycle-controller"]
 PODS = ("web-0", "web-1")
@@ -60,12 +61,8 @@ async def test_nobody_on_the_node_hears_that_its_pods_were_called_not_ready(
             admin.patch(f"{path_of('default', name)}/status", status(f"10.1.0.{number}"))
 
     await asyncio.to_thread(prepare)
-    renewing = asyncio.create_task(keep_renewing(outage, NAME))
-    try:
+    async with beside(keep_renewing(outage, NAME)):
         await _through_an_outage(cloud, outage)
-    finally:
-        renewing.cancel()
-        await asyncio.gather(renewing, return_exceptions=True)
 
 
 async def _through_an_outage(cloud: RealCloud, outage: Outage) -> None:

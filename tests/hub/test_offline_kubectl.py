@@ -47,7 +47,7 @@ def kubeconfig(outage: Outage, tmp_path: Path, capsys: pytest.CaptureFixture[str
 async def sees_changes(outage: Outage, core: str) -> None:
     """A Table's watch, as `kubectl get -w` asks for one, follows what kubelet writes."""
     table = "application/json;as=Table;v=v1;g=meta.k8s.io"
-    listed = (await outage.ask(f"{core}/pods", table, "kubectl")).document
+    listed = (await outage.ask(f"{core}/pods", table, "kubectl")).json()
     version = listed["metadata"]["resourceVersion"]
     async with watching(
         outage.hub.url,

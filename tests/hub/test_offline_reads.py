@@ -57,7 +57,7 @@ async def walked(outage: Outage, path: str, accept: str) -> list[str]:
         assert answer.status == 200, answer.body
         codec = codec_for(Encoding(answer.headers["Content-Type"]))
         if b'"kind":"Table"' in answer.body:
-            names += [row["object"]["metadata"]["name"] for row in answer.document["rows"]]
+            names += [row["object"]["metadata"]["name"] for row in answer.json()["rows"]]
         else:
             names += [codec.peek(raw).name for raw in codec.decode_list(answer.body).items]
         token = list_head(codec.encoding, answer.body).continue_token
@@ -89,7 +89,7 @@ async def test_a_list_of_a_version_is_the_clouds(
             real = (200, shape(await asyncio.to_thread(partial(real_cloud.admin.get, path, **query))))
         except RestError as error:
             real = (error.answer.status, ())
-        return (answer.status, shape(answer.document) if answer.status == 200 else ()), real
+        return (answer.status, shape(answer.json()) if answer.status == 200 else ()), real
 
     def shape(found: Any) -> tuple[object, ...]:
         return found["metadata"]["resourceVersion"], *(each["metadata"]["name"] for each in found["items"])
@@ -106,9 +106,9 @@ async def test_a_list_of_a_version_is_the_clouds(
         hub, real = await both(**query)
         assert hub == real == (200, (then, "one"))
     newest = await outage.ask(path, component=UNFILTERED)
-    now = newest.document["metadata"]["resourceVersion"]
+    now = newest.json()["metadata"]["resourceVersion"]
     await offline()
-    assert shape((await outage.ask(path, component=UNFILTERED)).document) == shape(newest.document)
+    assert shape((await outage.ask(path, component=UNFILTERED)).json()) == shape(newest.json())
     for query in past:
         assert (await outage.ask(f"{path}?{urlencode(query)}", component=UNFILTERED)).status == 410, (
             "as after a compaction"

@@ -12,8 +12,8 @@ from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import RestError
-from tests.hub.support.outage import JSON, PROTOBUF, Answer, Outage
+from tests.cloud.rest import Answer, RestError
+from tests.hub.support.outage import JSON, PROTOBUF, Outage
 from tests.hub.support.streams import Seen, watching
 
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -147,11 +147,11 @@ async def test_events_are_taken_and_brought_to_the_cloud(
         # As after an hour, of which the hub cannot know.
         await asyncio.to_thread(real_cloud.admin.delete, f"{events}/expired")
         made = await outage.ask(events, method="POST", body=event("during", namespace, group))
-        assert (made.status, made.document["metadata"]["name"]) == (201, "during")
+        assert (made.status, made.json()["metadata"]["name"]) == (201, "during")
         series = {"series": {"count": 5, "lastObservedTime": "2026-01-02T03:05:05.000000Z"}}
         for name in ("before", "expired", "during"):
             answer = await outage.ask(f"{events}/{name}", method="PATCH", body=series, content_type=STRATEGIC)
-            assert (answer.status, answer.document["metadata"]["name"]) == (200, name)
+            assert (answer.status, answer.json()["metadata"]["name"]) == (200, name)
         assert (
             await outage.ask(events, method="POST", body={"kind": "Pod", "apiVersion": "v1"})
         ).status == 400

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.hub.support.process import ROOT
+from tests.hub.support.process import told
 
 
 def test_a_pod_reaches_the_hub_at_an_address_of_its_own_by_the_clusters_ca(
     isolated: list[str], tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [*isolated, sys.executable, "-m", "tests.hub.support.two_networks", str(tmp_path / "state")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = told(isolated, "two_networks", tmp_path / "state")
     assert done.stdout.splitlines() == [
         "169.254.2.1 HTTP/1.1",
         "fd00::2:1 HTTP/1.1",

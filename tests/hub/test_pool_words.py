@@ -13,7 +13,7 @@ import pytest
 from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
 from tests.hub.support.outage import STARTED, Outage
-from tests.hub.support.pool_site import Site, eventually
+from tests.hub.support.pool_site import Site, eventually, talking_site
 from tests.hub.test_local_pods import (
     CONTROLLERS,
     cloud_has,
@@ -34,16 +34,11 @@ NAMESPACE = "default"
 @pytest.fixture
 def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[Site]:
     """Three nodes, none of which leads, before a cloud with the controllers that make endpoints."""
-    with RealCloud(tmp_path / "cloud", cloud_programs, controllers=CONTROLLERS) as cloud:
-        made = Site(cloud, tmp_path, "quarry", 41)
-        try:
-            made.prepare(1, 2, 3)
-            made.lead()
-            made.configure({"hubs": ",".join(f"{each.name}/{each.address}" for each in made.members)})
-            made.start()
-            yield made
-        finally:
-            made.close()
+    with (
+        RealCloud(tmp_path / "cloud", cloud_programs, controllers=CONTROLLERS) as cloud,
+        talking_site(cloud, tmp_path, 41, 3) as made,
+    ):
+        yield made
 
 
 async def test_endpoints_of_a_whole_site_follow_its_kubelets_through_an_outage(site: Site) -> None:

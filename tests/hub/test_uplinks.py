@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
-from tests.hub.support.process import ROOT
+from tests.hub.support.process import told
 
 
 def test_a_node_goes_by_the_uplink_that_leads_on_and_back_to_a_better_one(
     isolated: list[str], tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [*isolated, sys.executable, "-m", "tests.hub.support.two_uplinks", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=400,
-    )
+    done = told(isolated, "two_uplinks", tmp_path)
     assert done.stdout.splitlines() == [
         "at first: everything goes by wan1",
         "dropped: everything goes by wan2",

@@ -27,6 +27,7 @@ from kube.concurrency.pulse import Pulse
 from kube.http.client import Unreachable
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.cloud.pki import Authority
+from tests.support.background import beside
 
 AUTHORITY = Authority()
 KEY = ec.generate_private_key(ec.SECP256R1())
@@ -100,12 +101,8 @@ class Running:
 @asynccontextmanager
 async def running(cluster: Cluster, folder: Path) -> AsyncIterator[Running]:
     made = Running(cluster, folder)
-    task = asyncio.create_task(made.certificate.run(made.changed))
-    try:
+    async with beside(made.certificate.run(made.changed)):
         yield made
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def until(check: Callable[[], bool]) -> None:

@@ -24,6 +24,7 @@ from tests.addons.support.observed import until
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
+from tests.support.background import beside
 
 AUTHORITY = Authority()
 
@@ -74,12 +75,8 @@ class Cloud:
 
 @asynccontextmanager
 async def running(made: NodeCertificate, cloud: Cloud) -> AsyncIterator[None]:
-    task = asyncio.create_task(made.run(cast(Clients, cloud), Pulse()))
-    try:
+    async with beside(made.run(cast(Clients, cloud), Pulse())):
         yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_token_asks_first_and_the_node_itself_later(tmp_path: Path, bootstrap: Path) -> None:

@@ -17,6 +17,7 @@ from addons.certificates.own_certificate import OwnCertificate
 from addons.certificates.serving_certificate import RENEW_DAYS
 from tests.addons.support.observed import until
 from tests.addons.support.tls_peers import client_context, shake_hands
+from tests.support.background import beside
 
 ADDRESSES = ("127.0.0.1", "10.0.0.5")
 
@@ -34,12 +35,8 @@ def serves(folder: Path, made: OwnCertificate, name: str) -> bool:
 
 @contextlib.asynccontextmanager
 async def running(made: OwnCertificate) -> AsyncIterator[None]:
-    task = asyncio.create_task(made.run())
-    try:
+    async with beside(made.run()):
         yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_certificate_that_ends_soon_is_renewed_under_a_running_hub(

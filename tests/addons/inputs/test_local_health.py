@@ -11,6 +11,7 @@ from aiohttp import web
 from addons.inputs.local_health import MAX_REPORT, ROUNDS_KEPT, LocalHealthSource, parse_health
 from addons.telemetry.metrics import LOCAL_HEALTH_FAILURES, LOCAL_HEALTH_UNHEALTHY, LOCAL_HEALTH_UP
 from tests.cloud.ports import LOOPBACK
+from tests.support.background import beside
 
 INTERVAL = 0.05
 
@@ -60,10 +61,8 @@ async def health() -> AsyncIterator[HealthServer]:
     await site.start()
     made.url = f"http://{LOOPBACK}:{runner.addresses[0][1]}/localinfo"
     source = LocalHealthSource(made.url, INTERVAL, made.told.put_nowait)
-    task = asyncio.create_task(source.run())
-    yield made
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with beside(source.run()):
+        yield made
     await runner.cleanup()
 
 

@@ -27,6 +27,7 @@ from kube.http.transport.request_fields import request_fields
 from tests.addons.support.link_parts import LATER, World, answer, credentials, hold, linked, server_context
 from tests.addons.support.observed import until, value_of
 from tests.kube.support.http2_peer import Peer
+from tests.support.background import beside
 
 TOKEN = "Bearer pod"
 
@@ -165,11 +166,9 @@ async def test_a_server_owes_a_word_until_it_has_said_one(tmp_path: Path) -> Non
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         await world.ask("/x")
         assert world.health.heard > world.health.asked
-        asking = asyncio.create_task(world.ask("/slow"))
-        await until(lambda: len(peer.asked) == 2)
-        assert world.health.asked > world.health.heard
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
+        async with beside(world.ask("/slow")):
+            await until(lambda: len(peer.asked) == 2)
+            assert world.health.asked > world.health.heard
 
 
 # -- what is counted -----------------------------------------------------------------------------------------------

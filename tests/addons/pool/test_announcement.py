@@ -13,6 +13,7 @@ import pytest
 from addons.pool.announcement import Announcement, NoAnnouncement
 from kube.http.client import Unreachable
 from tests.addons.support.scripted_client import Asked, ScriptedClient
+from tests.support.background import beside
 
 
 class Node:
@@ -36,12 +37,8 @@ class Node:
 @asynccontextmanager
 async def announced(node: Node) -> AsyncIterator[Announcement]:
     made = Announcement("n1", 10269, node.client)
-    running = asyncio.create_task(made.run())
-    try:
+    async with beside(made.run()):
         yield made
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_the_port_is_announced_and_taken_back() -> None:

@@ -12,6 +12,7 @@ from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.spread import place
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
 from tests.addons.pool.test_following import MEMBERS, POOL, SERVICES, A, Scene
+from tests.support.background import beside
 
 FIRST, SECOND, SELF = "n3", "n2", "n1"
 """Members in the order in which they would go to the cloud."""
@@ -22,11 +23,9 @@ NAMED = f"{FIRST}/10.0.0.13,{SECOND}/10.0.0.12"
 async def scene() -> AsyncIterator[Scene]:
     made = Scene()
     made.probes.deputies = NAMED
-    running = asyncio.create_task(made.following.run())
-    yield made
-    running.cancel()
+    async with beside(made.following.run()):
+        yield made
     made.following.close()
-    await asyncio.gather(running, return_exceptions=True)
     await asyncio.sleep(0)
 
 

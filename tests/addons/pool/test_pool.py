@@ -34,6 +34,7 @@ from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
+from tests.support.background import beside
 
 SERVICES = ResourceType("", "v1", "services")
 A, B = LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2")
@@ -143,12 +144,10 @@ async def hub() -> AsyncIterator[Hub]:
     async with ScriptableCloud() as cloud, HubParts(cloud) as parts:
         cloud.access.tokens[HUB_TOKEN] = User("hub")
         made = Hub(parts)
-        running = asyncio.create_task(made.pool.run())
-        await asyncio.sleep(0.01)
-        yield made
-        running.cancel()
+        async with beside(made.pool.run()):
+            await asyncio.sleep(0.01)
+            yield made
         made.pool.close()
-        await asyncio.gather(running, return_exceptions=True)
 
 
 def give(hub: Hub, folder: Path) -> None:

@@ -22,6 +22,7 @@ from kube.requests.node_pools import POOL_LABEL
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import fill, node, node_pool
 from tests.cloud.pki import Authority
+from tests.support.background import beside
 
 NODE = "n1"
 POOL = POOL_LABEL.replace("/", "__")
@@ -75,14 +76,12 @@ class Cluster:
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     made = Cluster()
-    running = asyncio.create_task(made.facts.run(made.changes.set))
-    await asyncio.sleep(0)
-    made.put("metadata.name=n1", "Node", node(NODE, 1, **{POOL: "p1"}), version=1)
-    yield made
-    running.cancel()
+    async with beside(made.facts.run(made.changes.set)):
+        await asyncio.sleep(0)
+        made.put("metadata.name=n1", "Node", node(NODE, 1, **{POOL: "p1"}), version=1)
+        yield made
     made.facts.close()
     made.inputs.close()
-    await asyncio.gather(running, return_exceptions=True)
     await asyncio.sleep(0)
 
 
@@ -141,22 +140,20 @@ async def test_the_operators_leaders_count_until_the_configmap_is_known(
     monkeypatch.setattr(pool_facts, "FIRST_AFTER", 0.0)
     first = first_config(parse_leaders("n9/10.0.0.9", 10269))
     made = Cluster(first)
-    running = asyncio.create_task(made.facts.run(made.changes.set))
-    await made.until(lambda facts: facts.config == first)
-    assert not made.facts.is_known
-    made.put("metadata.name=n1", "Node", node(NODE, 1, **{POOL: "p1"}), version=1)
-    await made.until(lambda facts: facts.name == "p1")
-    assert made.facts.config == first
-    made.put(CONFIG, "ConfigMap", published(3), version=3)
-    await made.until(lambda facts: facts.config.leaders == (LeaderHub("n2", "10.0.0.2"),))
-    # In another pool they are no leaders.
-    made.put("metadata.name=n1", "Node", node(NODE, 4, **{POOL: "p2"}), version=4)
-    await made.until(lambda facts: facts.name == "p2")
-    assert not made.facts.config.is_shared
-    running.cancel()
+    async with beside(made.facts.run(made.changes.set)):
+        await made.until(lambda facts: facts.config == first)
+        assert not made.facts.is_known
+        made.put("metadata.name=n1", "Node", node(NODE, 1, **{POOL: "p1"}), version=1)
+        await made.until(lambda facts: facts.name == "p1")
+        assert made.facts.config == first
+        made.put(CONFIG, "ConfigMap", published(3), version=3)
+        await made.until(lambda facts: facts.config.leaders == (LeaderHub("n2", "10.0.0.2"),))
+        # In another pool they are no leaders.
+        made.put("metadata.name=n1", "Node", node(NODE, 4, **{POOL: "p2"}), version=4)
+        await made.until(lambda facts: facts.name == "p2")
+        assert not made.facts.config.is_shared
     made.facts.close()
     made.inputs.close()
-    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_the_client_ca_is_the_published_one(cluster: Cluster) -> None:
@@ -173,16 +170,14 @@ async def test_the_client_ca_is_the_published_one(cluster: Cluster) -> None:
 async def test_a_relay_knows_its_nodes_at_once_and_takes_the_published_client_ca() -> None:
     made = Cluster()
     made.facts = facts = RelayFacts(made.inputs, made._open, "kube-system", "relay-1")
-    running = asyncio.create_task(facts.run(made.changes.set))
-    await made.until(lambda found: found.is_known)
-    assert facts.has("any")
-    assert facts.config.shares("", "services")
-    text = Authority().certificate.decode()
-    client_ca = config_map(1)
-    client_ca["data"] = {"client-ca-file": text}
-    made.put(CLIENT_CA, "ConfigMap", client_ca, version=1)
-    await made.until(lambda found: len(found.authorities) == 1)
-    running.cancel()
+    async with beside(facts.run(made.changes.set)):
+        await made.until(lambda found: found.is_known)
+        assert facts.has("any")
+        assert facts.config.shares("", "services")
+        text = Authority().certificate.decode()
+        client_ca = config_map(1)
+        client_ca["data"] = {"client-ca-file": text}
+        made.put(CLIENT_CA, "ConfigMap", client_ca, version=1)
+        await made.until(lambda found: len(found.authorities) == 1)
     facts.close()
     made.inputs.close()
-    await asyncio.gather(running, return_exceptions=True)

@@ -17,6 +17,7 @@ from addons.rules.filter_modules import GROUP, MAX_FILE, FilterModules, load_fil
 from addons.telemetry import metrics
 from tests.addons.support.filter_plugins import text_of
 from tests.addons.support.observed import until, value_of
+from tests.support.background import beside
 
 
 @pytest.fixture
@@ -119,8 +120,7 @@ async def test_a_change_is_taken_over_and_a_broken_one_is_not(
     monkeypatch.setattr(filter_modules, "LOOK", 0.01)
     modules = FilterModules(FILTERS, [file])
     first, taken = modules.filters, asyncio.Queue[tuple[Filter, ...]]()
-    following = asyncio.create_task(modules.follow(taken.put_nowait))
-    try:
+    async with beside(modules.follow(taken.put_nowait)):
         await asyncio.to_thread(file.write_text, "FILTERS = (")
         await until(lambda: modules.problem, 20)
         assert "SyntaxError" in modules.problem
@@ -133,6 +133,3 @@ async def test_a_change_is_taken_over_and_a_broken_one_is_not(
             assert await taken.get() == modules.filters
         assert modules.filters != first
         assert (modules.problem, value_of(metrics.FILTER_MODULES_BROKEN)) == ("", 0)
-    finally:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)

@@ -14,6 +14,7 @@ from kube.errors import StatusError
 from kube.http.client import Client
 from kube.json_type import Json
 from tests.addons.support.offline_parts import JSON, asked, body_of, in_protobuf
+from tests.support.background import beside
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 LEASE = f"{LEASES}/n1"
@@ -77,12 +78,8 @@ class World:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.lease.run())
-        try:
+        async with beside(self.lease.run()):
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
     async def written(self) -> None:
         await self.answers.written()

@@ -16,6 +16,7 @@ from kube.http.client import Client
 from kube.json_type import Json
 from tests.addons.support.observed import until, value_of
 from tests.addons.support.samples import raw
+from tests.support.background import beside
 
 EVENTS = "/api/v1/namespaces/default/events"
 CONFLICT = StatusError(409, "Conflict", "somebody else wrote it")
@@ -50,12 +51,8 @@ class World:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.replay.run())
-        try:
+        async with beside(self.replay.run()):
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
     async def until_empty(self) -> None:
         await until(lambda: not self.journal.statuses and not self.journal.events, 300)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.cloud.caller import MERGE_PATCH, Caller
+from tests.cloud.caller import Caller
 from tests.cloud.contract.objects import config_map
+from tests.cloud.rest import JSON_PATCH, MERGE_PATCH
 
-JSON_PATCH = "application/json-patch+json"
 NO_METHOD = "the server does not allow this method on the requested resource"
 NO_RESOURCE = "the server could not find the requested resource"
 

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.cloud.caller import MERGE_PATCH, Caller
+from tests.cloud.caller import Caller
 from tests.cloud.contract.objects import config_map, names, version
-
-JSON_PATCH = "application/json-patch+json"
-STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+from tests.cloud.rest import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 
 
 async def test_create_gives_an_object_its_identity(caller: Caller, config_maps: str, namespace: str) -> None:

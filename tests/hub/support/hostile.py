@@ -17,6 +17,7 @@ from tests.cloud.real import RealCloud
 from tests.cloud.rights import account, rights, rule
 from tests.hub.support import pauses
 from tests.hub.support.process import ROOT, Hub
+from tests.support.background import beside
 
 PERIOD = 0.25
 """Seconds between two requests of kubelet."""
@@ -59,10 +60,8 @@ async def besiege(hub: Hub, cloud: RealCloud, folder: Path, seconds: float, *att
     environ = {"PYTHONPATH": str(ROOT)}
     attackers = await asyncio.to_thread(Process, "attackers", command, folder, environ)
     try:
-        kubelet = asyncio.create_task(_kubelet(hub, siege))
-        said = await asyncio.to_thread(attackers.wait_for_line, r"^\{", seconds + GRACE)
-        kubelet.cancel()
-        await asyncio.gather(kubelet, return_exceptions=True)
+        async with beside(_kubelet(hub, siege)):
+            said = await asyncio.to_thread(attackers.wait_for_line, r"^\{", seconds + GRACE)
     finally:
         await asyncio.to_thread(attackers.kill)
     siege.pauses = pauses.read(folder / PAUSES)

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 
 from tests.cloud.link import Link
+from tests.cloud.rest import Answer
 from tests.hub.support.process import Hub
 
 JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
@@ -19,19 +20,6 @@ NOTICE = 6.0
 """Seconds in which the hub promises to notice a black hole."""
 STARTED = 60.0
 """Seconds that components may take on loaded cores; they need two."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer that a client gets."""
-
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def document(self) -> Any:
-        return json.loads(self.body)
 
 
 @dataclass(frozen=True, slots=True)

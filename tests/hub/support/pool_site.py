@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,20 @@ class Site:
         for each in self.members:
             each.close()
         self._reserved.release()
+
+
+@contextmanager
+def talking_site(cloud: RealCloud, folder: Path, net: int, members: int) -> Iterator[Site]:
+    """Nodes none of which leads, whose hubs find each other; `net` as for Site."""
+    made = Site(cloud, folder, "quarry", net)
+    try:
+        made.prepare(*range(1, members + 1))
+        made.lead()
+        made.configure({"hubs": ",".join(f"{each.name}/{each.address}" for each in made.members)})
+        made.start()
+        yield made
+    finally:
+        made.close()
 
 
 def eventually(check: Callable[[], object], what: str, patience: float = PATIENCE) -> None:

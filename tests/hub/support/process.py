@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import re
 import sqlite3
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -201,3 +202,9 @@ async def started(hub: Hub, *, ready: bool = True) -> AsyncIterator[Hub]:
         yield hub
     finally:
         await asyncio.to_thread(hub.stop)
+
+
+def told(isolated: list[str], scene: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What a program of tests/hub/support says in networks of its own."""
+    command = [*isolated, sys.executable, "-m", f"tests.hub.support.{scene}", str(folder)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=400)

@@ -13,6 +13,7 @@ import aiohttp
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
+from tests.support.background import beside
 
 EXEC = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=true&stdout=true"
 WAIT = 30.0
@@ -90,12 +91,8 @@ async def watching(
     ):
         if answer.status != 200:
             raise AssertionError(f"{answer.status}: {await answer.text()}")
-        reading = asyncio.create_task(_read(answer, events))
-        try:
+        async with beside(_read(answer, events)):
             yield events
-        finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
 
 
 async def _read(answer: aiohttp.ClientResponse, events: Events) -> None:

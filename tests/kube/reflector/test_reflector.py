@@ -37,6 +37,7 @@ from tests.kube.support.reflecting import (
     until,
 )
 from tests.kube.support.toys import Toy
+from tests.support.background import beside
 
 # -- what it asks --------------------------------------------------------------------------------------------------
 
@@ -281,16 +282,14 @@ async def test_after_a_list_and_an_outage_it_says_where_the_cloud_is() -> None:
         backoff = Backoff(0.005, 0.01, jitter=lambda: 0.0)
         reflector = Reflector(Client(session, cloud.url, {}), list_watch, store, backoff)
         reflector.reached = told.append
-        running = asyncio.create_task(reflector.run())
-        await until(reflector, store, lambda: reflector.state is State.WATCHING)
-        assert told == [cloud.store.version]
-        await cloud.stop()
-        await until(reflector, store, lambda: reflector.state is State.WAITING)
-        await cloud.start()
-        await until(reflector, store, lambda: reflector.state is State.WATCHING)
-        assert told == [cloud.store.version] * 2
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        async with beside(reflector.run()):
+            await until(reflector, store, lambda: reflector.state is State.WATCHING)
+            assert told == [cloud.store.version]
+            await cloud.stop()
+            await until(reflector, store, lambda: reflector.state is State.WAITING)
+            await cloud.start()
+            await until(reflector, store, lambda: reflector.state is State.WATCHING)
+            assert told == [cloud.store.version] * 2
 
 
 async def test_a_store_that_is_disproved_is_listed_anew_at_once() -> None:

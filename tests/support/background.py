@@ -1,0 +1,20 @@
+"""Work that goes on beside a test, and ends with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+
+@asynccontextmanager
+async def beside(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
+    """The work goes on within this block; afterwards it is cancelled and has ended, whatever came of it."""
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
