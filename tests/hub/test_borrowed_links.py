@@ -21,6 +21,7 @@ from tests.hub.support.lone_links import Member, lone_links, until
 from tests.hub.support.process import SLACK, told
 from tests.hub.support.process_memory import holds
 from tests.hub.support.streams import executed, watching
+from tests.support.background import beside
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
@@ -71,14 +72,9 @@ async def renewing(cloud: ScriptableCloud, member: Member) -> AsyncIterator[Rene
                     seen.at.append(time.monotonic())
             await asyncio.sleep(0.02)
 
-    tasks = [asyncio.create_task(renew(), name="kubelet"), asyncio.create_task(look(), name="lease")]
-    try:
+    async with beside(renew(), look()):
         yield seen
         seen.at.append(time.monotonic())
-    finally:
-        for each in tasks:
-            each.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def cut(member: Member, mode: Mode) -> None:

@@ -25,6 +25,7 @@ from tests.hub.support.outage import Outage
 from tests.hub.support.process import ROOT, SLACK, Hub
 from tests.hub.support.streams import watching
 from tests.hub.test_lease import DURATION, LEASES, keep_renewing, lease, renewed, until_renewed
+from tests.support.background import beside
 
 HOUR = 3600
 NODES = "/api/v1/nodes"
@@ -155,17 +156,9 @@ def scene(
 async def kubelet(scene: Scene) -> AsyncIterator[None]:
     """Renews its lease through the hub, and somebody looks at it in the cloud."""
     assert (await scene.outage.ask(LEASES, method="POST", body=lease(scene.hub.node, 0))).status == 201
-    tasks = [
-        asyncio.create_task(keep_renewing(scene.outage, scene.hub.node)),
-        asyncio.create_task(scene.look_at_lease()),
-    ]
-    try:
+    async with beside(keep_renewing(scene.outage, scene.hub.node), scene.look_at_lease()):
         await until_renewed(scene.cloud, scene.hub.node, "2026-01-03")
         yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @pytest.mark.parametrize("hours", [-1, 1])

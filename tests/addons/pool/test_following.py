@@ -26,6 +26,7 @@ from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.store.store import Store
 from tests.addons.support.scripted_client import Asked, ScriptedClient
+from tests.support.background import beside
 
 SERVICES = ResourceType("", "v1", "services")
 A, B = LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2")
@@ -165,14 +166,10 @@ async def _lose_the_leaders(scene: Scene) -> None:
 
 @asynccontextmanager
 async def _running(made: Scene) -> AsyncIterator[Scene]:
-    running = asyncio.create_task(made.following.run())
-    try:
+    async with beside(made.following.run()):
         yield made
-    finally:
-        running.cancel()
-        made.following.close()
-        await asyncio.gather(running, return_exceptions=True)
-        await asyncio.sleep(0)
+    made.following.close()
+    await asyncio.sleep(0)
 
 
 async def test_a_wait_for_less_than_the_clock_shows_comes_to_its_end() -> None:

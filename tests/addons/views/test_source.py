@@ -17,7 +17,7 @@ from addons.offline.disk_access import DiskAccess
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
 from addons.views.observed_events import observed_events
-from addons.views.source import ViewKey
+from addons.views.source import Source, ViewKey
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.errors import StatusError
@@ -32,8 +32,18 @@ from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import cloud_service, endpoint_slice, service
 from tests.addons.support.source_parts import DISCARD, DISCARDING, EVERYTHING, KEY, SERVICES, names, ready
 from tests.cloud.scriptable import ScriptableCloud
-from tests.cloud.scriptable.faults import Refuse, Silence
+from tests.cloud.scriptable.faults import Refuse, Rule, Silence
 from tests.cloud.scriptable.request_log import matching
+
+SLICES = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"), encoding=Encoding.JSON)
+
+
+async def lacking_inputs(parts: HubParts, cloud: ScriptableCloud) -> tuple[Source, Rule]:
+    """A source with one slice whose Service the cloud does not tell, until the fault is lifted."""
+    cloud.store.create(endpoint_slice("s", ["n1", "n2"]))
+    silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
+    parts.set_rules({"filter_servicetopology": "agent/endpointslices"})
+    return await ready(parts, SLICES), silence
 
 
 async def test_without_a_first_copy_the_answer_is_a_503(parts: HubParts, cloud: ScriptableCloud) -> None:
@@ -86,12 +96,7 @@ async def test_a_view_whose_inputs_are_not_known_is_waited_for(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
     """The former filters stay in force until the new ones have verdicts on all objects."""
-    cloud.store.create(endpoint_slice("s", ["n1", "n2"]))
-    silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
-    parts.set_rules({"filter_servicetopology": "agent/endpointslices"})
-    source = await ready(
-        parts, ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"), encoding=Encoding.JSON)
-    )
+    source, silence = await lacking_inputs(parts, cloud)
     with pytest.raises(StatusError) as caught:
         await source.view(KEY, 0.05)
     assert caught.value.code == 503
@@ -105,15 +110,9 @@ async def test_a_view_whose_inputs_are_not_known_is_waited_for(
 async def test_a_view_is_ready_when_the_last_object_that_lacks_an_input_is_deleted(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
-    created = cloud.store.create(endpoint_slice("s", ["n1", "n2"]))
-    silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
-    parts.set_rules({"filter_servicetopology": "agent/endpointslices"})
-    source = await ready(
-        parts, ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"), encoding=Encoding.JSON)
-    )
+    source, silence = await lacking_inputs(parts, cloud)
     waiting = asyncio.create_task(source.view(KEY, 5))
     await asyncio.sleep(0)
-    assert created is not None
     cloud.store.delete("endpointslices", "s", "default")
     assert list(await waiting) == []
     silence.lift()
@@ -123,12 +122,7 @@ async def test_a_source_that_ends_refuses_who_waits_for_a_view_and_leaves_nothin
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
     """The quota of bytes may end a source while a request waits for the inputs of its filters."""
-    cloud.store.create(endpoint_slice("s", ["n1", "n2"]))
-    cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
-    parts.set_rules({"filter_servicetopology": "agent/endpointslices"})
-    source = await ready(
-        parts, ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"), encoding=Encoding.JSON)
-    )
+    source, _ = await lacking_inputs(parts, cloud)
     waiting = asyncio.create_task(source.view(KEY, 30))
     await asyncio.sleep(0)
     parts.sources._drop(source)
@@ -258,8 +252,7 @@ async def test_a_view_is_judged_while_another_one_waits_for_an_input(
     for number in range(5):
         cloud.store.create(endpoint_slice(f"s{number}", ["n1"]))
     cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
-    slices = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"), encoding=Encoding.JSON)
-    source = await ready(parts, slices)
+    source = await ready(parts, SLICES)
     parts.set_rules({"filter_forwardkubesvctraffic": "agent/endpointslices"})
     with pytest.raises(StatusError, match="an input of the filters is not known yet"):
         await source.view(replace(KEY, component="kube-proxy"), 0.2)

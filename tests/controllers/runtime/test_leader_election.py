@@ -144,30 +144,17 @@ async def test_after_a_crash_another_follows_in_time_and_never_before() -> None:
     await other.end()
 
 
-async def test_a_short_outage_is_survived() -> None:
+@pytest.mark.parametrize(("seconds", "terms"), [(3, 1), (30, 2)], ids=["short", "long"])
+async def test_a_short_outage_is_survived_and_a_long_one_ends_the_term(seconds: int, terms: int) -> None:
     server = LeaseServer()
     only = Candidate(server, "first")
     await asyncio.sleep(10)
     server.down.add("first")
-    await asyncio.sleep(3)
+    await asyncio.sleep(seconds)
+    assert only.leads is (terms == 1)
     server.down.clear()
     await asyncio.sleep(30)
-    assert only.leads
-    assert len(only.terms) == 1
-    await only.end()
-
-
-async def test_a_long_outage_ends_the_term_and_another_begins() -> None:
-    server = LeaseServer()
-    only = Candidate(server, "first")
-    await asyncio.sleep(10)
-    server.down.add("first")
-    await asyncio.sleep(30)
-    assert not only.leads
-    server.down.clear()
-    await asyncio.sleep(15)
-    assert only.leads
-    assert len(only.terms) == 2
+    assert (only.leads, len(only.terms)) == (True, terms)
     await only.end()
 
 

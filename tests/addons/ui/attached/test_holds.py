@@ -66,6 +66,18 @@ class Scene:
                 if each.get("hold"):
                     return self.seen.take(each).flow
 
+    async def answered(self) -> tuple[HTTPFlow, HTTPFlow, asyncio.Task[None]]:
+        """A flow whose request passed and whose answer is held, as the process sees it, and the hook that waits."""
+        flow, waits = self.request()
+        self.let_go(await self.held())
+        await waits
+        answered = await self.answer(flow)
+        return flow, await self.held(), answered
+
+    def let_go(self, flow: HTTPFlow) -> None:
+        flow.resume()
+        self.decide(flow)
+
     def decide(self, flow: HTTPFlow) -> None:
         """What the attached process tells of a flow, by its way through bytes."""
         sent: Any = tnetstring.loads(tnetstring.dumps(self.seen.decision(flow)))
@@ -86,8 +98,7 @@ async def test_a_held_request_goes_on_with_the_edit(scene: Scene) -> None:
     assert (shown.request.content, waits.done()) == (b"sent", False)
     shown.request.content = b"edited"
     shown.request.headers["X-Mine"] = "1"
-    shown.resume()
-    scene.decide(shown)
+    scene.let_go(shown)
     await waits
     assert (flow.request.content, flow.request.headers["X-Mine"], flow.response) == (b"edited", "1", None)
     assert flow.request.headers["Content-Length"] == "6"
@@ -150,43 +161,28 @@ async def test_a_body_ends_where_the_hub_says(scene: Scene) -> None:
     shown.request.content = b"GET /second HTTP/1.1\r\n\r\n"
     shown.request.headers["Content-Length"] = "0"
     shown.request.headers["Transfer-Encoding"] = "chunked"
-    shown.resume()
-    scene.decide(shown)
+    scene.let_go(shown)
     await waits
     assert flow.request.headers["Content-Length"] == "24"
     assert "Transfer-Encoding" not in flow.request.headers
 
 
 async def test_a_held_answer_goes_on_with_the_edit(scene: Scene) -> None:
-    flow, waits = scene.request()
-    shown = await scene.held()
-    shown.resume()
-    scene.decide(shown)
-    await waits
-    answered = await scene.answer(flow)
-    shown = await scene.held()
+    flow, shown, answered = await scene.answered()
     assert shown.response is not None
     assert shown.response.content == b"answered"
     shown.response.status_code, shown.response.content = 404, b"none"
-    shown.resume()
-    scene.decide(shown)
+    scene.let_go(shown)
     await answered
     assert flow.response is not None
     assert (flow.response.status_code, flow.response.content) == (404, b"none")
 
 
 async def test_an_answer_whose_edit_cannot_be_sent_goes_on_as_it_came(scene: Scene) -> None:
-    flow, waits = scene.request()
-    shown = await scene.held()
-    shown.resume()
-    scene.decide(shown)
-    await waits
-    answered = await scene.answer(flow)
-    shown = await scene.held()
+    flow, shown, answered = await scene.answered()
     assert shown.response is not None
     shown.response.status_code = 101
-    shown.resume()
-    scene.decide(shown)
+    scene.let_go(shown)
     await answered
     assert flow.response is not None
     assert flow.response.status_code == 200
@@ -257,8 +253,7 @@ async def test_a_decision_about_the_request_is_none_about_the_answer(scene: Scen
     flow, waits = scene.request()
     shown = await scene.held()
     first = scene.hub._holds.number(flow) if scene.hub._holds is not None else 0
-    shown.resume()
-    scene.decide(shown)
+    scene.let_go(shown)
     await waits
     answered = await scene.answer(flow)
     await scene.held()
