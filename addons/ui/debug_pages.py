@@ -14,7 +14,7 @@ import orjson
 from aiohttp import web
 
 from addons.link.drills import DrillKind, Drills
-from addons.ui.explain import Question, explain, unknown_resource
+from addons.ui.explain import ExplainRequest, explain, unknown_resource
 from addons.ui.operator_check import for_operator
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports import components, copies, journal, rules, status, support
@@ -121,8 +121,8 @@ class DebugPages:
     async def _explain(self, request: web.Request) -> web.Response:
         hub = self._hub
         query = request.query
-        asked = {name: query[name] for name in Question._fields if name in query}
-        question = Question(**{"component": "", "resource": "", **asked})
+        asked = {name: query[name] for name in ExplainRequest._fields if name in query}
+        question = ExplainRequest(**{"component": "", "resource": "", **asked})
         # A resource with its group may be a custom one that nobody here has read yet.
         resource = question.resource
         if resource and "." not in resource and (problem := unknown_resource(hub.sources, resource)):

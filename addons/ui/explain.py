@@ -25,7 +25,7 @@ from kube.store.store import Item
 from kube.wire.encoding import Encoding
 
 
-class Question(NamedTuple):
+class ExplainRequest(NamedTuple):
     """What a person asks: why a component sees one object so or, without a name, a whole resource.
 
     `resource` has its group behind a dot (`endpointslices.discovery.k8s.io`), or is one that the hub reads, or a short
@@ -86,7 +86,7 @@ class Explanation:
         return "\n".join(lines) + "\n"
 
 
-def explain(rules: Rules, sources: Sources, inputs: FilterInputs, question: Question) -> Explanation:
+def explain(rules: Rules, sources: Sources, inputs: FilterInputs, question: ExplainRequest) -> Explanation:
     """What such a request from the plaintext port would get, or, with a name, what it would see of one object."""
     component, resource, namespace, name, verb = question
     resource = plural_of(resource)

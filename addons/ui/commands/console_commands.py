@@ -18,7 +18,7 @@ from addons.link.drills import DEFAULT_MINUTES, DrillKind
 from addons.requests.request_context import context_of
 from addons.ui.commands import shell
 from addons.ui.debug_pages import REPORTS, begin
-from addons.ui.explain import Question, explain
+from addons.ui.explain import ExplainRequest, explain
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports import status, support
 from addons.ui.reports.components import known_components
@@ -108,11 +108,11 @@ class ConsoleCommands:
         self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
     ) -> str:
         """Why a component sees an object as it does: the route, the rules, and what each filter decided."""
-        return told(self._explained(Question(component, resource, namespace, name, verb)))
+        return told(self._explained(ExplainRequest(component, resource, namespace, name, verb)))
 
     def explain_all(self, component: str, resource: str, namespace: str = "", verb: str = "list") -> None:
         """The same for a whole resource: each object that is hidden or changed, with the reasons."""
-        self._show(self._explain_all(Question(component, resource, namespace, verb=verb)))
+        self._show(self._explain_all(ExplainRequest(component, resource, namespace, verb=verb)))
 
     def explain_flow(self, flow: flow.Flow) -> None:
         """The same for what a flow asked: `edgehub.explain.flow @focus`."""
@@ -121,7 +121,7 @@ class ConsoleCommands:
             raise exceptions.CommandError("this flow reads no objects that this hub knows of")
         info = context.info
         assert info.type is not None
-        question = Question(context.component, info.type.group_resource, info.namespace, verb=info.verb)
+        question = ExplainRequest(context.component, info.type.group_resource, info.namespace, verb=info.verb)
         if info.verb == "get":
             show(AS_OF_NOW + self._explained(question._replace(name=info.name)))
         else:
@@ -169,11 +169,11 @@ class ConsoleCommands:
         report.__doc__ = summary
         return report
 
-    def _explained(self, question: Question) -> str:
+    def _explained(self, question: ExplainRequest) -> str:
         hub = self._hub()
         return explain(hub.rules.rules, hub.sources, hub.inputs, question).text
 
-    async def _explain_all(self, question: Question, said: str = "") -> str:
+    async def _explain_all(self, question: ExplainRequest, said: str = "") -> str:
         head = said + self._explained(question)
         return text_of(await explain_resource(self._hub(), question), head)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from addons.ui.explain import Question, explain, hub_source
+from addons.ui.explain import ExplainRequest, explain, hub_source
 from addons.ui.page.markup import options, table, text
 from addons.ui.reports.components import known_components
 from addons.ui.reports.running_hub import RunningHub
@@ -52,7 +52,7 @@ async def explained(hub: RunningHub, query: Mapping[str, str]) -> str:
     if not component or not resource:
         return ""
     namespace, _, name = query.get("object", "").rpartition("/")
-    question = Question(component, resource, namespace, name, query.get("verb", "") or "list")
+    question = ExplainRequest(component, resource, namespace, name, query.get("verb", "") or "list")
     if name:
         told: dict[str, Any] = asdict(explain(hub.rules.rules, hub.sources, hub.inputs, question))
         answer = table(told["notes"], NOTES)  # what is hidden as meant is no fault

@@ -6,7 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from addons.ui.explain import Question, explain, hub_source
+from addons.ui.explain import ExplainRequest, explain, hub_source
 from addons.ui.reports.evaluation import Filtered, deadline, in_slices, shown, why
 from addons.ui.reports.running_hub import RunningHub
 from kube.store.store import Item, key_text
@@ -15,7 +15,7 @@ MAX_OBJECTS = 200
 """Hidden and changed objects that the report names with their reasons; all are counted."""
 
 
-async def explain_resource(hub: RunningHub, question: Question) -> dict[str, Any]:
+async def explain_resource(hub: RunningHub, question: ExplainRequest) -> dict[str, Any]:
     """`explain` for a question without a name, and what became of each object of the hub's own copy."""
     told = explain(hub.rules.rules, hub.sources, hub.inputs, question)
     counts = {"kept": 0, "changed": 0, "hidden": 0, "unknown": 0}

@@ -13,7 +13,7 @@ from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
 from addons.pool.pool_config import LeaderHub
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
-from addons.ui.explain import Explanation, Question, explain, judge
+from addons.ui.explain import ExplainRequest, Explanation, explain, judge
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
@@ -38,7 +38,7 @@ async def read(parts: HubParts, kind: ResourceType) -> None:
 def told(
     parts: HubParts, component: str = "reader", resource: str = "endpointslices", **asked: str
 ) -> Explanation:
-    return explain(parts.rules, parts.sources, parts.inputs, Question(component, resource, **asked))
+    return explain(parts.rules, parts.sources, parts.inputs, ExplainRequest(component, resource, **asked))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.ui.explain import Question
+from addons.ui.explain import ExplainRequest
 from addons.ui.reports import whole_resource
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.whole_resource import explain_resource, text_of
@@ -23,7 +23,7 @@ async def hub(parts: HubParts, cloud: ScriptableCloud) -> RunningHub:
 
 
 async def test_what_is_hidden_and_why(hub: RunningHub) -> None:
-    found = await explain_resource(hub, Question("chosen", "services"))
+    found = await explain_resource(hub, ExplainRequest("chosen", "services"))
     assert found["counts"] == {"kept": 1, "changed": 0, "hidden": 1, "unknown": 0}
     (hidden,) = found["objects"]
     assert (hidden["name"], hidden["outcome"]) == ("lb", "hidden")
@@ -33,7 +33,7 @@ async def test_what_is_hidden_and_why(hub: RunningHub) -> None:
 
 
 async def test_one_namespace_alone(hub: RunningHub) -> None:
-    found = await explain_resource(hub, Question("chosen", "services", "elsewhere"))
+    found = await explain_resource(hub, ExplainRequest("chosen", "services", "elsewhere"))
     assert sum(found["counts"].values()) == 0
 
 
@@ -41,6 +41,6 @@ async def test_objects_are_bounded_and_all_are_counted(
     hub: RunningHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(whole_resource, "MAX_OBJECTS", 0)
-    found = await explain_resource(hub, Question("chosen", "services"))
+    found = await explain_resource(hub, ExplainRequest("chosen", "services"))
     assert (found["counts"]["hidden"], found["objects"]) == (1, [])
     assert text_of(found, "").endswith("and 1 more: name a namespace\n")
