@@ -53,12 +53,6 @@ def build_filters(
 
 
 FILTERS: tuple[Filter, ...] = build_filters()
-_BY_NAME = {filter_.name: filter_ for filter_ in FILTERS}
-
-
-def by_name(name: str) -> Filter | None:
-    """The filter of that name with the default options."""
-    return _BY_NAME.get(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, SupportsBytes
+from typing import Any
 
 import orjson
 
@@ -34,12 +34,6 @@ def object_name(key: Key) -> str:
 def copy_batch(name: str, meta: Meta, objects: TableChanges) -> Batch:
     """The batch that changes a copy. `meta` has the number of objects that the copy has then."""
     return {objects_of(name): objects, METAS: TableChanges({name: orjson.dumps([meta[COUNT], meta])})}
-
-
-def whole_copy(name: str, meta: Meta, objects: Mapping[Key, SupportsBytes]) -> Batch:
-    """The batch that replaces a copy."""
-    rows = {object_name(key): value for key, value in objects.items()}
-    return copy_batch(name, {**meta, COUNT: len(rows)}, TableChanges(rows, whole=True))
 
 
 def dropped_copy(name: str) -> Batch:

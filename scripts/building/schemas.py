@@ -20,7 +20,6 @@ from tests.cloud.build import MODULE, find_go
 
 SOURCES = ("k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator")
 """The Go modules whose kinds a kube-apiserver serves."""
-META = "apimachinery.pkg.apis.meta.v1"
 LEFT_OUT = frozenset({"apimachinery.pkg.apis.testapigroup.v1", "api.imagepolicy.v1alpha1"})
 """Packages that no kube-apiserver serves."""
 SCALARS = {"string": "s", "bool": "b", "int32": "i", "int64": "l", "double": "d", "bytes": "y"}

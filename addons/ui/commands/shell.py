@@ -122,10 +122,8 @@ def _try(options: Asked) -> int:
     answer = _ask(options, "rules/try", body=text)
     trial = json.loads(answer)
     print(answer if options.json else trial_text(trial), end="")
-    lost = trial["lost"]["objects"] or trial["lost"]["endpoints"]
-    if trial["problems"] or (lost and not options.allow_loss) or not trial["complete"]:
-        return 1
-    return 0
+    is_loss = any(trial["lost"].values()) and not options.allow_loss
+    return 1 if trial["problems"] or is_loss or not trial["complete"] else 0
 
 
 def _support(options: Asked) -> int:

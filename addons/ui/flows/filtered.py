@@ -16,7 +16,7 @@ from addons.ui.explain import Note, judge
 from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.store.scope import Scope
-from kube.store.store import Item, Key
+from kube.store.store import Item
 
 
 class FilteringParts(Protocol):
@@ -92,10 +92,6 @@ class FilteredRead:
         if opened is not None:
             source, scope = opened
             yield from (item for item in source.store if scope.matches(item))
-
-    def get(self, key: Key) -> Item | None:
-        opened = self.source()
-        return opened[0].store.get(key) if opened is not None else None
 
 
 def _is_of(scope: Scope, source: Source, namespace: str) -> bool:

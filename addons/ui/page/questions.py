@@ -93,11 +93,10 @@ def rules_text(hub: RunningHub) -> str:
 def trial_html(trial: Row) -> str:
     """What an edit of the rules would change."""
     lost = trial["lost"]
-    is_loss = lost["objects"] or lost["endpoints"]
     head = f"{plural(lost['objects'], 'object')} and {plural(lost['endpoints'], 'endpoint')} would be lost"
     if not trial["changes"]:
         head = "This says what the rules in force say."
-    parts = [f'<p class="{"warn" if is_loss else "good"}">{text(head)}</p>']
+    parts = [f'<p class="{"warn" if any(lost.values()) else "good"}">{text(head)}</p>']
     skipped = (
         f"{problem['key']}: {problem['text']!r} is skipped: {problem['why']}" for problem in trial["problems"]
     )

@@ -84,11 +84,6 @@ async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str
     }
 
 
-def loses(trial: Mapping[str, Any]) -> bool:
-    """Whether a component would see less than now."""
-    return bool(trial["lost"]["objects"] or trial["lost"]["endpoints"])
-
-
 def _asked(hub: RunningHub) -> list[tuple[str, str, str]]:
     """(component, group, resource) of all that components asked of what filters understand."""
     requests = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from addons.filters.builtin.localendpoint import LocalEndpoint
 from addons.filters.builtin.servicetopology import ServiceTopology
 from addons.filters.builtin.topology import Order
-from addons.filters.chain import FILTERS, ChainVerdict, apply_chain, build_filters, by_name
+from addons.filters.chain import FILTERS, ChainVerdict, apply_chain, build_filters
 from addons.filters.inputs import HubAddress
 from addons.filters.verdict import Outcome, dropped
 from kube.wire.encoding import Encoding
@@ -28,7 +28,7 @@ HTTPS = {"name": "https", "protocol": "TCP", "port": 6443}
 
 def run(names: list[str], sample: Sample, world: World, encoding: Encoding) -> tuple[ChainVerdict, list[str]]:
     """The chain of these filters in this order, and the addresses that are left."""
-    chain = [filter_ for name in names if (filter_ := by_name(name)) is not None]
+    chain = [each for name in names for each in FILTERS if each.name == name]
     obj = sample.build(encoding)
     verdict = apply_chain(chain, obj, world)
     return verdict, addresses_of(decode_again(obj))
@@ -50,7 +50,7 @@ def test_the_order_is_fixed() -> None:
 
 
 def test_no_filter_of_an_unknown_name() -> None:
-    assert by_name("ingresscontroller") is None
+    assert "ingresscontroller" not in [each.name for each in FILTERS]
 
 
 def test_options_reach_the_filters_that_have_them() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kube.disk.copy_rows import COUNT, dropped_copy, read_copy, whole_copy
+from kube.disk.copy_rows import COUNT, dropped_copy, read_copy
 from kube.disk.database import Disk, open_cache
-from tests.kube.support.copied import change, raws
+from tests.kube.support.copied import change, raws, whole_copy
 
 
 def test_a_list_then_changes_then_a_restart(disk: Disk) -> None:

@@ -18,16 +18,17 @@ from typing import cast
 
 import pytest
 
-from kube.disk.copy_rows import read_copy, whole_copy
+from kube.disk.copy_rows import read_copy
 from kube.disk.database import Cache, Disk, DiskError, SetAside, TableChanges, open_cache
-from tests.kube.support.copied import change, raws
+from tests.kube.support.copied import change, raws, whole_copy
 
 ROOT = Path(__file__).parents[3]
 STORM = """
 import sys
 from pathlib import Path
-from kube.disk.copy_rows import METAS, read_metas, whole_copy
+from kube.disk.copy_rows import METAS, read_metas
 from kube.disk.database import Disk
+from tests.kube.support.copied import whole_copy
 disk = Disk(Path(sys.argv[1]))
 disk.open()
 version = max([meta["version"] for meta in read_metas(disk.rows(METAS)).values()], default=0)

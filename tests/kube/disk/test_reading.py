@@ -20,8 +20,9 @@ ROOT = Path(__file__).parents[3]
 USER = """
 import json, sys
 from pathlib import Path
-from kube.disk.copy_rows import read_copy, whole_copy
+from kube.disk.copy_rows import read_copy
 from kube.disk.database import TableChanges, Disk, DiskError
+from tests.kube.support.copied import whole_copy
 disk = Disk(Path(sys.argv[1]))
 
 def do(word, number):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from kube.disk.copy_rows import COUNT, Key, copy_batch, object_name, read_copy
+from collections.abc import Mapping
+from typing import SupportsBytes
+
+from kube.disk.copy_rows import COUNT, Key, Meta, copy_batch, object_name, read_copy
 from kube.disk.database import Batch, Disk, TableChanges
 
 
@@ -16,3 +19,9 @@ def change(version: int, rows: dict[Key, bytes | None], count: int) -> Batch:
     """A change of copy s, after which it has so many objects."""
     named = {object_name(key): value for key, value in rows.items()}
     return copy_batch("s", {"version": version, COUNT: count}, TableChanges(named))
+
+
+def whole_copy(name: str, meta: Meta, objects: Mapping[Key, SupportsBytes]) -> Batch:
+    """The batch that replaces a copy."""
+    rows = {object_name(key): value for key, value in objects.items()}
+    return copy_batch(name, {**meta, COUNT: len(rows)}, TableChanges(rows, whole=True))

@@ -8,7 +8,7 @@ import pytest
 
 from addons.filters.builtin.localpods import LocalPods
 from addons.filters.builtin.pruning import MAX_ENDPOINTS
-from addons.filters.chain import apply_chain, by_name
+from addons.filters.chain import FILTERS, apply_chain
 from addons.filters.inputs import PodWord, Selection, TargetPort
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
@@ -296,6 +296,6 @@ def test_what_comes_by_it_is_judged_by_topology_and_health_too(encoding: Encodin
     seen = world(NEW, slices=FIRST)
     seen.services = {"default/web": {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}}
     obj = endpoint_slice([ELSEWHERE]).build(encoding)
-    chain = [each for name in ("localpods", "servicetopology") if (each := by_name(name)) is not None]
+    chain = [each for name in ("localpods", "servicetopology") for each in FILTERS if each.name == name]
     apply_chain(chain, obj, seen)
     assert addresses_of(decode_again(obj)) == ["10.0.0.2"]
