@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -45,15 +45,6 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """A person's, a service manager's, and that of a terminal whose connection is lost."""
 HALFWAY = {"uninstall": "interrupted: `edgehub uninstall` again does the rest"}
 """What to do about a command that was interrupted, where that is not undone."""
-COMMANDS = ("doctor", "install", "uninstall", "upgrade", "manifests", "fleet")
-HINTS = {
-    "doctor": "what could keep this node from living behind its hub, each with what to do",
-    "install": "put this node behind its hub: unit or static pod, own kubeconfig, kubelet and kube-proxy",
-    "uninstall": "take all that back, byte for byte",
-    "upgrade": "start the installed hub anew with this program; copies and watches go on",
-    "manifests": "print what has to be applied in the cloud: all names, or one manifest",
-    "fleet": "all hubs of the cluster, those first that need a person",
-}
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -67,17 +58,10 @@ def run(arguments: Sequence[str]) -> int:
     if unknown:
         options.own.error(f"unrecognized arguments: {' '.join(unknown)}; flags of the hub follow --")
     options.hub_flags = tuple(hub_flags)
-    work = {
-        "doctor": _doctor,
-        "install": _install,
-        "uninstall": _uninstall,
-        "upgrade": _upgrade,
-        "manifests": _manifests,
-        "fleet": _fleet,
-    }
+    do, _ = COMMANDS[options.command]
     with _endings():
         try:
-            return work[options.command](options)
+            return do(options)
         except (JoinError, ValueError) as error:
             why = str(error)
         except OSError as error:
@@ -121,8 +105,8 @@ def make_parser() -> argparse.ArgumentParser:
     """The flags of all of them."""
     parser = FlagParser(prog="edgehub", description="A node and its hub.")
     commands = parser.add_subparsers(metavar="COMMAND", dest="command", required=True)
-    for name in COMMANDS:
-        made = commands.add_parser(name, help=HINTS[name], description=f"{HINTS[name].capitalize()}.")
+    for name, (_, hint) in COMMANDS.items():
+        made = commands.add_parser(name, help=hint, description=f"{hint.capitalize()}.")
         made.set_defaults(own=made, static_pod="")
         _add_flags(name, made)
     return parser
@@ -359,3 +343,17 @@ def _own_program() -> str:
     """The command `edgehub` beside the interpreter that runs this, as a wheel installs it."""
     beside = Path(sys.executable).with_name("edgehub")
     return str(beside) if beside.exists() else shutil.which("edgehub") or "edgehub"
+
+
+COMMANDS: Mapping[str, tuple[Callable[[argparse.Namespace], int], str]] = {
+    "doctor": (_doctor, "what could keep this node from living behind its hub, each with what to do"),
+    "install": (
+        _install,
+        "put this node behind its hub: unit or static pod, own kubeconfig, kubelet and kube-proxy",
+    ),
+    "uninstall": (_uninstall, "take all that back, byte for byte"),
+    "upgrade": (_upgrade, "start the installed hub anew with this program; copies and watches go on"),
+    "manifests": (_manifests, "print what has to be applied in the cloud: all names, or one manifest"),
+    "fleet": (_fleet, "all hubs of the cluster, those first that need a person"),
+}
+"""What each does, and how `--help` tells it."""

@@ -116,7 +116,7 @@ class ConfigBindingController(Controller):
         elif not self._held_back(key, rendering):
             await asyncio.sleep(self._limit.reserve())
             patch.setdefault("metadata", {})["resourceVersion"] = workload.version
-            await self._write(key, workload, rendering, patch)
+            await self._write(key, workload, patch)
         for binding in self._renderer.matching(workload):
             self._report_soon(binding)
 
@@ -132,7 +132,7 @@ class ConfigBindingController(Controller):
             return True
         return False
 
-    async def _write(self, key: Key, workload: Workload, rendering: Rendering, patch: Json) -> None:
+    async def _write(self, key: Key, workload: Workload, patch: Json) -> None:
         effort, loop = self._efforts[key], asyncio.get_running_loop()
         resource = WORKLOAD_TYPES[workload.kind]
         bindings = self._renderer.matching(workload)

@@ -100,7 +100,7 @@ def fleet(leases: Iterable[Json], leaders: Mapping[str, frozenset[str]], now: da
     rows = []
     for lease, status, fault in read:
         name, silent = lease["metadata"]["name"], _silence(lease.get("spec", {}), now)
-        needs = (fault,) if fault else tuple(_needs(status, silent, usual, now))
+        needs = (fault,) if fault else tuple(_needs(status, silent, usual))
         rows.append(FleetHub(name, status, _role(name, status.pool, leaders), silent, needs))
     return sorted(rows, key=lambda hub: (not hub.needs, hub.silent is None, -len(hub.needs), hub.node))
 
@@ -113,7 +113,7 @@ def _read(text: str) -> tuple[HubStatus, str]:
         return HubStatus(), f"its status cannot be read: {error}"
 
 
-def _needs(status: HubStatus, silent: int | None, usual: str, now: datetime) -> Iterator[str]:
+def _needs(status: HubStatus, silent: int | None, usual: str) -> Iterator[str]:
     """What needs a person, the worst first. `usual` is the version that most hubs have."""
     if silent is not None:
         yield f"silent for {human_duration(silent)}"

@@ -1,7 +1,8 @@
 """`scripts/release`: builds the files of a release, reproducibly.
 
 The wheel is built from a copy of the sources with fixed modes, so that neither stray files nor the umask of whoever
-builds it get in. Dates come from SOURCE_DATE_EPOCH.
+builds it get in. Dates come from SOURCE_DATE_EPOCH. Completion for bash and zsh and the man pages of `edgehub` and
+`edgehub-manager` are made from the parsers behind `--help`, and lie in the wheel below `share`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,19 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import shtab
+from argparse_manpage.manpage import Manpage
+
+from addons import command
 from addons.settings import version
+from controllers import settings
+from controllers.bindings import preview
+from controllers.registry import CONTROLLERS
 from kube.json_type import Json
-from scripts.building.command_files import command_files
+from kube.option import add_commands
 from scripts.building.image import CannotBuildError, write_images
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +45,48 @@ LOCKS = {"edgehub": "hub", "edgehub-manager": "manager"}
 """Command: the lock of what it needs."""
 PINNED = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[^ ;\\]+)")
 DIGEST = re.compile(r"--hash=sha256:(?P<hex>[0-9a-f]{64})")
+
+
+def command_files() -> dict[Path, str]:
+    """The text of each file, by its path below `share`."""
+    files = {}
+    for parser, summary in parsers():
+        name = parser.prog
+        files[Path("bash-completion/completions", name)] = shtab.complete_bash(parser)
+        files[Path("zsh/site-functions", f"_{name}")] = shtab.complete_zsh(parser)
+        page = Manpage(parser)
+        page.description, page.manual, page.source = summary, "Edgehub", f"edgehub {version()}"
+        files[Path("man/man1", f"{name}.1")] = str(page)
+    return files
+
+
+def parsers() -> Iterator[tuple[argparse.ArgumentParser, str]]:
+    """Each command's whole parser, subcommands included, with what it is in a line."""
+    manager = settings.make_parser(list(CONTROLLERS))
+    others = argparse.ArgumentParser(add_help=False)
+    render = {
+        "help": "show what bindings would change",
+        "parents": [preview.make_parser()],
+        "add_help": False,
+    }
+    others.add_subparsers().add_parser("render", **render)  # type: ignore[arg-type]  # of mixed values
+    add_commands(manager, others)
+    for parser, summary in (
+        (command.make_parser(has_commands=True), "the edge hub of a Kubernetes node"),
+        (manager, "the cloud-side controllers of Edgehub"),
+    ):
+        complete_files(parser)
+        yield parser, summary
+
+
+def complete_files(parser: argparse.ArgumentParser) -> None:
+    """Have paths completed as files, in the subcommands too."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for choice in action.choices.values():
+                complete_files(choice)
+        elif action.type is Path or action.metavar == "FILE" or action.dest in {"path", "file"}:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]  # shtab looks there
 
 
 def main() -> None:
@@ -55,11 +105,11 @@ def main() -> None:
     }
     write_archive(folder / f"{name}-manifests.tar.gz", f"{name}-manifests", manifests)
     write_archive(folder / f"{name}.tgz", "edgehub", chart())
-    for command, lock in LOCKS.items():
+    for program, lock in LOCKS.items():
         text = (ROOT / "requirements" / f"{lock}.lock").read_text()
-        (folder / f"{command}-{version()}-requirements.txt").write_text(text)
-        document = json.dumps(sbom(text, command, version()), indent=1)
-        (folder / f"{command}-{version()}-sbom.json").write_text(document + "\n")
+        (folder / f"{program}-{version()}-requirements.txt").write_text(text)
+        document = json.dumps(sbom(text, program, version()), indent=1)
+        (folder / f"{program}-{version()}-sbom.json").write_text(document + "\n")
     if not options.no_images:
         build_images(folder)
     files = sorted(folder.iterdir())

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from addons.telemetry.labels import HUB
 from addons.ui.debug_pages import REPORTS
 from addons.ui.page.markup import NOTHING, lines, table, text
-from addons.ui.page.rates import Rates
-from addons.ui.page.timeline import Timeline
+from addons.ui.page.timeline import Rates, Timeline
 from addons.ui.reports.components import components
 from addons.ui.reports.copies import sources, views
 from addons.ui.reports.journal import journal

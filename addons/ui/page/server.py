@@ -16,9 +16,8 @@ from addons.ui.debug_pages import PAGES
 from addons.ui.operator_check import comes_from_operator, for_operator
 from addons.ui.page.markup import text
 from addons.ui.page.questions import explain_form, explained, rules_text, trial_html
-from addons.ui.page.rates import Rates
 from addons.ui.page.sections import sections, title
-from addons.ui.page.timeline import Timeline
+from addons.ui.page.timeline import Rates, Timeline
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports.rule_text import read_rules
 from addons.ui.reports.rule_trial import try_rules

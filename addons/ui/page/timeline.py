@@ -1,4 +1,5 @@
-"""The last hours on the page: the link, bytes and requests, in bars that one can point at."""
+"""Bytes a second to components, and to and from the cloud, from the counts at two moments; and the last hours: the
+link, bytes and requests, in bars that one can point at."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import batched
 from typing import NamedTuple
 
-from addons.telemetry.component_traffic import link_bytes
+from addons.telemetry.component_traffic import ComponentTraffic, link_bytes
 from addons.ui.page.markup import text
 from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.text import plural
@@ -24,6 +25,35 @@ AT_ONCE = 5
 BARS = MINUTES // AT_ONCE
 WIDTH, HEIGHT, LINK = 10, 40, 8
 """Of a bar with its gap, of the bytes above the band that shows the link, and of that band."""
+SPAN = 2.0
+"""Seconds between two moments at least: a rate over less time jumps."""
+
+type Rate = tuple[float | None, float | None, float | None]
+
+
+class Rates:
+    """To components, from the cloud, to the cloud. None until two moments are known."""
+
+    def __init__(self, traffic: ComponentTraffic, clock: Callable[[], float] = time.monotonic) -> None:
+        self._traffic = traffic
+        self._clock = clock
+        self._before = self._counts()
+        self._rate: Rate = (None, None, None)
+
+    def now(self) -> Rate:
+        """Since the last moment, which is some seconds ago; after a long silence a mean over it."""
+        counts = self._counts()
+        seconds = counts[0] - self._before[0]
+        if seconds >= SPAN:
+            sent, down, up = (
+                (now - then) / seconds for now, then in zip(counts[1:], self._before[1:], strict=True)
+            )
+            self._before, self._rate = counts, (sent, down, up)
+        return self._rate
+
+    def _counts(self) -> tuple[float, int, int, int]:
+        up, down = link_bytes()
+        return self._clock(), self._traffic.sent(), down, up
 
 
 class Minute(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controllers.cluster.nodes import Node
-from controllers.pools.written_labels import labels_of_nodes
+from controllers.pools.node_labels_controller import labels_of_nodes
 from kube.json_type import Json
 from kube.requests.node_labels import BUCKETS, NODE_LABELS, bucket_of
 from kube.requests.node_pools import POOL_LABEL

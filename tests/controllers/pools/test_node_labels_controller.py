@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pools.node_labels_controller import ALL
-from controllers.pools.written_labels import MAX_KEYS
+from controllers.pools.node_labels_controller import ALL, MAX_KEYS
 from kube.json_type import Json
 from kube.requests.node_labels import HOSTNAME, bucket_of
 from kube.requests.node_pools import POOL_LABEL

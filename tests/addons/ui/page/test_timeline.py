@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime
 
+import pytest
+
 from addons.telemetry import metrics
-from addons.ui.page.timeline import AT_ONCE, BARS, MINUTE, MINUTES, Timeline
+from addons.telemetry.component_traffic import ComponentTraffic
+from addons.ui.page.timeline import AT_ONCE, BARS, MINUTE, MINUTES, SPAN, Rates, Timeline
 from addons.ui.reports.running_hub import RunningHub
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import running_hub
@@ -58,3 +61,20 @@ async def test_only_the_last_hours_are_kept(parts: HubParts) -> None:
     hours.pass_on(MINUTES + 7)
     assert len(hours.timeline.minutes) == MINUTES
     assert hours.timeline.html().count("<g>") == BARS
+
+
+def test_a_rate_is_of_the_time_since_the_last_look() -> None:
+    times = [0.0]
+    traffic = ComponentTraffic()
+    rates = Rates(traffic, lambda: times[0])
+    assert rates.now() == (None, None, None)
+    traffic.began("kubelet", "", 200, is_watch=False).totals.sent += 1000
+    metrics.UPSTREAM_BYTES.labels("down", "https://a").inc(500)
+    times[0] = SPAN / 2
+    assert rates.now() == (None, None, None), "too soon"
+    times[0] = 10.0
+    assert rates.now() == pytest.approx((100.0, 50.0, 0.0))
+    times[0] = 10.5
+    assert rates.now() == pytest.approx((100.0, 50.0, 0.0)), "as a moment ago"
+    times[0] = 20.0
+    assert rates.now() == (0.0, 0.0, 0.0)
