@@ -279,14 +279,15 @@ class Sources:
 
     def _note_former(self, resource: str, version: int) -> None:
         self._given.restored(resource, version)
-        # Who came with such a version before anybody knew of the restore may be relayed, or wait for it in a view.
+        # Who came with such a version before anybody knew of the restore may be relayed, wait for it in a view, or
+        # follow a source that began at it in the restored cloud.
         for tell in self.on_restore:
             tell(resource)
         for source in self:
             if source.list_watch.type.group_resource == resource:
                 source.store.former_version = max(source.store.former_version, version)
                 for opened in source.views.values():
-                    opened.view.end_ahead()
+                    opened.view.end_former(version)
 
     def _sweep(self) -> None:
         for source in self:

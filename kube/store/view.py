@@ -299,6 +299,10 @@ class View:
         """End the watches whose clients are ahead: what the view shows may be made of older objects than theirs."""
         self._end_seen(self.is_ahead)
 
+    def end_former(self, version: int) -> None:
+        """End the watches whose clients are ahead, or came with a version up to this one, of another history."""
+        self._end_seen(lambda seen: 0 < seen <= version or self.is_ahead(seen))
+
     def _end_seen(self, is_lost: Callable[[int], bool]) -> None:
         for watcher in list(self.watchers):
             if is_lost(watcher.seen_version):

@@ -176,6 +176,8 @@ PINNED = {
     "a source let go of while nobody may read, and a restore that no source has found": """
         rules topology; come watchlist; restore 0; wait 0.3; link CLOSED; backup; wait 1; put services b 2;
         link CLOSED; sweep""",
+    "a source that begins at a version of before, just before another one finds the restore": """
+        rules uncached; come nodes; come node; rules discard-watches; restore 0; put nodes b 0""",
     # The rules were edited, and the cloud goes on from the version that a client got of it since.
     "a relayed list of a quiet resource after an edit on a busy cluster": """
         rules topology; small gaps rings changes pages few; come exact; come paged-any; restore 0; settle;
