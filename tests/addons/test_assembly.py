@@ -35,7 +35,7 @@ from addons.settings import Settings, parse_settings
 from addons.telemetry.log import Level, log_to_stderr
 from addons.traffic import Traffic
 from tests.addons.support.observed import STEP, ended, until
-from tests.addons.support.samples import SERVICES, cloud_service, config_map, metadata, service
+from tests.addons.support.samples import SERVICES, cloud_service, config_map, secret, service
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
 from tests.cloud.ports import free_port
@@ -175,14 +175,7 @@ async def test_no_level_of_the_log_tells_a_secret(
     """mitmproxy's own programs have every library tell all, which a library may do by itself, too."""
     token, value = "a-token-of-a-pod", "c2VjcmV0IG9mIGEgcG9k"
     cloud.access.tokens[token] = User("pod", ())
-    cloud.store.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": metadata("s", "default"),
-            "data": {"password": value},
-        }
-    )
+    cloud.store.create(secret(password=value))
     log_to_stderr(level, "text")
     if level == "debug":
         logging.getLogger().setLevel(logging.DEBUG)

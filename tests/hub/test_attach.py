@@ -19,7 +19,7 @@ from mitmproxy.io import FlowReader
 from addons.ui.attached.attachments import NO_LEAVE
 from addons.ui.commands.shell import run
 from kube.json_type import Json
-from tests.addons.support.samples import config_map, service
+from tests.addons.support.samples import config_map, secret, service
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.scriptable import ScriptableCloud
@@ -36,15 +36,6 @@ TOKEN = "secret-token-of-a-caller"
 VALUE = "c2VjcmV0"
 MAX_GROWTH = 15 * 1024
 """KiB of memory that a hub may take more while somebody is attached."""
-
-
-def secret() -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "s", "namespace": "default"},
-        "data": {"key": VALUE},
-    }
 
 
 def command(hub: Hub, *words: str) -> list[str]:
@@ -89,7 +80,7 @@ async def test_the_flows_of_a_running_hub_are_written_to_a_file(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
     cloud.store.create(config_map({"filter_discardcloudservice": "kube-proxy/services#list;watch"}))
-    cloud.store.create(secret())
+    cloud.store.create(secret(key=VALUE))
     hub, file = Hub(tmp_path, cloud.url), tmp_path / "flows"
     async with started(hub):
         async with watching(hub.url, SERVICES, component="kube-proxy", resourceVersion="0") as events:

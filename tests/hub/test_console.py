@@ -19,6 +19,7 @@ from mitmproxy.utils.emoji import emoji
 from kube.errors import StatusError
 from kube.json_type import Json
 from kube.wire.encoding import Encoding
+from tests.addons.support.samples import secret, service
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.scriptable import ScriptableCloud
@@ -117,21 +118,12 @@ class WebHub:
             await answer.read()
 
 
-def named_service(name: str, **spec: str) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"ports": [{"name": "http", "port": 80}], **spec},
-    }
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WebHub]:
     """One hub for all tests of this module: its start takes longer than all of them."""
     async with ScriptableCloud() as cloud, aiohttp.ClientSession() as session:
         cloud.access.tokens |= {HUB_TOKEN: User("system:node:node-1"), POD_TOKEN: User("pod")}
-        cloud.store.create(named_service("web", clusterIP="10.96.0.9"))
+        cloud.store.create(service("web", clusterIP="10.96.0.9"))
         made = WebHub(tmp_path_factory.mktemp("hub"), cloud, session)
         await asyncio.to_thread(made.hub.start)
         yield made
@@ -174,8 +166,8 @@ async def test_an_open_watch_is_shown_event_by_event(web: WebHub, encoding: Enco
         assert first["view_name"] == "Kubernetes watch"
         assert "type: ADDED" in first["text"]
         assert "object: default/web" in first["text"]
-        web.cloud.store.create(named_service("hidden", type="LoadBalancer"))
-        web.cloud.store.create(named_service("late"))
+        web.cloud.store.create(service("hidden", type="LoadBalancer"))
+        web.cloud.store.create(service("late"))
         _, *news = await web.messages(flow, 3)
         # Both come by ways of their own, so in any order.
         late, hidden = sorted(news, key=lambda message: bool(message["from_client"]))
@@ -186,10 +178,7 @@ async def test_an_open_watch_is_shown_event_by_event(web: WebHub, encoding: Enco
 
 
 async def test_a_secret_is_shown_without_its_values(web: WebHub) -> None:
-    secret = {"name": "s", "namespace": "default"}
-    web.cloud.store.create(
-        {"apiVersion": "v1", "kind": "Secret", "metadata": secret, "data": {"k": SECRET_VALUE}}
-    )
+    web.cloud.store.create(secret(k=SECRET_VALUE))
     path = "/api/v1/namespaces/default/secrets/s"
     await web.command("set", "intercept", "~u secrets")
     await web.get(path, Encoding.JSON)
@@ -251,7 +240,7 @@ async def test_what_the_hub_streams_is_not_held_and_says_so(holding: WebHub) -> 
             assert '"web"' in await answer.text()
         async with session.get(holding.hub.url + watch) as answer:
             assert b'"web"' in await answer.content.readline()
-            holding.cloud.store.create(named_service("late"))
+            holding.cloud.store.create(service("late"))
             assert b'"late"' in await answer.content.readline()
             for each in (path, watch):
                 flow = await holding.flow(each, lambda flow: "not held" in flow["comment"])
@@ -315,7 +304,7 @@ async def test_no_credential_is_shown_or_saved(web: WebHub) -> None:
     await asyncio.to_thread(web.hub.stop)
     everything += (await asyncio.to_thread(web.saved.read_bytes)).decode(errors="replace")
     everything += "\n".join(web.lines)
-    for secret in (HUB_TOKEN, POD_TOKEN, offered, SECRET_VALUE):
-        assert secret not in everything
+    for each in (HUB_TOKEN, POD_TOKEN, offered, SECRET_VALUE):
+        assert each not in everything
     assert "n=5" in everything
     assert "10.96.0.9" in everything, "the file has the bodies as people saw them"

@@ -11,10 +11,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.addons.support.samples import service
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import Hub, started
-from tests.hub.test_console import named_service
 from tests.support.browser import Browser
 from tests.support.terminal import Terminal
 
@@ -25,7 +25,7 @@ PROXY = {"User-Agent": "kube-proxy/v1.36"}
 @pytest.fixture
 async def session(cloud: ScriptableCloud) -> AsyncIterator[aiohttp.ClientSession]:
     """A component, and a Service in the cloud."""
-    cloud.store.create(named_service("web"))
+    cloud.store.create(service("web"))
     async with aiohttp.ClientSession(headers=PROXY) as made:
         yield made
 
@@ -75,7 +75,7 @@ async def test_a_person_follows_a_watch_in_the_browser(
                 "[...document.querySelectorAll('nav a')].find(e => e.innerText.trim() === 'WebSocket')"
             )
             await browser.until_text("object: default/web", "type: ADDED")
-            cloud.store.create(named_service("hidden", type="LoadBalancer"))
+            cloud.store.create(service("hidden", type="LoadBalancer"))
             await browser.until_text("the cloud sent", "object: default/hidden", "outcome: dropped")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.addons.support.samples import secret
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.scriptable import ScriptableCloud
@@ -33,14 +34,7 @@ BY_A_PAGE = (
 @pytest.fixture
 async def hub(tmp_path: Path, cloud: ScriptableCloud) -> AsyncIterator[Hub]:
     """A hub whose identity may read a Secret."""
-    cloud.store.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "s", "namespace": "default"},
-            "data": {"k": "djE="},
-        }
-    )
+    cloud.store.create(secret(k="djE="))
     cloud.access.tokens["hub-token"] = User("system:node:node-1", ("system:nodes",))
     cloud.access.anonymous = False
     kubeconfig = await asyncio.to_thread(

@@ -1,1 +1,1 @@
-"""Helpers of all tests: the detector of blocked event loops, a server's thread, a browser, a terminal."""
+"""Helpers of all tests: the detector of blocked event loops, a server in a thread, a clock, a browser, a terminal."""

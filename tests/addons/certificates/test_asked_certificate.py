@@ -6,8 +6,7 @@ import asyncio
 import base64
 import json
 import stat
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +24,7 @@ from addons.certificates.signing_request import client_request
 from kube.certificate_authority import names_of
 from kube.concurrency.pulse import Pulse
 from kube.http.client import Unreachable
+from tests.addons.support.observed import until
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.cloud.pki import Authority
 from tests.support.background import beside
@@ -103,14 +103,6 @@ async def running(cluster: Cluster, folder: Path) -> AsyncIterator[Running]:
     made = Running(cluster, folder)
     async with beside(made.certificate.run(made.changed)):
         yield made
-
-
-async def until(check: Callable[[], bool]) -> None:
-    """Poll until the condition holds: no event tells of it."""
-    deadline = time.monotonic() + PATIENCE
-    while not check():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.01)
 
 
 async def test_it_is_asked_for_when_it_is_wanted_and_kept(tmp_path: Path) -> None:

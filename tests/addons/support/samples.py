@@ -91,6 +91,11 @@ def config_map(data: Mapping[str, str], version: int = 0, name: str = "yurt-hub-
     }
 
 
+def secret(name: str = "s", namespace: str = "default", **data: str) -> Json:
+    """The texts of `data` are in base64."""
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata(name, namespace), "data": data}
+
+
 def raw(value: Json) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 

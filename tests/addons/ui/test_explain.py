@@ -19,7 +19,7 @@ from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.samples import cloud_service, endpoint_slice, service
+from tests.addons.support.samples import cloud_service, endpoint_slice, secret, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Silence
@@ -198,9 +198,7 @@ async def test_what_another_identity_may_see_is_told_to_nobody(
 ) -> None:
     """Only the caller may learn whether its Secret exists; the admin port asks for no credentials."""
     cloud.access.tokens["pod-token"] = User("pod")
-    cloud.store.create(
-        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "default"}}
-    )
+    cloud.store.create(secret())
     secrets = ListWatch(ResourceType("", "v1", "secrets"), encoding=Encoding.JSON)
     source = parts.sources.get(CloudIdentity("pod", "Bearer pod-token"), secrets)
     await source.ready(2)

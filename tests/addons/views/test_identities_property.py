@@ -15,10 +15,9 @@ from addons.requests.caller import Caller, Lending
 from addons.requests.route_decision import RouteKind
 from addons.views import reviews
 from kube.errors import StatusError
-from kube.json_type import Json
 from kube.requests.request_info import RequestInfo
 from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
-from tests.addons.support.samples import HUB, NOBODY, service
+from tests.addons.support.samples import HUB, NOBODY, secret, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 
@@ -58,7 +57,7 @@ class World:
             cloud.access.allowed[who] = partial(self.may, who)
         for namespace in ("one", "two"):
             cloud.store.create({**service("web"), "metadata": {"name": "web", "namespace": namespace}})
-            cloud.store.create(secret(namespace))
+            cloud.store.create(secret(namespace=namespace))
 
     def may(self, who: str, info: RequestInfo) -> bool:
         if info.type is None or info.type.group:
@@ -88,15 +87,6 @@ class World:
         assert code == expected, (who, target, found)
         if code == 200 and asked.namespace:
             assert {each["metadata"]["namespace"] for each in found["items"]} == {asked.namespace}
-
-
-def secret(namespace: str) -> Json:
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {"name": "s", "namespace": namespace},
-        "data": {},
-    }
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from kube.json_type import Json
 from kube.requests.request_info import parse_request
 from tests.addons.requests.test_token_expiry import jwt
 from tests.addons.support.samples import read_of
+from tests.support.clock import Clock
 
 TOKEN = "Bearer secret-token"
 MAX_AGE = 86400
@@ -67,16 +68,6 @@ class StubClient:
         return ApiResponse(
             "application/json", self._cloud.answer(self._authorization, path, json.loads(body))
         )
-
-
-class Clock:
-    """Moves when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

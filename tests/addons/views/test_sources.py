@@ -28,18 +28,9 @@ from tests.addons.support.source_parts import (
 )
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
+from tests.support.clock import Clock
 
 NODES = ListWatch(ResourceType("", "v1", "nodes"), encoding=Encoding.JSON)
-
-
-class Clock:
-    """Moves when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
 
 
 @pytest.fixture

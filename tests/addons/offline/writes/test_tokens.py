@@ -14,6 +14,7 @@ from kube.errors import StatusError
 from tests.addons.support.copying import copies_in
 from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of, in_protobuf
 from tests.addons.support.samples import raw
+from tests.support.clock import Clock
 
 TARGET = "/api/v1/namespaces/a/serviceaccounts/s/token"
 API = "authentication.k8s.io/v1"
@@ -34,16 +35,9 @@ def in_bytes() -> bytes:
     return body_of(obj)
 
 
-class Clock:
-    now = EXPIRES - MIN_VALIDITY - 1
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(EXPIRES - MIN_VALIDITY - 1)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from addons.ui.flows.flows import Flows
 from addons.ui.flows.interventions import CALLER
 from addons.ui.flows.live_watches import LiveWatch
 from addons.ui.masking import Visible
+from tests.addons.support.observed import until
 from tests.addons.support.routed import Routed
 from tests.addons.support.samples import SERVICES, raw, service
 
@@ -75,14 +76,6 @@ async def seen() -> AsyncIterator[Seen]:
     made = Seen()
     with made.context:
         yield made
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while True:
-            if true():
-                return
-            await asyncio.sleep(0.01)  # the addon notifies the interface alone
 
 
 async def test_a_flow_shows_the_components_own_request(seen: Seen) -> None:

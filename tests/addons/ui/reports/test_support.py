@@ -10,7 +10,7 @@ import tarfile
 from addons.ui.reports.support import archive, files
 from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
 from tests.addons.support.report_parts import running_hub
-from tests.addons.support.samples import POD
+from tests.addons.support.samples import POD, secret
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 
@@ -29,14 +29,7 @@ async def test_what_is_in_it(parts: HubParts) -> None:
 
 async def test_no_token_is_in_it(parts: HubParts, cloud: ScriptableCloud) -> None:
     cloud.access.tokens["pod"] = User("system:serviceaccount:shop:web")
-    cloud.store.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": "s", "namespace": "default"},
-            "data": {"k": "djE="},
-        }
-    )
+    cloud.store.create(secret(k="djE="))
     await parts.names("/api/v1/namespaces/default/secrets?resourceVersion=0", caller=POD)
     hub = running_hub(parts)
     hub.log.attach()
@@ -46,5 +39,5 @@ async def test_no_token_is_in_it(parts: HubParts, cloud: ScriptableCloud) -> Non
     hub.log.detach()
     text = b"\n".join(files(hub).values()).decode()
     assert "sent Authorization: (hidden) and (hidden)" in text
-    for secret in ("djE=", f"Bearer {HUB_TOKEN}", "abc.def", "eyJ"):
-        assert secret not in text
+    for each in ("djE=", f"Bearer {HUB_TOKEN}", "abc.def", "eyJ"):
+        assert each not in text
