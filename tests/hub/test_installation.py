@@ -101,21 +101,6 @@ def test_a_node_comes_behind_its_hub_and_back(
     real_cloud.admin.wait_for("/api/v1/nodes", machine.node, is_ready, timeout=LIMIT)
 
 
-def test_what_does_not_come_up_is_undone(machine: Machine) -> None:
-    before = machine.files()
-    services = ("--systemctl", str(machine.systemctl))
-    machine.silent = {"edgehub.service"}
-    no_hub = edgehub(machine, "install", *services, "--timeout", "3", hub=True)
-    assert no_hub.returncode == 1
-    assert "the hub does not answer" in no_hub.stderr
-    assert machine.files() == before
-    machine.silent, machine.refused = set(), {"kubelet.service"}
-    no_kubelet = edgehub(machine, "install", *services, "--timeout", str(LIMIT), hub=True)
-    assert no_kubelet.returncode == 1
-    assert "kubelet.service does not start; everything is as it was" in no_kubelet.stderr
-    assert machine.files() == before
-
-
 @pytest.fixture
 def hung_up() -> Iterator[None]:
     """The programs of this test end when their terminal does, also where `nohup` began the tests."""

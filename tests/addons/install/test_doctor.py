@@ -97,11 +97,6 @@ def test_before_there_is_one_the_token_is(tmp_path: Path, hub: Settings) -> None
     assert lines[-1].startswith("failed   cloud        http://127.0.0.1:1 cannot be reached")
 
 
-def test_a_cloud_that_is_away_is_told(tmp_path: Path, hub: Settings) -> None:
-    write_kubeconfig(tmp_path / "kubelet.conf", "http://127.0.0.1:1", token="secret")
-    assert "cannot be reached" in last(tmp_path, hub)
-
-
 def test_the_files_of_filters_that_a_hub_is_given_are_looked_at(tmp_path: Path) -> None:
     hub = Settings(port=free_port(), tls_port=0, admin_port=0, filter_modules=(Path("/etc/edgehub/acme.py"),))
     lines = [str(each) for each in examine(tmp_path, FILE, "n1", hub)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
+
+import aiohttp
 
 from addons.filters.chain import FILTERS
 from addons.link.health import Cloud, ServerHealth
@@ -12,6 +15,7 @@ from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import parse_rules
 from addons.settings import Settings, parse_settings
+from addons.ui.admin import Admin
 from addons.ui.reports.running_hub import RunningHub
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
@@ -35,6 +39,18 @@ def running_hub(parts: HubParts, rules: Mapping[str, str] = RULES, **given: Any)
     in_force.rules, in_force.is_known = parse_rules(rules), True
     cloud = Cloud([ServerHealth(parse_server("https://a:6443"))], "priority")
     return RunningHub(settings(**given), cloud, parts.sources, parts.inputs, in_force)
+
+
+@asynccontextmanager
+async def served(hub: RunningHub) -> AsyncIterator[tuple[Admin, aiohttp.ClientSession, str]]:
+    """The open admin port of a hub, a client, and the port's URL."""
+    admin = Admin(hub)
+    await admin.start()
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield admin, session, f"http://127.0.0.1:{hub.settings.admin_port}"
+    finally:
+        admin.close()
 
 
 async def read(parts: HubParts, *types: ResourceType) -> None:

@@ -15,12 +15,11 @@ import pytest
 from addons.link.drills import Drills
 from addons.link.request_records import RequestRecord
 from addons.requests.caller import Lending
-from addons.ui.admin import Admin
 from addons.ui.debug_pages import REPORTS, Profiles
 from addons.ui.reports.rule_text import MAX_TEXT
 from kube.errors import StatusError
 from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import SERVICES, read, running_hub
+from tests.addons.support.report_parts import SERVICES, read, running_hub, served
 from tests.addons.support.samples import cloud_service, service
 from tests.cloud.scriptable import ScriptableCloud
 
@@ -56,11 +55,8 @@ async def pages(parts: HubParts, cloud: ScriptableCloud) -> AsyncIterator[Pages]
     hub = running_hub(parts, {"discardcloudservice": "chosen"})
     hub.traffic.began("seen", "services", 200, is_watch=False)
     hub.own_requests.begin(RequestRecord("GET", "/livez", "https://a:6443", Lending.HUB))
-    admin = Admin(hub)
-    await admin.start()
-    async with aiohttp.ClientSession() as session:
-        yield Pages(session, f"http://127.0.0.1:{hub.settings.admin_port}")
-    admin.close()
+    async with served(hub) as (_, session, url):
+        yield Pages(session, url)
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -150,12 +146,8 @@ async def drilled(parts: HubParts) -> AsyncIterator[tuple[Pages, Drills]]:
     """A hub that allows drills."""
     drills = Drills(lambda: None)
     drills.are_allowed = True
-    hub = replace(running_hub(parts), drills=drills)
-    admin = Admin(hub)
-    await admin.start()
-    async with aiohttp.ClientSession() as session:
-        yield Pages(session, f"http://127.0.0.1:{hub.settings.admin_port}"), drills
-    admin.close()
+    async with served(replace(running_hub(parts), drills=drills)) as (_, session, url):
+        yield Pages(session, url), drills
     drills.close()
 
 

@@ -51,10 +51,6 @@ class Machine:
         self.folder, self.root, self.node = folder, folder / "root", node
         self.called: list[str] = []
         """The arguments of each call of systemctl."""
-        self.silent: set[str] = set()
-        """Services that are said to run, and do not."""
-        self.refused: set[str] = set()
-        """Services that systemctl cannot start."""
         self.ends: dict[str, signal.Signals] = {}
         """What systemctl is called with, and does not do: the signal ends its caller there, once."""
         self.kubelet_service, self.kubelet_kubeconfig = "kubelet.service", "etc/kubernetes/kubelet.conf"
@@ -155,9 +151,6 @@ class Machine:
             case ["is-active", "--quiet", name]:
                 return "" if name in self._services else "inactive"
             case ["restart", name] | ["start", "--no-block", name]:
-                if name in self.silent | self.refused:
-                    self._stop(name)
-                    return f"{name} does not start" if name in self.refused else ""
                 self._start(name)
             case ["disable", "--now", *names] | ["stop", *names]:
                 for name in names:

@@ -13,12 +13,11 @@ from mitmproxy.io import tnetstring
 from mitmproxy.test import taddons
 
 from addons.link.drills import Drills
-from addons.ui.admin import Admin
 from addons.ui.attached.attachments import Attachments
 from addons.ui.live.attach_page import MAX_DECISION
 from addons.ui.masking import USUALLY
 from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import running_hub
+from tests.addons.support.report_parts import running_hub, served
 
 
 class Page(NamedTuple):
@@ -43,12 +42,9 @@ class Leave:
 async def page(parts: HubParts) -> AsyncIterator[Page]:
     attachments = Attachments(lambda: USUALLY, Drills(lambda: None), lambda: Leave.is_given)
     hub = replace(running_hub(parts), attachments=attachments)
-    admin = Admin(hub)
-    await admin.start()
-    with taddons.context():
-        async with aiohttp.ClientSession() as session:
-            yield Page(attachments, session, f"http://127.0.0.1:{hub.settings.admin_port}/debug/flows")
-    admin.close()
+    async with served(hub) as (_, session, url):
+        with taddons.context():
+            yield Page(attachments, session, f"{url}/debug/flows")
 
 
 FILTER = tnetstring.dumps({"filter": "~all"})

@@ -11,10 +11,9 @@ import pytest
 
 from addons.telemetry.observation import Observation
 from addons.telemetry.observations import Observations
-from addons.ui.admin import Admin
 from addons.ui.live.observe_page import MAX_FOLLOWERS, wanted_of
 from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import running_hub
+from tests.addons.support.report_parts import running_hub, served
 
 SEEN = Observation(
     *(100.0, "kube-proxy", "list", "services", "", "default", "", "viewed", 200, 543, 0.0051),
@@ -36,11 +35,8 @@ class Observed:
 @pytest.fixture
 async def observed(parts: HubParts) -> AsyncIterator[Observed]:
     hub = running_hub(parts)
-    admin = Admin(hub)
-    await admin.start()
-    async with aiohttp.ClientSession() as session:
-        yield Observed(session, f"http://127.0.0.1:{hub.settings.admin_port}", hub.observations)
-    admin.close()
+    async with served(hub) as (_, session, url):
+        yield Observed(session, url, hub.observations)
 
 
 async def test_the_past_is_told_and_selected(observed: Observed) -> None:
@@ -92,15 +88,11 @@ async def test_other_users_of_the_node_are_refused(parts: HubParts, monkeypatch:
         return 12345
 
     monkeypatch.setattr("addons.ui.operator_check.peer_user", nobody)
-    hub = running_hub(parts, plain_users="root")
-    admin = Admin(hub)
-    await admin.start()
     async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{hub.settings.admin_port}/debug/observe") as answer,
+        served(running_hub(parts, plain_users="root")) as (_, session, url),
+        session.get(f"{url}/debug/observe") as answer,
     ):
         assert answer.status == 403
-    admin.close()
 
 
 @pytest.mark.parametrize("query", [{"verdict": "lost"}, {"since": "5m"}, {"since": "1" * 10}])

@@ -14,7 +14,7 @@ from addons.ui.page import server
 from addons.ui.page.server import MAX_LISTENERS, POLICY
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until
-from tests.addons.support.report_parts import SERVICES, read, running_hub
+from tests.addons.support.report_parts import SERVICES, read, running_hub, served
 from tests.addons.support.samples import cloud_service
 from tests.cloud.scriptable import ScriptableCloud
 
@@ -40,11 +40,8 @@ async def site(parts: HubParts, cloud: ScriptableCloud) -> AsyncIterator[Site]:
     await read(parts, SERVICES)
     hub = running_hub(parts, {"discardcloudservice": "chosen"})
     hub.traffic.began("seen", "services", 200, is_watch=False)
-    admin = Admin(hub)
-    await admin.start()
-    async with aiohttp.ClientSession() as session:
-        yield Site(admin, session, f"http://127.0.0.1:{hub.settings.admin_port}")
-    admin.close()
+    async with served(hub) as (admin, session, url):
+        yield Site(admin, session, url)
 
 
 async def test_a_document_that_can_be_read_without_script(site: Site) -> None:
