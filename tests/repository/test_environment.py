@@ -16,13 +16,19 @@ QUICK_START = 0.1
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
+def bare(tmp_path: Path) -> Machine:
     """A machine without any Python."""
     return Machine(tmp_path)
 
 
+@pytest.fixture
+def machine(bare: Machine) -> Machine:
+    """One with the newest."""
+    bare.install("python3.13")
+    return bare
+
+
 def test_the_first_start_installs_and_the_second_does_nothing(machine: Machine) -> None:
-    machine.install("python3.13")
     first = machine.start("hub")
     assert first.returncode == 0, first.stderr
     assert first.stdout == f"{machine.root}/.venv/bin/python"
@@ -36,7 +42,6 @@ def test_the_first_start_installs_and_the_second_does_nothing(machine: Machine) 
 
 def test_the_first_start_compiles_the_project(machine: Machine) -> None:
     """Where Python writes no bytecode, a hub that was not compiled would compile two hundred modules at each start."""
-    machine.install("python3.13")
     assert "cannot be compiled" not in machine.start("hub", PYTHONDONTWRITEBYTECODE="1").stderr
     for package in PACKAGES:
         assert [*(machine.root / package / "__pycache__").iterdir()]
@@ -49,7 +54,6 @@ def spent_by_children() -> float:
 
 
 def test_the_second_start_is_quick(machine: Machine) -> None:
-    machine.install("python3.13")
     machine.start("hub")
 
     def seconds() -> float:
@@ -62,7 +66,6 @@ def test_the_second_start_is_quick(machine: Machine) -> None:
 
 
 def test_a_further_set_is_added(machine: Machine) -> None:
-    machine.install("python3.13")
     machine.start("hub")
     machine.installed()
     assert "up to date" in machine.start("hub", "test").stderr
@@ -73,7 +76,6 @@ def test_a_further_set_is_added(machine: Machine) -> None:
 
 @pytest.mark.parametrize("changed", ["pyproject.toml", "requirements/hub.lock"])
 def test_a_change_is_noticed_and_so_is_its_undoing(changed: str, machine: Machine) -> None:
-    machine.install("python3.13")
     machine.start("hub")
     old = (machine.root / changed).read_text()
     for text in ("new", old):
@@ -84,7 +86,6 @@ def test_a_change_is_noticed_and_so_is_its_undoing(changed: str, machine: Machin
 
 
 def test_a_set_not_asked_for_when_its_lock_changed_is_brought_up_later(machine: Machine) -> None:
-    machine.install("python3.13")
     machine.start("hub", "test")
     (machine.root / "requirements/test.lock").write_text("new")
     machine.installed()
@@ -94,7 +95,6 @@ def test_a_set_not_asked_for_when_its_lock_changed_is_brought_up_later(machine: 
 
 
 def test_a_set_that_is_not_asked_for_is_not_forgotten(machine: Machine) -> None:
-    machine.install("python3.13")
     machine.start("hub", "test")
     (machine.root / "pyproject.toml").write_text("new")
     assert "up to date" in machine.start("hub").stderr
@@ -102,14 +102,12 @@ def test_a_set_that_is_not_asked_for_is_not_forgotten(machine: Machine) -> None:
 
 
 def test_a_moved_checkout_gets_a_new_environment(machine: Machine) -> None:
-    machine.install("python3.13")
     machine.start("hub")
     machine.root = machine.root.rename(machine.root.with_name("moved"))
     assert "making the environment" in machine.start("hub").stderr
 
 
 def test_an_environment_of_somebody_elses_is_not_emptied_through_a_link(machine: Machine) -> None:
-    machine.install("python3.13")
     other = machine.root.with_name("other")
     other.mkdir()
     (other / "theirs").touch()
@@ -121,44 +119,43 @@ def test_an_environment_of_somebody_elses_is_not_emptied_through_a_link(machine:
 
 
 @pytest.mark.parametrize("before", ["nothing", "an older environment"])
-def test_an_interrupted_start_is_begun_again(before: str, machine: Machine) -> None:
+def test_an_interrupted_start_is_begun_again(before: str, bare: Machine) -> None:
     if before != "nothing":
-        machine.install("python3.13")
-        machine.start("hub")
-        (machine.root / "requirements/hub.lock").write_text("new")
-        machine.install("python", pip="kill -9 $PPID; exit 1", at=machine.root / ".venv/bin")
-    machine.install("python3.13", pip="kill -9 $PPID; exit 1")
-    assert machine.start("hub").returncode != 0
-    machine.install("python3.13")
-    again = machine.start("hub")
+        bare.install("python3.13")
+        bare.start("hub")
+        (bare.root / "requirements/hub.lock").write_text("new")
+        bare.install("python", pip="kill -9 $PPID; exit 1", at=bare.root / ".venv/bin")
+    bare.install("python3.13", pip="kill -9 $PPID; exit 1")
+    assert bare.start("hub").returncode != 0
+    bare.install("python3.13")
+    again = bare.start("hub")
     assert again.returncode == 0
     assert "making the environment" in again.stderr
 
 
-def test_a_failure_of_pip_is_shown_and_tried_again(machine: Machine) -> None:
-    machine.install("python3.13", pip="echo no route to the index; exit 1")
-    failed = machine.start("hub")
+def test_a_failure_of_pip_is_shown_and_tried_again(bare: Machine) -> None:
+    bare.install("python3.13", pip="echo no route to the index; exit 1")
+    failed = bare.start("hub")
     assert failed.returncode == 2
     assert "no route to the index" in failed.stderr
     assert "edgehub-install.log" in failed.stderr
-    assert machine.start("hub").returncode == 2
-    assert machine.installed() == ["hub", "hub"]
+    assert bare.start("hub").returncode == 2
+    assert bare.installed() == ["hub", "hub"]
 
 
-def test_two_scripts_at_once_install_once(machine: Machine) -> None:
-    machine.install("python3.13", pip="sleep 0.2")
+def test_two_scripts_at_once_install_once(bare: Machine) -> None:
+    bare.install("python3.13", pip="sleep 0.2")
     runs = [
-        subprocess.Popen(machine.command("hub"), env=machine.environ({}), stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(bare.command("hub"), env=bare.environ({}), stderr=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
     output = [run.communicate()[1] for run in runs]
     assert [run.returncode for run in runs] == [0, 0, 0]
     assert sum("making the environment" in text for text in output) == 1
-    assert machine.installed() == ["hub", "project"]
+    assert bare.installed() == ["hub", "project"]
 
 
 def test_the_lock_does_not_outlive_the_environment(machine: Machine) -> None:
-    machine.install("python3.13")
     *bash, script = machine.command("hub")
     held = subprocess.run(
         [*bash, script + "; echo; ls /proc/self/fd"],
@@ -171,32 +168,32 @@ def test_the_lock_does_not_outlive_the_environment(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize("name", ["python3.13", "python3.12", "python3"])
-def test_python_is_found_by_each_of_its_names(name: str, machine: Machine) -> None:
-    machine.install(name)
-    assert machine.start("hub").returncode == 0
+def test_python_is_found_by_each_of_its_names(name: str, bare: Machine) -> None:
+    bare.install(name)
+    assert bare.start("hub").returncode == 0
 
 
-def test_no_python_is_said_clearly(machine: Machine) -> None:
-    machine.install("python3", version="(3, 11)")
-    failed = machine.start("hub")
+def test_no_python_is_said_clearly(bare: Machine) -> None:
+    bare.install("python3", version="(3, 11)")
+    failed = bare.start("hub")
     assert failed.returncode == 2
     assert "Python 3.12 or newer is needed" in failed.stderr
     assert "pyenv install" in failed.stderr
-    assert not (machine.root / ".venv").exists()
+    assert not (bare.root / ".venv").exists()
 
 
-def test_a_python_without_venv_is_said_clearly(machine: Machine) -> None:
-    machine.install("python3.12", version="(3, 12)", venv=False)
-    failed = machine.start("hub")
+def test_a_python_without_venv_is_said_clearly(bare: Machine) -> None:
+    bare.install("python3.12", version="(3, 12)", venv=False)
+    failed = bare.start("hub")
     assert failed.returncode == 2
-    assert f"{machine.path}/python3.12 cannot make virtual environments" in failed.stderr
+    assert f"{bare.path}/python3.12 cannot make virtual environments" in failed.stderr
     assert "apt install python3.12-venv" in failed.stderr
 
 
 @pytest.mark.parametrize("abi", ["cpython-313-x86_64-linux-musl", "cpython-313-arm-linux-gnueabihf"])
-def test_a_machine_without_wheels_is_told_before_pip_tries(abi: str, machine: Machine) -> None:
-    machine.install("python3.13", abi=abi, pip="echo no compiler; exit 1")
-    lines = machine.start("hub").stderr.splitlines()
+def test_a_machine_without_wheels_is_told_before_pip_tries(abi: str, bare: Machine) -> None:
+    bare.install("python3.13", abi=abi, pip="echo no compiler; exit 1")
+    lines = bare.start("hub").stderr.splitlines()
     (told,) = [
         number for number, line in enumerate(lines) if f"no wheel for this machine's Python ({abi})" in line
     ]
@@ -204,31 +201,30 @@ def test_a_machine_without_wheels_is_told_before_pip_tries(abi: str, machine: Ma
     assert told < lines.index("no compiler")
 
 
-def test_a_python_without_venv_is_passed_over_for_one_that_has_it(machine: Machine) -> None:
-    machine.install("python3.13", venv=False)
-    machine.install("python3.12")
-    assert f"with {machine.path}/python3.12" in machine.start("hub").stderr
+def test_a_python_without_venv_is_passed_over_for_one_that_has_it(bare: Machine) -> None:
+    bare.install("python3.13", venv=False)
+    bare.install("python3.12")
+    assert f"with {bare.path}/python3.12" in bare.start("hub").stderr
 
 
 @pytest.mark.parametrize("place", ["variable", "home", "program"])
-def test_python_is_found_in_pyenv(place: str, machine: Machine) -> None:
-    pyenv = machine.home / ".pyenv" if place == "home" else machine.home.parent / "pyenv"
+def test_python_is_found_in_pyenv(place: str, bare: Machine) -> None:
+    pyenv = bare.home / ".pyenv" if place == "home" else bare.home.parent / "pyenv"
     for version in ("3.11.9", "3.12.1", "3.13.0", "3.13.1t", "3.14.0"):
-        machine.install("python3", at=pyenv / "versions" / version / "bin")
+        bare.install("python3", at=pyenv / "versions" / version / "bin")
     if place == "program":
         (pyenv / "libexec").mkdir()
-        machine.install("pyenv", at=pyenv / "libexec")
-        (machine.path / "pyenv").symlink_to(pyenv / "libexec" / "pyenv")
+        bare.install("pyenv", at=pyenv / "libexec")
+        (bare.path / "pyenv").symlink_to(pyenv / "libexec" / "pyenv")
     # A shim of pyenv stands on the PATH and refuses: its version is not selected.
-    (machine.path / "python3.13").write_text("#!/bin/bash\nexit 127\n")
-    (machine.path / "python3.13").chmod(0o755)
-    done = machine.start("hub", **({"PYENV_ROOT": str(pyenv)} if place == "variable" else {}))
+    (bare.path / "python3.13").write_text("#!/bin/bash\nexit 127\n")
+    (bare.path / "python3.13").chmod(0o755)
+    done = bare.start("hub", **({"PYENV_ROOT": str(pyenv)} if place == "variable" else {}))
     assert f"with {pyenv}/versions/3.13.0/bin/python3" in done.stderr
 
 
 @pytest.mark.parametrize(("home", "seen"), [("", "none"), ("/nonexistent", "/nonexistent")])
 def test_no_home_is_needed(home: str, seen: str, machine: Machine) -> None:
-    machine.install("python3.13")
     *bash, script = machine.command("hub")
     command = [*bash, script + '; printf "\\n%s" "${HOME-none}"']
     done = subprocess.run(
@@ -240,7 +236,6 @@ def test_no_home_is_needed(home: str, seen: str, machine: Machine) -> None:
 
 @pytest.mark.parametrize("cache", ["XDG_CACHE_HOME", "HOME", "TMPDIR"])
 def test_a_read_only_checkout_keeps_its_environment_in_the_cache_folder(cache: str, machine: Machine) -> None:
-    machine.install("python3.13")
     # The root user may write everywhere, so the script is made to believe it.
     script = machine.root / "scripts" / "environment"
     script.write_text(script.read_text().replace("[[ ! -w $root ]]", "true"))
@@ -257,7 +252,6 @@ def test_a_read_only_checkout_keeps_its_environment_in_the_cache_folder(cache: s
     ("answer", "installs"), [("go1.26.8", False), ("go1.27rc1", False), ("go1.25.3", True), ("", True)]
 )
 def test_go_is_installed_only_where_none_is_new_enough(answer: str, installs: bool, machine: Machine) -> None:
-    machine.install("python3.13")
     (machine.path / "go").write_text(f"#!/bin/bash\n[[ -n '{answer}' ]] && echo '{answer}'\n")
     (machine.path / "go").chmod(0o755)
     machine.start("hub", "go")

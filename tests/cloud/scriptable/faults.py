@@ -72,42 +72,34 @@ class MalformedBody(BodyFault):
 
 @dataclass(frozen=True, slots=True)
 class WatchFault(Fault):
-    """Something wrong in the stream of a watch that was answered with 200."""
+    """Something wrong in the stream of a watch that was answered with 200, after so many frames."""
+
+    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TornFrame(WatchFault):
     """Send so many frames and half of the next, then lose the connection."""
 
-    after: int = 0
-
 
 @dataclass(frozen=True, slots=True)
 class MalformedFrame(WatchFault):
     """Send so many frames, then one that cannot be decoded; the stream goes on."""
-
-    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class StalledWatch(WatchFault):
     """Send so many frames, then nothing more, while the connection stays open; ends when the rule is lifted."""
 
-    after: int = 0
-
 
 @dataclass(frozen=True, slots=True)
 class ShortWatch(WatchFault):
     """Send so many frames, then end the stream cleanly; with 0 it is a very short watch."""
 
-    after: int = 0
-
 
 @dataclass(frozen=True, slots=True)
 class LostWatch(WatchFault):
     """Send so many frames, then lose the connection between two of them."""
-
-    after: int = 0
 
 
 @dataclass(frozen=True, slots=True)
