@@ -7,7 +7,6 @@ A slot's name is its key in the record on the workload: `replicas`, `strategy`, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from controllers.runtime.unstructured import mapping, objects, text, texts
@@ -147,74 +146,35 @@ def _template(workload: Json) -> Json:
 
 
 def _place(workload: Json, slot: Slot) -> tuple[Json, str]:
-    """The object that holds a slot, and the key in it."""
-    return _PLACES[slot.kind](workload, slot)
-
-
-def _replicas_place(workload: Json, _: Slot) -> tuple[Json, str]:
-    if workload.get("kind") == DAEMON_SET:
-        raise NoPlace("ReplicasNotForKind")
-    return mapping(workload.get("spec")), "replicas"
-
-
-def _strategy_place(workload: Json, _: Slot) -> tuple[Json, str]:
-    key = "strategy" if workload.get("kind") == DEPLOYMENT else "updateStrategy"
-    return mapping(workload.get("spec")), key
-
-
-def _min_ready_place(workload: Json, _: Slot) -> tuple[Json, str]:
-    return mapping(workload.get("spec")), "minReadySeconds"
-
-
-def _label_place(workload: Json, slot: Slot) -> tuple[Json, str]:
-    # The API server refuses a template that the selector does not select, and no selector can change.
-    selector = mapping(mapping(workload.get("spec")).get("selector"))
-    expressions = (text(expression.get("key")) for expression in objects(selector.get("matchExpressions")))
-    if slot.part in (*texts(selector.get("matchLabels")), *expressions):
-        raise NoPlace("LabelOfSelector")
-    return _pod_metadata(workload), "labels"
-
-
-def _annotation_place(workload: Json, _: Slot) -> tuple[Json, str]:
-    return _pod_metadata(workload), "annotations"
-
-
-def _pod_metadata(workload: Json) -> Json:
-    return mapping(_template(workload).get("metadata"))
-
-
-def _image_place(workload: Json, slot: Slot) -> tuple[Json, str]:
-    return find_container(workload, slot.part), "image"
-
-
-def _env_place(workload: Json, slot: Slot) -> tuple[Json, str]:
-    return find_container(workload, slot.part), "env"
-
-
-def _config_map_place(workload: Json, slot: Slot) -> tuple[Json, str]:
-    return _volume_source(workload, slot.part, "configMap"), "name"
-
-
-def _secret_place(workload: Json, slot: Slot) -> tuple[Json, str]:
-    return _volume_source(workload, slot.part, "secret"), "secretName"
-
-
-def _claim_place(workload: Json, slot: Slot) -> tuple[Json, str]:
-    return _volume_source(workload, slot.part, "persistentVolumeClaim"), "claimName"
-
-
-_PLACES: dict[str, Callable[[Json, Slot], tuple[Json, str]]] = {
-    "replicas": _replicas_place,
-    "strategy": _strategy_place,
-    "minreadyseconds": _min_ready_place,
-    POD_LABEL: _label_place,
-    POD_ANNOTATION: _annotation_place,
-    "image": _image_place,
-    "env": _env_place,
-    "configmap": _config_map_place,
-    "secret": _secret_place,
-    "pvc": _claim_place,
-}
+    """The object that holds a slot, and the key in it; NoPlace if the workload has none."""
+    spec, pod_metadata = mapping(workload.get("spec")), mapping(_template(workload).get("metadata"))
+    match slot.kind:
+        case "replicas":
+            if workload.get("kind") == DAEMON_SET:
+                raise NoPlace("ReplicasNotForKind")
+            return spec, "replicas"
+        case "strategy":
+            return spec, "strategy" if workload.get("kind") == DEPLOYMENT else "updateStrategy"
+        case "minreadyseconds":
+            return spec, "minReadySeconds"
+        case "label":
+            # The API server refuses a template that the selector does not select, and no selector can change.
+            selector = mapping(spec.get("selector"))
+            expressions = (text(named.get("key")) for named in objects(selector.get("matchExpressions")))
+            if slot.part in (*texts(selector.get("matchLabels")), *expressions):
+                raise NoPlace("LabelOfSelector")
+            return pod_metadata, "labels"
+        case "annotation":
+            return pod_metadata, "annotations"
+        case "image" | "env":
+            return find_container(workload, slot.part), slot.kind
+        case "configmap":
+            return _volume_source(workload, slot.part, "configMap"), "name"
+        case "secret":
+            return _volume_source(workload, slot.part, "secret"), "secretName"
+        case "pvc":
+            return _volume_source(workload, slot.part, "persistentVolumeClaim"), "claimName"
+    raise ValueError(f"{slot} is no place by itself")
 
 
 def _volume_source(workload: Json, name: str, source: str) -> Json:
