@@ -16,7 +16,7 @@ from controllers.fleet_page import FleetPage
 from controllers.registry import CONTROLLERS
 from controllers.runtime import metrics
 from controllers.runtime.admin import admin_server
-from controllers.runtime.connection import Account, connect, find_account, open_session
+from controllers.runtime.connection import Account, AccountSession, connect, find_account
 from controllers.runtime.controller import Context, Controller
 from controllers.runtime.crds import create_missing_crds
 from controllers.runtime.events import EventRecorder
@@ -113,11 +113,11 @@ async def serve(settings: Settings, account: Account) -> None:
     """Run the manager until cancelled, then release the Lease. ValueError when the account cannot be used."""
     await account.load()
     identity = f"{socket.gethostname()}_{uuid.uuid4()}"
-    async with open_session(account) as session:
+    async with AccountSession(account) as session:
         client = connect(session, identity)
         elector = LeaderElector(client.with_headers({}, queue="lease"), settings.namespace, LEASE, identity)
         gate = elector.remaining if settings.leader_elect else lambda: float("inf")
-        async with open_session(account, refuse_unless_leading(gate)) as writing:
+        async with AccountSession(account, refuse_unless_leading(gate)) as writing:
             writer = connect(writing, identity)
             manager = Manager(client, writer, settings, gate, lambda: account.server)
             fleet = FleetPage(client.with_headers({}, queue="fleet"))

@@ -23,7 +23,7 @@ from controllers.bindings.rendering.injection import Rendering, Target, render
 from controllers.bindings.rendering.record import RECORD, read_record
 from controllers.bindings.workloads import AUTOSCALERS, WORKLOAD_TYPES, read_autoscaler, read_workload
 from controllers.cluster.node_pools import NodePool, read_pool
-from controllers.runtime.connection import connect, find_account, open_session
+from controllers.runtime.connection import AccountSession, connect, find_account
 from controllers.runtime.discovery import served_type
 from controllers.runtime.unstructured import mapping, metadata, objects, text
 from kube.errors import StatusError
@@ -135,7 +135,7 @@ async def fetch(kubeconfig: Path, namespaces: Iterable[str], *, selects: bool) -
     await account.load()
     kinds = {BINDING_KIND: BINDING_TYPE, **WORKLOAD_TYPES, AUTOSCALER_KIND: AUTOSCALERS.type}
     read: list[Json] = []
-    async with open_session(account) as session:
+    async with AccountSession(account) as session:
         client = connect(session, IDENTITY)
         for namespace in namespaces:
             for kind, resource in kinds.items():

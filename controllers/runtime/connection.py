@@ -142,11 +142,6 @@ def kubeconfig_paths(kubeconfig: Path | None, environment: Mapping[str, str]) ->
     raise ValueError("outside a cluster the manager needs --kubeconfig or $KUBECONFIG")
 
 
-def open_session(account: Account, before_sending: Callable[[], None] = lambda: None) -> AccountSession:
-    """A session for `connect`; the caller closes it."""
-    return AccountSession(account, before_sending)
-
-
 def connect(session: AccountSession, identity: str) -> Client:
     """A client whose User-Agent names the process, so that an audit log shows which of several managers wrote."""
     return Client(session, "", {"User-Agent": f"{USER_AGENT} ({identity})"})

@@ -33,7 +33,7 @@ class NotLeading(Exception):
 
 
 def refuse_unless_leading(gate: Gate) -> Callable[[], None]:
-    """The second check, for `controllers.runtime.connection.open_session`; it raises NotLeading."""
+    """The second check, for `controllers.runtime.connection.AccountSession`; it raises NotLeading."""
 
     def check() -> None:
         if gate() <= 0:

@@ -33,25 +33,20 @@ class Backends:
 
 def endpoints_resource(annotation: str) -> WatchedResource[Backends]:
     """Endpoints belong to the Service of the same name."""
-
-    def read(obj: Json) -> Backends:
-        name = text(metadata(obj).get("name"))
-        return _read(obj, name, objects(obj.get("subsets")), annotation)
-
-    return _watched_resource(
-        ResourceType("", "v1", "endpoints"), read, _transform_of("subsets", _endpoints_nodes, annotation)
-    )
+    type_ = ResourceType("", "v1", "endpoints")
+    return _watched(type_, "subsets", lambda meta: text(meta.get("name")), _endpoints_nodes, annotation)
 
 
 def endpoint_slices_resource(annotation: str) -> WatchedResource[Backends]:
     """EndpointSlices belong to the Service that their label names."""
-
-    def read(obj: Json) -> Backends:
-        name = texts(metadata(obj).get("labels")).get(SERVICE_NAME, "")
-        return _read(obj, name, objects(obj.get("endpoints")), annotation)
-
-    resource = ResourceType("discovery.k8s.io", "v1", "endpointslices")
-    return _watched_resource(resource, read, _transform_of("endpoints", _slice_nodes, annotation))
+    type_ = ResourceType("discovery.k8s.io", "v1", "endpointslices")
+    return _watched(
+        type_,
+        "endpoints",
+        lambda meta: texts(meta.get("labels")).get(SERVICE_NAME, ""),
+        _slice_nodes,
+        annotation,
+    )
 
 
 def triggered_at(value: str) -> float:
@@ -66,25 +61,31 @@ def triggered_at(value: str) -> float:
         return 0.0
 
 
-def _watched_resource(
-    resource: ResourceType, read: Callable[[Json], Backends], transform: Callable[[Json], Json]
+def _watched(
+    type_: ResourceType,
+    part: str,
+    service_of: Callable[[Json], str],
+    nodes_of: Callable[[Json], Iterator[str]],
+    annotation: str,
 ) -> WatchedResource[Backends]:
+    """`service_of` tells the Service by an object's metadata, `nodes_of` the nodes in an element of its list `part`."""
+
+    def read(obj: Json) -> Backends:
+        meta = metadata(obj)
+        return Backends(
+            service=(text(meta.get("namespace")), service_of(meta)),
+            # The transform has left node names only. Thousands of slices name the same node, hence the interning.
+            nodes=frozenset(sys.intern(text(named.get("nodeName"))) for named in objects(obj.get(part))),
+            triggered=triggered_at(texts(meta.get("annotations")).get(annotation, "")),
+            deleting="deletionTimestamp" in meta,
+        )
+
     indexes: dict[str, Callable[[Backends], list[str]]] = {
         "service": lambda backends: ["/".join(backends.service)],
         "node": lambda backends: list(backends.nodes),
     }
-    return WatchedResource(resource, read, transform=transform, indexers=indexes)
-
-
-def _read(obj: Json, service: str, parts: list[Json], annotation: str) -> Backends:
-    meta = metadata(obj)
-    return Backends(
-        service=(text(meta.get("namespace")), service),
-        # The transform has left node names only. Thousands of slices name the same node, hence the interning.
-        nodes=frozenset(sys.intern(text(part.get("nodeName"))) for part in parts),
-        triggered=triggered_at(texts(meta.get("annotations")).get(annotation, "")),
-        deleting="deletionTimestamp" in meta,
-    )
+    transform = _transform_of(part, nodes_of, annotation)
+    return WatchedResource(type_, read, transform=transform, indexers=indexes)
 
 
 def _transform_of(

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from controllers.runtime import connection
-from controllers.runtime.connection import connect, kubeconfig_paths, open_session
+from controllers.runtime.connection import AccountSession, connect, kubeconfig_paths
 from kube.errors import StatusError
 from tests.controllers.support.plain_account import PlainAccount
 
@@ -84,7 +84,7 @@ def test_a_kubeconfig_is_found_as_by_controller_runtime(tmp_path: Path) -> None:
 
 async def test_a_watch_goes_on_over_connections_of_before(cloud: Cloud) -> None:
     account = PlainAccount(cloud.url, "old")
-    async with open_session(account) as session:
+    async with AccountSession(account) as session:
         client = connect(session, "me")
         await client.request("GET", "/x")
         async with client.watch("/watch", query={}, accept="application/json", timeout=PATIENCE) as stream:
@@ -106,7 +106,7 @@ async def test_a_refusal_makes_it_look_at_the_account_at_once(
 ) -> None:
     monkeypatch.setattr(connection, "REFRESH_INTERVAL", 1e9)
     account = PlainAccount(cloud.url, "old")
-    async with open_session(account) as session:
+    async with AccountSession(account) as session:
         client = connect(session, "me")
         await client.request("GET", "/x")
         assert account.refreshes == []
@@ -123,7 +123,7 @@ async def test_an_account_that_cannot_be_read_leaves_the_former_in_use(
 ) -> None:
     account = PlainAccount(cloud.url, "t")
     account.broken = True
-    async with open_session(account) as session:
+    async with AccountSession(account) as session:
         client = connect(session, "me")
         async with asyncio.timeout(PATIENCE):
             while len(account.refreshes) < 2:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controllers.runtime.connection import connect, open_session
+from controllers.runtime.connection import AccountSession, connect
 from controllers.runtime.events import EventRecorder, ObjectReference
 from controllers.runtime.write_client import NotLeading, WriteClient, refuse_unless_leading
 from kube.errors import StatusError
@@ -66,7 +66,7 @@ async def test_a_lease_that_ends_while_connecting_keeps_the_write_from_being_sen
     def gate() -> float:
         return next(left)
 
-    async with open_session(PlainAccount(cloud.url), refuse_unless_leading(gate)) as session:
+    async with AccountSession(PlainAccount(cloud.url), refuse_unless_leading(gate)) as session:
         api = WriteClient(connect(session, "me"), gate)
         with pytest.raises(NotLeading):
             await api.create(CONFIG_MAPS, OBJECT)

@@ -51,7 +51,7 @@ class Asker:
             else:
                 account = connection.find_account(Path(name) if name else None)
             await account.load()
-            session = await self._stack.enter_async_context(connection.open_session(account))
+            session = await self._stack.enter_async_context(connection.AccountSession(account))
             self._clients[name] = connection.connect(session, "ask")
         return self._clients[name]
 
