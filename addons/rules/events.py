@@ -14,6 +14,7 @@ from addons.telemetry import metrics
 from addons.telemetry.labels import HUB
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
+from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
 
@@ -25,9 +26,7 @@ PAUSE = 1.0
 logger = logging.getLogger(__name__)
 
 
-def event_of(
-    problem: Problem, configmap: Key, uid: str, node: str, now: datetime.datetime
-) -> dict[str, object]:
+def event_of(problem: Problem, configmap: Key, uid: str, node: str, now: datetime.datetime) -> Json:
     """The Event about a problem. Its name is the same on every node, so that a thousand hubs make one.
 
     `uid` is the ConfigMap's: `kubectl describe` finds Events by it.
@@ -35,21 +34,34 @@ def event_of(
     namespace, name = configmap
     told = "\0".join((uid, problem.key, problem.text, problem.why))
     digest = hashlib.sha256(told.encode()).hexdigest()[:16]
-    stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    involved = {"apiVersion": "v1", "kind": "ConfigMap", "namespace": namespace, "name": name}
+    message = f"key {problem.key}: {problem.text!r} is skipped: {problem.why}"
+    return warning(involved | ({"uid": uid} if uid else {}), digest, REASON, message, node, now)
+
+
+def about_node(node: str) -> Json:
+    """What an Event is about that is about a node. `kubectl describe node` finds it by the name as `uid`, as kubelet
+    writes it."""
+    return {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}
+
+
+def warning(
+    involved: Json, suffix: str, reason: str, message: str, node: str, now: datetime.datetime
+) -> Json:
+    """An Event of the hub of `node`. Its name is the object's with `suffix`, so that to send it again makes no other.
+
+    Events about objects without a namespace are in `default`.
+    """
+    stamp = now.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    namespace = involved.get("namespace", "default")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{name}.{digest}", "namespace": namespace},
-        "involvedObject": {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "namespace": namespace,
-            "name": name,
-            **({"uid": uid} if uid else {}),
-        },
+        "metadata": {"name": f"{involved['name']}.{suffix}", "namespace": namespace},
+        "involvedObject": involved,
         "type": "Warning",
-        "reason": REASON,
-        "message": f"key {problem.key}: {problem.text!r} is skipped: {problem.why}",
+        "reason": reason,
+        "message": message,
         "source": {"component": HUB, "host": node},
         "firstTimestamp": stamp,
         "lastTimestamp": stamp,
@@ -88,14 +100,15 @@ class ProblemEvents:
                 now = datetime.datetime.now(datetime.UTC)
                 problem, uid = self._waiting.popleft()
                 event = event_of(problem, self._configmap, uid, self._node, now)
-                await send_event(self._client, event, self._configmap[0])
+                await send_event(self._client, event)
                 await asyncio.sleep(self._pause)
 
 
-async def send_event(client: Client, event: dict[str, object], namespace: str) -> None:
+async def send_event(client: Client, event: Json) -> None:
     """Create an Event, or leave the one that another hub made. A failure is logged: the log has the problem itself."""
     try:
-        await client.request("POST", EVENTS.path(namespace), body=json.dumps(event).encode())
+        path = EVENTS.path(event["metadata"]["namespace"])
+        await client.request("POST", path, body=json.dumps(event).encode())
     except StatusError as error:
         if error.code != 409:
             logger.info("an Event was refused: %s", error)

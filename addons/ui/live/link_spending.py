@@ -8,13 +8,13 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 
 from addons.offline.write_behind import WriteBehind
-from addons.rules.events import send_event
+from addons.rules.events import about_node, send_event, warning
 from addons.telemetry import metrics
-from addons.telemetry.labels import HUB
 from addons.telemetry.link_budget import Spending
 from addons.ui.reports.running_hub import RunningHub
 from kube.disk.rows import table_of
 from kube.http.client import Client
+from kube.json_type import Json
 
 LOOK_INTERVAL = 10.0
 """Seconds between two looks at what the link has carried."""
@@ -22,8 +22,6 @@ LOOKS_TO_KEEP = 6
 """Looks after which what is spent is written to the disk: a hub that is killed forgets a minute."""
 TABLE = table_of("link budget")
 ROW = "spent"
-NAMESPACE = "default"
-"""Of Events about objects without a namespace."""
 REASON = "LinkBudgetSpent"
 
 logger = logging.getLogger(__name__)
@@ -59,24 +57,11 @@ async def tell_link_budget(
         if is_news:
             said = f"the link to the cloud has spent its budget: {budget.told(spending.spent)}"
             logger.warning("%s; nothing is cut", said)
-            await send_event(client, event_of(hub.settings.node, spending.period, said, now()), NAMESPACE)
+            await send_event(client, event_of(hub.settings.node, spending.period, said, now()))
         looks += 1
         await asyncio.sleep(LOOK_INTERVAL)
 
 
-def event_of(node: str, period: str, said: str, now: datetime.datetime) -> dict[str, object]:
-    """The Event of a node whose budget is spent, one for each period. `kubectl describe node` finds it by `uid`."""
-    stamp = now.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"name": f"{node}.link-budget-{period}", "namespace": NAMESPACE},
-        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node},
-        "type": "Warning",
-        "reason": REASON,
-        "message": said,
-        "source": {"component": HUB, "host": node},
-        "firstTimestamp": stamp,
-        "lastTimestamp": stamp,
-        "count": 1,
-    }
+def event_of(node: str, period: str, said: str, now: datetime.datetime) -> Json:
+    """The Event of a node whose budget is spent, one for each period."""
+    return warning(about_node(node), f"link-budget-{period}", REASON, said, node, now)

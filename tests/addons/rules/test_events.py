@@ -53,8 +53,8 @@ async def test_the_second_hub_finds_the_event_made() -> None:
     event = event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW)
     async with ScriptableCloud() as cloud, new_session() as session:
         client = Client(session, cloud.url, {})
-        await send_event(client, event, "kube-system")
-        await send_event(client, event, "kube-system")
+        await send_event(client, event)
+        await send_event(client, event)
         (made,) = cloud.store.list("events", "kube-system")
         assert made["involvedObject"]["name"] == "yurt-hub-cfg"
 
@@ -64,7 +64,7 @@ async def test_a_refused_event_harms_nothing(code: int) -> None:
     event = event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW)
     async with ScriptableCloud() as cloud, new_session() as session:
         rule = cloud.faults.add(Refuse(code, "Refused", "no"))
-        await send_event(Client(session, cloud.url, {}), event, "kube-system")
+        await send_event(Client(session, cloud.url, {}), event)
         assert rule.used == 1
         with pytest.raises(StatusError):
             cloud.store.get("events", "yurt-hub-cfg", "kube-system")
@@ -74,7 +74,7 @@ async def test_a_cloud_that_is_away_harms_nothing(caplog: pytest.LogCaptureFixtu
     async with new_session() as session:
         client = Client(session, "http://127.0.0.1:1", {})
         with caplog.at_level(logging.INFO):
-            await send_event(client, event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW), "kube-system")
+            await send_event(client, event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW))
         assert "was not sent" in caplog.text
 
 
