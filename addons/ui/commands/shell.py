@@ -36,8 +36,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _report(options: Asked) -> int:
-    answer = _ask(options, options.name)
-    print(answer if options.json else _in_red(TEXTS[options.name](json.loads(answer))), end="")
+    return _show(options, _ask(options, options.name))
+
+
+def _show(options: Asked, report: str) -> int:
+    print(report if options.json else _in_red(TEXTS[options.name](json.loads(report))), end="")
     return 0
 
 
@@ -58,9 +61,7 @@ def _link(options: Asked) -> int:
         "link": options.link,
         **{name: str(number) for name, number in numbers.items() if number is not None},
     }
-    answer = _ask(options, "link", query, body=b"")
-    print(answer if options.json else _in_red(TEXTS["link"](json.loads(answer))), end="")
-    return 0
+    return _show(options, _ask(options, "link", query, body=b""))
 
 
 def _explain(options: Asked) -> int:
@@ -127,7 +128,8 @@ def _try(options: Asked) -> int:
 
 
 def _support(options: Asked) -> int:
-    packed = _fetch(options, "support", accept="*/*")
+    with open_page(options.admin, "support", accept="*/*") as answer:
+        packed = answer.read()
     try:
         # The file is new, and this user alone may read it.
         with open(os.open(options.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -146,21 +148,10 @@ def _ask(
     accept: str = JSON,
     body: bytes | None = None,
 ) -> str:
-    text = _fetch(options, page, query, accept=accept, body=body).decode()
-    return text if text.endswith("\n") or not text else text + "\n"
-
-
-def _fetch(
-    options: Asked,
-    page: str,
-    query: Mapping[str, str] | None = None,
-    *,
-    accept: str = JSON,
-    body: bytes | None = None,
-) -> bytes:
-    """The hub's answer to a GET, or to a POST of `body`. NoAnswer where it cannot be asked, or refuses."""
+    """The hub's answer to a GET, or to a POST of `body`, with an end of its last line. NoAnswer as `open_page`."""
     with open_page(options.admin, page, query, accept=accept, body=body) as answer:
-        return answer.read()
+        text = answer.read().decode()
+    return text if text.endswith("\n") or not text else text + "\n"
 
 
 def make_parser() -> argparse.ArgumentParser:
