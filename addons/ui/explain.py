@@ -48,6 +48,9 @@ class Note:
     outcome: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.filter}: {self.subject} {self.outcome}: {self.reason}"
+
 
 @dataclass(slots=True)
 class Explanation:
@@ -75,7 +78,7 @@ class Explanation:
             lines.append(f"route: {self.route} ({self.reason})")
         lines += [f"rule: {rule}" for rule in self.rules]
         lines += [f"filter: {name}" for name in self.filters]
-        lines += [f"  {note.filter}: {note.subject} {note.outcome}: {note.reason}" for note in self.notes]
+        lines += [f"  {note}" for note in self.notes]
         if self.outcome:
             lines.append(f"object: {self.outcome}")
         if self.origin:

@@ -13,7 +13,7 @@ import aiohttp
 import orjson
 
 from kube.json_type import Json
-from scripts.benchmark.load import new_cloud, p99, resident_megabytes
+from scripts.benchmark.load import new_cloud, p99, resident_megabytes, waiting
 from scripts.benchmark.manager import MANIFESTS, PATIENCE, THREADS, kubeconfig, steady
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.real import RealCloud
@@ -125,17 +125,14 @@ def follow(cloud: RealCloud, size: Size, number: int) -> float:
     time.sleep(1.0)  # earlier writes no longer count against the rate at which the manager may write
     began = time.perf_counter()
     bind(cloud, number)
-    deadline = began + PATIENCE
-    while True:
-        deployments = cloud.admin.get(DEPLOYMENTS, labelSelector=f"set=app-{number}")["items"]
-        if (
-            sum("site" in str(workload["spec"]["template"]["spec"]["volumes"]) for workload in deployments)
-            == size.pools
-        ):
-            return time.perf_counter() - began
-        if time.perf_counter() > deadline:
-            raise TimeoutError(f"the workloads of app-{number} do not follow")
-        time.sleep(0.02)
+
+    def follow_it() -> bool:
+        workloads = cloud.admin.get(DEPLOYMENTS, labelSelector=f"set=app-{number}")["items"]
+        volumes = [str(workload["spec"]["template"]["spec"]["volumes"]) for workload in workloads]
+        return sum("site" in mounted for mounted in volumes) == size.pools
+
+    waiting(follow_it, PATIENCE)
+    return time.perf_counter() - began
 
 
 def admissions(cloud: RealCloud, port: int, size: Size, clients: int) -> list[float]:

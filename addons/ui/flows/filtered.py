@@ -43,12 +43,7 @@ class Judged:
         """The decisions that dropped or changed something, filter by filter."""
         told = [note for note in self.notes if note.outcome != Outcome.KEPT]
         subjects = [note for note in told if note.subject != "object"] or told
-        return "; ".join(
-            dict.fromkeys(
-                f"{subject.filter}: {subject.subject} {subject.outcome}: {subject.reason}"
-                for subject in subjects
-            )
-        )
+        return "; ".join(dict.fromkeys(map(str, subjects)))
 
 
 class FilteredRead:

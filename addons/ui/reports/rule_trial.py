@@ -36,10 +36,10 @@ type Chains = tuple[tuple[Filter, ...], tuple[Filter, ...]]
 class Difference:
     """How a component's view of one resource would change."""
 
-    gained: list[str] = field(default_factory=list)
-    lost: list[dict[str, Any]] = field(default_factory=list)
-    changed: list[dict[str, Any]] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("gained", "lost", "changed"), 0))
+    changes: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: {kind: {"count": 0, "names": []} for kind in ("gained", "lost", "changed")}
+    )
+    """The number of objects by what became of them, and the first of them."""
     endpoints_before: int = 0
     endpoints_after: int = 0
     unknown: int = 0
@@ -130,9 +130,7 @@ async def _row(
         "after": after,
         "objects": difference.seen,
         "copy": source is not None,
-        "gained": {"count": difference.counts["gained"], "names": difference.gained},
-        "lost": {"count": difference.counts["lost"], "names": difference.lost},
-        "changed": {"count": difference.counts["changed"], "names": difference.changed},
+        **difference.changes,
         "endpoints": {
             "before": difference.endpoints_before,
             "after": difference.endpoints_after,
@@ -173,22 +171,16 @@ def _compare(
     difference.endpoints_before += endpoints_of(before)
     difference.endpoints_after += endpoints_of(after)
     kind = "gained" if before is None else "lost" if after is None else "changed"
-    difference.counts[kind] += 1
-    if difference.counts[kind] > MAX_NAMED:
+    changes, name = difference.changes[kind], key_text(item.key)
+    changes["count"] += 1
+    if changes["count"] > MAX_NAMED:
         return
     if kind == "gained":
-        difference.gained.append(key_text(item.key))
+        changes["names"].append(name)
         return
-    reasons = [
-        f"{note.filter}: {note.subject} {note.outcome}: {note.reason}"
-        for note in why(item, filters, hub.inputs)
-    ]
-    row = {
-        "name": key_text(item.key),
-        "reasons": reasons[:MAX_REASONS],
-        "endpoints": endpoints_of(after) - endpoints_of(before),
-    }
-    (difference.lost if kind == "lost" else difference.changed).append(row)
+    reasons = [str(note) for note in why(item, filters, hub.inputs)[:MAX_REASONS]]
+    ends = endpoints_of(after) - endpoints_of(before)
+    changes["names"].append({"name": name, "reasons": reasons, "endpoints": ends})
 
 
 def endpoints_of(item: Item | None) -> int:
