@@ -232,44 +232,35 @@ def main() -> None:
     arguments = options().parse_args()
     if arguments.hostile:
         hostile.report(*hostile.measure(arguments.services, arguments.endpoints, arguments.hostile))
-        return
-    if arguments.kills:
+    elif arguments.kills:
         kill_storms.report(kill_storms.measure(arguments.kills, arguments.seed))
-        return
-    if arguments.pool:
+    elif arguments.pool:
         if arguments.pool != "nodes":
             pool_links.measure_links()
         if arguments.pool != "links":
             asyncio.run(pool_nodes.measure(arguments.slices, arguments.pool_nodes, arguments.pool_updates))
-        return
-    if arguments.fleet:
+    elif arguments.fleet:
         fleet.measure()
-        return
-    if arguments.links:
+    elif arguments.links:
         links.measure()
-        return
-    if arguments.interface:
+    elif arguments.interface:
         interface.report(*interface.measure(arguments.services, arguments.endpoints))
-        return
-    if arguments.offline:
+    elif arguments.offline:
         offline.measure(arguments.services, arguments.endpoints, arguments.watchers, arguments.updates)
-        return
-    if arguments.manager:
+    elif arguments.manager:
         size = manager.Size(slices=arguments.slices)
         manager.report(manager.measure(size), size)
-        return
-    if arguments.bindings:
+    elif arguments.bindings:
         workloads = bindings.Size()
         bindings.report(bindings.measure(workloads), workloads)
-        return
-    if arguments.topology:
+    elif arguments.topology:
         measure_topology(arguments.slices)
-        return
-    with hubs_cloud() as (cloud, folder):
-        fill(cloud, arguments.services, arguments.endpoints)
-        figures, without = measure(cloud, folder, arguments)
-        copied = first_copy(cloud, folder / "link")
-    report(figures, without, copied)
+    else:
+        with hubs_cloud() as (cloud, folder):
+            fill(cloud, arguments.services, arguments.endpoints)
+            figures, without = measure(cloud, folder, arguments)
+            copied = first_copy(cloud, folder / "link")
+        report(figures, without, copied)
 
 
 OF_A_ROUND: tuple[tuple[str, Callable[[Round], float]], ...] = (
