@@ -122,22 +122,9 @@ class PeerReader:
         resumes: bool = False,
     ) -> ApiResponse:
         """A page of a list from the cloud, or the whole list from a leader."""
-        answer = None
-        if "continue" not in query:
-            answer = await self._list_of_leader(method, path, query, accept, codings, resumes)
-        if answer is None:
-            answer = await self._cloud.request(method, path, query=query, accept=accept, codings=codings)
-            self._is_unproved = False
-        self._may_be_older = False
-        return answer
-
-    async def _list_of_leader(
-        self, method: str, path: str, query: Mapping[str, str], accept: str, codings: str, resumes: bool
-    ) -> ApiResponse | None:
-        """None where the cloud is to be asked."""
-        while (leader := await self._next(resumes=resumes)) is not None:
+        while "continue" not in query and (leader := await self._next(resumes=resumes)) is not None:
             try:
-                return await self._client(leader).request(
+                answer = await self._client(leader).request(
                     method,
                     path,
                     query=self._as_new_as_known(query),
@@ -147,7 +134,12 @@ class PeerReader:
                 )
             except (StatusError, Unreachable) as error:
                 self._chooser.failed(leader, str(error))
-        return None
+            else:
+                self._may_be_older = False
+                return answer
+        answer = await self._cloud.request(method, path, query=query, accept=accept, codings=codings)
+        self._is_unproved = self._may_be_older = False
+        return answer
 
     @asynccontextmanager
     async def watch(
