@@ -12,7 +12,6 @@ import orjson
 import yaml
 
 from addons.ui.masking import USUALLY, Tree, Visible, masked
-from kube.errors import StatusError
 from kube.schemas.json_objects import shown_object
 from kube.store.store import key_text
 from kube.tables.cells import aligned
@@ -91,7 +90,8 @@ def readable_event(codec: Codec, frame: WatchFrame, *, whole: bool, visible: Vis
 def _event(codec: Codec, frame: WatchFrame, *, whole: bool, visible: Visible) -> Tree:
     shown: Tree = {"type": frame.type, "kind": frame.kind, "apiVersion": frame.api_version}
     if frame.status is not None:
-        return shown | _status(frame.status)
+        error = frame.status
+        return shown | {"code": error.code, "reason": error.reason, "message": error.message}
     try:
         peek = codec.peek(frame.raw)
     except ValueError as error:
@@ -108,10 +108,6 @@ def _event(codec: Codec, frame: WatchFrame, *, whole: bool, visible: Visible) ->
             codec.encoding, frame.api_version, frame.kind, frame.raw, visible=visible
         )
     return shown
-
-
-def _status(error: StatusError) -> Tree:
-    return {"code": error.code, "reason": error.reason, "message": error.message}
 
 
 def readable_table(encoding: Encoding, body: bytes) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from controllers.cluster.nodes import NODES, Node
 from controllers.cluster.services import SERVICES, Service
-from controllers.runtime.controller import Context, Controller
+from controllers.runtime.controller import Context, Controller, own_key
 from controllers.runtime.informer import WatchedResource, without_managed_fields
 from kube.bounds import reached
 from kube.json_type import Json
@@ -59,7 +59,7 @@ class NodeLabelsController(Controller):
         """How many Services ask for each label key."""
         self._nodes = self.watch(NODES, _bucket_of_relabelled)
         self._services = self.watch(SERVICES, self._when_keys_change)
-        self._written = self.watch(LABELS, _when_not_ours, optional=True)
+        self._written = self.watch(LABELS, own_key, optional=True)
         for key in ALL:
             self.queue.add(key)
 
@@ -91,7 +91,3 @@ class NodeLabelsController(Controller):
 def _bucket_of_relabelled(key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
     was, now = (node.labels if node is not None else None for node in (old, new))
     return [("", bucket_of(key[1]))] if was != now else []
-
-
-def _when_not_ours(key: Key, old: Json | None, new: Json | None) -> Iterable[Key]:
-    return [key] if old != new else []

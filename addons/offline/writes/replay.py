@@ -83,7 +83,7 @@ class Replay:
         backoff = Backoff()
         while True:
             if not self._is_up() or not (self._journal.statuses or self._journal.events):
-                await self._wait_for_change()
+                await first_of(self._changed.wait(), self._journal.added.wait())
                 continue
             try:
                 if await self._replay_all():
@@ -104,9 +104,6 @@ class Replay:
                 await self._replay_event(event)
                 await self._journal.wait_forgotten(path)
         await self._journal.wait_forgotten(path)
-
-    async def _wait_for_change(self) -> None:
-        await first_of(self._changed.wait(), self._journal.added.wait())
 
     async def _replay_all(self) -> bool:
         """Try each entry once; False when an entry stays in the journal for later. NotNow at the first such answer."""

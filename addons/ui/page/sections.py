@@ -30,6 +30,7 @@ from addons.ui.reports.text import (
 from kube.tables.cells import size
 
 LOG_LINES = 30
+NO_LOG = '<p class="none">The log is shown on the node itself, at a loopback address.</p>'
 LEADERS: Sequence[Column] = (
     *named("node"),
     ("at", of_field("server")),
@@ -57,7 +58,7 @@ def sections(hub: RunningHub, rates: Rates, timeline: Timeline, *, is_operator: 
         "views": table(views(hub), VIEWS),
         "rules": _rules(rules(hub)),
         "journal": _journal(journal(hub)),
-        "log": lines(list(hub.log.lines)[-LOG_LINES:]) if is_operator else _nobody(),
+        "log": lines(list(hub.log.lines)[-LOG_LINES:]) if is_operator else NO_LOG,
     }
     return shown | {"pool": _pool(report, REPORTS["pool"](hub))}
 
@@ -167,7 +168,3 @@ def _pool(report: Row, shared: Row) -> str:
         followers = [{"node": node, "watches": count} for node, count in shared["followers"].items()]
         parts.append("<h3>Followers</h3>" + table(followers, FOLLOWERS) if followers else "")
     return "".join(parts)
-
-
-def _nobody() -> str:
-    return '<p class="none">The log is shown on the node itself, at a loopback address.</p>'
