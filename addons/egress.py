@@ -91,8 +91,9 @@ class Egress:
         self.link.asked(server)
         if bearer := self.link.bearer(way):
             lend(flow.request, bearer)
-        # As people see it; the request goes where `upstream` leads.
-        flow.request.scheme, flow.request.host, flow.request.port = server.scheme, server.host, server.port
+        # As people see it; the request goes where `upstream` leads. To set the host makes the field `Host` anew.
+        flow.request.scheme, flow.request.data.port = server.scheme, server.port
+        flow.request.host = server.host
         context.upstream = Relaying(
             *(self.link, way, is_upgrade(flow.request)), partial(self._connections.has_room, flow.client_conn)
         )
@@ -104,8 +105,8 @@ class Egress:
     def request(self, flow: http.HTTPFlow) -> None:
         """Count a request's body that mitmproxy holds whole. The others are counted as they are streamed."""
         server = _server_to(flow)
-        if server is not None and not flow.request.stream:
-            self.link.sent(server)(len(flow.request.raw_content or b""))
+        if server is not None and not flow.request.stream and (body := flow.request.raw_content):
+            self.link.sent(server)(len(body))
 
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)

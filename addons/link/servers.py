@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -39,22 +39,20 @@ class Server:
     """Whose way leads there; None for this node's own."""
     uplink: Uplink | None = None
     """By which uplink; None where the routes of the node decide."""
+    authority: str = field(init=False, repr=False, compare=False)
+    """Host and port, as a request names them."""
+    url: str = field(init=False, repr=False, compare=False)
+    """The server's own, whatever way leads there. Each request looks servers up by it."""
+
+    def __post_init__(self) -> None:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        object.__setattr__(self, "authority", f"{host}:{self.port}")
+        object.__setattr__(self, "url", f"{self.scheme}://{self.authority}")
 
     @property
     def is_in_cloud(self) -> bool:
         """Whether the link to the cloud leads there: to a kube-apiserver or a relay, not to another node's hub."""
         return not self.node or self.node.startswith(RELAY)
-
-    @property
-    def authority(self) -> str:
-        """Host and port, as a request names them."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
-
-    @property
-    def url(self) -> str:
-        """The server's own, whatever way leads there."""
-        return f"{self.scheme}://{self.authority}"
 
     def __str__(self) -> str:
         if self.lender is not None:
