@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from weakref import WeakKeyDictionary
 
 from mitmproxy import connection, http, tls
@@ -79,7 +78,7 @@ class Identity:
         is_this_node = self._shown.get(flow.client_conn.id) if context.listener is Listener.TLS else None
         peer = Peer(
             listener=context.listener,
-            is_loopback=ipaddress.ip_address(flow.client_conn.peername[0].partition("%")[0]).is_loopback,
+            is_loopback=_is_loopback(flow.client_conn.peername[0]),
             is_this_node=is_this_node is True,
             is_another=is_this_node is False,
         )
@@ -123,6 +122,11 @@ class Identity:
         if certificate is None or not is_verified(ssl_conn):
             return False
         return node_of(certificate.to_cryptography()) == self._options.settings.node
+
+
+def _is_loopback(address: str) -> bool:
+    """Of an address as the kernel writes it."""
+    return address == "::1" or address.startswith(("127.", "::ffff:127."))
 
 
 def _drop(request: http.Request, prefixes: tuple[bytes, ...]) -> None:

@@ -32,7 +32,7 @@ class OwnAddress:
 
     def is_named(self, host: str) -> bool:
         """Whether a client may call the hub so: by a loopback address, by the one it reached, or by a name."""
-        if host == "localhost" or host in self.names:
+        if host in ("localhost", self.host) or host in self.names:
             return True
         try:
             address = ip_address(host)

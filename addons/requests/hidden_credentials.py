@@ -38,6 +38,7 @@ class Hidden:
         return self.own if self.lent is None else self.lent
 
 
+NOTHING = Hidden()
 _hidden: WeakKeyDictionary[http.Request, Hidden] = WeakKeyDictionary()
 
 
@@ -78,7 +79,8 @@ def headers_of(request: http.Request) -> list[tuple[str, str]]:
 
     Other bytes than UTF-8's are surrogates.
     """
-    return [*text_of(request.headers), *text_of(http.Headers(_of(request).own))]
+    own = _of(request).own
+    return [*text_of(request.headers), *(text_of(http.Headers(own)) if own else ())]
 
 
 def text_of(headers: http.Headers) -> list[tuple[str, str]]:
@@ -111,7 +113,7 @@ def with_credentials(request: http.Request) -> http.Request:
 
 
 def _of(request: http.Request) -> Hidden:
-    return _hidden.get(request, Hidden())
+    return _hidden.get(request, NOTHING)
 
 
 def _is_secret(name: bytes, value: bytes) -> bool:
