@@ -18,6 +18,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from mitmproxy.connection import Connection
+from mitmproxy.flow import Flow
 from mitmproxy.proxy import events
 from mitmproxy.proxy.commands import StartHook
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
@@ -120,10 +121,9 @@ class HubHandler(LiveConnectionHandler):
 
     async def hook_task(self, hook: StartHook) -> None:
         handling = self._hooks.pop(hook, None)
-        if handling is None:
-            await super().hook_task(hook)
-        else:
-            await handling
+        with self.timeout_watchdog.disarm():  # an addon, or a person, may take long
+            await (self.handle_hook(hook) if handling is None else handling)
+        if hook.blocking:
             await self.server_event(events.HookCompleted(hook))
 
     async def drained(self) -> None:
@@ -173,6 +173,13 @@ class HubHandler(LiveConnectionHandler):
 
 class ListenerHandler(HubHandler, ProxyConnectionHandler):
     """The handler of a connection to a listener of the hub."""
+
+    async def handle_hook(self, hook: StartHook) -> None:
+        """As mitmproxy's own, without what that does at each hook, also where nobody waits for anything."""
+        await self.master.addons.handle_lifecycle(hook)
+        flow: Flow | None = getattr(hook, "flow", None)
+        if flow is not None:
+            await flow.wait_for_resume()
 
 
 def close_client(client_id: str, why: str) -> bool:

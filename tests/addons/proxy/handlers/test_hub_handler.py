@@ -89,6 +89,32 @@ async def test_no_stack_grows_with_the_requests_that_come_in_one_packet(proxy: P
             writer.close()
 
 
+async def test_a_client_is_not_late_while_an_addon_works_on_its_request(
+    proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mitmproxy ends a connection on which nothing happens for ten minutes; a person may hold a request for longer."""
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    async def think(handler: Handler, hook: StartHook) -> None:
+        if hook.name == "request":
+            asked.set()
+            await answered.wait()
+        handler._proxy.hook(hook)
+
+    monkeypatch.setattr(Handler, "handle_hook", think)
+    with asyncio_utils.set_eager_task_factory():  # as mitmproxy has it
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")
+            await asked.wait()
+            may_end = proxy.handlers[0].timeout_watchdog.can_timeout
+            assert not may_end.is_set()
+            answered.set()
+            await reader.readuntil(b"hello\r\n")
+            assert may_end.is_set()
+            writer.close()
+
+
 async def test_nothing_waits_for_a_client_that_has_left() -> None:
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
