@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import h11
 
@@ -120,6 +121,11 @@ class Http1Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
+        if (stream := transport.get_extra_info("socket")) is not None:
+            # A watch may be silent for as long as it is open, and nothing else keeps its way, or shows it is gone.
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, int(SILENCE))
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, int(SILENCE / 4))
 
     def data_received(self, data: bytes) -> None:
         response = self._response

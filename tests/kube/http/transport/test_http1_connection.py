@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -225,6 +226,18 @@ async def test_a_watch_may_be_silent() -> None:
     assert not sink.is_gone
     made.release(response)
     assert sink.is_gone, "its answer has not ended"
+
+
+async def test_the_way_of_a_silent_watch_is_kept_and_one_that_is_gone_is_noticed() -> None:
+    """A watch brings nothing for as long as nothing happens, and routers forget connections."""
+    peer = Peer(WHOLE)
+    async with peer.serve():
+        host, _, port = peer.url.removeprefix("http://").partition(":")
+        transport, _ = await asyncio.get_running_loop().create_connection(Http1Connection, host, int(port))
+        stream = transport.get_extra_info("socket")
+        assert stream.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == SILENCE
+        transport.abort()
 
 
 async def test_a_header_that_h11_does_not_send_is_refused() -> None:
