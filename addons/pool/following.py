@@ -99,6 +99,11 @@ class Following:
         return any(state.is_usable(now) for state in self._order)
 
     @property
+    def is_alone(self) -> bool:
+        """Whether this hub reads from no other hub, and none from it."""
+        return self._is_known and self._role is Role.NONE and not self._order
+
+    @property
     def lenders(self) -> list[LeaderHub]:
         """Hubs that may lend their way to the cloud, as leaders name them."""
         return [deputy for state in self._order for deputy in (*state.deputies, *state.lenders)]
@@ -131,13 +136,16 @@ class Following:
         `can_follow`: the node has a client certificate, which leaders and relays ask for. `can_serve`: this hub's own
         peer port is open.
         """
-        self._is_known = True
+        was_alone, self._is_known = self.is_alone, True
         self._role, self._config, self._members = role, config, members
         self._can_follow, self._can_serve = can_follow, can_serve
         if members:  # nodes that are in no pool any more go to the cloud as they would have in their last one
             leaders = {leader.node for leader in config.leaders}
             self._turns.turn = cloud_turn(self._node, [member for member in members if member not in leaders])
         self._arrange()
+        if was_alone and not self.is_alone:
+            for source, _ in self._readers():
+                source.reflector.remind()
 
     def share(self) -> None:
         """Move the sources that run, and that the rules have pools share from now on."""
@@ -158,7 +166,10 @@ class Following:
                 states.get((leader, False)) or self._new_state(leader)
                 for leader in leader_order(others, self._node)
             ),
-            *(states.get((hub_of(relay), False)) or _relay_state(relay) for relay in relays),
+            *(
+                states.get((hub_of(relay), False)) or self._new_state(hub_of(relay), relay)
+                for relay in relays
+            ),
         ]
         deputies = deputies_for(self._node, self._deputies(), self._members, can_serve=self._can_serve)
         for deputy in reversed(deputies):
@@ -317,9 +328,12 @@ class Following:
             logger.warning("the pool's ConfigMap: %s", error)
             return ()
 
-    def _new_state(self, hub: LeaderHub, *, is_deputy: bool = False) -> LeaderState:
-        health = _health_of(Server("https", hub.address, self._port, hub.node))
-        return LeaderState(hub, health, is_deputy=is_deputy)
+    def _new_state(
+        self, hub: LeaderHub, relay: Server | None = None, *, is_deputy: bool = False
+    ) -> LeaderState:
+        server = relay or Server("https", hub.address, self._port, hub.node)
+        health = ServerHealth(server, Budget(PROBE_INTERVAL, PROBE_TIMEOUT))
+        return LeaderState(hub, health, is_relay=relay is not None, is_deputy=is_deputy)
 
     async def _probe_always(self, state: LeaderState) -> None:
         """Probe a leader that is read from, has failed or is without a cloud, until cancelled."""
@@ -378,11 +392,3 @@ class Following:
         leader.deputies = deputies
         self._arrange()
         self.renamed.notify()
-
-
-def _relay_state(relay: Server) -> LeaderState:
-    return LeaderState(hub_of(relay), _health_of(relay), is_relay=True)
-
-
-def _health_of(server: Server) -> ServerHealth:
-    return ServerHealth(server, Budget(PROBE_INTERVAL, PROBE_TIMEOUT))

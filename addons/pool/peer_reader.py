@@ -33,6 +33,10 @@ class Chooser(Protocol):
     def has_leader(self) -> bool:
         """Whether a leader may be read from now."""
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether this hub reads from no other hub, and none from it."""
+
     async def server(self, reader: PeerReader, *, resumes: bool) -> LeaderState | None:
         """The leader to read from, None for the cloud. Returns when it may be read from.
 
@@ -98,6 +102,10 @@ class PeerReader:
     def is_elsewhere(self) -> bool:
         """Whether the reader is not at the cloud."""
         return self.leader is not None or self.server != CLOUD_NAME
+
+    @property
+    def is_shared(self) -> bool:
+        return not self._chooser.is_alone
 
     async def goes_elsewhere(self) -> bool:
         """Whether the next watch goes to a leader, chosen now.

@@ -303,12 +303,15 @@ class Serving:
         if not source.is_up():
             return 0
         try:
-            return await wait_until_current(source, source.client, read, scope, self._wait, at)
+            version = await wait_until_current(source, source.client, read, scope, self._wait, at)
         except StatusError as error:
             # The hub itself answers 502 for a server that died under the request, perhaps before a probe noticed.
             if error.code not in (502, 503) or await self._confirm_up():
                 raise
             return 0
+        if version > source.store.version:
+            source.reflector.remind()
+        return version
 
 
 def _form_of(source: Source, read: ObjectRead, form: Representation) -> Form:

@@ -29,6 +29,12 @@ class ListWatch:
         selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
         return {name: text for name, text in selectors.items() if text}
 
+    def watch_query(self, version: int, seconds: int, *, bookmarks: bool) -> dict[str, str]:
+        """The query of a watch from a version that the server ends after so many seconds."""
+        asked = {"allowWatchBookmarks": "true"} if bookmarks else {}
+        watch = {"watch": "true", "resourceVersion": str(version), "timeoutSeconds": str(seconds)}
+        return {**self.query, **watch, **asked}
+
     @property
     def is_whole(self) -> bool:
         """Whether it reads all objects of the resource in all namespaces, and the whole objects."""

@@ -15,20 +15,22 @@ from functools import partial
 
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
-from kube.differences.reader import DifferenceReader, UnusableRecord
+from kube.differences.reader import UnusableRecord
 from kube.differences.records import CODING
 from kube.errors import REFUSALS, StatusError
-from kube.http.client import GZIP, ApiResponse, Client, Switched, Unreachable, WatchStream
+from kube.http.client import GZIP, ApiResponse, Client, Switched, Unreachable
 from kube.packed_text import Kept
+from kube.reflector.bookmarks import Bookmarks
 from kube.reflector.continuity import Continuity, OtherHistory
-from kube.reflector.list_pages import Malformed, codec_of, read_items, read_names, read_pages, read_version
+from kube.reflector.list_pages import Malformed, read_items, read_names, read_pages, read_version
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from kube.reflector.upstream import Request, Upstream
+from kube.reflector.watch_reader import reader_of
 from kube.requests.resource_versions import parse_version
 from kube.store.store import Key, Store
 from kube.wire.api_objects import decode_object
-from kube.wire.codec import Codec, FrameReader, ListPage, WatchFrame
+from kube.wire.codec import Codec, ListPage, WatchFrame
 from kube.wire.codec_base import HISTORY_GAP
 
 WATCH_SECONDS = (300.0, 600.0)
@@ -79,6 +81,7 @@ class Reflector:
         self._retry = asyncio.Event()
         self._begin_at = begin_at
         self.continuity = Continuity(store)
+        self._bookmarks = Bookmarks(store, self.continuity)
         self._must_be_plain = False
         """The last watch ended at a difference that did not fit. The next watch asks for whole objects."""
         self.restored: Callable[[], None] = lambda: None
@@ -96,7 +99,7 @@ class Reflector:
         """Notified when `state` or `error` changes."""
         self.lists = self.watches = 0
         self.heard = 0.0
-        """When the cloud last sent a list, an event or a bookmark, in monotonic seconds; 0 for never."""
+        """When the cloud last sent a list or anything of a watch, or a watch ended; monotonic seconds, 0 for never."""
         self.retry_at = 0.0
         """When the present delay ends at the latest, in monotonic seconds."""
 
@@ -171,6 +174,11 @@ class Reflector:
         self.recovered()
         self._interrupt()
 
+    def remind(self) -> None:
+        """Have the cloud say how far it is: somebody is to get a newer version than the store's, or to compare it."""
+        if not self._bookmarks.expect() and self.state is State.WATCHING:
+            self._interrupt()
+
     def _interrupt(self) -> None:
         """End the round. A callback that the round itself makes runs before the round looks for what to do."""
         if self._round is not None and self._round is not asyncio.current_task():
@@ -191,6 +199,8 @@ class Reflector:
 
     async def _list_and_watch(self) -> None:
         try:
+            if self.continuity.is_broken or self._must_list:
+                self._bookmarks.expect()
             if self.continuity.is_broken and not self._must_list:
                 await self._verify()
             if self._must_list:
@@ -246,8 +256,11 @@ class Reflector:
         # Frames of the traceback hold what the cloud sent: up to MAX_LIST, for as long as the error is kept.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         self.continuity.is_broken = True
-        if isinstance(error, Malformed) or (isinstance(error, StatusError) and error.code == 410):
+        has_expired = isinstance(error, StatusError) and error.code == 410
+        if has_expired or isinstance(error, Malformed):
             self._must_list = True
+        if has_expired:
+            self._bookmarks.note_expired()
         refused = False
         if isinstance(error, StatusError) and error.code in REFUSALS:
             refused, self._must_list, self._refusal = True, True, error
@@ -317,13 +330,8 @@ class Reflector:
 
     async def _watch(self) -> None:
         seconds = random.uniform(*WATCH_SECONDS)
-        query = {
-            **self._list_watch.query,
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": str(self.continuity.watch_from),
-            "timeoutSeconds": str(int(seconds)),
-        }
+        asks = self._bookmarks.ask(self.upstream)
+        query = self._list_watch.watch_query(self.continuity.watch_from, int(seconds), bookmarks=asks)
         self.watches += 1
         began, events = time.monotonic(), 0
         codings = GZIP if self._must_be_plain else WATCH_CODINGS
@@ -334,9 +342,9 @@ class Reflector:
             timeout=seconds + WATCH_MARGIN,
             codings=codings,
         ) as stream:
-            self._refusal, self._must_be_plain = None, False
+            self._refusal, self._must_be_plain, self.heard = None, False, time.monotonic()
             self._set_state(State.WATCHING, None)
-            reader = self._reader(stream, codings)
+            reader = reader_of(stream, codings, self._store)
             try:
                 async with asyncio.timeout(self.continuity.witness_wait) as limit:
                     async for chunk in stream.chunks:
@@ -353,6 +361,8 @@ class Reflector:
                         self.continuity.progress()
                         if not self.continuity.awaits_witness:
                             limit.reschedule(None)
+                        if self._bookmarks.are_needless(self.upstream):
+                            return
                 reader.close()
             except TimeoutError:
                 self.continuity.forget_witness()
@@ -362,25 +372,13 @@ class Reflector:
                 raise
             except ValueError as error:
                 raise Malformed(f"watch: {error}") from error
+            finally:
+                self.heard = time.monotonic()
         if (lasted := time.monotonic() - began) < seconds - EARLY:
             self.continuity.is_broken = True
             self.changed.notify()
         if not events and lasted < SHORT_WATCH:
             raise Unreachable(f"watch {self._list_watch.path}: it ended at once")
-
-    def _reader(self, stream: WatchStream, codings: str) -> FrameReader | DifferenceReader:
-        """A reader for the coding of a watch. Malformed for a coding that the reflector did not ask for."""
-        codec = codec_of(stream.content_type)
-        if not stream.coding:
-            return codec.frames()
-        if stream.coding not in codings.split(",") or codec is not self._store.codec:
-            raise Malformed(f"watch: it came as {stream.content_type} in {stream.coding}")
-        return DifferenceReader(codec, self._held)
-
-    def _held(self, namespace: str, name: str) -> tuple[int, bytes] | None:
-        """Version and raw form of an object of the store, which a difference may refer to."""
-        item = self._store.get((namespace, name))
-        return (item.version, item.raw) if item is not None else None
 
     def _apply(self, frame: WatchFrame) -> None:
         match frame.type:
@@ -394,6 +392,7 @@ class Reflector:
                 self._store.advance(bookmark.version)
                 if gap := bookmark.annotations.get(HISTORY_GAP):
                     self._store.jump(parse_version(gap), bookmark.version)
+                self._bookmarks.came()
             case _ if frame.status is not None:
                 raise frame.status
             case _:

@@ -26,6 +26,10 @@ class Upstream(Protocol):
     def is_elsewhere(self) -> bool:
         """Whether the reflector does not read from the cloud now."""
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether hubs of a pool read this from each other, or from a relay."""
+
     async def goes_elsewhere(self) -> bool:
         """Whether the next watch goes to another server than the cloud; chosen now.
 

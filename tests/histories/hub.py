@@ -225,7 +225,7 @@ class Hub:
             members = (*(each.node for each in pool.leaders), self._settings.node)
             self.following.update(Role.FOLLOWER, pool, members)
         else:
-            self.following.update(Role.NONE, NOTHING_SHARED, ())
+            self.following.update(Role.LEADER if self._leads else Role.NONE, NOTHING_SHARED, ())
 
     def cut_leaders(self) -> None:
         """Break off what comes from leaders."""

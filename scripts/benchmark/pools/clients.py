@@ -64,7 +64,7 @@ class PeerSession(PooledSession):
 class Leaders:
     """A `kube.reflector.upstream.Upstream`: one leader, and the next one when it fails."""
 
-    is_up = True
+    is_up = is_shared = True
 
     def __init__(self, session: PeerSession, urls: Sequence[str], store: Store) -> None:
         self._store = store

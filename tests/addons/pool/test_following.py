@@ -47,6 +47,7 @@ class OneReflector:
     def __init__(self) -> None:
         self.upstream: PeerReader | None = None
         self.switched = asyncio.Event()
+        self.reminded = 0
 
     async def current_version(self) -> int:
         """The cloud's is that of the source: zero."""
@@ -54,6 +55,9 @@ class OneReflector:
 
     def switch(self) -> None:
         self.switched.set()
+
+    def remind(self) -> None:
+        self.reminded += 1
 
 
 class OneSource:
@@ -348,3 +352,13 @@ async def test_a_leader_that_is_named_no_longer_is_left(scene: Scene) -> None:
     assert scene.source.reflector.switched.is_set()
     assert await scene.server() == other.node
     assert list(scene.following.peers) == [f"https://{other.address}:10269"]
+
+
+@pytest.mark.parametrize("role", [Role.LEADER, Role.FOLLOWER])
+async def test_a_node_that_joins_a_pool_asks_how_far_the_cloud_is(scene: Scene, role: Role) -> None:
+    assert scene.reader.is_shared, "nobody knows yet"
+    scene.update(Role.NONE, NOTHING_SHARED)
+    assert (scene.reader.is_shared, scene.source.reflector.reminded) == (False, 0)
+    scene.update(role)
+    scene.update(role)
+    assert (scene.reader.is_shared, scene.source.reflector.reminded) == (True, 1)

@@ -40,6 +40,8 @@ class Leaders:
     def has_leader(self) -> bool:
         return bool(self.order)
 
+    is_alone = False
+
     async def server(self, reader: PeerReader, *, resumes: bool) -> LeaderState | None:
         usable = [each for each in self.order if not each.failure]
         return next((each for each in usable if not resumes or reader.may_resume(each)), None)

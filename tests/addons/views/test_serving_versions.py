@@ -11,6 +11,7 @@ from addons.views import serving
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import SERVICES, node, service
 from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.request_log import LoggedRequest, matching
 
 WATCH_LIST = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 RULES = {"cache_agents": "cached", "filter_discardcloudservice": "cached/services"}
@@ -74,3 +75,25 @@ async def test_a_version_that_nobody_gave_is_too_large(parts: HubParts, ahead: i
     async with asyncio.timeout(10):
         code, found = await parts.ask(f"{SERVICES}?resourceVersion={ahead + 1000}")
     assert (code, found["details"]["causes"][0]["reason"]) == (504, "ResourceVersionTooLarge")
+
+
+async def test_a_version_that_a_client_gets_ahead_of_events_is_asked_of_the_cloud(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """The source would be behind its client until the next event, and after a restart of the hub refuse it."""
+    parts.set_rules(RULES)
+    cloud.watches.bookmark_interval = 0.01
+    await parts.names(f"{SERVICES}?resourceVersion=0")
+    (source,) = [each for each in parts.sources if each.list_watch.type.resource == "services"]
+    await cloud.requests.until(_asks_no_bookmarks)
+    cloud.store.create(node("elsewhere"))
+    assert source.store.version < cloud.store.version
+    await parts.ask(SERVICES)
+    async with asyncio.timeout(10):
+        while source.store.version < cloud.store.version:
+            await source.store.next_update()
+
+
+def _asks_no_bookmarks(request: LoggedRequest) -> bool:
+    is_watch = matching(verb="watch", resource="services")(request)
+    return is_watch and "allowWatchBookmarks" not in request.query

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from kube.concurrency.pulse import Pulse
 from kube.requests.request_info import RequestInfo
+
+PATIENCE = 10.0
+"""Seconds; for what takes milliseconds."""
 
 
 @dataclass(slots=True)
@@ -69,6 +74,7 @@ class RequestLog:
 
     def __init__(self) -> None:
         self._requests: list[LoggedRequest] = []
+        self._came = Pulse()
 
     def __iter__(self) -> Iterator[LoggedRequest]:
         return iter(list(self._requests))
@@ -78,6 +84,13 @@ class RequestLog:
 
     def add(self, request: LoggedRequest) -> None:
         self._requests.append(request)
+        self._came.notify()
+
+    async def until(self, predicate: Predicate, count: int = 1) -> None:
+        """Return once so many match."""
+        async with asyncio.timeout(PATIENCE):
+            while len(self.where(predicate)) < count:
+                await self._came.wait()
 
     def where(self, predicate: Predicate) -> list[LoggedRequest]:
         return [request for request in self if predicate(request)]

@@ -24,7 +24,7 @@ from tests.kube.support.reflecting import LISTS, WATCHES, reflecting, until
 class Failing:
     """Has a watch switched after its first piece, and hands everything on to a client."""
 
-    is_up = True
+    is_up = is_shared = True
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -173,7 +173,7 @@ def _keys(store: Store) -> set[tuple[str, str]]:
 class Bursting:
     """A cloud whose watch sends very many events in one packet, as a packed one may."""
 
-    is_up = True
+    is_up = is_shared = True
     is_elsewhere = False
 
     def __init__(self, *events: Json) -> None:

@@ -1,0 +1,60 @@
+"""Whether a watch asks for bookmarks. They come once a minute, and a list of a few objects costs less than an hour of
+them: where a version has grown too old, such a list is read anew instead.
+"""
+
+from __future__ import annotations
+
+from kube.reflector.continuity import FEW, Continuity
+from kube.reflector.upstream import Upstream
+from kube.store.store import Store
+
+SMALL = 8 * 1024
+"""Bytes of all objects up to which no bookmarks are asked for: those of an hour have as many."""
+
+
+class Bookmarks:
+    """Of the watches of one store.
+
+    A watch of a small store begins with them after each break, and when a client gets a newer version than the
+    store's. It goes on without as soon as one has brought the store past what clients hold: only then can the store
+    say of each of their versions what came since.
+    """
+
+    def __init__(self, store: Store, continuity: Continuity) -> None:
+        self._store, self._continuity = store, continuity
+        self._is_expected = True
+        """None has come since the last break."""
+        self._expires = False
+        """A watch without them could not be reopened: others write so many objects of this kind."""
+        self._are_asked = True
+
+    def ask(self, upstream: Upstream | None) -> bool:
+        """Whether the watch that begins now asks for them."""
+        self._are_asked = self._are_needed(upstream)
+        return self._are_asked
+
+    def are_needless(self, upstream: Upstream | None) -> bool:
+        """Whether the present watch asked for them and may go on without."""
+        return self._are_asked and not self._are_needed(upstream)
+
+    def expect(self) -> bool:
+        """Ask for the next one; whether the present watch does already."""
+        self._is_expected = True
+        return self._are_asked
+
+    def came(self) -> None:
+        """The store has taken one."""
+        self._is_expected = False
+
+    def note_expired(self) -> None:
+        """The cloud no longer has the version that a watch was to begin at."""
+        self._expires = self._expires or not self._are_asked
+
+    def _are_needed(self, upstream: Upstream | None) -> bool:
+        store = self._store
+        # Hubs of a pool compare versions, and tell in bookmarks of gaps and of what a node itself has changed.
+        is_shared = upstream is not None and upstream.is_shared
+        is_small = len(store) <= FEW and store.size <= SMALL
+        is_behind = store.newest_given > store.version or store.version <= store.former_version
+        is_behind |= not self._continuity.is_whole
+        return self._is_expected or self._expires or is_behind or is_shared or not is_small
