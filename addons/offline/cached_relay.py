@@ -26,6 +26,7 @@ from addons.offline.people.kept_discovery import Discovery
 from addons.offline.people.pod_requests import PodRequests
 from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.offline_writes import OfflineWrites
+from addons.offline.writes.sparing_writes import SparingWrites
 from addons.requests.answers import Answer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Lending
 from addons.requests.clients import Clients
@@ -76,6 +77,7 @@ class CachedRelay:
         writes: OfflineWrites,
         discovery: Discovery,
         leases: HeldLeases,
+        sparing: SparingWrites,
         pod_requests: PodRequests | None = None,
     ) -> None:
         """Without `pod_requests` nobody sees logs or enters containers while the cloud is away."""
@@ -89,6 +91,7 @@ class CachedRelay:
         self._writes = writes
         self._discovery = discovery
         self._leases = leases
+        self._sparing = sparing
         self.pod_requests = pod_requests
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -96,8 +99,13 @@ class CachedRelay:
         return OfflinePolicy(self._node, self._has_cloud(caller), self.pod_requests is not None)
 
     def goes_to_cloud(self, info: RequestInfo, caller: Caller) -> bool:
-        """Whether a request goes to the cloud: it is up, and has every write that the hub accepted in its place."""
-        return self._has_cloud(caller) and not self._writes.is_pending(info)
+        """Whether a request goes to the cloud as it is: the cloud is up, has every write that the hub accepted in its
+        place, and the hub has nothing to add to the answer."""
+        is_whole = not self._is_sparing(caller, info)
+        return is_whole and self._has_cloud(caller) and not self._writes.is_pending(info)
+
+    def _is_sparing(self, caller: Caller, info: RequestInfo) -> bool:
+        return caller.lending is Lending.HUB and self._sparing.takes(info)
 
     def _has_cloud(self, caller: Caller) -> bool:
         return self._cloud.is_up if caller.lending is Lending.HUB else self._cloud.is_reachable
@@ -141,7 +149,7 @@ class CachedRelay:
             if not self._has_cloud(wanted.caller):
                 break
             was_sent = True
-            answer = await self._relay(wanted)
+            answer = await self._relay(wanted, request)
             if answer is not None:
                 self.keep_response(wanted.caller, request, answer)
                 wanted.served.source = "cloud"
@@ -204,11 +212,13 @@ class CachedRelay:
                 self._keep(identity.user, request, answer)
         self._reviews.learn(caller.authorization, request.info, answer.status)
 
-    async def _relay(self, wanted: ClientRequest) -> RawResponse | None:
+    async def _relay(self, wanted: ClientRequest, request: OfflineRequest) -> RawResponse | None:
         """A server's answer; None where there was none."""
         try:
             client = self._clients.relaying(wanted.caller)
             headers = _end_to_end(wanted.headers).items()
+            if self._is_sparing(wanted.caller, wanted.info):
+                return await self._sparing.relay(client, request, [*headers])
             return await client.relay(wanted.info.method, wanted.target, headers=headers, body=wanted.body)
         except Unreachable:
             return None

@@ -29,6 +29,7 @@ from addons.offline.writes.node_return import NodeReturn
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay
+from addons.offline.writes.sparing_writes import SparingWrites
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
 from addons.requests.clients import Clients
@@ -104,7 +105,7 @@ class Offline:
         discovery = Discovery(own, self._answers, lambda: cloud.is_up, changed, further)
         self.cached_relay = CachedRelay(
             *(settings.node, clients, cloud, reviews, objects, self._answers, writes, discovery),
-            *(HeldLeases(leases), pods),
+            *(HeldLeases(leases), SparingWrites(settings.node, sources), pods),
         )
         # As in kube-apiserver: where lists must wait, signs of life need not.
         alive = own.with_headers({}, queue="lease")

@@ -104,7 +104,8 @@ async def _of_cloud(line: Line, method: str, target: str, fields: CIMultiDict[st
         if error.retry_after is not None:
             headers["Retry-After"] = str(error.retry_after)
         code, found = error.code, error.to_dict()
-    return Answer(code, headers, _once(json.dumps(found).encode()))
+    is_unread = code == 200 and fields.get("Prefer") == "return=minimal"
+    return Answer(code, headers, _once(b"" if is_unread else json.dumps(found).encode()))
 
 
 async def _once(piece: bytes) -> AsyncIterator[bytes]:

@@ -27,6 +27,7 @@ from addons.offline.writes.journal import Journal
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay
+from addons.offline.writes.sparing_writes import SparingWrites
 from addons.offline.writes.status_writes import StatusWrites
 from addons.offline.writes.tokens import Tokens
 from addons.requests.answers import ClientRequest
@@ -124,6 +125,7 @@ class Node:
             writes,
             Discovery(self.cloud, answers, lambda: servers.is_up, Pulse()),
             HeldLeases(frozenset),
+            SparingWrites("n1", self.sources),
         )
 
     async def get(self, target: str = OBJECT, caller: Caller = HUB) -> tuple[int, bytes, str]:

@@ -1,0 +1,139 @@
+"""What a quiet node asks on the real control plane: watches of few objects without bookmarks, statuses sent once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from kube.wire.api_objects import ApiObject, decode_object
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.cloud.audit import AuditEvent
+from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import watching
+
+DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
+NODES = "/api/v1/nodes"
+NODE = "edge-small"
+LOOK = 0.5
+"""Seconds between looks into the audit log. The first bookmark comes after a minute."""
+
+
+def asked(cloud: RealCloud, mark: int, verb: str) -> list[AuditEvent]:
+    """What the hub has asked of the kind since a mark."""
+    return [
+        event
+        for event in cloud.audit(mark)
+        if event.user == f"system:node:{NODE}"
+        and (event.verb, event.stage) == (verb, "RequestReceived")
+        and event.uri.startswith(DRIVERS)
+    ]
+
+
+async def goes_on_without_bookmarks(cloud: RealCloud) -> None:
+    until = time.monotonic() + 150
+    while all("allowWatchBookmarks" in event.uri for event in asked(cloud, 0, "watch")):
+        assert time.monotonic() < until
+        await asyncio.sleep(LOOK)
+
+
+@pytest.fixture
+def own_cloud(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[RealCloud]:
+    with RealCloud(tmp_path / "cloud", cloud_programs) as cloud:
+        cloud.apply(HUB_RBAC)
+        yield cloud
+
+
+def make(cloud: RealCloud, name: str) -> None:
+    cloud.admin.post(DRIVERS, {"metadata": {"name": name}, "spec": {"attachRequired": False}})
+
+
+async def test_a_small_watch_has_one_bookmark_and_outlasts_a_restart_of_kube_apiserver(
+    own_cloud: RealCloud, tmp_path: Path
+) -> None:
+    kubeconfig = own_cloud.node_kubeconfig(NODE)
+    hub = Hub(tmp_path / "hub", own_cloud.url, node=NODE, kubeconfig=kubeconfig)
+    await asyncio.to_thread(make, own_cloud, "first")
+    await asyncio.to_thread(hub.start)
+    try:
+        async with watching(hub.url, DRIVERS, component="kubelet", resourceVersion="0") as events:
+            await events.first("ADDED", "first")
+            await goes_on_without_bookmarks(own_cloud)
+            await asyncio.to_thread(make, own_cloud, "second")
+            await events.first("ADDED", "second")
+            mark = own_cloud.audit_mark()
+            await asyncio.to_thread(own_cloud.stop_apiserver, crash=True)
+            await asyncio.to_thread(own_cloud.start_apiserver)
+            await asyncio.to_thread(make, own_cloud, "third")
+            await events.first("ADDED", "third")
+            assert [(each.type, each.name) for each in events.seen] == [
+                ("ADDED", "first"),
+                ("ADDED", "second"),
+                ("ADDED", "third"),
+            ]
+            # Names prove the history. The new server's watch cache may know no version of before: one list more.
+            assert len(asked(own_cloud, mark, "list")) <= 2
+    finally:
+        await asyncio.to_thread(hub.stop)
+
+
+async def test_a_status_that_kubelet_writes_crosses_the_link_once(
+    own_cloud: RealCloud, tmp_path: Path
+) -> None:
+    """The answer to the patch repeats nothing of the event, and is what the cloud has."""
+    large = {"filler": "x" * 20_000}
+    await asyncio.to_thread(own_cloud.admin.post, NODES, {"metadata": {"name": NODE, "annotations": large}})
+    with Link(own_cloud.host, own_cloud.port) as link:
+        server = f"https://{link.host}:{link.port}"
+        hub = Hub(tmp_path / "hub", server, node=NODE, kubeconfig=own_cloud.node_kubeconfig(NODE))
+        await asyncio.to_thread(hub.start)
+        try:
+            async with watching(
+                *(hub.url, NODES),
+                component="kubelet",
+                encoding=Encoding.PROTOBUF,
+                resourceVersion="0",
+                fieldSelector=f"metadata.name={NODE}",
+            ) as events:
+                await events.first("ADDED", NODE)
+                before = link.traffic.down
+                answer = await report(hub, "2026-01-01T00:00:00Z")
+                await events.first("MODIFIED", NODE)
+                assert len(large["filler"]) < link.traffic.down - before < 1.5 * len(large["filler"])
+                there = await asyncio.to_thread(own_cloud.admin.get, f"{NODES}/{NODE}")
+                assert answer.version == int(there["metadata"]["resourceVersion"])
+                assert answer.annotations == large
+        finally:
+            await asyncio.to_thread(hub.stop)
+
+
+async def report(hub: Hub, beat: str) -> ApiObject:
+    """Write a heartbeat as kubelet does; the node in the answer."""
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": beat}
+    status = {"$setElementOrder/conditions": [{"type": "Ready"}], "conditions": [ready]}
+    headers = {
+        "User-Agent": "kubelet/v1",
+        "Content-Type": "application/strategic-merge-patch+json",
+        "Accept": f"{Encoding.PROTOBUF},{Encoding.JSON}",
+    }
+    async with (
+        aiohttp.ClientSession() as session,
+        session.patch(
+            f"{hub.url}{NODES}/{NODE}/status?timeout=10s",
+            data=json.dumps({"status": status}),
+            headers=headers,
+        ) as answer,
+    ):
+        assert (answer.status, answer.content_type) == (200, Encoding.PROTOBUF)
+        return decode_object(
+            Encoding.PROTOBUF, *codec_for(Encoding.PROTOBUF).decode_single(await answer.read())
+        )
