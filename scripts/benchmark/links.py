@@ -215,8 +215,12 @@ def renew(hub: Hub, cloud: RealCloud, ends: threading.Event) -> None:
         http.request("PUT", f"{url}/{NODE}", json=lease)
 
 
-def measure() -> None:
+def measure(*, is_all: bool) -> None:
+    """Print all tables, or (not `is_all`) the one of a quiet node with kubelet and kube-proxy alone."""
     with hubs_cloud() as (cloud, folder):
+        if not is_all:
+            quiet_node.measure(cloud, folder / "quiet")
+            return
         cloud.admin.post("/api/v1/nodes", {"metadata": {"name": NODE}})
         site = Site(cloud, folder / "hubs")
         cold_starts(site)

@@ -194,7 +194,6 @@ def options() -> argparse.ArgumentParser:
         ("interface", "what an interface of mitmproxy costs a hub."),
         ("offline", "the disk, and the node without its cloud."),
         ("fleet", "what a thousand hubs cost the cloud's links, plain, with leaders and with a relay."),
-        ("links", "slow links: starts, outages, and bytes of a quiet node."),
     ):
         parser.add_argument(f"--{name}", action="store_true", help=f"Only {what}")
     parser.add_argument("--slices", type=int, default=5000, help="With --topology, --manager and --pool.")
@@ -204,6 +203,13 @@ def options() -> argparse.ArgumentParser:
         const="all",
         choices=("all", "links", "nodes"),
         help="Only node pools: what crosses their links, and in which coding; a leader and its followers.",
+    )
+    parser.add_argument(
+        "--links",
+        nargs="?",
+        const="all",
+        choices=("all", "quiet"),
+        help="Only slow links: starts, outages, and bytes of a quiet node; the last of them alone.",
     )
     parser.add_argument("--pool-nodes", type=int, default=100, help="With --pool: nodes of the pool.")
     parser.add_argument("--pool-updates", type=int, default=1000, help="With --pool: updates of slices.")
@@ -242,7 +248,7 @@ def main() -> None:
     elif arguments.fleet:
         fleet.measure()
     elif arguments.links:
-        links.measure()
+        links.measure(is_all=arguments.links == "all")
     elif arguments.interface:
         interface.report(*interface.measure(arguments.services, arguments.endpoints))
     elif arguments.offline:

@@ -20,9 +20,12 @@ NODE = "quiet-1"
 OTHERS = 999
 """Nodes of which a program writes the statuses, one in five minutes each."""
 STATUS_EVERY = 300.0
-SETTLING = 30.0
+FIRST = 45.0
+"""Seconds from the hub's start in which kubelet, kube-proxy and the hub read what they need."""
+SETTLING = 120.0
+"""Seconds until a small watch has had the bookmark with which it begins, and goes on without."""
 WINDOW = 600.0
-"""Seconds that are counted: the node's own status is among them twice, and each bookmark ten times."""
+"""Seconds that are counted: the node's own status is among them twice, and each bookmark that comes ten times."""
 DAY = 86400
 LEAST = 0.02
 """Megabytes a day; what is less is one line."""
@@ -39,6 +42,7 @@ def measure(cloud: RealCloud, folder: Path) -> None:
     others = threading.Thread(target=write_statuses, args=(cloud, ends), daemon=True)
     with Recorder(cloud, NODE, folder) as recorder, Link("127.0.0.1", recorder.port) as link:
         server = f"https://{link.host}:{link.port}"
+        began = time.monotonic()
         with Hub(folder / "hub", server, node=NODE, kubeconfig=cloud.node_kubeconfig(NODE)) as hub:
             kubeconfig = write_kubeconfig(folder / "kubelet.conf", hub.url)
             programs = ensure_binaries(("kubemark",))
@@ -48,6 +52,9 @@ def measure(cloud: RealCloud, folder: Path) -> None:
             ):
                 kubelet.wait_ready(cloud.admin)
                 others.start()
+                time.sleep(max(0.0, began + FIRST - time.monotonic()))
+                first = link.traffic
+                print(f"\n{'a whole node, first 45 s':60}{(first.up + first.down) / 1e3:9.0f} KB")
                 time.sleep(SETTLING)
                 recorder.start()
                 before = link.traffic
