@@ -12,7 +12,6 @@ from typing import Any, Self
 import aiohttp
 from mitmproxy import http
 
-from addons.filters.chain import FILTERS
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
@@ -186,6 +185,3 @@ class Watching:
 
 def name_of(frame: WatchFrame) -> str:
     return str(json.loads(frame.raw)["metadata"].get("name", "")) if frame.status is None else ""
-
-
-FILTER_NAMES = tuple(each.name for each in FILTERS)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-from mitmproxy import connection
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.test import taddons
@@ -47,10 +45,3 @@ async def watch(streams: Streams, count: int) -> list[int]:
     await streams.until(lambda: all(streams.received[each] for each in opened))
     assert {streams.status[each] for each in opened} == {200}
     return opened
-
-
-def known(proxy: Proxy[Any]) -> list[connection.Server]:
-    """The upstream connections that the client's connection remembers."""
-    layer = proxy.handlers[0].layer
-    assert isinstance(layer, HttpLayer)
-    return [each for each in layer.connections if isinstance(each, connection.Server)]

@@ -149,11 +149,6 @@ class ResourceTable:
         """Serve it; one of the same group, version and name is replaced."""
         self._served[resource.group, resource.version, resource.name] = resource
 
-    def remove(self, name: str) -> None:
-        """Serve it no longer, in any version; `name` as for `named`. Its objects stay where they are."""
-        group_resource = self.named(name).group_resource
-        self._served = {key: one for key, one in self._served.items() if one.group_resource != group_resource}
-
     def at(self, group: str, version: str, name: str) -> Resource | None:
         return self._served.get((group, version, name))
 

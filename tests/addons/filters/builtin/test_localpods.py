@@ -30,8 +30,6 @@ BOTH = pytest.mark.parametrize("encoding", list(Encoding), ids=lambda each: each
 PORT = {"name": "http", "protocol": "TCP", "port": 8080}
 WEB = Selection({"app": "web"}, ports=(TargetPort("http", "TCP", 8080),))
 NAMED = Selection({"app": "web"}, ports=None)
-SLICE_VERSION = 7
-"""Of the samples."""
 
 
 def word(
