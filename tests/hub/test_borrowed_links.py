@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shlex
 import subprocess
 import time
 from collections.abc import AsyncIterator
@@ -184,21 +185,7 @@ async def test_a_node_that_starts_without_its_link_knows_its_lender_from_disk(tm
 def test_nodes_in_networks_of_their_own_keep_the_cloud_by_one_link(
     isolated: list[str], tmp_path: Path
 ) -> None:
-    bucket = [
-        "tc",
-        "qdisc",
-        "add",
-        "dev",
-        "lo",
-        "root",
-        "tbf",
-        "rate",
-        "1mbit",
-        "burst",
-        "150",
-        "latency",
-        "50ms",
-    ]
+    bucket = shlex.split("tc qdisc add dev lo root tbf rate 1mbit burst 150 latency 50ms")
     if subprocess.run([*isolated, *bucket], capture_output=True, check=False).returncode:
         pytest.skip("this machine has no tc, or its kernel no token bucket")
     done = told(isolated, "three_networks", tmp_path)
