@@ -138,12 +138,9 @@ class OfflineReads:
 
     def heard(self, identity: CloudIdentity, type_: ResourceType | None) -> datetime | None:
         """When the cloud last said something about a resource; None where this process has not heard of it."""
+        own = (source for source in self._sources if source.user == identity.user)
         heard = max(
-            (
-                source.reflector.heard
-                for source in self._sources
-                if source.user == identity.user and source.list_watch.type == type_
-            ),
+            (own_source.reflector.heard for own_source in own if own_source.list_watch.type == type_),
             default=0.0,
         )
         return datetime.now().astimezone() - timedelta(seconds=time.monotonic() - heard) if heard else None

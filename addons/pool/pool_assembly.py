@@ -69,22 +69,15 @@ def join_pool(
     sources.upstream_of = following.reader_of
     certificate = _certificate(settings, client, link.changed)
     metrics.watch_expiry("peer", certificate.expiry)
+    to_cloud = (lambda: cloud.is_up), link.changed
     pool = Pool(
-        settings.node,
-        credentials,
-        facts,
-        sources,
-        following,
-        certificate,
-        announcement,
-        open_port,
-        (lambda: cloud.is_up, link.changed),
-        settings.peer_port,
+        *(settings.node, credentials, facts, sources, following, certificate, announcement, open_port),
+        *(to_cloud, settings.peer_port),
     )
     words = None
     if settings.mode == "edge" and settings.peer_clients != "nodes":
         words = SpokenWords(inputs.words)
-        stores, to_cloud = partial(endpoint_stores, sources), (lambda: cloud.is_up, link.changed)
+        stores = partial(endpoint_stores, sources)
         pool.neighbours = Neighbours(settings.peer_port, client, inputs, stores, to_cloud, link.cut)
     pool.serving = PeerServing(sources, serving, pool.serves, pool.shares, words)
     link.start_peers(PeerTls(credentials, pool.authorities).connection, lambda: pool.peers)

@@ -105,14 +105,8 @@ class Admin:
 
     async def _index(self, request: web.Request) -> web.Response:
         interface = await self._interface(request)
-        paths = [
-            "/",
-            "/healthz",
-            "/metrics",
-            "/readyz",
-            "/debug",
-            *(f"/debug/{name}" for name in sorted(PAGES)),
-        ]
+        debug_pages = (f"/debug/{name}" for name in sorted(PAGES))
+        paths = ["/", "/healthz", "/metrics", "/readyz", "/debug", *debug_pages]
         if "text/html" not in request.headers.get("Accept", ""):
             return web.Response(text="\n".join((*paths, *interface)) + "\n")
         links = "".join(f'<li><a href="{escape(path)}">{escape(path)}</a>' for path in (*paths, *interface))

@@ -105,15 +105,8 @@ def explain(rules: Rules, sources: Sources, inputs: FilterInputs, question: Expl
     target = f"{path}?watch=true&resourceVersion=0" if verb == "watch" else f"{path}?resourceVersion=0"
     try:
         info = parse_request("GET", target)
-        route = decide(
-            info,
-            told.component,
-            Caller(Lending.HUB),
-            Listener.PLAIN,
-            "application/json",
-            rules,
-            is_upgrade=False,
-        )
+        asks = info, told.component, Caller(Lending.HUB), Listener.PLAIN, Encoding.JSON
+        route = decide(*asks, rules, is_upgrade=False)
     except StatusError as error:
         told.problem = f"refused with {error.code}: {error.message}"
         return told

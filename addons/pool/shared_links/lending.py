@@ -118,14 +118,8 @@ class LentWays:
         node = self._admission.admit(connection, headers, address)
         if not self._is_on:
             raise refused("lends nothing", forbidden("this hub lends no way to the cloud"))
-        health = next(
-            (
-                own_way
-                for own_way in self._cloud.own_ways
-                if (own_way.server.host, own_way.server.port) == (host, port)
-            ),
-            None,
-        )
+        ways = [way for way in self._cloud.own_ways if (way.server.host, way.server.port) == (host, port)]
+        health = ways[0] if ways else None
         if health is None or health.server.scheme != "https":
             raise refused("target", forbidden(f"this hub lends no way to {host}:{port}"))
         if not health.usable:

@@ -10,27 +10,19 @@ from addons.link.drills import Drill
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
 
-MARKS = {
-    RouteKind.RELAY: ":cloud:",
-    RouteKind.VIEW: ":recycle:",
-    RouteKind.CACHED_RELAY: ":anchor:",
-    RouteKind.PEER: ":left_right_arrow:",
-    RouteKind.LOCAL: ":hearts:",
-    RouteKind.KUBELET: ":diamonds:",
+ROUTES = {
+    RouteKind.RELAY: (":cloud:", "relay"),
+    RouteKind.VIEW: (":recycle:", "view"),
+    RouteKind.CACHED_RELAY: (":anchor:", "cached relay"),
+    RouteKind.PEER: (":left_right_arrow:", "peer"),
+    RouteKind.LOCAL: (":hearts:", "local"),
+    RouteKind.KUBELET: (":diamonds:", "kubelet"),
 }
-"""mitmproxy's names of signs that each font for text has: no emoji font is needed."""
+"""Mark and name of each route. Marks are mitmproxy's names of signs that each font for text has, and no emoji font."""
 OWN = ":gear:"
 """A request of the hub itself."""
 REFUSED = ":heavy_multiplication_x:"
 
-WORDS = {
-    RouteKind.RELAY: "relay",
-    RouteKind.VIEW: "view",
-    RouteKind.CACHED_RELAY: "cached relay",
-    RouteKind.PEER: "peer",
-    RouteKind.LOCAL: "local",
-    RouteKind.KUBELET: "kubelet",
-}
 ARROW = " ▸ "
 ALARM = "\N{BLACK CIRCLE}"
 """Comments have no colours of their own."""
@@ -43,7 +35,8 @@ def mark_of(context: RequestContext | None, *, refused: bool) -> str:
     """The mark of a flow, by its route. The hub's own requests keep one mark, even when they are refused."""
     if refused or context is None or context.route is None:
         return REFUSED
-    return MARKS[context.route.kind]
+    mark, _ = ROUTES[context.route.kind]
+    return mark
 
 
 def comment_of(
@@ -61,7 +54,8 @@ def comment_of(
     if context is None or context.route is None:
         return component
     route = context.route
-    return ARROW.join((component, WORDS[route.kind], ", ".join(route.filtered_by) or route.reason))
+    _, name = ROUTES[route.kind]
+    return ARROW.join((component, name, ", ".join(route.filtered_by) or route.reason))
 
 
 def component_of(flow: Flow) -> str:

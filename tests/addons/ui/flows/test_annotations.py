@@ -14,10 +14,9 @@ from addons.requests.route_decision import Route, RouteKind
 from addons.ui.flows.annotations import (
     ALARM,
     DEFAULT_FILTER,
-    MARKS,
     OWN,
     REFUSED,
-    WORDS,
+    ROUTES,
     comment_of,
     mark_of,
     why_refused,
@@ -30,8 +29,8 @@ from tests.addons.support.samples import request_context
 def test_every_route_has_a_mark_and_a_word(kind: RouteKind) -> None:
     made = request_context(component="kubelet")
     made.route = Route(kind, "because")
-    assert mark_of(made, refused=False) == MARKS[kind]
-    assert comment_of(made) == f"kubelet ▸ {WORDS[kind]} ▸ because"
+    assert mark_of(made, refused=False) == ROUTES[kind][0]
+    assert comment_of(made) == f"kubelet ▸ {ROUTES[kind][1]} ▸ because"
 
 
 def test_a_refusal_says_why() -> None:
@@ -51,10 +50,10 @@ def test_a_request_that_was_never_read_has_a_comment() -> None:
 @pytest.mark.parametrize(
     ("mark", "path", "shown"),
     [
-        (MARKS[RouteKind.VIEW], "/api/v1/services", True),
+        (ROUTES[RouteKind.VIEW][0], "/api/v1/services", True),
         (OWN, "/api/v1/services", False),
-        (MARKS[RouteKind.RELAY], "/livez", False),
-        (MARKS[RouteKind.RELAY], "/readyz?verbose", False),
+        (ROUTES[RouteKind.RELAY][0], "/livez", False),
+        (ROUTES[RouteKind.RELAY][0], "/readyz?verbose", False),
     ],
 )
 def test_the_default_filter_hides_probes_and_what_the_hub_asks_itself(
@@ -68,7 +67,7 @@ def test_the_default_filter_hides_probes_and_what_the_hub_asks_itself(
 def test_the_marks_are_mitmproxys() -> None:
     flow = tflow.tflow()
     with taddons.context(View()) as context:
-        for mark in (*MARKS.values(), OWN, REFUSED):
+        for mark in (*(mark for mark, _ in ROUTES.values()), OWN, REFUSED):
             context.master.commands.call("flow.mark", [flow], mark)
             assert flow.marked == mark
 
