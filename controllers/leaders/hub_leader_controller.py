@@ -47,19 +47,14 @@ class HubLeaderController(Controller):
 
 def pools_of(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
     """The old and new pool of a node whose eligibility to lead may have changed."""
-    seen = [
-        (
-            node.pool,
-            node.ready,
-            node.address,
-            node.deleting,
-            node.labels,
-            node.annotations.get(PEER_ANNOTATION),
-        )
-        if node is not None
-        else None
-        for node in (old, new)
-    ]
-    if seen[0] == seen[1]:
+    if _eligibility(old) == _eligibility(new):
         return set()
     return {("", node.pool) for node in (old, new) if node is not None and node.pool}
+
+
+def _eligibility(node: Node | None) -> object:
+    """What of a node says whether it may lead, and which pool."""
+    if node is None:
+        return None
+    announced = node.annotations.get(PEER_ANNOTATION)
+    return node.pool, node.ready, node.address, node.deleting, node.labels, announced

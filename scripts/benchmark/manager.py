@@ -208,14 +208,8 @@ def steady(manager: ManagerProcess) -> float:
 
 def writes(cloud: RealCloud, mark: int) -> int:
     """How often the manager has written since a mark of the audit log, its Lease left out."""
-    return sum(
-        1
-        for event in cloud.audit(mark)
-        if event.user == ACCOUNT
-        and event.stage == "RequestReceived"
-        and event.verb in WRITES
-        and "/leases" not in event.uri
-    )
+    own = (event for event in cloud.audit(mark) if event.user == ACCOUNT and event.stage == "RequestReceived")
+    return sum(event.verb in WRITES and "/leases" not in event.uri for event in own)
 
 
 def heartbeats(cloud: RealCloud, size: Size) -> int:

@@ -80,14 +80,8 @@ def main() -> int:
     passing = [name for name, why in direct.items() if not why]
     modes = {mode: outcomes(programs, passing, mode, folder / mode) for mode in options.mode}
     print(table(direct, modes))
-    right = {"passed", "forbidden"}
-    return int(
-        any(
-            verdict(name, mode, reports[name]) not in right
-            for mode, reports in modes.items()
-            for name in reports
-        )
-    )
+    verdicts = {verdict(name, mode, why) for mode, reports in modes.items() for name, why in reports.items()}
+    return int(not verdicts <= {"passed", "forbidden"})
 
 
 if __name__ == "__main__":

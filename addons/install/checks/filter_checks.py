@@ -41,14 +41,10 @@ def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float =
     if not files and not disabled and not metadata.entry_points(group=GROUP):
         return None
     command = [sys.executable, "-P", "-B", "-m", __name__, *map(str, files)]
+    env = {**os.environ, "PYTHONPATH": HERE}
     try:
         done = subprocess.run(  # noqa: S603 - our own
-            command,
-            capture_output=True,
-            check=False,
-            timeout=limit,
-            text=True,
-            env={**os.environ, "PYTHONPATH": HERE},
+            command, capture_output=True, check=False, timeout=limit, text=True, env=env
         )
     except subprocess.TimeoutExpired:
         return failed(_CHECK, f"{_named(files)}: not loaded after {limit:g} s, for which the hub would wait")

@@ -24,20 +24,13 @@ from controllers.runtime.unstructured import copied
 from kube.json_type import Json
 
 MERGE_KEYS: Mapping[str, str] = {
-    "containers": "name",
-    "initContainers": "name",
-    "volumes": "name",
-    "env": "name",
+    **dict.fromkeys(("containers", "initContainers", "volumes", "env", "imagePullSecrets"), "name"),
+    **dict.fromkeys(("resourceClaims", "claims", "schedulingGates", "sysctls"), "name"),
     "ports": "containerPort",
     "volumeMounts": "mountPath",
     "volumeDevices": "devicePath",
-    "imagePullSecrets": "name",
     "hostAliases": "ip",
     "topologySpreadConstraints": "topologyKey",
-    "resourceClaims": "name",
-    "claims": "name",
-    "schedulingGates": "name",
-    "sysctls": "name",
     "items": "key",
 }
 """The field that names an element of a list, by the list's name (patchMergeKey, listMapKey of k8s.io/api/core/v1)."""
