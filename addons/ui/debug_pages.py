@@ -144,11 +144,7 @@ class DebugPages:
             return web.Response(text="".join(f"{name}\n" for name in sorted(resources)))
         async with self._reports.take():
             text = await dump(
-                self._hub,
-                query["resource"],
-                query.get("namespace", ""),
-                query.get("name", ""),
-                query.get("as", ""),
+                self._hub, *(query.get(name, "") for name in ("resource", "namespace", "name", "as"))
             )
         return web.Response(text=text, content_type="application/yaml")
 

@@ -86,12 +86,8 @@ class LinkLog:
         self.state.changed()
         await self._replay()
         count, left = replayed_writes() - replayed, self._waiting()
-        logger.info(
-            "online again after %s; %d writes replayed%s",
-            lasted,
-            count,
-            f", {left} still wait" if left else "",
-        )
+        waits = f", {left} still wait" if left else ""
+        logger.info("online again after %s; %d writes replayed%s", lasted, count, waits)
 
     def _tell_way(self) -> None:
         """Tell by which way the cloud is reached, where that has changed."""

@@ -49,12 +49,10 @@ class AutonomyController(Controller):
         super().__init__(context)
         self._nodes = self.watch(NODES, own_key)
         self._pods = self.watch(PODS, self._node_of)
-        self._configs = self.watch(
-            one_object(
-                CONFIG_MAPS, context.settings.namespace, CONFIG_MAP, lambda obj: texts(obj.get("data"))
-            ),
-            _nodes_named,
+        held = one_object(
+            CONFIG_MAPS, context.settings.namespace, CONFIG_MAP, lambda obj: texts(obj.get("data"))
         )
+        self._configs = self.watch(held, _nodes_named)
         context.reviews[REVIEW_PATH] = lambda body: keep_ready(body, self._held())
 
     async def run(self) -> None:

@@ -151,15 +151,10 @@ async def _check_rights(client: Client, node: str, rules: tuple[str, str]) -> As
             "`edgehub manifests hub-nodes | kubectl apply -f -`"
         )
         yield warning("rights", f"may not read other nodes; {cure}")
+    lease: Json = {"group": "coordination.k8s.io", "resource": "leases", "namespace": "kube-node-lease"}
     own: list[Json] = [
         {"resource": "nodes", "subresource": "status", "name": node, "verb": "patch"},
-        {
-            "group": "coordination.k8s.io",
-            "resource": "leases",
-            "namespace": "kube-node-lease",
-            "name": node,
-            "verb": "update",
-        },
+        {**lease, "name": node, "verb": "update"},
     ]
     if all([await may(client, attributes) for attributes in own]):
         yield ok("identity", f"may write the status and the lease of {node}")
