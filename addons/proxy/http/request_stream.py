@@ -184,14 +184,21 @@ class RequestStream(FailoverStream):
             self._may_hold(0)
 
     def _past_hooks(self, handling: layer.CommandGenerator[None]) -> layer.CommandGenerator[None]:
-        """Go on at once behind a hook that waits for nothing. mitmproxy makes a task and an event of each."""
+        """Go on at once behind a hook that waits for nothing. mitmproxy makes a task and an event of each.
+
+        A hook for which a layer below waits, after a 101, is left to mitmproxy.
+        """
         reply = None
         while True:
             try:
                 command = handling.send(reply)
             except StopIteration:
                 return
-            is_handled = isinstance(command, commands.StartHook) and self._has_handled(command)
+            is_handled = (
+                isinstance(command, commands.StartHook)
+                and command.blocking is True
+                and self._has_handled(command)
+            )
             reply = None if is_handled else (yield command)
 
     def make_server_connection(self) -> layer.CommandGenerator[bool]:
