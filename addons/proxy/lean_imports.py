@@ -5,9 +5,9 @@ What is left out, and how:
 - `LATE` modules run when somebody asks for a name of theirs. Some are packages whose `__init__` imports all of their
   modules, which are imported one by one here; aiohttp's client parses every CA certificate of the system. The others
   have one use in the modules that import them, which a quiet hub does not come to: protobuf in Python in place of C,
-  the reports `profile` and `support`, pickles on disk.
-- `FORBIDDEN` modules are imported by modules that the hub needs, which use them for QUIC, UDP, WireGuard and local
-  redirection, for files that aiohttp serves and for keys of SSH alone. The hub has none of these.
+  WebSockets, the reports `profile` and `support`, pickles on disk.
+- `FORBIDDEN` modules are imported by modules that the hub needs, which use them for QUIC, UDP, DNS, WireGuard, local
+  redirection and other modes of mitmproxy, for files that aiohttp serves and for keys of SSH alone. The hub has none.
 
 mitmproxy's own addons, which bring Flask and ldap3, are not imported at all: `addons.proxy.master` needs none of them.
 An interface uses everything: `--ui console`, `--ui web` and `mitmdump -s` leave nothing out.
@@ -26,17 +26,24 @@ LATE = (
     "aiohttp",
     "google.protobuf.internal.python_message",
     "mitmproxy.io",
+    "mitmproxy.proxy.layers",
+    "mitmproxy.proxy.layers.websocket",
     "pickletools",
     "prometheus_client",
     "pstats",
     "ruamel.yaml",
     "tarfile",
+    "wsproto",
+    "wsproto.handshake",
 )
 FORBIDDEN = (
     "aiohttp.web_fileresponse",
     "cryptography.hazmat.primitives.serialization.ssh",
+    "mitmproxy.proxy.layers.dns",
     "mitmproxy.proxy.layers.http._http3",
+    "mitmproxy.proxy.layers.modes",
     "mitmproxy.proxy.layers.quic",
+    "mitmproxy.proxy.layers.udp",
     "mitmproxy_rs",
 )
 
@@ -79,7 +86,7 @@ class Late(ModuleType):
         assert self.__spec__.loader is not None
         module = f"{self.__name__}.{name}"
         is_package = self.__spec__.submodule_search_locations is not None
-        if is_package and importlib.util.find_spec(module) is not None:
+        if is_package and (module in sys.modules or importlib.util.find_spec(module) is not None):
             return importlib.import_module(module)
         self.__class__ = ModuleType  # type: ignore[assignment]  # mypy takes a class for fixed
         self.__spec__.loader.exec_module(self)

@@ -24,6 +24,7 @@ UNUSED = {
     "mitmproxy.addons",
     "mitmproxy.command",
     "mitmproxy.contentviews",
+    "mitmproxy.dns",
     "mitmproxy.master",
     "mitmproxy.tools",
     "mitmproxy_rs.mitmproxy_rs",
@@ -32,6 +33,7 @@ UNUSED = {
     "ruamel.yaml.main",
     "tornado",
     "urwid",
+    "wsproto.connection",
 }
 PROGRAM = (
     "import asyncio, sys; from addons import command; asyncio.run = lambda coroutine: coroutine.close(); "
@@ -61,6 +63,8 @@ def test_the_program_imports_nothing_that_it_does_not_use() -> None:
     [
         ("mitmproxy.optmanager", "ruamel.yaml.main"),
         ("mitmproxy.proxy.layers", "aioquic.quic.connection"),
+        ("mitmproxy.proxy.layers.http", "mitmproxy.dns"),
+        ("mitmproxy.proxy.layers.http", "wsproto.connection"),
         ("aiohttp.web", "aiohttp.connector"),
         ("aiohttp.web", "aiohttp.web_fileresponse"),
         ("cryptography.x509", "bcrypt"),
@@ -88,6 +92,7 @@ def test_who_has_a_module_keeps_it() -> None:
         "import ruamel.yaml; ruamel.yaml.comments.CommentedMap()",
         "import prometheus_client; prometheus_client.generate_latest()",
         "from google.protobuf.internal import python_message; python_message.GeneratedProtocolMessageType",
+        "from mitmproxy.proxy import layers; layers.WebsocketLayer.mro(); layers.http.websocket.WebsocketLayer.mro()",
         "import io, tarfile; tarfile.open(fileobj=io.BytesIO(), mode='w').close()",
     ],
 )
