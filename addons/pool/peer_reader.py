@@ -144,6 +144,8 @@ class PeerReader:
                 self._chooser.failed(leader, str(error))
             else:
                 self._may_be_older = False
+                if not resumes:
+                    self._too_short.pop(leader, None)  # it can go on from what it lists
                 return answer
         answer = await self._cloud.request(method, path, query=query, accept=accept, codings=codings)
         self._is_unproved = self._may_be_older = False
@@ -153,8 +155,14 @@ class PeerReader:
     async def watch(
         self, path: str, *, query: Mapping[str, str], accept: str, timeout: float, codings: str = GZIP
     ) -> AsyncIterator[WatchStream]:
-        """An open watch. Switched where another server can go on, or the cloud has to prove its history first."""
+        """An open watch. Switched where another server can go on, which has to prove its history first.
+
+        A leader may have been asked for a list, or for names, before it heard of a restore that the next one knows of.
+        """
+        proved = self.leader
         while (leader := await self._next(resumes=True)) is not None:
+            if leader is not proved:
+                raise Switched(f"{leader.leader.node} goes on after {proved and proved.leader.node or CLOUD_NAME}")
             async with AsyncExitStack() as stack:
                 opening = self._client(leader).watch(
                     path, query=query, accept=accept, timeout=timeout, codings=codings

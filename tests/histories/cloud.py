@@ -95,6 +95,10 @@ class Cloud:
         for storage in self._storages:
             storage.compact()
 
+    def oldest(self, resource: str) -> int:
+        """The oldest version that a watch may begin at."""
+        return self.storage(resource).collection(RESOURCES[resource].collection).oldest
+
     def back_up(self) -> None:
         self._backup = {storage: storage.snapshot() for storage in self._storages}
 

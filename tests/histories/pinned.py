@@ -156,6 +156,12 @@ PINNED = {
         seed 7; rules uncached-discard; pool 2; small changes rings slices gaps few pages confirmed; come own-slices;
         come fresh; come exact; wait 400; put endpointslices a 2; restore 0; wait 12; status 3; put services a 2;
         put endpointslices c 1""",
+    "a leader is asked for a list before it knows of a restore that the next one knows of": """
+        rules topology; pool 2; put services b 2; come mixed; wait 1; flood services; leader:link BUSY;
+        leader:latency 0.002; put services b 1; restore 0; status 1; status 1""",
+    "a leader whose history was too short lists, and another one has the watch": """
+        pool 1; come other; come plain-fresh; come exact; come own-events; event e2 4; second:start; put services c 0;
+        wait 0.3; status 1; leader:link BUSY; restore 0; wait 3; label a; bookmarks""",
     "a second restore soon after another one, and a relayed watch that began before it was found": """
         rules uncached; pool 2; come selected; restore 1; leader:flood services; wait 3; restore 0;
         put services b 2""",
