@@ -91,7 +91,6 @@ class Assembly:
         self._traffic = traffic
         self._log = LogTail()
         self._records = RequestRecords()
-        self._hub: RunningHub | None = None
         self._console = console
         self._tasks: list[asyncio.Task[None]] = []
         self._parts: Parts | None = None
@@ -319,7 +318,7 @@ class Assembly:
             url, interval = settings.local_health, settings.local_health_interval
             self._run("local health", LocalHealthSource(url, interval, parts.inputs.local_health).run())
         specs = listener_specs(settings)
-        self._hub = RunningHub(
+        hub = RunningHub(
             *(settings, cloud, parts.sources, parts.inputs, parts.rules, self._offline),
             modules=modules,
             drills=self._link.drills,
@@ -334,11 +333,11 @@ class Assembly:
             waits_for=self._waits_for,
             web_address=self._console.web_address,
         )
-        self._console.show(self._hub)
-        self._run("status for the fleet", tell_fleet(self._hub))
-        self._run("budget of the link", tell_link_budget(self._hub, clients.hub))
+        self._console.show(hub)
+        self._run("status for the fleet", tell_fleet(hub))
+        self._run("budget of the link", tell_link_budget(hub, clients.hub))
         if settings.admin_port:
-            self._admin = Admin(self._hub)
+            self._admin = Admin(hub)
             self._run("admin server", self._admin.start())
 
     def _join_pool(

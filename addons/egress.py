@@ -24,7 +24,7 @@ from addons.proxy.http.request_head import is_upgrade
 from addons.proxy.lent_way import AskedWay, Lent
 from addons.requests.caller import Caller, Lending
 from addons.requests.hidden_credentials import lend
-from addons.requests.request_context import context_of
+from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import RouteKind
 from kube.errors import forbidden, internal, unavailable
 
@@ -76,7 +76,19 @@ class Egress:
             raise internal("the request was not routed")
         if context.answerer is not None:
             return  # the request goes nowhere
-        if context.route.kind not in SENT:
+        self._lead(flow, context)
+        if context.failover is None and isinstance(context.upstream, Relaying):
+            flow.request.stream = _counted(self.link.sent(context.upstream.server))
+
+    def relay(self, flow: http.HTTPFlow) -> None:
+        """Send a request that is there whole to a server after all. StatusError as a refusal."""
+        if (context := context_of(flow)) is not None:
+            self._lead(flow, context)
+            self.request(flow)
+
+    def _lead(self, flow: http.HTTPFlow, context: RequestContext) -> None:
+        """Say by which connections a request goes."""
+        if context.route is None or context.route.kind not in SENT:
             raise internal("nobody answers the request")
         port, caller = context.kubelet_port, context.caller
         server = kubelet_at(port) if port else self.link.choose()
@@ -97,9 +109,7 @@ class Egress:
         context.upstream = Relaying(
             *(self.link, way, is_upgrade(flow.request)), partial(self._connections.has_room, flow.client_conn)
         )
-        if context.failover is None:
-            flow.request.stream = _counted(self.link.sent(server))
-        else:
+        if context.failover is not None:
             context.failover = self._suspecting(context.failover)
 
     def request(self, flow: http.HTTPFlow) -> None:

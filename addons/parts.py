@@ -81,12 +81,9 @@ def make_parts(
         sources,
         reviews,
         rules.current,
-        clients.of,
         settings.wait,
         confirm_up if offline is not None else _always_up,
     )
-    rules.listen(serving.rules_changed)
-    sources.on_restore.append(serving.restored)
     answerers: dict[RouteKind, Answerer] = {RouteKind.VIEW: serving}
     if offline is not None:
         leases = partial(_leases, rules)

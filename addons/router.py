@@ -52,8 +52,10 @@ class Router:
 
     name = "edgehub-router"
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, relay: Callable[[http.HTTPFlow], None]) -> None:
+        """`relay` sends a request to a server that the hub was to answer: `addons.egress.Egress.relay`."""
         self._options = options
+        self._relay_to_server = relay
         self._relayed: dict[str, http.HTTPFlow] = {}
         self._rules: RulesInForce | None = None
         self._inputs: FilterInputs | None = None
@@ -93,10 +95,13 @@ class Router:
             if (context := context_of(flow)) is not None and self._filters(context):
                 break_off(flow, "the rules have changed")
 
-    def restored(self, _resource: str) -> None:
-        """End the relayed watches whose clients may be of another history: they come back to a view."""
+    def restored(self, resource: str) -> None:
+        """End the relayed watches whose clients may be of another history, and what no view of a resource answered."""
         for flow in list(self._relayed.values()):
-            if (context := context_of(flow)) is not None and is_of_others(context.info, self._of_others):
+            context = context_of(flow)
+            read = context.route.read if context is not None and context.route is not None else None
+            is_left = read is not None and read.type.group_resource == resource
+            if context is not None and (is_left or is_of_others(context.info, self._of_others)):
                 break_off(flow, "the cloud was restored from a backup")
 
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
@@ -189,7 +194,7 @@ class Router:
         """The server failed under a request that the node can answer."""
         context = context_of(flow)
         assert context is not None
-        context.was_sent = True
+        context.sent += 1
         if context.caller.lending is Lending.HUB:
             lend(flow.request, "")  # the server that failed was lent the hub's
         self._answer_here(context)
@@ -210,6 +215,22 @@ class Router:
     def _answer_here(self, context: RequestContext) -> None:
         assert context.route is not None
         context.answerer = self._answerers[context.route.kind]
+        if context.route.kind in (RouteKind.VIEW, RouteKind.CACHED_RELAY):
+            context.relay = self._relay
+
+    def _relay(self, flow: http.HTTPFlow) -> None:
+        """The hub was to answer the request, and leaves it to the cloud. StatusError where there is no server."""
+        context = context_of(flow)
+        assert context is not None
+        assert context.route is not None
+        context.answerer = context.relay = None
+        if context.route.kind is RouteKind.VIEW:
+            read, reason = context.route.read, context.route.reason
+            context.route = Route(RouteKind.RELAY, f"no view of it: {reason}", read=read)
+            self._relayed[flow.id] = flow
+        else:
+            context.failover = self._fail_over
+        self._relay_to_server(flow)
 
     def _copy(
         self,

@@ -1,8 +1,8 @@
-"""Relays requests that the hub can answer itself while the cloud is away, and keeps the cloud's answers for that time.
+"""Answers requests while the cloud is away, by what it answered before.
 
-While the cloud is up, mitmproxy relays such a request like any other, and `keep_response` keeps the answer. `answer` is
-for requests that have no server to go to, and for those whose server failed under them (see
-`addons.proxy.http.request_stream`).
+While the cloud is up, such a request is relayed like any other, and `keep_response` keeps the answer. `answer` is for
+requests that have no server to go to, and for those whose server failed under them (see
+`addons.proxy.http.request_stream`). It sends these on to the cloud where that may answer yet.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from addons.offline.people.pod_requests import PodRequests
 from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.offline.writes.sparing_writes import SparingWrites
-from addons.requests.answers import Answer, ClientRequest, ClientStream
+from addons.requests.answers import Answer, ClientRequest, ClientStream, ToCloud
 from addons.requests.caller import Caller, Lending
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
@@ -44,23 +44,14 @@ from addons.views.reviews import Reviews
 from kube.bounds import reached
 from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
+from kube.http.transport.response_head import OF_CONNECTION
 from kube.requests.request_info import RequestInfo
 
 TAKEN_AWAY = frozenset({403, 404})
 """Codes by which the cloud says that a former answer holds no longer. A 401 is about the credentials: the node's own
 may have expired, and a user of many tokens loses one of them."""
-TRIES = 3
+TRIES = 4
 """Times that a read is sent before the hub answers it: another server may be up."""
-HOP_BY_HOP = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "transfer-encoding",
-        "content-length",
-        "host",
-        "upgrade",
-    }
-)
 
 
 class CachedRelay:
@@ -142,15 +133,15 @@ class CachedRelay:
         task.add_done_callback(self._tasks.discard)
 
     async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
-        """The cloud's answer where it gives one; otherwise the hub's own, or a StatusError. None after a watch."""
+        """The hub's own answer, or a StatusError; None after a watch. ToCloud where the cloud is to be asked first."""
         request = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
-        was_sent = wanted.was_sent
-        for _ in range(await self._tries(wanted)):
-            if not self._has_cloud(wanted.caller):
-                break
-            was_sent = True
-            answer = await self._relay(wanted, request)
-            if answer is not None:
+        was_sent = wanted.sent > 0
+        if await self._may_send(wanted) and self._has_cloud(wanted.caller):
+            if not self._is_sparing(wanted.caller, wanted.info):
+                raise ToCloud
+            was_sent, client = True, self._clients.relaying(wanted.caller)
+            with contextlib.suppress(Unreachable):
+                answer = await self._sparing.relay(client, request, [*wanted.headers.items()])
                 self.keep_response(wanted.caller, request, answer)
                 wanted.served.source = "cloud"
                 return Answer(answer.body, _end_to_end(answer.headers), answer.status)
@@ -179,13 +170,13 @@ class CachedRelay:
                 raise unavailable(f"{error.message} ({self._cloud.refusal})", RETRY_REFUSED) from None
             raise
 
-    async def _tries(self, wanted: ClientRequest) -> int:
-        """How often to send the request: a read again, a write once, and none before a pending write of its object."""
+    async def _may_send(self, wanted: ClientRequest) -> bool:
+        """Whether to send the request: a read again, a write once, and none before a pending write of its object."""
         if wanted.info.verb == "watch":
-            return 0  # people's, which the hub answers itself
+            return False  # people's, which the hub answers itself
         if wanted.info.method == "GET":
-            return TRIES
-        return 1 if not wanted.was_sent and await self._writes.flush(wanted.info) else 0
+            return wanted.sent < TRIES
+        return not wanted.sent and await self._writes.flush(wanted.info)
 
     def _keep(self, identity: str, request: OfflineRequest, answer: RawResponse) -> None:
         key, options = request.key(identity), request.info.options
@@ -211,17 +202,6 @@ class CachedRelay:
                 identity = await self._reviews.identity(caller)
                 self._keep(identity.user, request, answer)
         self._reviews.learn(caller.authorization, request.info, answer.status)
-
-    async def _relay(self, wanted: ClientRequest, request: OfflineRequest) -> RawResponse | None:
-        """A server's answer; None where there was none."""
-        try:
-            client = self._clients.relaying(wanted.caller)
-            headers = _end_to_end(wanted.headers).items()
-            if self._is_sparing(wanted.caller, wanted.info):
-                return await self._sparing.relay(client, request, [*headers])
-            return await client.relay(wanted.info.method, wanted.target, headers=headers, body=wanted.body)
-        except Unreachable:
-            return None
 
     async def _from_node(
         self, identity: CloudIdentity, wanted: ClientRequest, request: OfflineRequest
@@ -249,5 +229,8 @@ class CachedRelay:
 
 
 def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
-    """The headers that concern the client and the server, and not a connection between."""
-    return CIMultiDict((name, value) for name, value in headers.items() if name.lower() not in HOP_BY_HOP)
+    """The headers of a server's answer without those of its connection, and of its length."""
+    left_out = OF_CONNECTION | {b"content-length"}
+    return CIMultiDict(
+        (name, value) for name, value in headers.items() if name.lower().encode() not in left_out
+    )

@@ -24,6 +24,10 @@ class ClientLeft(Exception):
     """Nobody takes the rest of an answer."""
 
 
+class ToCloud(Exception):
+    """The cloud is to answer a request in the hub's place. Whoever raises this has begun no answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A whole answer. A body in pieces is made as the client reads it, and has a length if the headers give one."""
@@ -81,8 +85,8 @@ class ClientRequest:
     body: bytes = b""
     reads_differences: bool = False
     """The client is a hub that reads watches as differences (`kube.differences.records`) and lists in zstd."""
-    was_sent: bool = False
-    """A server may have received the request before the hub answers it."""
+    sent: int = 0
+    """How many servers may have received the request before the hub answers it."""
     peer: str = ""
     """On the peer port: the node whose hub asks."""
     served: Served = field(default_factory=Served)
@@ -92,7 +96,10 @@ class Answerer(Protocol):
     """Answers the requests of one route."""
 
     async def answer(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
-        """The whole answer; None where it was streamed, to its end. StatusError where that is the answer."""
+        """The whole answer; None where it was streamed, to its end. StatusError where that is the answer.
+
+        ToCloud where a view or a cached relay leaves the answer to the cloud.
+        """
 
 
 def object_answer(obj: Encoded, status: int = 200) -> Answer:

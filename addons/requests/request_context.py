@@ -61,12 +61,14 @@ class RequestContext:
     """Only the end of the server's connection ends its answer: one that was cut looks whole (RFC 9112, 6.3)."""
     answerer: Answerer | None = None
     """Answers the request in place of a server; None where it goes to the cloud."""
+    relay: Callable[[http.HTTPFlow], None] | None = None
+    """Has the cloud answer the request in the answerer's place, or raises a StatusError; None where it may not."""
     failover: Callable[[http.HTTPFlow], None] | None = None
     """Has the hub answer the request when its server fails; None where only the cloud can answer."""
     stream_too_large: Callable[[bytes], bytes] | None = None
     """Handles the pieces of an answer that is too large to hold. None where the hub must hold the answer whole."""
-    was_sent: bool = False
-    """A server may have had the request before the hub answers it."""
+    sent: int = 0
+    """How many servers may have had the request before the hub answers it."""
     counted: bool = False
     peer: str = ""
     """On the peer port: the node whose hub asks."""
@@ -90,7 +92,7 @@ class RequestContext:
             headers=headers,
             body=request.raw_content or b"",
             reads_differences=self.reads_differences,
-            was_sent=self.was_sent,
+            sent=self.sent,
             peer=self.peer,
             served=self.served,
         )

@@ -12,9 +12,9 @@ from functools import partial
 
 from addons.filters.filter import Filter
 from addons.filters.plugins import need_json
-from addons.requests.answers import Answer, ClientRequest, ClientStream
+from addons.requests.answers import Answer, ClientRequest, ClientStream, ToCloud
 from addons.requests.caller import Caller, Lending
-from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
+from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.object_read import ObjectRead
 from addons.requests.route_decision import is_of_others
 from addons.rules.shared_kinds import is_further, shared_fields, whole
@@ -24,7 +24,6 @@ from addons.views.consistent_list import wait_until_current
 from addons.views.list_answer import PagedLists, list_answer
 from addons.views.observed_events import origin_of
 from addons.views.quotas import BeyondQuota
-from addons.views.relayed_read import Relays, relayed_read
 from addons.views.reviews import Reviews
 from addons.views.source import Source, ViewKey
 from addons.views.sources import Sources
@@ -41,7 +40,7 @@ from kube.errors import (
     unauthorized,
     unavailable,
 )
-from kube.http.client import Client, Unreachable
+from kube.http.client import Unreachable
 from kube.reflector.list_pages import Malformed
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
@@ -80,7 +79,6 @@ class Serving:
         sources: Sources,
         reviews: Reviews,
         rules: Callable[[], Rules],
-        client_of: Callable[[CloudIdentity], Client],
         wait: float,
         confirm_up: Callable[[], Awaitable[bool]],
     ) -> None:
@@ -89,27 +87,17 @@ class Serving:
         self._sources = sources
         self._reviews = reviews
         self._rules = rules
-        self._client_of = client_of
         self._wait = wait
-        self._relays = Relays()
         self._unversioned: set[ResourceType] = set()
         """What the cloud lists without a resourceVersion, metrics for one. A watch cannot keep a copy of it current."""
         self._paged = PagedLists()
-
-    def rules_changed(self) -> None:
-        """End what is relayed and that the rules now filter."""
-        self._relays.end_filtered()
-
-    def restored(self, resource: str) -> None:
-        """End what is relayed of it: a restored cloud takes a client of its former history for one of its own."""
-        self._relays.end_former(resource)
 
     async def answer(
         self, wanted: ClientRequest, stream: ClientStream, opened: Callable[[Watcher], None] | None = None
     ) -> Answer | None:
         """The whole answer to a list; None after a watch, until its end. StatusError where that is the answer.
 
-        `opened` gets the watcher of a watch, so that others can end it.
+        ToCloud where no view answers, and the cloud may. `opened` gets the watcher of a watch: others can end it.
         """
         read, form = wanted.route.read, wanted.route.representation
         assert read is not None
@@ -123,8 +111,8 @@ class Serving:
             pass  # the cloud knows what the client missed, and no filter stands between
         except Unversioned:
             self._unversioned.add(read.type)
-        await self._past_views(wanted, read, stream)
-        return None
+        self._check_past_views(wanted, read)
+        raise ToCloud
 
     async def _from_view(
         self,
@@ -209,8 +197,8 @@ class Serving:
         if reached < version:
             raise expired(f"too old resource version: {version} (the cloud was restored since)")
 
-    async def _past_views(self, wanted: ClientRequest, read: ObjectRead, stream: ClientStream) -> None:
-        """The cloud's own answer. StatusError 429 or 400 where the rules filter it: only a view can do that.
+    def _check_past_views(self, wanted: ClientRequest, read: ObjectRead) -> None:
+        """StatusError 429 or 400 where the rules filter what is read: only a view can do that.
 
         410 for a watch that resumes from a version which a view may have given under earlier rules.
         """
@@ -224,11 +212,6 @@ class Serving:
             raise expired(
                 f"too old resource version: {read.version} (of other filter rules, or another history)"
             )
-        wanted.served.source = "cloud"
-        client = self._client_of(await self._reviews.identity(wanted.caller))
-        resource = read.type.group_resource
-        with self._relays.open(resource, lambda: bool(self._filters(wanted, read))) as relay:
-            await relayed_read(client, read, wanted.target, stream, relay)
 
     def _filters(self, wanted: ClientRequest, read: ObjectRead) -> tuple[Filter, ...]:
         """What the rules in force bind to a read."""

@@ -66,7 +66,7 @@ class Running:
         connections = Connections(1_000)
         self.link = Link()
         self.resolve, self.egress = Resolve(), Egress(connections, self.link)
-        identity, router = Identity(options), Router(options)
+        identity, router = Identity(options), Router(options, self.egress.relay)
         self.assembly = Assembly(
             options,
             self.resolve,

@@ -16,6 +16,7 @@ from addons.requests.caller import Caller
 from addons.requests.hidden_credentials import hide, with_credentials
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import Route, RouteKind
+from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.cutting import Cut
 from tests.addons.support.egress_parts import B, counted, egress_on, flow_of, way_of
@@ -211,3 +212,22 @@ def test_an_answer_that_is_to_be_filtered_is_not_streamed(egress: Egress) -> Non
     flow.response = http.Response.make(200)
     egress.responseheaders(flow)
     assert not flow.response.stream
+
+
+def test_what_the_hub_was_to_answer_is_led_to_a_server_in_whole(egress: Egress) -> None:
+    up = counted("up")
+    flow = flow_of(FILTERED, headers={"Content-Length": "3"})
+    made = context_of(flow)
+    assert made is not None
+    made.answerer = NoAnswerer()
+    egress.requestheaders(flow)
+    assert made.upstream is None
+    made.answerer, flow.request.content = None, b"abc"
+    egress.relay(flow)
+    assert way_of(flow).server == egress.link.cloud.servers[0].server
+    assert not flow.request.stream
+    assert counted("up") - up == 3
+    for health in egress.link.cloud.servers:
+        health.failed("down")
+    with pytest.raises(StatusError):
+        egress.relay(flow)

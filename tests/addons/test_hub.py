@@ -52,7 +52,7 @@ WIRING = {
     Resolve: {"allow"},
     Identity: {"serve_peers", "serve_with"},
     Router: {"start", "rules_changed", "restored", "serve_peers", "refuse_while"},
-    Egress: {"lend"},
+    Egress: {"lend", "relay"},
     Traffic: set(),
     Memory: set(),
     Assembly: set[str](),
@@ -61,7 +61,7 @@ WIRING = {
 
 NOT_HOOKS = {
     *{"web_address", "as_typed", "count_own", "has_room", "allow", "serve_peers", "serve_with"},
-    *{"show", "start", "rules_changed", "restored", "refuse_while", "lend"},
+    *{"show", "start", "rules_changed", "restored", "refuse_while", "lend", "relay"},
 }
 
 
@@ -139,9 +139,9 @@ def chain() -> Iterator[dict[type, Any]]:
     options, resolve = Options(), Resolve()
     connections = Connections(1_000)
     options.settings = hub_settings()
-    identity, router = Identity(options), Router(options)
     link = Link()
     egress = Egress(connections, link)
+    identity, router = Identity(options), Router(options, egress.relay)
     known: Any = Known()
     router.start(*(ANSWERERS, _as(RulesInForce, known), _as(FilterInputs, known)), lambda _: True)
     link.start(Cloud([ServerHealth(parse_server("https://cloud:6443"))], "priority"), NO_CREDENTIALS)

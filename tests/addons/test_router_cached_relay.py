@@ -92,7 +92,7 @@ async def test_otherwise_the_hub_answers_it_as_it_is(routed: World, why: str) ->
     assert is_answered_here(flow)
     assert (flow.request.method, flow.request.path) == ("PATCH", target)
     assert (flow.request.headers["Accept"], flow.request.headers["Accept-Encoding"]) == ("y", "gzip")
-    assert (decided(flow).failover, decided(flow).was_sent) == (None, False)
+    assert (decided(flow).failover, decided(flow).sent) == (None, 0)
 
 
 @pytest.mark.parametrize("is_up", [True, False])
@@ -128,7 +128,7 @@ async def test_a_rescued_request_is_answered_by_the_hub_and_carries_no_lent_toke
     failover(flow)
     assert is_answered_here(flow)
     assert (flow.request.scheme, flow.request.host, flow.request.port) == ("http", *DEAD_ADDRESS)
-    assert decided(flow).was_sent
+    assert decided(flow).sent == 1
     assert with_credentials(flow.request).headers.get("Authorization") == kept
 
 
@@ -168,3 +168,18 @@ async def test_a_node_without_a_cloud_deletes_nothing(routed: World) -> None:
     flow = await routed.request("/api/v1/namespaces/a/pods/p", "cached", method="DELETE")
     assert flow.response is not None
     assert flow.response.status_code == 403
+
+
+async def test_what_the_hub_leaves_to_the_cloud_can_be_rescued_again(routed: World) -> None:
+    routed.standing.is_up = False
+    flow = await routed.request(NODE, "cached")
+    for sent in (1, 2):
+        relay = decided(flow).relay
+        assert relay is not None
+        relay(flow)
+        assert not is_answered_here(flow)
+        failover = decided(flow).failover
+        assert failover is not None
+        failover(flow)
+        assert is_answered_here(flow)
+        assert (len(routed.relayed), decided(flow).sent) == (sent, sent)

@@ -25,7 +25,7 @@ from addons.pool.following import Following
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool import PEER_KEY
 from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, LeaderHub, PoolConfig, Role
-from addons.requests.answers import Answer, ClientRequest
+from addons.requests.answers import Answer, ClientRequest, ToCloud
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY
@@ -324,26 +324,29 @@ class Hub:
         )
 
     async def _answer(self, exchange: Exchange, wanted: ClientRequest) -> Answer | None:
-        match wanted.route.kind:
-            case RouteKind.RELAY:
-                return await self._relay(exchange, wanted)
-            case RouteKind.CACHED_RELAY:
-                return await self._relay_or_answer(exchange, wanted)
-            case RouteKind.PEER:
-                return await self._serving.answer(wanted, exchange)
-            case kind:
-                return await self.parts.answerers[kind].answer(wanted, exchange)
+        kind = wanted.route.kind
+        if kind is RouteKind.CACHED_RELAY:
+            return await self._relay_or_answer(exchange, wanted)
+        if kind is not RouteKind.RELAY:
+            answerer = self._serving if kind is RouteKind.PEER else self.parts.answerers[kind]
+            with contextlib.suppress(ToCloud):
+                return await answerer.answer(wanted, exchange)
+        return await self._relay(exchange, wanted)
 
     async def _relay_or_answer(self, exchange: Exchange, wanted: ClientRequest) -> Answer | None:
         relay = self.offline.cached_relay
-        was_sent = relay.goes_to_cloud(wanted.info, wanted.caller)
-        if was_sent:
-            with contextlib.suppress(Unreachable):
-                answer = await self._sent(wanted)
-                asked = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
-                relay.keep_response(wanted.caller, asked, answer)
-                return Answer(answer.body, status=answer.status)
-        return await relay.answer(replace(wanted, was_sent=was_sent), exchange)
+        goes = relay.goes_to_cloud(wanted.info, wanted.caller)
+        while True:
+            if goes:
+                with contextlib.suppress(Unreachable):
+                    answer = await self._sent(wanted)
+                    asked = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
+                    relay.keep_response(wanted.caller, asked, answer)
+                    return Answer(answer.body, status=answer.status)
+                wanted = replace(wanted, sent=wanted.sent + 1)
+            with contextlib.suppress(ToCloud):
+                return await relay.answer(wanted, exchange)
+            goes = True
 
     async def _relay(self, exchange: Exchange, wanted: ClientRequest) -> Answer | None:
         if not self.upstream.is_up:
@@ -374,9 +377,10 @@ class Hub:
             if self._is_filtered(wanted):
                 exchange.close()
 
-    def _restored(self, _resource: str) -> None:
+    def _restored(self, resource: str) -> None:
         for exchange, wanted in list(self._relayed.items()):
-            if is_of_others(wanted.info, self.parts.sources.of_others):
+            is_left = wanted.route.read is not None and wanted.route.read.type.group_resource == resource
+            if is_left or is_of_others(wanted.info, self.parts.sources.of_others):
                 exchange.close()
 
     def _is_filtered(self, wanted: ClientRequest) -> bool:

@@ -27,9 +27,9 @@ from mitmproxy.proxy.layers.http._events import (
 from addons.proxy.http.direct_pieces import TLS_RECORD, DirectPieces
 from addons.proxy.http.messages import WITHOUT_BODY, response_of_answer, tell_end
 from addons.proxy.http.request_stream import RequestStream
-from addons.requests.answers import Answer, ClientLeft, status_answer
+from addons.requests.answers import Answer, ClientLeft, ToCloud, status_answer
 from addons.requests.request_context import context_of
-from kube.errors import StatusError, internal
+from kube.errors import StatusError, internal, unavailable
 from kube.wire.codec_base import PIECE
 
 logger = logging.getLogger(__name__)
@@ -70,13 +70,22 @@ players: WeakValueDictionary[str, Player] = WeakValueDictionary()
 """By the client's id."""
 
 
-async def answer_request(stream: AnswerStream) -> None:
-    """Have a request answered by who answers it, or with the Status of what went wrong."""
+async def answer_request(stream: AnswerStream) -> bool:
+    """Have a request answered by who answers it, or with the Status of what went wrong.
+
+    False where a server is to answer it instead, which the context names.
+    """
     try:
         context = context_of(stream.flow)
         if context is None or context.answerer is None:
             raise internal("nobody answers this request")
-        answer = await context.answerer.answer(context.client_request(stream.flow.request), stream)
+        try:
+            answer = await context.answerer.answer(context.client_request(stream.flow.request), stream)
+        except ToCloud:
+            if context.relay is None:
+                raise unavailable("the hub has no answer of its own", retry_after=1) from None
+            context.relay(stream.flow)
+            return False
         if answer is not None:
             await stream.play(answer)
         else:
@@ -89,6 +98,7 @@ async def answer_request(stream: AnswerStream) -> None:
     except Exception:
         logger.exception("a request could not be answered")
         await stream.fail(internal("the hub could not answer this request"))
+    return True
 
 
 class AnswerStream:

@@ -334,23 +334,39 @@ class ServerSide(HttpConnection):
         yield from ()
 
     def _begin(self, event: RequestHeaders) -> None:
-        number, stream = event.stream_id, self._stream(event.stream_id)
+        stream = self._stream(event.stream_id)
         context = _relayed_by(stream.flow)
         if context is not None:
-            player, over = players[self.context.client.id], partial(self._ended, number)
-            relay = self._under_way[number] = RelayedAnswer(stream, context, player, over)
-            relay.open(has_body=not event.end_stream)
+            self._relay(stream, context).open(has_body=not event.end_stream)
+
+    def _relay(self, stream: RequestStream, context: RequestContext) -> RelayedAnswer:
+        player, over = players[self.context.client.id], partial(self._ended, stream.stream_id)
+        relay = self._under_way[stream.stream_id] = RelayedAnswer(stream, context, player, over)
+        return relay
 
     def _answer(self, number: int) -> None:
         """Have the hub answer a request that is there in whole, unless a server has done so."""
         stream = self._stream(number)
         if _relayed_by(stream.flow) is not None:
             return
-        answering = answer_request(AnswerStream(stream, self._streams, players[self.context.client.id]))
         # Not at once, as mitmproxy's tasks begin: the layers are at work.
-        task = asyncio.Task(answering, name=f"answer to {stream.flow.request.method}", eager_start=False)
+        name = f"answer to {stream.flow.request.method}"
+        task = asyncio.Task(self._answer_or_relay(stream), name=name, eager_start=False)
         self._under_way[number] = task
-        task.add_done_callback(lambda _: self._under_way.pop(number))
+        task.add_done_callback(partial(self._answered, number))
+
+    async def _answer_or_relay(self, stream: RequestStream) -> None:
+        if await answer_request(AnswerStream(stream, self._streams, players[self.context.client.id])):
+            return
+        context = _relayed_by(stream.flow)
+        assert context is not None, "answer_request has seen to it"
+        relay = self._relay(stream, context)
+        relay.write(stream.flow.request.raw_content or b"")
+        relay.close()
+
+    def _answered(self, number: int, task: asyncio.Task[None]) -> None:
+        if self._under_way.get(number) is task:
+            del self._under_way[number]
 
     def _stream(self, number: int) -> RequestStream:
         stream = self._streams[number]

@@ -61,10 +61,10 @@ def test_it_goes_with_its_flow() -> None:
 
 def test_a_request_of_a_view_becomes_a_value_without_its_headers() -> None:
     context = request_context(SERVICES, component="kubelet", caller=POD)
-    context.route, context.was_sent = Route(RouteKind.VIEW, "test"), True
+    context.route, context.sent = Route(RouteKind.VIEW, "test"), 1
     wanted = context.client_request(tutils.treq(path=SERVICES.encode()))
     assert (wanted.info, wanted.component, wanted.caller) == (context.info, "kubelet", POD)
-    assert (wanted.route, wanted.was_sent, wanted.target) == (context.route, True, SERVICES)
+    assert (wanted.route, wanted.sent, wanted.target) == (context.route, 1, SERVICES)
     assert not wanted.headers
     assert POD.authorization not in repr(wanted)
 

@@ -15,7 +15,7 @@ from mitmproxy import http
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
-from addons.requests.answers import Answerer
+from addons.requests.answers import Answer, Answerer, ToCloud
 from addons.requests.caller import Caller, Listener
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import decide
@@ -24,7 +24,8 @@ from addons.rules.table import Rules, parse_rules
 from addons.views.reviews import Reviews
 from addons.views.serving import Serving
 from addons.views.sources import Sources
-from kube.http.client import Client
+from kube.errors import unavailable
+from kube.http.client import Client, Unreachable
 from kube.http.http1 import Http1Session
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
@@ -71,7 +72,6 @@ class HubParts:
             self.sources,
             Reviews(self._client_of, 3600),
             lambda: self.rules,
-            lambda identity: self._client_of(identity.authorization),
             WAIT,
             self._confirm_up,
         )
@@ -110,12 +110,30 @@ class HubParts:
         """The answer, once its head is there. `answerer` is by default who serves views."""
         exchange = Exchange()
         request = http.Request.make("GET", f"http://hub{target}")
-        exchange.start((answerer or self.serving).answer(context.client_request(request), exchange))
+        exchange.start(self._answered(answerer or self.serving, context, request, exchange))
         try:
             await exchange.status
             yield exchange
         finally:
             await exchange.closed()
+
+    async def _answered(
+        self, answerer: Answerer, context: RequestContext, request: http.Request, exchange: Exchange
+    ) -> Answer | None:
+        """As the proxy has a request answered, and relays what is left to the cloud."""
+        wanted = context.client_request(request)
+        try:
+            return await answerer.answer(wanted, exchange)
+        except ToCloud:
+            client, accept = self._client_of(wanted.caller.authorization), context.accept or "*/*"
+        try:
+            async with client.watch(wanted.target, query={}, accept=accept, timeout=WAIT) as answer:
+                await exchange.begin({"Content-Type": answer.content_type})
+                async for chunk in answer.chunks:
+                    await exchange.write(chunk)
+        except Unreachable as error:
+            raise unavailable("the cloud cannot be reached") from error
+        return None
 
     async def ask(self, target: str, component: str = "cached", **how: Any) -> tuple[int, Json]:
         """The code and the JSON document of an answer."""
@@ -138,7 +156,6 @@ class HubParts:
         self.rules = parse_rules(data)
         self.cloud.store.put(config_map(data, name="edited"))
         self.sources.rules_changed()
-        self.serving.rules_changed()
 
     def _keep_edit(self, edit: RulesEdit) -> None:
         self.edit = edit

@@ -65,9 +65,13 @@ class HubSettings:
     wait = 0.05
 
 
+def _nowhere(_flow: http.HTTPFlow) -> None:
+    raise NotImplementedError
+
+
 def router_before_the_start() -> Router:
     """One that knows nothing yet."""
-    return under_guard(Router(cast(Options, None)))
+    return under_guard(Router(cast(Options, None), _nowhere))
 
 
 class Routed:
@@ -79,7 +83,9 @@ class Routed:
         self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 1))
         self.inputs.start(self._open, lambda _: None)
         options = cast(Options, type("Held", (), {"settings": HubSettings}))
-        self.router = under_guard(Router(options))
+        self.relayed: list[http.HTTPFlow] = []
+        """Those that the hub was to answer, and that went to a server."""
+        self.router = under_guard(Router(options, self.relayed.append))
         self.of_others = 0
         """The newest version that a client may hold from before the last edit of the rules."""
         self.router.start(

@@ -15,11 +15,8 @@ from addons.rules.given_versions import RulesEdit
 from addons.views import quotas
 from kube.errors import StatusError
 from tests.addons.support.hub_parts import HubParts, Watching, name_of
-from tests.addons.support.observed import until
 from tests.addons.support.samples import SERVICES, cloud_service, service
 from tests.cloud.scriptable import ScriptableCloud
-from tests.cloud.scriptable.faults import Silence
-from tests.cloud.scriptable.request_log import matching
 
 PLAIN = {"cache_agents": "cached"}
 FILTERED = {**PLAIN, "filter_discardcloudservice": "cached/services"}
@@ -117,34 +114,6 @@ async def test_one_whose_object_has_gone_since_is_told_so(
     await source.ready(20, cloud.store.version)
     await relayed.watch("web", "after")
     assert relayed.refusals == 0
-
-
-async def test_a_relayed_watch_ends_when_the_rules_filter_it(
-    parts: HubParts, cloud: ScriptableCloud, relayed: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Such a watch once went on under the former rules, for an hour at the longest."""
-    monkeypatch.setattr(quotas, "MAX_HUB_VIEWS", 0)
-    async with parts.watch(WATCH + relayed.version) as watch:
-        parts.set_rules({**PLAIN, "filter_discardcloudservice": "other/services"})
-        cloud.store.create(service("db"))
-        assert await watch.event() == ("ADDED", "db")
-        parts.set_rules(FILTERED)
-        with pytest.raises(ConnectionResetError):
-            await watch.next()
-
-
-async def test_a_relayed_list_that_is_under_way_is_refused_when_the_rules_filter_it(
-    parts: HubParts, cloud: ScriptableCloud, relayed: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(quotas, "MAX_HUB_VIEWS", 0)
-    silence = cloud.faults.add(Silence(), when=matching(resource="services"))
-    before = cloud.requests.count(resource="services")
-    asking = asyncio.create_task(parts.ask(ZERO))
-    await until(lambda: cloud.requests.count(resource="services") > before)
-    parts.set_rules(FILTERED)
-    silence.lift()
-    code, found = await asking
-    assert (code, found["message"]) == (503, "the rules have changed meanwhile")
 
 
 async def test_a_client_that_lists_can_watch_where_the_rules_filter_watches_alone(

@@ -9,13 +9,14 @@ import pytest
 from mitmproxy import http
 from multidict import CIMultiDict
 
-from addons.requests.answers import Answer, ClientLeft, ClientRequest, ClientStream
+from addons.requests.answers import Answer, ClientLeft, ClientRequest, ClientStream, ToCloud
+from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from kube.errors import forbidden, unavailable
 from kube.wire.codec_base import PIECE
 from tests.addons.support.answering import REQUEST, Answering, Whole, answer_here, have_answered
 from tests.addons.support.lasting_parts import connected
-from tests.addons.support.proxied import Raw, watching_proxy
+from tests.addons.support.proxied import ANSWER, Raw, watching_proxy
 
 LAST = REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
 TEXT = {"Content-Type": "text/plain"}
@@ -193,3 +194,57 @@ async def test_a_request_whose_server_fails_is_answered_to_its_end(breaks: bool)
         async with proxy.serve(), asyncio.timeout(20):
             answer = await proxy.ask(LAST)
     assert answer.endswith(b"3\r\nown\r\n" if breaks else b"3\r\nown\r\n0\r\n\r\n")
+
+
+# -- what the hub leaves to the cloud ------------------------------------------------------------------------------
+
+
+class LeavesToCloud:
+    """An answerer that leaves a request to the cloud as often as it says, and then answers it."""
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+        self.bodies: list[bytes] = []
+
+    async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer | None:
+        self.bodies.append(wanted.body)
+        if len(self.bodies) <= self.times:
+            raise ToCloud
+        return Answer(b"the hub's", TEXT)
+
+
+@pytest.mark.parametrize(
+    ("says", "answer"), [(ANSWER, b"server"), (b"", b"the hub's")], ids=["answers", "fails each time"]
+)
+async def test_what_the_hub_leaves_to_the_cloud_is_sent_whole_and_comes_back_if_that_fails(
+    says: bytes, answer: bytes
+) -> None:
+    answerer = LeavesToCloud(times=3)
+    with watching_proxy() as proxy:
+        proxy.server = Raw(says)
+        proxy.is_streamed = False
+
+        def answer_here_again(flow: http.HTTPFlow) -> None:
+            have_answered(flow, answerer, RouteKind.CACHED_RELAY)
+            context = context_of(flow)
+            assert context is not None
+            context.relay, context.upstream = relay, None
+
+        def relay(flow: http.HTTPFlow) -> None:
+            context = context_of(flow)
+            assert context is not None
+            context.answerer, context.failover = None, answer_here_again
+            context.upstream = proxy.to_server
+
+        proxy.decide = answer_here_again
+        request = LAST.replace(b"GET", b"PUT").replace(b"\r\n\r\n", b"\r\nContent-Length: 4\r\n\r\nbody")
+        async with proxy.serve(), asyncio.timeout(20):
+            got = await proxy.ask(request)
+    assert got.endswith(answer)
+    assert [each.rpartition(b"\r\n\r\n")[2] for each in proxy.server.got] == [b"body"] * (1 if says else 3)
+    assert answerer.bodies == [b"body"] * (1 if says else 4)
+
+
+async def test_what_may_not_go_to_the_cloud_is_refused() -> None:
+    code, headers, _ = await asked(Whole(ToCloud()))
+    assert (code, headers["Retry-After"]) == (503, "1")
