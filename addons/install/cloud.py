@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
-import aiohttp
-
+from addons.link.health import Cloud, ServerHealth
+from addons.link.link import Link
+from addons.link.own_requests import OwnRequests
+from addons.link.request_records import RequestRecords
+from addons.link.servers import parse_server
+from addons.requests.caller import Lending
+from addons.telemetry.component_traffic import ComponentTraffic
 from kube.http.access_review import is_allowed
 from kube.http.client import Client
-from kube.http.http1 import Http1Session
 from kube.http.kubeconfig import Credentials
-from kube.http.proxies import proxy_for
 from kube.json_type import Json
 
 USER_AGENT = "edgehub-install"
@@ -24,39 +25,33 @@ TIMEOUT = 10.0
 
 
 @asynccontextmanager
-async def cloud(credentials: Credentials, context: ssl.SSLContext) -> AsyncIterator[Client]:
-    """A client with the rights of a kubeconfig. `kube.http.tls.tls_context` has made `context` of that kubeconfig."""
-    connector = aiohttp.TCPConnector(ssl=context)
-    headers = {"User-Agent": USER_AGENT}
-    if credentials.bearer:
-        headers["Authorization"] = credentials.bearer
-
-    async def by_name(
-        request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        # tls-server-name: the name in the server's certificate where it differs from the URL's host.
-        request.server_hostname = credentials.server_name or None
-        return await send(request)
-
-    url = urlsplit(credentials.server)
-    port = url.port or (443 if url.scheme == "https" else 80)
-    proxy = proxy_for(url.scheme, url.hostname or "", port, credentials.proxy, os.environ)
-    session = aiohttp.ClientSession(
-        connector=connector,
-        auto_decompress=False,
-        middlewares=[by_name],
-        proxy=str(proxy) if proxy is not None else None,
-        proxy_auth=aiohttp.BasicAuth.decode(proxy.authorization) if proxy and proxy.authorization else None,
-    )
-    async with Http1Session(session) as opened:
-        yield Client(opened, credentials.server, headers)
+async def cloud(credentials: Credentials) -> AsyncIterator[Client]:
+    """A client with the rights of a kubeconfig. ValueError where its server is no URL."""
+    parts = urlsplit(credentials.server)
+    async with _client(f"{parts.scheme}://{parts.netloc}", parts.path, credentials) as client:
+        yield client
 
 
 @asynccontextmanager
 async def local(url: str) -> AsyncIterator[Client]:
     """A client of a port of the hub."""
-    async with Http1Session(aiohttp.ClientSession(auto_decompress=False)) as opened:
-        yield Client(opened, url, {"User-Agent": USER_AGENT})
+    async with _client(url, "", None) as client:
+        yield client
+
+
+@asynccontextmanager
+async def _client(url: str, path: str, credentials: Credentials | None) -> AsyncIterator[Client]:
+    server, link = parse_server(url), Link()
+    health = ServerHealth(server)
+    # Not among the servers of the cloud: the link would log that it is down, and the caller says so already.
+    link.start_peers(None, lambda: {str(server): health})
+    if credentials is not None:
+        link.start(Cloud([], "priority"), credentials)
+    session = OwnRequests(link, Lending.HUB, ComponentTraffic(), RequestRecords())
+    try:
+        yield Client(session, server.url + path, {"User-Agent": USER_AGENT})
+    finally:
+        link.close()
 
 
 async def get(client: Client, path: str) -> Json:

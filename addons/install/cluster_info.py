@@ -23,7 +23,6 @@ from addons.install.cloud import cloud, get
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import Credentials, Piece
-from kube.http.tls import tls_context
 
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 SIGNATURE = "jws-kubeconfig-"
@@ -94,7 +93,7 @@ def check_signature(text: str, signature: str, token: str) -> None:
 
 async def _published(server: str, credentials: Credentials, token: str) -> list[x509.Certificate]:
     try:
-        async with cloud(credentials, tls_context(credentials)) as client:
+        async with cloud(credentials) as client:
             data = (await get(client, CLUSTER_INFO)).get("data") or {}
     except StatusError as error:
         raise ValueError(

@@ -30,7 +30,6 @@ from addons.settings import Settings, version
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import load_kubeconfig, parse_kubeconfig
-from kube.http.tls import tls_context
 
 
 def examine(
@@ -99,12 +98,10 @@ def _examine_identity(
     asks_for_serving = is_running and hub.tls_signer == "cluster" and not hub.tls_cert
     yield from check_asked(state, asks_for_identity=asks and not bootstrap, asks_for_serving=asks_for_serving)
     if asks and not credentials.certificate.read():
-        yield from asyncio.run(_all(check_cloud_for_token(credentials, tls_context(credentials))))
+        yield from asyncio.run(_all(check_cloud_for_token(credentials)))
     elif not has_failed(certificate):
         rules = hub.namespace, hub.configmap
-        yield from asyncio.run(
-            _all(check_cloud(credentials, tls_context(credentials), node, rules, hub.port))
-        )
+        yield from asyncio.run(_all(check_cloud(credentials, node, rules, hub.port)))
 
 
 async def _all(findings: AsyncIterator[Finding]) -> list[Finding]:

@@ -18,7 +18,6 @@ from kube.errors import StatusError
 from kube.fleet.fleet_hubs import COLUMNS, FleetHub, read_fleet
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import load_kubeconfig
-from kube.http.tls import tls_context
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +42,7 @@ def fleet_text(kubeconfig: Path | None, context: str, *, as_json: bool) -> str:
         credentials.take(credentials.plugin.run())
 
     async def read(now: datetime) -> list[FleetHub]:
-        async with cloud(credentials, tls_context(credentials)) as client:
+        async with cloud(credentials) as client:
             return await read_fleet(client, now)
 
     now = datetime.now(UTC)

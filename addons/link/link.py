@@ -114,8 +114,13 @@ class Link:
                 self._probes.begin(server)
         self.changed.notify()
 
-    def start_peers(self, peer_tls: PeerTlsTo, peers: Callable[[], Mapping[str, ServerHealth]]) -> None:
-        """Let the hub's own requests go to the hubs of other nodes: those that `peers` names now, by their URLs."""
+    def start_peers(
+        self, peer_tls: PeerTlsTo | None, peers: Callable[[], Mapping[str, ServerHealth]]
+    ) -> None:
+        """Let the hub's own requests go to the servers that `peers` names now, by their URLs.
+
+        These are the hubs of other nodes, by `peer_tls`, or servers that nobody probes.
+        """
         self._peer_tls, self._peers = peer_tls, peers
 
     def close(self) -> None:

@@ -62,6 +62,13 @@ class UpstreamTls:
         made = self._lent()
         return made.leaf.not_valid_after_utc if made is not None and made.leaf is not None else None
 
+    def check(self) -> None:
+        """ValueError where the certificates cannot be used."""
+        try:
+            self._current(lend_certificate=True)
+        except (OSError, ValueError, SSL.Error) as error:
+            raise ValueError(f"the certificates cannot be used: {error}") from error
+
     def connection(self, server_name: str, *, lend_certificate: bool, alpn: list[bytes]) -> SSL.Connection:
         """A connection that is about to send its ClientHello. The handshake fails unless the server is `server_name`.
 

@@ -13,6 +13,7 @@ import contextlib
 import datetime
 import logging
 import ssl
+import tempfile
 from collections.abc import Awaitable, Callable, Container, Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -33,7 +34,6 @@ from controllers.runtime.unstructured import mapping, metadata, objects, text
 from controllers.settings import WEBHOOK_CONTROLLER
 from kube.bounds import reached
 from kube.http.bounded_server import BoundedServer, listen
-from kube.http.tls import load_pair
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
@@ -172,7 +172,7 @@ class WebhookController(Controller):
             if not data.get(CERTIFICATE) or not data.get(KEY):
                 continue
             try:
-                await asyncio.to_thread(load_pair, context, data[CERTIFICATE], data[KEY])
+                await asyncio.to_thread(_load_pair, context, data[CERTIFICATE], data[KEY])
                 return
             except ssl.SSLError as error:
                 logger.warning("Secret %s has no certificate with its key: %s", SECRET, error)
@@ -313,3 +313,12 @@ def secret_data(obj: Json | None) -> dict[str, bytes]:
         except ValueError:
             continue
     return data
+
+
+def _load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    """Load a certificate through a private temporary file: OpenSSL reads certificates from files only."""
+    with tempfile.TemporaryDirectory() as folder:
+        pair = Path(folder) / "pair.pem"
+        pair.touch(mode=0o600)
+        pair.write_bytes(certificate + b"\n" + key)
+        context.load_cert_chain(pair)

@@ -33,7 +33,6 @@ SHARED_MODULES = {
     "metrics": "those of the hub, and those of the manager",
     "node_pools": "the kind NodePool, and what the manager reads from one",
     "settings": "those of the hub, and those of the manager",
-    "tls": "files of a kubeconfig as a TLS context, and mitmproxy's TLS with servers",
 }
 """Name of more than one module: what they are. All are of one thing; one that is no longer needed fails."""
 

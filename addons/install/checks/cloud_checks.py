@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import json
 import re
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from email.utils import parsedate_to_datetime
 
@@ -44,7 +43,7 @@ NAMED_PODS = 5
 
 
 def check_cloud(
-    credentials: Credentials, context: ssl.SSLContext, node: str, rules: tuple[str, str], port: int
+    credentials: Credentials, node: str, rules: tuple[str, str], port: int
 ) -> AsyncIterator[Finding]:
     """The checks in order; the first ends them where nothing answers.
 
@@ -59,20 +58,18 @@ def check_cloud(
         if port:
             yield await check_pods(client, node, port)
 
-    return _check(credentials, context, further)
+    return _check(credentials, further)
 
 
-def check_cloud_for_token(credentials: Credentials, context: ssl.SSLContext) -> AsyncIterator[Finding]:
+def check_cloud_for_token(credentials: Credentials) -> AsyncIterator[Finding]:
     """The checks of a cloud in which the node has no identity yet: reachability, clock, version, the token."""
-    return _check(credentials, context, _check_token)
+    return _check(credentials, _check_token)
 
 
-async def _check(
-    credentials: Credentials, context: ssl.SSLContext, further: FurtherChecks
-) -> AsyncIterator[Finding]:
+async def _check(credentials: Credentials, further: FurtherChecks) -> AsyncIterator[Finding]:
     """Check that the cloud answers and, where it does, what `further` checks."""
     server = credentials.server
-    async with cloud(credentials, context) as client:
+    async with cloud(credentials) as client:
         try:
             findings, version = await _check_reach(client, server)
             for finding in findings:

@@ -15,9 +15,9 @@ from cryptography import x509
 from addons.certificates.node_certificate import FILE as NODE_FILE
 from addons.certificates.tls_port_certificate import FILE as CLUSTER_FILE
 from addons.install.checks.findings import Finding, failed, ok, warning
+from addons.link.tls import UpstreamTls
 from addons.settings import version
 from kube.http.kubeconfig import Credentials
-from kube.http.tls import tls_context
 
 LEAST_DISK = 256 * 1024 * 1024
 """Bytes that should be free for copies of what the node reads."""
@@ -59,7 +59,7 @@ def check_certificate(
 ) -> Iterator[Finding]:
     """Whether the identity of the kubeconfig can be used, and for how long. `renewer` says who renews it."""
     try:
-        tls_context(credentials)
+        UpstreamTls(credentials).check()
         pem = credentials.certificate.read()
         has_token = bool(credentials.bearer)
     except (OSError, ValueError) as error:

@@ -10,14 +10,13 @@ from addons.install.cloud import cloud, get, local, may
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import Piece
-from kube.http.tls import tls_context
 from tests.addons.support.small_api import anonymous, small_api
 
 
 async def test_objects_and_rights_are_asked_for() -> None:
     async with small_api({"/api/v1/nodes/n1": {"kind": "Node"}}, refused=frozenset({"pods"})) as url:
         credentials = dataclasses.replace(anonymous(url), token=Piece(b"secret"))
-        async with cloud(credentials, tls_context(credentials)) as client:
+        async with cloud(credentials) as client:
             assert await get(client, "/api/v1/nodes/n1") == {"kind": "Node"}
             assert await may(client, {"resource": "services", "verb": "list"})
             assert not await may(client, {"resource": "pods", "verb": "list"})

@@ -307,3 +307,11 @@ def test_a_key_of_another_certificate_is_an_error(authority: Authority) -> None:
 def test_the_kubeconfigs_name_for_the_server_is_handed_on() -> None:
     assert UpstreamTls(credentials(server_name="api.internal")).server_name == "api.internal"
     assert UpstreamTls(NO_CREDENTIALS).server_name == ""
+
+
+@pytest.mark.parametrize("pem", [b"garbage", b"\xff"])
+@pytest.mark.parametrize("field", ["authority", "certificate"])
+def test_bad_certificates_are_the_operator_s_error(pem: bytes, field: str) -> None:
+    credentials = {name: getattr(NO_CREDENTIALS, name) for name in Credentials.__slots__}
+    with pytest.raises(ValueError, match="cannot be used"):
+        UpstreamTls(Credentials(**{**credentials, field: Piece(pem)})).check()

@@ -133,7 +133,7 @@ def test_only_who_needs_aiohttps_client_asks_its_package_for_names() -> None:
     asking = {
         str(each.relative_to(root)) for each in modules if "\nimport aiohttp\n" in each.read_text("utf-8")
     }
-    assert asking == {"addons/inputs/local_health.py", "addons/install/cloud.py", "kube/http/http1.py"}
+    assert asking == {"addons/inputs/local_health.py", "kube/http/http1.py"}
 
 
 def test_a_hub_that_left_modules_out_can_be_attached_to() -> None:

@@ -18,7 +18,6 @@ from addons.install.checks.cloud_checks import (
 )
 from addons.install.cloud import cloud
 from addons.views.source_log import RBAC, RBAC_OF_NODES
-from kube.http.tls import tls_context
 from kube.json_type import Json
 from tests.addons.support.small_api import anonymous, small_api
 from tests.repository.support.tree import ROOT
@@ -46,8 +45,7 @@ async def found(
 
 async def asked(url: str) -> list[str]:
     credentials = anonymous(url)
-    context = tls_context(credentials)
-    return [str(each) async for each in check_cloud(credentials, context, "n1", RULES, 10261)]
+    return [str(each) async for each in check_cloud(credentials, "n1", RULES, 10261)]
 
 
 async def test_a_cloud_that_is_well() -> None:
@@ -124,7 +122,7 @@ async def test_a_cloud_that_is_away_ends_the_checks() -> None:
 async def test_before_there_is_an_identity_the_token_is_looked_at(refused: frozenset[str], last: str) -> None:
     async with small_api(WELL, {"Date": format_datetime(datetime.now(UTC), usegmt=True)}, refused) as url:
         credentials = anonymous(url)
-        lines = [str(each) async for each in check_cloud_for_token(credentials, tls_context(credentials))]
+        lines = [str(each) async for each in check_cloud_for_token(credentials)]
     assert [line.split()[1] for line in lines] == ["cloud", "clock", "version", "token"]
     assert lines[-1].startswith(last)
 
@@ -177,7 +175,7 @@ async def test_the_finding_names_them(count: int) -> None:
     ]
     async with small_api({"/api/v1/pods": {"items": pods}}) as url:
         credentials = anonymous(url)
-        async with cloud(credentials, tls_context(credentials)) as client:
+        async with cloud(credentials) as client:
             line = str(await check_pods(client, "n1", PORT))
     assert line.startswith("warning  pods" if count else "ok       pods")
     assert line.count("default/p") == min(count, NAMED_PODS)
