@@ -44,7 +44,7 @@ from addons.views.reviews import Reviews
 from kube.bounds import reached
 from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
-from kube.http.transport.response_head import OF_CONNECTION
+from kube.http.transport.request_fields import OF_CONNECTION
 from kube.requests.request_info import RequestInfo
 
 TAKEN_AWAY = frozenset({403, 404})

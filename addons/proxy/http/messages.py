@@ -17,7 +17,7 @@ from mitmproxy.proxy.layers.http._http2 import parse_h2_request_headers
 
 from addons.requests.answers import status_answer
 from kube.errors import StatusError
-from kube.http.transport.response_head import OF_CONNECTION
+from kube.http.transport.request_fields import OF_CONNECTION
 
 WITHOUT_BODY = (204, 304)
 """Codes of answers that have no body, and no length."""

@@ -13,7 +13,7 @@ from mitmproxy import http
 from addons.requests.hidden_credentials import path_of, sent_fields
 from addons.requests.request_context import RelayUpstream
 from kube.errors import StatusError, bad_request
-from kube.http.transport.request_fields import HeaderFields
+from kube.http.transport.request_fields import NOT_SENT, HeaderFields
 
 MAX_HEADERS = 64 * 1024
 """Bytes of a request's headers, names and values. Kubernetes' clients send less than 8 KiB."""
@@ -24,10 +24,6 @@ MAX_TARGET = 8 * 1024
 """Bytes of a request's target, path and query. client-go keeps its selectors well below."""
 
 FRAMING = frozenset({b"content-length", b"transfer-encoding"})
-OF_CONNECTION = frozenset(
-    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"transfer-encoding", b"upgrade", b"host"}
-)
-"""Fields that are of a connection, or that HTTP/2 replaces."""
 WITH_BODY = (b"POST", b"PUT", b"PATCH")
 """Methods whose requests have a body, were it an empty one (RFC 9110, 8.6)."""
 KEPT = FRAMING | {b"authorization"}
@@ -75,7 +71,7 @@ def fields_to_send(request: http.Request, upstream: RelayUpstream, length: int |
     What was for the connection that it came by is left out (RFC 9110, 7.6.1): a client says so of any field, which the
     next server might believe.
     """
-    dropped = OF_CONNECTION
+    dropped = NOT_SENT
     host = f"[{upstream.host}]" if ":" in upstream.host else upstream.host
     fields = [
         (b":method", request.data.method),
@@ -84,7 +80,7 @@ def fields_to_send(request: http.Request, upstream: RelayUpstream, length: int |
         (b":path", path_of(request)),
     ]
     if "connection" in request.headers:
-        dropped = OF_CONNECTION | (_options(request) - KEPT)
+        dropped = NOT_SENT | (_options(request) - KEPT)
         if is_upgrade(request):
             fields += (b"connection", b"Upgrade"), (b"upgrade", request.headers["upgrade"].encode())
     cookies = []

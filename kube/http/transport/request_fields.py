@@ -7,13 +7,12 @@ from collections.abc import Iterable
 
 from kube.errors import StatusError, bad_request
 
-NOT_SENT = frozenset(
-    {
-        *("connection", "keep-alive", "proxy-connection", "te", "transfer-encoding", "upgrade"),
-        *("content-length", "host"),
-    }
+OF_CONNECTION = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
-"""Headers that HTTP/2 replaces (RFC 9113, 8.2.2); `content-length` becomes that of the body."""
+"""Headers that no message of HTTP/2 may have (RFC 9113, 8.2.2)."""
+NOT_SENT = OF_CONNECTION | {b"te", b"host"}
+"""Headers of a request that are for the connection by which it came, or that HTTP/2 replaces."""
 MINIMAL = (b"prefer", b"return=minimal")
 """Who sends this reads nothing of a success but its head (RFC 7240, 4.2)."""
 
@@ -45,9 +44,9 @@ def request_fields(
     for name, value in headers:
         if not _TOKEN.fullmatch(name):
             raise bad_request("the name of a header cannot be sent")
-        lower = name.lower()
-        if lower not in NOT_SENT:
-            fields.append((lower.encode(), _value(name, value)))
+        lower = name.lower().encode()
+        if lower not in NOT_SENT and lower != b"content-length":
+            fields.append((lower, _value(name, value)))
     if body is not None:
         fields.append((b"content-length", str(len(body)).encode()))
     return fields

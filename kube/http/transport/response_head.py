@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import re
 
-from kube.http.transport.request_fields import HeaderFields
+from kube.http.transport.request_fields import OF_CONNECTION, HeaderFields
 
-OF_CONNECTION = frozenset(
-    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
-)
-"""Headers that no message of HTTP/2 may have (RFC 9113, 8.2.2)."""
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _NO_VALUE = re.compile(rb"[\x00\r\n]")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
