@@ -30,7 +30,7 @@ from addons.link.request_records import RequestRecords
 from addons.link.servers import Server, parse_server
 from addons.offline.offline_mode import Offline
 from addons.options import Options
-from addons.parts import Parts, filter_modules, hub_address, make_parts
+from addons.parts import Parts, filter_modules, hub_address, make_parts, router_parts
 from addons.pool.pool import Pool
 from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.proxy import handed_sockets
@@ -195,7 +195,6 @@ class Assembly:
         """Have the cluster sign what the hub needs: its own identity, and what the TLS port shows."""
         changed = self._link.changed
         if self._node_certificate is not None:
-            self._router.refuse_while(self._waits_for)
             self._run("certificate of this node", self._node_certificate.run(clients, changed))
         if self._local is None:
             return
@@ -299,8 +298,6 @@ class Assembly:
         tell_log_and_terminal(self._traffic.observations, settings)
         self._console.start(parts, self._records)
         parts.rules.listen(self._router.rules_changed)
-        cached_relay = self._offline.cached_relay if self._offline is not None else None
-        self._router.start(parts.answerers, parts.rules, parts.inputs, parts.sources.of_others, cached_relay)
         parts.sources.on_restore.append(self._router.restored)
         self._link.start_probes(clients.hub)
         self._ask_for_certificates(settings, credentials, clients)
@@ -309,6 +306,7 @@ class Assembly:
             self._join_pool(settings, credentials, clients, parts)
         elif settings.mode == "edge":
             self._run("announcement of no peer port", announce_no_port(settings, clients.hub))
+        self._router.start(router_parts(parts, self._offline, self._pool, self._waits_for))
         if settings.leaders:
             self._run("rules without a cloud", parts.rules.begin_without_cloud(lambda: not cloud.is_up))
         self._run("events about bad rules", parts.events.run())
@@ -352,10 +350,8 @@ class Assembly:
             self._open_peer_port,
             close_client,
         )
-        assert pool.serving is not None
         assert pool.lent is not None
         self._identity.serve_peers(pool.admission)
-        self._router.serve_peers(pool.serving, pool.headers)
         self._egress.lend(pool.lent)
 
     async def _open_peer_port(self, wanted: bool) -> None:

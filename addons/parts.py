@@ -15,9 +15,11 @@ from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
 from addons.link.health import Cloud
 from addons.offline.offline_mode import Offline
+from addons.pool.pool import Pool
 from addons.requests.answers import Answerer
 from addons.requests.clients import Clients
 from addons.requests.route_decision import RouteKind
+from addons.router import RouterParts
 from addons.rules.events import ProblemEvents
 from addons.rules.filter_modules import FilterModules
 from addons.rules.given_versions import GivenVersions
@@ -90,6 +92,21 @@ def make_parts(
         offline.build(settings, clients, cloud, cloud_changed, reviews, sources, inputs.words, leases)
         answerers |= offline.answerers
     return Parts(rules, events, inputs, sources, answerers, serving)
+
+
+def router_parts(
+    parts: Parts, offline: Offline | None, pool: Pool | None, waits_for: Callable[[], str]
+) -> RouterParts:
+    """What the router decides by; `waits_for` as there."""
+    answerers = dict(parts.answerers)
+    if pool is not None and pool.serving is not None:
+        answerers[RouteKind.PEER] = pool.serving
+    return RouterParts(
+        *(answerers, parts.rules, parts.inputs, parts.sources.of_others),
+        cached_relay=offline.cached_relay if offline is not None else None,
+        peer_headers=pool.headers if pool is not None else dict,
+        waits_for=waits_for,
+    )
 
 
 def _leases(rules: RulesInForce) -> frozenset[tuple[str, str]]:

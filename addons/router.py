@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from mitmproxy import http
 
@@ -14,7 +15,6 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_response import unpacked
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.people.pod_requests import PodRequests
 from addons.options import Options
 from addons.proxy.http.server_side import break_off
 from addons.proxy.listener_mode import DEAD_ADDRESS
@@ -47,6 +47,23 @@ from kube.wire.json_fields import parse_object, write_json
 from kube.wire.negotiation import METADATA_KIND, TABLE_KIND
 
 
+@dataclass(frozen=True, slots=True)
+class RouterParts:
+    """What the router decides by."""
+
+    answerers: Mapping[RouteKind, Answerer]
+    rules: RulesInForce
+    inputs: FilterInputs
+    of_others: Callable[[ResourceType], int]
+    """The newest version that a client may hold of other rules, or of another history."""
+    cached_relay: CachedRelay | None = None
+    """None for a hub that keeps nothing."""
+    peer_headers: Callable[[], Mapping[str, str]] = dict
+    """What each answer on the peer port carries besides."""
+    waits_for: Callable[[], str] = str
+    """Every client is refused while this names something. A hub without an identity has none to lend."""
+
+
 class Router:
     """Applies the decision of `addons.requests.route_decision`."""
 
@@ -57,37 +74,18 @@ class Router:
         self._options = options
         self._relay_to_server = relay
         self._relayed: dict[str, http.HTTPFlow] = {}
-        self._rules: RulesInForce | None = None
-        self._inputs: FilterInputs | None = None
-        self._answerers: Mapping[RouteKind, Answerer] = {}
-        self._cached_relay: CachedRelay | None = None
-        self._peer_headers: Callable[[], Mapping[str, str]] = dict
-        self._of_others: Callable[[ResourceType], int] = lambda _type: 0
-        self._waits_for: Callable[[], str] = str
+        self._started: RouterParts | None = None
 
-    def refuse_while(self, missing: Callable[[], str]) -> None:
-        """Refuse every client while `missing` names something. A hub without an identity has none to lend."""
-        self._waits_for = missing
+    def start(self, parts: RouterParts) -> None:
+        """Begin to route requests. Those that come earlier are refused."""
+        self._started = parts
 
-    def serve_peers(self, answerer: Answerer, headers: Callable[[], Mapping[str, str]]) -> None:
-        """Take who answers the peer port; `headers` are what each of its answers carries besides."""
-        self._answerers = {**self._answerers, RouteKind.PEER: answerer}
-        self._peer_headers = headers
-
-    def start(
-        self,
-        answerers: Mapping[RouteKind, Answerer],
-        rules: RulesInForce,
-        inputs: FilterInputs,
-        of_others: Callable[[ResourceType], int],
-        cached_relay: CachedRelay | None = None,
-    ) -> None:
-        """Take what a decision needs; requests that come earlier are refused. No `cached_relay`: nothing is kept.
-
-        `of_others` is the newest version that a client may hold of other rules, or of another history.
-        """
-        self._rules, self._inputs, self._cached_relay = rules, inputs, cached_relay
-        self._answerers, self._of_others = answerers, of_others
+    @property
+    def _parts(self) -> RouterParts:
+        """StatusError before the start."""
+        if self._started is None:
+            raise unavailable("the hub is starting", retry_after=1)
+        return self._started
 
     def rules_changed(self) -> None:
         """End the relayed watches that the rules now filter: their clients come back to a view."""
@@ -101,20 +99,19 @@ class Router:
             context = context_of(flow)
             read = context.route.read if context is not None and context.route is not None else None
             is_left = read is not None and read.type.group_resource == resource
-            if context is not None and (is_left or is_of_others(context.info, self._of_others)):
+            if context is not None and (is_left or is_of_others(context.info, self._parts.of_others)):
                 break_off(flow, "the cloud was restored from a backup")
 
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         if context is None:
             raise internal("the request was not resolved")
-        if self._rules is None:
-            raise unavailable("the hub is starting", retry_after=1)
-        if missing := self._waits_for():
+        parts = self._parts
+        if missing := parts.waits_for():
             raise unavailable(missing, retry_after=1)
-        is_filterable = may_be_filtered(context.info, context.listener, self._rules.rules)
+        is_filterable = may_be_filtered(context.info, context.listener, parts.rules.rules)
         if is_filterable:
-            await self._rules.wait_known(self._options.settings.wait)
+            await parts.rules.wait_known(self._options.settings.wait)
         is_upgrade = "upgrade" in flow.request.headers
         context.route = decide(
             context.info,
@@ -122,20 +119,21 @@ class Router:
             context.caller,
             context.listener,
             context.accept,
-            self._rules.rules,
+            parts.rules.rules,
             is_upgrade=is_upgrade,
-            offline_policy=self._cached_relay.offline_policy(context.caller) if self._cached_relay else None,
+            offline_policy=parts.cached_relay.offline_policy(context.caller) if parts.cached_relay else None,
         )
         is_relayed = context.route.kind is RouteKind.RELAY
-        if is_relayed and is_of_others(context.info, self._of_others):
+        if is_relayed and is_of_others(context.info, parts.of_others):
             context.route = corrected(context.info, context.caller, context.accept, is_upgrade=is_upgrade)
         if context.route.filtered_by and context.route.kind is not RouteKind.VIEW:
             _ask_for(flow.request, context.route)
         if context.route.kind in (RouteKind.VIEW, RouteKind.PEER, RouteKind.LOCAL):
             self._answer_here(context)
         elif context.route.kind is RouteKind.CACHED_RELAY:
-            assert self._cached_relay is not None
-            if self._cached_relay.goes_to_cloud(context.info, context.caller):
+            if parts.cached_relay is not None and parts.cached_relay.goes_to_cloud(
+                context.info, context.caller
+            ):
                 context.failover = self._fail_over
             else:
                 self._answer_here(context)
@@ -154,16 +152,15 @@ class Router:
             and self._filters(context)
         ):
             raise unavailable("the rules have changed meanwhile", retry_after=1)
-        if context.route.kind is RouteKind.RELAY and self._cached_relay is not None:
-            self._cached_relay.learn(
-                context.component, context.caller, context.info, flow.response.status_code
-            )
+        cached_relay = self._parts.cached_relay
+        if context.route.kind is RouteKind.RELAY and cached_relay is not None:
+            cached_relay.learn(context.component, context.caller, context.info, flow.response.status_code)
         if context.answerer is not None and (
             context.route.kind is RouteKind.VIEW or not context.route.filtered_by
         ):
             flow.response.stream = True
         if context.route.kind is RouteKind.PEER:
-            flow.response.headers.update(self._peer_headers())
+            flow.response.headers.update(self._parts.peer_headers())
             flow.response.stream = _counted(context.peer)
         is_streamed = context.route.kind in (RouteKind.RELAY, RouteKind.KUBELET)
         if flow.response.stream or (is_streamed and not context.route.filtered_by):
@@ -174,8 +171,8 @@ class Router:
         context = context_of(flow)
         if context is None or flow.response is None:
             return
-        if context.failover is not None and self._cached_relay is not None:
-            self._copy(self._cached_relay, context, flow.request, flow.response)
+        if context.failover is not None and (cached_relay := self._parts.cached_relay) is not None:
+            self._copy(cached_relay, context, flow.request, flow.response)
         try:
             if _is_to_be_filtered(flow, context):
                 await self._filter(flow.response, context)
@@ -203,18 +200,17 @@ class Router:
         flow.request.data.host, flow.request.data.port = DEAD_ADDRESS
 
     async def _lead_to_kubelet(self, context: RequestContext, request: http.Request) -> None:
-        assert self._pod_requests is not None
-        target = await self._pod_requests.at_kubelet(context.caller, context.info, path_of(request).decode())
+        cached_relay = self._parts.cached_relay
+        if cached_relay is None or cached_relay.pod_requests is None:
+            raise internal("nobody asks kubelet")
+        path = path_of(request).decode()
+        target = await cached_relay.pod_requests.at_kubelet(context.caller, context.info, path)
         context.kubelet_port = target.port
         redirect(request, target.target)
 
-    @property
-    def _pod_requests(self) -> PodRequests | None:
-        return self._cached_relay.pod_requests if self._cached_relay is not None else None
-
     def _answer_here(self, context: RequestContext) -> None:
         assert context.route is not None
-        context.answerer = self._answerers[context.route.kind]
+        context.answerer = self._parts.answerers[context.route.kind]
         if context.route.kind in (RouteKind.VIEW, RouteKind.CACHED_RELAY):
             context.relay = self._relay
 
@@ -249,10 +245,12 @@ class Router:
 
     def _filters(self, context: RequestContext) -> tuple[Filter, ...]:
         """The filters that the rules in force bind to a read of a client."""
-        type_, rules = context.info.type, self._rules
-        if rules is None or type_ is None or context.info.subresource or context.listener is Listener.PEER:
+        type_ = context.info.type
+        if type_ is None or context.info.subresource or context.listener is Listener.PEER:
             return ()
-        return rules.rules.chain(context.component, type_.group, type_.resource, context.info.verb)
+        return self._parts.rules.rules.chain(
+            context.component, type_.group, type_.resource, context.info.verb
+        )
 
     async def _filter(self, response: http.Response, context: RequestContext) -> None:
         """Put what the filters make of the object into the response, or 404 where they hide it."""
@@ -301,15 +299,15 @@ class Router:
         self, codec: Codec, api_version: str, kind: str, raw: bytes, context: RequestContext
     ) -> bytes | None:
         """What the rules in force make of an object; None where they hide it."""
-        assert self._inputs is not None
+        inputs = self._parts.inputs
         while True:
-            recorded = self._inputs.ask()
+            recorded = inputs.ask()
             obj = decode_object(codec.encoding, api_version, kind, raw)
             verdict = apply_chain(self._filters(context), obj, recorded)
             if not recorded.pending:
                 context.served.filters = tallies_of_one(verdict.steps)
                 return None if verdict.outcome is Outcome.DROPPED else obj.encode()
-            await self._inputs.learned.wait()
+            await inputs.learned.wait()
 
 
 def _is_to_be_filtered(flow: http.HTTPFlow, context: RequestContext) -> bool:

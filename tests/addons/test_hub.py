@@ -35,7 +35,7 @@ from addons.proxy.hub_addon import HubAddon
 from addons.requests.caller import Lending
 from addons.requests.request_context import context_of
 from addons.resolve import Resolve
-from addons.router import Router
+from addons.router import Router, RouterParts
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import parse_rules
 from addons.settings import Settings, parse_settings
@@ -51,7 +51,7 @@ WIRING = {
     Console: {"show", "start", "web_address"},
     Resolve: {"allow"},
     Identity: {"serve_peers", "serve_with"},
-    Router: {"start", "rules_changed", "restored", "serve_peers", "refuse_while"},
+    Router: {"start", "rules_changed", "restored"},
     Egress: {"lend", "relay"},
     Traffic: set(),
     Memory: set(),
@@ -61,7 +61,7 @@ WIRING = {
 
 NOT_HOOKS = {
     *{"web_address", "as_typed", "count_own", "has_room", "allow", "serve_peers", "serve_with"},
-    *{"show", "start", "rules_changed", "restored", "refuse_while", "lend", "relay"},
+    *{"show", "start", "rules_changed", "restored", "lend", "relay"},
 }
 
 
@@ -143,7 +143,8 @@ def chain() -> Iterator[dict[type, Any]]:
     egress = Egress(connections, link)
     identity, router = Identity(options), Router(options, egress.relay)
     known: Any = Known()
-    router.start(*(ANSWERERS, _as(RulesInForce, known), _as(FilterInputs, known)), lambda _: True)
+    rules, inputs = _as(RulesInForce, known), _as(FilterInputs, known)
+    router.start(RouterParts(ANSWERERS, rules, inputs, lambda _: True))
     link.start(Cloud([ServerHealth(parse_server("https://cloud:6443"))], "priority"), NO_CREDENTIALS)
     chained = (options, connections, resolve, identity, router, egress, Traffic())
     yield {type(each): each for each in chained}

@@ -126,9 +126,9 @@ async def test_before_the_start_the_answer_is_a_503() -> None:
 
 
 async def test_nobody_is_served_by_a_hub_that_has_no_identity_to_lend(routed: Routed) -> None:
-    routed.router.refuse_while(lambda: "nobody has signed it")
+    routed.missing = "nobody has signed it"
     assert code_of(await routed.request("/version")) == 503
-    routed.router.refuse_while(str)
+    routed.missing = ""
     assert code_of(await routed.request("/version")) == 0
 
 

@@ -15,7 +15,6 @@ from addons.requests.caller import Caller
 from addons.requests.hidden_credentials import lend, with_credentials
 from addons.requests.offline_policy import OfflinePolicy
 from addons.requests.route_decision import RouteKind
-from addons.rules.in_force import RulesInForce
 from kube.http.client import RawResponse
 from kube.requests.request_info import RequestInfo
 from tests.addons.support.routed import ANSWERERS, Routed, decided, route_of
@@ -50,15 +49,8 @@ class Standing:
 
 class World(Routed):
     def __init__(self) -> None:
-        super().__init__()
         self.standing = Standing()
-        self.router.start(
-            ANSWERERS,
-            cast(RulesInForce, self.known),
-            self.inputs,
-            lambda _: True,
-            cast(CachedRelay, self.standing),
-        )
+        super().__init__(cast(CachedRelay, self.standing))
 
 
 @pytest.fixture

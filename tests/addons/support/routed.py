@@ -10,12 +10,13 @@ from mitmproxy.test import tflow, tutils
 
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_inputs import FilterInputs
+from addons.offline.cached_relay import CachedRelay
 from addons.options import Options
 from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream
 from addons.requests.caller import Caller, Listener
 from addons.requests.request_context import RequestContext, begin, context_of
 from addons.requests.route_decision import RouteKind
-from addons.router import Router
+from addons.router import Router, RouterParts
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import Rules, parse_rules
 from addons.views.source import Source
@@ -77,7 +78,7 @@ def router_before_the_start() -> Router:
 class Routed:
     """A router with its parts."""
 
-    def __init__(self) -> None:
+    def __init__(self, cached_relay: CachedRelay | None = None) -> None:
         self.known = Known()
         self.sources: dict[str, HandSource] = {}
         self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 1))
@@ -88,8 +89,13 @@ class Routed:
         self.router = under_guard(Router(options, self.relayed.append))
         self.of_others = 0
         """The newest version that a client may hold from before the last edit of the rules."""
+        self.missing = ""
+        """What every client has to wait for."""
         self.router.start(
-            *(ANSWERERS, cast(RulesInForce, self.known), self.inputs), lambda _type: self.of_others
+            RouterParts(
+                *(ANSWERERS, cast(RulesInForce, self.known), self.inputs, lambda _type: self.of_others),
+                *(cached_relay, dict, lambda: self.missing),
+            )
         )
 
     def _open(self, list_watch: ListWatch) -> Source:
