@@ -125,16 +125,16 @@ class Assembly:
         """Assemble the hub, then open its ports: nobody is answered before the hub can."""
         await asyncio.sleep(0)  # an exit within `running` itself would be logged as a failed task
         try:
-            await self._start(self._options.settings)
+            parts = await self._start(self._options.settings)
         except (ValueError, OSError) as error:
             logger.critical("the hub cannot start: %s", self._options.as_typed(str(error)))
             raise SystemExit(1) from None
         except Exception as error:
             logger.critical("the hub cannot start", exc_info=error)
             raise SystemExit(1) from error
-        await self._say_ready()
+        await self._say_ready(parts)
 
-    async def _start(self, settings: Settings) -> None:
+    async def _start(self, settings: Settings) -> Parts:
         self._log.attach()
         hold_libraries_back()
         print_line_by_line()
@@ -158,8 +158,9 @@ class Assembly:
         times = settings.probe_interval, settings.probe_timeout
         cloud = Cloud.by(servers, settings.uplinks, settings.server_order, *times)
         try:
-            self._build(settings, credentials, cloud, self._log_link(cloud), modules)
+            parts = self._build(settings, credentials, cloud, self._log_link(cloud), modules)
             await open_listeners(listener_specs(settings))
+            return parts
         except OSError as error:
             raise ValueError(preflight.cannot_listen(error, settings)) from error
 
@@ -243,9 +244,8 @@ class Assembly:
         self._run("log of the link", log.run())
         return log.state
 
-    async def _say_ready(self) -> None:
+    async def _say_ready(self, parts: Parts) -> None:
         """Tell systemd, behind whose unit kubelet starts, and the log. kubelet asks a hub without an identity again."""
-        assert self._parts is not None
         self._run("watchdog of the service manager", service_manager.stay_alive())
         certificate = self._node_certificate
         if certificate is None or certificate.known.is_set():
@@ -258,7 +258,7 @@ class Assembly:
         if self._pool is not None:
             # The peer port opens beside the others, so they come first.
             self._run("pool", self._pool.run())
-        await self._parts.rules.known()
+        await parts.rules.known()
         logger.info("ready")
 
     def done(self) -> None:
@@ -287,7 +287,7 @@ class Assembly:
         cloud: Cloud,
         link: LinkState,
         modules: FilterModules,
-    ) -> None:
+    ) -> Parts:
         self._link.start(cloud, credentials, KubeletAccess.of(settings.node, *settings.kubelet_files))
         clients = self._clients()
         parts = self._parts = make_parts(
@@ -337,6 +337,7 @@ class Assembly:
         if settings.admin_port:
             self._admin = Admin(hub)
             self._run("admin server", self._admin.start())
+        return parts
 
     def _join_pool(
         self, settings: Settings, credentials: Credentials, clients: Clients, parts: Parts

@@ -106,8 +106,7 @@ class Identity:
             raise forbidden("this port is not for your user of this node")
 
     def _server_side(self, client: connection.Client) -> SSL.Connection:
-        if self._is_peer(client):
-            assert self._admission is not None
+        if self._admission is not None and self._is_peer(client):
             return self._admission.server_side()
         if self._certificate is None or self._credentials is None:
             raise RuntimeError("the hub has not started")

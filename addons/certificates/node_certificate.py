@@ -24,6 +24,7 @@ from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials, Piece, load_kubeconfig
 from kube.http.session import Response, Session
+from kube.json_type import Json
 
 FILE = "pki/node.pem"
 """In the state folder: certificate and key, readable by the hub's user alone."""
@@ -46,8 +47,6 @@ class NodeCertificate:
         """Of the hub: anonymous until there is a certificate."""
         self.known = asyncio.Event()
         self._why = ""
-        self._clients: Clients | None = None
-        self._asked: AskedCertificate | None = None
 
     @property
     def why_unknown(self) -> str:
@@ -59,7 +58,6 @@ class NodeCertificate:
 
     async def run(self, clients: Clients, cloud_changed: Pulse) -> None:
         """Get the certificate, and renew it in time, until cancelled. `cloud_changed` as of `AskedCertificate`."""
-        self._clients = clients
         send = teller(clients.hub, self._node, WHAT)
 
         async def tell(why: str) -> None:
@@ -67,35 +65,33 @@ class NodeCertificate:
             if self.known.is_set():  # an Event needs an identity
                 await send(why)
 
-        certificate = self._asked = AskedCertificate(
-            WHAT, self._file, _no_names, self._sign, cloud_changed, tell, lambda: random.uniform(*RENEWAL)
+        async def sign(_names: tuple[str, ...], key: ec.EllipticCurvePrivateKey, unanswered: Tell) -> bytes:
+            has_identity = certificate.current is not None
+            return await self._sign(clients, client_request(self._node, key), unanswered, has_identity)
+
+        def changed() -> None:
+            if (pair := certificate.latest) is not None:
+                self._piece.data = pair.pem
+                self.known.set()
+
+        certificate = AskedCertificate(
+            WHAT, self._file, _no_names, sign, cloud_changed, tell, lambda: random.uniform(*RENEWAL)
         )
         certificate.want(True)
-        await certificate.run(self._changed)
+        await certificate.run(changed)
 
-    def _changed(self) -> None:
-        assert self._asked is not None
-        if (pair := self._asked.latest) is not None:
-            self._piece.data = pair.pem
-            self.known.set()
-
-    async def _sign(
-        self, _names: tuple[str, ...], key: ec.EllipticCurvePrivateKey, unanswered: Tell
-    ) -> bytes:
+    async def _sign(self, clients: Clients, request: Json, unanswered: Tell, has_identity: bool) -> bytes:
         """With the node's own identity while it holds, and with the bootstrap token before and after."""
-        assert self._asked is not None
-        assert self._clients is not None
-        request = client_request(self._node, key)
-        if self._asked.current is not None:
+        if has_identity:
             try:
-                return await signed_certificate(self._clients.hub, request, unanswered)
+                return await signed_certificate(clients.hub, request, unanswered)
             except StatusError as error:
                 if error.code != 401:
                     raise
         # The file is read each time, so that an operator may give the hub a new token.
         token = (await asyncio.to_thread(load_kubeconfig, self._bootstrap)).bearer
         try:
-            return await signed_certificate(self._clients.of_token(token), request, unanswered)
+            return await signed_certificate(clients.of_token(token), request, unanswered)
         except StatusError as error:
             raise _in_words(error, self._bootstrap) from error
 
