@@ -183,8 +183,6 @@ class CachedRelay:
         is_read = request.info.method == "GET"
         if answer.status in TAKEN_AWAY and (is_read or is_token_request(request.info)):
             self._answers.forget(key.name)
-        if not answer.is_framed:
-            return
         self._leases.keep(identity, request, answer)
         if answer.status == 201:
             self._writes.keep(identity, request, answer.headers, answer.body)

@@ -104,8 +104,6 @@ class RawResponse:
     headers: Mapping[str, str]
     """Keys match in any case; iterating also gives repeated headers."""
     body: bytes
-    is_framed: bool = True
-    """Whether the end of the body was told; without that a body that was cut looks whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +202,7 @@ class Client:
                 if is_own:
                     self._pauses.note(self._queue, response.status, retry_after(response.headers))
                 body = await response.read(MAX_RELAYED_BODY)
-                return RawResponse(response.status, response.headers, body, response.is_framed)
+                return RawResponse(response.status, response.headers, body)
         except NETWORK_ERRORS as error:
             if isinstance(error, BodyTooLarge):
                 reached("relayed answer")

@@ -66,11 +66,6 @@ class Http1Response:
     def headers(self) -> Mapping[str, str]:
         return self._response.headers
 
-    @property
-    def is_framed(self) -> bool:
-        headers = self._response.headers
-        return "Content-Length" in headers or "Transfer-Encoding" in headers
-
     async def read(self, limit: int) -> bytes:
         return await read_body(self.chunks(), limit)
 

@@ -25,12 +25,6 @@ class Response(Protocol):
         """Found under names in any case; iterating gives repeated ones too."""
         ...
 
-    @property
-    def is_framed(self) -> bool:
-        """Whether the end of the body is told. Where the end of the connection alone tells it, a body that was cut
-        looks whole (RFC 9112, 6.3)."""
-        ...
-
     async def read(self, limit: int) -> bytes:
         """The whole body, as it was on the wire. BodyTooLarge as soon as it has more than `limit` bytes."""
         ...

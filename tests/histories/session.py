@@ -31,7 +31,6 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     pieces: AsyncIterator[bytes]
-    is_framed: bool = True
 
     async def read(self, limit: int) -> bytes:
         return await read_body(self.pieces, limit)

@@ -75,7 +75,6 @@ class FakeCloud(AnsweringClient):
         super().__init__("http://127.0.0.1:1")
         self.says: list[tuple[int, bytes] | None] = []
         self.asked = 0
-        self.is_unframed = False
         self.users: dict[str, str] = {}
         """The users of tokens, while there is a cloud."""
         self.is_gone = False
@@ -92,7 +91,7 @@ class FakeCloud(AnsweringClient):
         self.asked += 1
         said = self.says.pop(0)
         headers = CIMultiDictProxy(CIMultiDict({"Content-Type": "text/plain"}))
-        return RawResponse(said[0], headers, said[1], not self.is_unframed) if said is not None else None
+        return RawResponse(said[0], headers, said[1]) if said is not None else None
 
 
 class Node:
@@ -209,13 +208,6 @@ async def test_without_a_cloud_nobody_is_asked(node: Node) -> None:
     code, body, _ = await node.get(OBJECT + "-other")
     assert (code, b"no copy of secrets" in body) == (503, True)
     assert node.cloud.asked == 1
-
-
-async def test_an_answer_that_may_have_been_cut_is_not_kept(node: Node) -> None:
-    node.cloud.is_unframed, node.cloud.says = True, [(200, b"half of it")]
-    assert await node.get() == (200, b"half of it", "")
-    node.health.failed("gone")
-    assert (await node.get())[0] == 503
 
 
 # -- what passed ---------------------------------------------------------------------------------------------------
