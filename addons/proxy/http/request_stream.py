@@ -178,6 +178,10 @@ class RequestStream(FailoverStream):
                 yield from self._past_hooks(self._end_late())
             return
         yield from self._past_hooks(super()._handle_event(event))
+        if self._is_answered_early:
+            # mitmproxy ends the answer when its client has sent all, and the client may wait for that end.
+            ending = super().state_stream_request_body(RequestEndOfMessage(self.stream_id))
+            yield from self._past_hooks(ending)
         if self._held and (isinstance(event, RequestProtocolError) or self.is_over):
             self._hold(0)
         if self._collected and (self.is_over or self.server_state != self.state_consume_response_body):
@@ -206,6 +210,13 @@ class RequestStream(FailoverStream):
         self.context.server = self.flow.server_conn = self._server
         return True
         yield
+
+    @property
+    def _is_answered_early(self) -> bool:
+        """Whether the server has said all of its answer while the request's body still comes."""
+        if self.server_state != self.state_done or self.client_state != self.state_stream_request_body:
+            return False
+        return self.flow.response is not None and self.flow.response.status_code != 101
 
     def let_go(self) -> None:
         """Count what is held no longer: the client's connection has ended, whatever the addons still do."""

@@ -1,10 +1,11 @@
-"""A request's way through a real mitmproxy: refused bodies, and requests that a server did not process."""
+"""A request's way through a real mitmproxy: refused bodies, early answers, requests that a server did not process."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import time
+from functools import partial
 
 import pytest
 from h2.errors import ErrorCodes
@@ -21,7 +22,7 @@ from kube.errors import unauthorized
 from kube.http.transport.response_sink import SENDS
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of
-from tests.addons.support.proxied import ANSWER, Http2Server, Proxy, Raw, held_bodies
+from tests.addons.support.proxied import ANSWER, Http2Server, Proxy, Raw, held_bodies, watching_proxy
 
 
 def refuse_all(proxy: Proxy[Raw]) -> None:
@@ -243,3 +244,45 @@ async def test_a_server_that_never_processes_is_given_up() -> None:
     async with server.serve(), connected(server) as (_, streams):
         assert await ask(streams) == 502
     assert sum(server.streams) == SENDS
+
+
+class Hasty(Raw):
+    """A server that answers the head of a request."""
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(self.says)
+        await reader.read(1)
+
+
+POST = {":method": "POST", ":scheme": "https", ":authority": "hub", ":path": "/"}
+TOO_LARGE = b"HTTP/1.1 413 Too Large\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nlarge\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_an_answer_that_comes_before_the_end_of_its_request_is_whole_over_http2(
+    is_streamed: bool,
+) -> None:
+    """Its client may wait for that end, and send no more."""
+    server = Hasty(TOO_LARGE)
+    async with server.serve(), connected(server) as (proxy, streams):
+        proxy.is_request_streamed, proxy.is_streamed = True, is_streamed
+        for _ in range(2):
+            upload = streams.send(POST, end=False)
+            await streams.until(partial(streams.ended.__contains__, upload))
+            assert (streams.status[upload], streams.bodies[upload]) == (413, b"large")
+            streams.more(upload, b"what comes of it", end=True)
+
+
+async def test_an_answer_that_comes_before_the_end_of_its_request_is_whole_over_http1() -> None:
+    with watching_proxy() as proxy:
+        proxy.server, proxy.is_request_streamed = Hasty(TOO_LARGE), True
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            try:
+                for _ in range(2):
+                    writer.write(b"POST / HTTP/1.1\r\nHost: hub\r\nContent-Length: 5\r\n\r\nso")
+                    assert (await reader.readuntil(b"\r\n0\r\n\r\n")).startswith(b"HTTP/1.1 413 ")
+                    writer.write(b" on")
+            finally:
+                writer.close()
