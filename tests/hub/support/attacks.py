@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
+from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
 from tests.cloud.ports import LOOPBACK
@@ -33,6 +34,8 @@ IDLE = 500
 """Connections that say nothing."""
 STREAMS = 90
 """Streams of one HTTP/2 connection that the client does not read."""
+BATCHES = 50
+"""Packets of requests, or of frames, that one round of an attack sends."""
 MERGE = "application/merge-patch+json"
 IN_DEFAULT = "/api/v1/namespaces/default/"
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
@@ -156,16 +159,34 @@ async def idle_connections(aim: Aim) -> None:
             writer.transport.abort()
 
 
-async def unread_streams(aim: Aim) -> None:
-    """Lists over HTTP/2 of which the client reads no byte; the connection breaks off at the end."""
+@asynccontextmanager
+async def framing(aim: Aim) -> AsyncIterator[tuple[H2Connection, asyncio.StreamWriter]]:
+    """A connection of HTTP/2 that has begun; the caller sends what there is to send."""
     async with opened(aim.tls, _context("h2")) as (_, writer):
         connection = H2Connection(H2Configuration(client_side=True))
         connection.initiate_connection()
+        yield connection, writer
+
+
+def begun(connection: H2Connection, method: str, path: str, token: str, *, end: bool = True) -> int:
+    """The number of a request that has been begun."""
+    number = connection.get_next_available_stream_id()
+    pseudo = [(":method", method), (":path", path), (":scheme", "https"), (":authority", LOOPBACK)]
+    sent = [*pseudo, ("authorization", f"Bearer {token}"), ("user-agent", "kube-proxy/v1")]
+    connection.send_headers(number, sent, end_stream=end)
+    return int(number)
+
+
+async def unread_streams(aim: Aim) -> None:
+    """Lists over HTTP/2 of which the client reads no byte; the connection breaks off at the end."""
+    async with framing(aim) as (connection, writer):
         for number in range(STREAMS):
-            path = f"{SLICES}?resourceVersion=0" + ("&watch=true" if number % 2 else "")
-            pseudo = [(":method", "GET"), (":path", path), (":scheme", "https"), (":authority", LOOPBACK)]
-            sent = [*pseudo, ("authorization", f"Bearer {aim.reader}"), ("user-agent", "kube-proxy/v1")]
-            connection.send_headers(connection.get_next_available_stream_id(), sent, end_stream=True)
+            begun(
+                connection,
+                "GET",
+                f"{SLICES}?resourceVersion=0" + ("&watch=true" if number % 2 else ""),
+                aim.reader,
+            )
         writer.write(connection.data_to_send())
         await asyncio.sleep(PATIENCE / 2)
 
@@ -271,6 +292,46 @@ async def body_on_a_view(aim: Aim) -> None:
         await asked(aim, request + b"{}")
 
 
+async def taken_back_requests(aim: Aim) -> None:
+    """Requests that are relayed, and cancelled in the same packet, as fast as the hub takes them."""
+    async with framing(aim) as (connection, writer):
+        for _ in range(BATCHES):
+            for _ in range(STREAMS):
+                number = begun(connection, "GET", IN_DEFAULT + "configmaps/none", aim.reader)
+                connection.reset_stream(number, ErrorCodes.CANCEL)
+            writer.write(connection.data_to_send())
+            await writer.drain()
+
+
+async def frames_for_nothing(aim: Aim) -> None:
+    """PING, SETTINGS, PRIORITY, updates of windows, and a head that goes on and on, each in thousands."""
+    floods = (
+        (b"", b"\0\0\x08\x06\0\0\0\0\0" + bytes(8)),
+        (b"", b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64"),
+        (b"", b"\0\0\x05\x02\0\0\0\0\x01\0\0\0\0\x10"),
+        (b"", b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01"),
+        (b"\0\0\0\x01\0\0\0\0\x01", b"\0\0\0\x09\0\0\0\0\x01"),
+    )
+    for begin, flood in floods:
+        async with framing(aim) as (connection, writer):
+            writer.write(connection.data_to_send() + begin)
+            for _ in range(BATCHES):
+                writer.write(flood * 4_000)
+                await writer.drain()
+
+
+async def bytes_one_by_one(aim: Aim) -> None:
+    """Bodies of which each frame has a byte, or none."""
+    async with framing(aim) as (connection, writer):
+        numbers = [begun(connection, "POST", IN_DEFAULT + "events", aim.reader, end=False) for _ in range(10)]
+        for _ in range(BATCHES):
+            for number in numbers * 20:
+                connection.send_data(number, b"")
+                connection.send_data(number, b"x")
+            writer.write(connection.data_to_send())
+            await writer.drain()
+
+
 ATTACKS: tuple[tuple[Attack, float], ...] = (
     (refused_body, 0.5),
     (endless_chunk_line, 0.5),
@@ -294,6 +355,9 @@ ATTACKS: tuple[tuple[Attack, float], ...] = (
     (one_key_a_thousand_times, 0.5),
     (long_accept, 0.5),
     (body_on_a_view, 0.1),
+    (taken_back_requests, 0.5),
+    (frames_for_nothing, 0.5),
+    (bytes_one_by_one, 0.5),
 )
 """Each attack, and the seconds between two rounds of it."""
 
