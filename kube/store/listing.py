@@ -99,7 +99,8 @@ class Listing:
 
     def formed(self, items: Iterable[Item]) -> list[Kept]:
         """Some of the items in the form of the list. For a metadata list, each item is parsed."""
-        return [self.form.listed(self.codec, item) for item in items]
+        listed, codec = self.form.listed, self.codec
+        return [listed(codec, item) for item in items]
 
     def body(self, formed: Sequence[Kept]) -> ListBody:
         """The body of the whole list, from the results of `formed` for all items.

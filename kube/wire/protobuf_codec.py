@@ -99,7 +99,8 @@ class ProtobufCodec(Codec):
         if rest.remaining:
             metadata += _FIELD_4_NUMBER + varint(rest.remaining)
         head = delimited(_FIELD_1, metadata)
-        size = len(head) + sum(len(_item_head(len(raw))) + len(raw) for raw in items)
+        sizes = [len(raw) for raw in items]
+        size = len(head) + sum(sizes) + sum(map(len, map(_item_head, sizes)))
         envelope = _head(api_version, f"{kind}List") + varint(size)
         return ListBody(envelope + head, items, _TAIL, len(envelope) + size + len(_TAIL), _join_items)
 
