@@ -136,7 +136,7 @@ class World:
         return all(each.is_cached(component) for each in tables)
 
     def _is_too_old(self, client: Reflector) -> bool:
-        """Whether the cloud itself refuses a client: where a source asks for no bookmarks, its clients get none newer."""
+        """Whether the cloud itself refuses a client, whose view had a source that asked for no bookmarks."""
         is_relayed = not self._is_cached(client.kind.component)
         return is_relayed and int(client.version or 0) < self.cloud.oldest(client.kind.resource)
 
