@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
+from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError, not_found
 from kube.json_type import Json
@@ -98,6 +100,12 @@ class Cloud:
     def oldest(self, resource: str) -> int:
         """The oldest version that a watch may begin at."""
         return self.storage(resource).collection(RESOURCES[resource].collection).oldest
+
+    def gaps_forced(self, sources: Iterable[Source]) -> int:
+        """Gaps of sources that had to list: the cloud lets no watch begin at the version that they were at."""
+        pasts = [(each.list_watch.type.resource, each.store.history) for each in sources]
+        known = [(name, past) for name, past in pasts if name in RESOURCES]
+        return sum(past.jumps for name, past in known if 0 < past.newest_gap < self.oldest(name))
 
     def back_up(self) -> None:
         self._backup = {storage: storage.snapshot() for storage in self._storages}

@@ -12,7 +12,7 @@ from kube.json_type import Json
 from kube.objects.status_json import canonical
 from kube.store.store import Key
 from tests.histories.clients import JSON, KINDS, Reflector, State, Style
-from tests.histories.cloud import RESOURCES, Cloud, version_of
+from tests.histories.cloud import Cloud, version_of
 from tests.histories.hub import LEADERS, Hub
 from tests.histories.limits import shrink
 from tests.histories.line import Link
@@ -71,18 +71,8 @@ class World:
     @property
     def causes(self) -> int:
         """As `tests.histories.clients.Judge`. The hub learns of an edit of the rules when it can."""
-        return self.steps + self.node.edits + self._forced_gaps
-
-    @property
-    def _forced_gaps(self) -> int:
-        """Gaps of sources at whose version the cloud lets no watch begin, after whatever ended theirs."""
-        sources = self.hub.parts.sources if self.hub is not None else ()
-        return sum(
-            source.store.history.jumps
-            for source in sources
-            if (resource := source.list_watch.type.resource) in RESOURCES
-            and 0 < source.store.history.newest_gap < self.cloud.oldest(resource)
-        )
+        sources = list(self.hub.parts.sources) if self.hub is not None else []
+        return self.steps + self.node.edits + self.cloud.gaps_forced(sources)
 
     @property
     def nodes(self) -> list[Node]:
@@ -136,9 +126,10 @@ class World:
         return all(each.is_cached(component) for each in tables)
 
     def _is_too_old(self, client: Reflector) -> bool:
-        """Whether the cloud itself refuses a client, whose view had a source that asked for no bookmarks."""
+        """Whether the cloud itself refuses a client: of a former history, or of a view without bookmarks."""
         is_relayed = not self._is_cached(client.kind.component)
-        return is_relayed and int(client.version or 0) < self.cloud.oldest(client.kind.resource)
+        is_refused = is_relayed and int(client.version or 0) < self.cloud.oldest(client.kind.resource)
+        return client.is_lost or is_refused
 
     def _has_known(self, client: Reflector) -> bool:
         """Whether a copy of the node was at a client's version, by events or a list. A relayed list may be newer."""
@@ -244,11 +235,7 @@ class World:
         await self._remind()
         await asyncio.sleep(1)
         # A kube-apiserver may have let a client of a former history wait until now.
-        given = {
-            name: client.version
-            for name, client in self.clients.items()
-            if not client.is_lost and not self._is_too_old(client)
-        }
+        given = {name: each.version for name, each in self.clients.items() if not self._is_too_old(each)}
         for client in self.clients.values():
             client.refusals = 0
             client.go()
