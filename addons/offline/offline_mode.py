@@ -43,6 +43,7 @@ from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
+from kube.objects.status_schema import status_table
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.store.store import Item, Key
@@ -63,7 +64,8 @@ class Offline:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
-        """Read what an earlier process kept."""
+        """Read what an earlier process kept, and the schema by which kubelet's first status is read."""
+        await asyncio.to_thread(status_table)
         await self.copies.open()
         await self._answers.open()
         await self._journal.open()
