@@ -49,7 +49,7 @@ class World:
         self._posted: set[str] = set()
         """The events that kubelet has made, as far as it knows."""
         self.is_doubtful = False
-        """Clients may have been shown a status that a kill makes the hub forget."""
+        """Clients may have been shown a status that a kill, or a damaged disk, makes the hub forget."""
         self.is_forgetful = False
         """A kill may have taken what the cloud had of kubelet's last report from the node's copies."""
         self.is_killed = False
@@ -359,7 +359,7 @@ class World:
         """Lose what is on the node's disk, where no hub runs."""
         if self.hub is None:
             self.node.damage()
-            self.is_forgetful = self.is_killed = True
+            self.is_forgetful = self.is_killed = self.is_doubtful = True
             for what, reported in self.accepted.items():
                 reported.add(self._in_cloud(what))
 
