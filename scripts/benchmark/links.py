@@ -43,6 +43,7 @@ SPARE = 240.0
 DAY = 86400
 LONGEST = 120.0
 """Seconds after which nothing is waited for any more."""
+GETS = 10
 EVENTS = "/api/v1/namespaces/default/events"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
@@ -215,6 +216,22 @@ def renew(hub: Hub, cloud: RealCloud, ends: threading.Event) -> None:
         http.request("PUT", f"{url}/{NODE}", json=lease)
 
 
+def relayed_get(site: Site) -> None:
+    """Print the bytes on the link of a GET of the Node, by clients that open a connection for it each."""
+    with site.hub(NEAR) as (hub, link):
+        hub.wait_until_ready()
+        time.sleep(15)
+        sizes = []
+        for _ in range(GETS):
+            before = link.traffic
+            with urllib3.PoolManager(retries=False, headers={"User-Agent": "reader/v1"}) as client:
+                client.request("GET", f"{hub.url}/api/v1/nodes/{NODE}")
+            after = link.traffic
+            sizes.append(after.up - before.up + after.down - before.down)
+    # The first one makes its heads known, and any may have a ping beside it.
+    print(f"\n{'a relayed GET, first, and later':50}{sizes[0] / 1e3:9.2f}{min(sizes[1:]) / 1e3:9.2f} KB")
+
+
 def measure(*, is_all: bool) -> None:
     """Print all tables, or (not `is_all`) the one of a quiet node with kubelet and kube-proxy alone."""
     with hubs_cloud() as (cloud, folder):
@@ -227,6 +244,7 @@ def measure(*, is_all: bool) -> None:
         steps(site)
         black_holes(site)
         borrowed(folder / "borrowed")
+        relayed_get(site)
         quiet_hub(site, cloud)
         with ThreadPoolExecutor(1) as beside:
             spare = beside.submit(spare_uplink, site)
