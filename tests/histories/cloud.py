@@ -44,6 +44,8 @@ class Cloud:
         self._written: set[tuple[str, Key, int]] = set()
         """What was written at each version, in any history."""
         self._backup: dict[Storage, Snapshot] = {}
+        self._former: dict[Storage, int] = {}
+        """The newest version that each had when it was restored: up to it a number may be of either history."""
         self.back_up()
 
     def storage(self, resource: str) -> Storage:
@@ -101,6 +103,9 @@ class Cloud:
         """The oldest version that a watch may begin at."""
         return self.storage(resource).collection(RESOURCES[resource].collection).oldest
 
+    def may_be_former(self, resource: str, version: str) -> bool:
+        return int(version or 0) <= self._former.get(self.storage(resource), -1)
+
     def gaps_forced(self, sources: Iterable[Source]) -> int:
         """Gaps of sources that had to list: the cloud lets no watch begin at the version that they were at."""
         pasts = [(each.list_watch.type.resource, each.store.history) for each in sources]
@@ -118,6 +123,7 @@ class Cloud:
             if bumped:
                 storage.version = newest + BUMP
                 storage.compact()
+            self._former[storage] = max(newest, storage.version)
 
     @property
     def _storages(self) -> list[Storage]:

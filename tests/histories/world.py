@@ -101,7 +101,8 @@ class World:
 
     def refused(self, client: Reflector) -> None:
         """As `tests.histories.clients.Judge`."""
-        if not self.is_restored and not self.was_troubled and not client.is_lost:
+        may_be_former = self.cloud.may_be_former(client.kind.resource, client.version)
+        if not (self.is_restored or self.was_troubled or client.is_lost or may_be_former):
             self.found.append(f"{client.kind.name}: refused without cause at {client.version}")
 
     def restore(self, *, bumped: bool) -> None:
