@@ -162,9 +162,7 @@ class PeerReader:
         proved = self.leader
         while (leader := await self._next(resumes=True)) is not None:
             if leader is not proved:
-                raise Switched(
-                    f"{leader.leader.node} goes on after {(proved and proved.leader.node) or CLOUD_NAME}"
-                )
+                raise Switched(f"{leader.leader.node} has yet to prove its history")
             async with AsyncExitStack() as stack:
                 opening = self._client(leader).watch(
                     path, query=query, accept=accept, timeout=timeout, codings=codings
