@@ -33,7 +33,6 @@ from addons.options import Options
 from addons.parts import Parts, filter_modules, hub_address, make_parts, router_parts
 from addons.pool.pool import Pool
 from addons.pool.pool_assembly import announce_no_port, join_pool
-from addons.proxy import handed_sockets
 from addons.proxy.handlers.hub_handler import close_client
 from addons.proxy.listener_mode import listener_specs, peer_spec
 from addons.proxy.listeners import closed, open_listeners, stop_accepting
@@ -43,7 +42,7 @@ from addons.resolve import Resolve
 from addons.router import Router
 from addons.rules.filter_modules import FilterModules
 from addons.settings import Settings, version
-from addons.startup import pod_interface, preflight, service_manager
+from addons.startup import handed_sockets, pod_interface, preflight, service_manager
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
 from addons.telemetry.background import background

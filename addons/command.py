@@ -14,8 +14,8 @@ from typing import Any, Literal
 from mitmproxy.exceptions import OptionsError
 
 from addons.options import Options, UnknownOptionError, refuse_unknown
-from addons.proxy.lean_imports import leave_out_unused
 from addons.settings import OPTIONS, Settings, parse_settings, version
+from addons.startup.lean_imports import leave_out_unused
 from addons.telemetry.log import Format, Level, log_to_stderr
 from kube.option import FlagParser, Option, add_commands, add_flags, as_flags, option, options_of, read
 

@@ -15,12 +15,12 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HTTPMode
 from mitmproxy.proxy.layers.tls import ClientTLSLayer
 
-from addons.proxy.handed_sockets import ACCEPTED_AT_ONCE, BACKLOG, handed
 from addons.proxy.handlers.hub_handler import ListenerHandler
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.lent_way import PeerLayer
 from addons.requests.caller import Listener
 from addons.settings import Settings
+from addons.startup.handed_sockets import ACCEPTED_AT_ONCE, BACKLOG, handed
 
 VANISHED = 60
 """Seconds without a sign of another node's hub, after which its connection to the peer port ends."""

@@ -1,1 +1,4 @@
-"""Checks and locks that the hub makes before it opens a port. A ValueError names the option that is wrong."""
+"""What the process does before it opens a port: modules left out, sockets taken over, checks and locks.
+
+A ValueError names the option that is wrong. Nothing here imports mitmproxy: modules are left out before it is imported.
+"""

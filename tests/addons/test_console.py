@@ -32,7 +32,7 @@ def web() -> Iterator[taddons.context]:
 def test_a_hub_without_an_interface_loads_nothing_of_it() -> None:
     """In a process of its own: what another test has imported stays imported."""
     program = (
-        "from addons.proxy.lean_imports import leave_out_unused; leave_out_unused()\n"
+        "from addons.startup.lean_imports import leave_out_unused; leave_out_unused()\n"
         "from mitmproxy.options import Options\n"
         "from addons import hub\n"
         "from addons.proxy.master import HubMaster\n"

@@ -97,7 +97,7 @@ class ForkedHub(Hub):
 def main() -> None:
     """Fork until nobody asks any more."""
     from addons import command  # noqa: PLC0415 - the bench itself needs nothing of a hub
-    from addons.proxy.lean_imports import leave_out_unused  # noqa: PLC0415 - as said above
+    from addons.startup.lean_imports import leave_out_unused  # noqa: PLC0415 - as said above
 
     leave_out_unused()
     from addons import hub  # noqa: F401, PLC0415 - behind leave_out_unused

@@ -119,7 +119,7 @@ async def test_a_body_is_held_for_a_bounded_time(is_streamed: bool) -> None:
         assert held_bodies() == 0
         if is_streamed:
             streams.more(stream, b"x" * 100, end=True)
-            await server.until(lambda: server.bodies[0, 3] == b"x" * 200)
+            await server.until(lambda: server.bodies.get((0, 3)) == b"x" * 200)
         else:
             await streams.until(lambda: stream in streams.ended)
             assert streams.status[stream] == 408

@@ -52,7 +52,7 @@ def leave_out_unused() -> None:
     """Replace each module of `LATE` and `FORBIDDEN` that is not imported yet.
 
     To be called before mitmproxy's proxy, aiohttp, protobuf or cryptography is imported.
-    `tests/addons/proxy/test_lean_imports.py` tells when they no longer import what they do not need.
+    `tests/addons/startup/test_lean_imports.py` tells when they no longer import what they do not need.
     """
     for name in LATE:
         if name not in sys.modules:

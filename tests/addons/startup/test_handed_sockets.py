@@ -15,10 +15,11 @@ from mitmproxy.addons.next_layer import NextLayer
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.proxy import handed_sockets, listener_mode
-from addons.proxy.handed_sockets import HandedSockets
+from addons.proxy import listener_mode
 from addons.proxy.listener_mode import HubInstance
 from addons.proxy.listeners import closed, open_listeners, stop_accepting
+from addons.startup import handed_sockets
+from addons.startup.handed_sockets import HandedSockets
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from addons.proxy.lean_imports import FORBIDDEN, LATE
+from addons.startup.lean_imports import FORBIDDEN, LATE
 
-BEGIN = "import sys; from addons.proxy.lean_imports import leave_out_unused as leave_out; "
+BEGIN = "import sys; from addons.startup.lean_imports import leave_out_unused as leave_out; "
 UNUSED = {
     "aiohttp.client",
     "aiohttp.connector",
