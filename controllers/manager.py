@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from controllers.bindings import preview
-from controllers.fleet_page import FleetPage
 from controllers.registry import CONTROLLERS
 from controllers.runtime import metrics
-from controllers.runtime.admin import admin_server
+from controllers.runtime.admin import FleetPage, admin_server
 from controllers.runtime.connection import Account, AccountSession, connect, find_account
 from controllers.runtime.controller import Context, Controller
 from controllers.runtime.crds import create_missing_crds

@@ -23,17 +23,20 @@ from controllers.triggers.update_trigger import EndpointSlicesTriggerController,
 type Make = Callable[[Context], Controller]
 
 CONTROLLERS: dict[str, Make] = {
-    NodePoolController.name: NodePoolController,
-    NodeAttributesController.name: NodeAttributesController,
-    NodeLabelsController.name: NodeLabelsController,
-    HubLeaderController.name: HubLeaderController,
-    HubLeaderConfigController.name: HubLeaderConfigController,
-    HubLeaderRbacController.name: HubLeaderRbacController,
-    AutonomyController.name: AutonomyController,
-    HubCertificatesController.name: HubCertificatesController,
-    ServiceGridController.name: ServiceGridController,
-    ConfigBindingController.name: ConfigBindingController,
-    WebhookController.name: WebhookController,
-    EndpointsTriggerController.name: EndpointsTriggerController,
-    EndpointSlicesTriggerController.name: EndpointSlicesTriggerController,
+    make.name: make
+    for make in (
+        NodePoolController,
+        NodeAttributesController,
+        NodeLabelsController,
+        HubLeaderController,
+        HubLeaderConfigController,
+        HubLeaderRbacController,
+        AutonomyController,
+        HubCertificatesController,
+        ServiceGridController,
+        ConfigBindingController,
+        WebhookController,
+        EndpointsTriggerController,
+        EndpointSlicesTriggerController,
+    )
 }

@@ -24,7 +24,7 @@ from controllers.bindings.rendering.record import RECORD, read_record
 from controllers.bindings.workloads import AUTOSCALERS, WORKLOAD_TYPES, read_autoscaler, read_workload
 from controllers.cluster.node_pools import NodePool, read_pool
 from controllers.runtime.connection import AccountSession, connect, find_account
-from controllers.runtime.discovery import served_type
+from controllers.runtime.informer import served_type
 from controllers.runtime.unstructured import mapping, metadata, objects, text
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable

@@ -7,7 +7,7 @@ else that the manager has.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from kubernetes.aio.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
-from controllers.runtime.session_options import session_options
 from kube.http.kubeconfig import Piece
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -68,9 +67,9 @@ class LoadedAccount:
         except BROKEN as error:
             raise ValueError(f"{self._name}: {error}") from error
 
-    def open(self, before_sending: Callable[[], None]) -> aiohttp.ClientSession:
-        """The package's connections, with its TLS and proxy settings; `before_sending` is called for each request."""
-        return _Transport(self._configuration, before_sending).open()
+    def open(self, options: dict[str, Any]) -> aiohttp.ClientSession:
+        """The package's connections, with its TLS and proxy settings and these options."""
+        return _Transport(self._configuration, options).open()
 
     def _take(self, configuration: Configuration) -> bool:
         """Go on with a configuration; whether new connections are needed.
@@ -81,7 +80,7 @@ class LoadedAccount:
         material = _material(configuration)
         changed = material != self._material
         if changed:
-            _Transport(configuration, lambda: None)
+            _Transport(configuration, {})
         self._configuration, self._material = configuration, material
         return changed
 
@@ -172,12 +171,24 @@ class KubeconfigAccount(LoadedAccount):
 class _Transport(RESTClientObject):  # type: ignore[misc]  # the package has no annotations that mypy reads
     """The package's own client, of which the manager uses the connections."""
 
-    def __init__(self, configuration: Configuration, before_sending: Callable[[], None]) -> None:
+    def __init__(self, configuration: Configuration, options: dict[str, Any]) -> None:
         configuration.connection_pool_maxsize = 0
         # Python 3.13 demands extensions that many clusters' CA certificates lack.
         configuration.disable_strict_ssl_verification = True
-        options = session_options(before_sending, configuration.tls_server_name)
-        configuration.client_session_kwargs = {**options, "proxy": configuration.proxy}
+        server_name = configuration.tls_server_name
+
+        async def named(
+            request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+        ) -> aiohttp.ClientResponse:
+            """The server's certificate may have another name than the URL's host."""
+            request.server_hostname = server_name or None
+            return await send(request)
+
+        configuration.client_session_kwargs = {
+            **options,
+            "middlewares": [named],
+            "proxy": configuration.proxy,
+        }
         super().__init__(configuration)
 
     def open(self) -> aiohttp.ClientSession:

@@ -5,16 +5,30 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from html import escape
+from ipaddress import ip_address
 
+import orjson
 from aiohttp import web
 
 from controllers.runtime import metrics
 from controllers.settings import Address
 from kube.bounds import reached
+from kube.errors import StatusError
+from kube.fleet.fleet_hubs import COLUMNS, FleetHub, read_fleet
 from kube.http.bounded_server import BoundedServer, listen
+from kube.http.client import Client, Unreachable
 
 MAX_HEADERS = 32
 """Headers of a request, of 8,190 bytes each; kubelet, Prometheus and the API server send ten."""
+FRESH = 5.0
+"""Seconds for which one reading of the cluster answers all who ask."""
+STYLE = (
+    "body{font:14px system-ui,sans-serif;margin:2em}table{border-collapse:collapse}"
+    "td,th{padding:.3em .8em;text-align:left;border-bottom:1px solid #ddd;white-space:nowrap}"
+    "td:last-child{white-space:normal}tr.needs td:last-child{color:#a40000}"
+)
 
 type ReadinessCheck = Callable[[], str]
 """Why the process is not ready, "" when it is ready."""
@@ -69,3 +83,51 @@ async def _server(address: Address, routes: dict[str, Handler]) -> AsyncIterator
 def count_refused() -> None:
     """Count a connection that a port of the manager closed for another one."""
     reached("connections to a port of the manager")
+
+
+class FleetPage:
+    """Reads the fleet when somebody asks, and not while nobody does."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._lock = asyncio.Lock()
+        self._read: tuple[float, datetime, list[FleetHub]] | None = None
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """HTML for a browser, else JSON. 403 for who comes over the network: it is an inventory of all nodes."""
+        if not ip_address(request.remote or "0.0.0.0").is_loopback:  # noqa: S104 - not bound
+            raise web.HTTPForbidden(text="only by `kubectl port-forward`, or on the manager's own machine\n")
+        try:
+            now, hubs = await self._fleet()
+        except (StatusError, Unreachable) as error:
+            raise web.HTTPBadGateway(text=f"{error}\n") from None
+        if "text/html" in request.headers.get("Accept", ""):
+            return web.Response(text=page(hubs, now), content_type="text/html")
+        body = orjson.dumps([hub.to_json() for hub in hubs])
+        return web.Response(body=body, content_type="application/json")
+
+    async def _fleet(self) -> tuple[datetime, list[FleetHub]]:
+        async with self._lock:
+            clock = asyncio.get_running_loop().time()
+            if self._read is None or clock - self._read[0] > FRESH:
+                now = datetime.now(UTC)
+                self._read = clock, now, await read_fleet(self._client, now)
+            return self._read[1:]
+
+
+def page(hubs: list[FleetHub], now: datetime) -> str:
+    """The table in HTML. What hubs say of themselves is text."""
+    needy = sum(bool(hub.needs) for hub in hubs)
+    rows = "".join(
+        f"<tr{' class=needs' if hub.needs else ''}>"
+        + "".join(f"<td>{escape(cell)}" for cell in hub.cells(now))
+        for hub in hubs
+    )
+    head = "".join(f"<th>{name}" for name in COLUMNS)
+    return (
+        f"<!doctype html><meta charset=utf-8><title>Edgehub fleet</title><link rel=icon href='data:,'>"
+        f"<style>{STYLE}</style>"
+        f"<h1>{len(hubs)} hub{'s' * (len(hubs) != 1)}, {needy} need{'s' * (needy == 1)} a person</h1>"
+        f"<p>As of {now:%Y-%m-%d %H:%M:%S} UTC. up and down: bytes over the link today.</p>"
+        f"<table><tr>{head}{rows}</table>\n"
+    )

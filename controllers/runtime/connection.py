@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import aiohttp
 
@@ -21,6 +21,11 @@ REFRESH_INTERVAL = 10.0
 REFUSED_INTERVAL = 1.0
 """Seconds between two looks while the API server refuses the credentials."""
 UNAUTHORIZED = 401
+READ_BUFFER = 64 * 1024
+"""Bytes that a connection buffers. The package's own 2 MiB for each watch would be memory for nothing."""
+
+type SessionOptions = dict[str, Any]
+"""Arguments of an `aiohttp.ClientSession`."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +39,7 @@ class Account(Protocol):
     def server(self) -> str: ...
     def headers(self) -> list[tuple[str, str]]: ...
     async def refresh(self, *, refused: bool) -> bool: ...
-    def open(self, before_sending: Callable[[], None]) -> aiohttp.ClientSession: ...
+    def open(self, options: SessionOptions) -> aiohttp.ClientSession: ...
 
 
 class _Connections:
@@ -53,8 +58,8 @@ class AccountSession:
         """`before_sending` is called for each request once its connection is open. An exception from it ends the
         request before a byte is sent."""
         self._account = account
-        self._before_sending = before_sending
-        self._current = _Connections(account.open(before_sending))
+        self._options = session_options(before_sending)
+        self._current = _Connections(account.open(self._options))
         self._looked_at = asyncio.get_running_loop().time()
         self._refused = False
         self._refreshing: asyncio.Task[None] | None = None
@@ -105,7 +110,7 @@ class AccountSession:
         try:
             if not await self._account.refresh(refused=refused):
                 return
-            connections = _Connections(self._account.open(self._before_sending))
+            connections = _Connections(self._account.open(self._options))
         except (ValueError, OSError) as error:
             logger.warning("the former credentials stay in use: %s", error)
             return
@@ -140,6 +145,26 @@ def kubeconfig_paths(kubeconfig: Path | None, environment: Mapping[str, str]) ->
     if default.exists():
         return str(default)
     raise ValueError("outside a cluster the manager needs --kubeconfig or $KUBECONFIG")
+
+
+def session_options(before_sending: Callable[[], None]) -> SessionOptions:
+    """Options for the manager's client: bodies as they are on the wire, and no cookies.
+
+    The session calls `before_sending` for each request once its connection is open.
+    """
+
+    async def about_to_send(*_: object) -> None:
+        before_sending()
+
+    # Despite its name, aiohttp sends this signal just before it writes the headers.
+    sending = aiohttp.TraceConfig()
+    sending.on_request_headers_sent.append(about_to_send)
+    return {
+        "auto_decompress": False,
+        "cookie_jar": aiohttp.DummyCookieJar(),
+        "read_bufsize": READ_BUFFER,
+        "trace_configs": [sending],
+    }
 
 
 def connect(session: AccountSession, identity: str) -> Client:

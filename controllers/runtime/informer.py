@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
-from controllers.runtime.discovery import served_type
-from controllers.runtime.unstructured import metadata, text
+from controllers.runtime.unstructured import mapping, metadata, objects, text
 from kube.concurrency.pulse import Pulse, comes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
@@ -268,6 +267,24 @@ class Informer[F]:
                 change(keys, key)
                 if not keys:
                     del index[value]
+
+
+async def served_type(client: Client, resource: ResourceType, versions: Iterable[str]) -> ResourceType | None:
+    """The resource in the first of these versions that the API server serves, None if it serves none.
+
+    Clusters that OpenYurt made serve NodePools in several. Raises what `Client.request` raises, but for 404.
+    """
+    for version in versions:
+        try:
+            answer = await client.request("GET", f"/apis/{resource.group}/{version}")
+        except StatusError as error:
+            if error.code != MISSING:
+                raise
+            continue
+        served = objects(mapping(orjson.loads(answer.body)).get("resources"))
+        if any(text(entry.get("name")) == resource.resource for entry in served):
+            return replace(resource, version=version)
+    return None
 
 
 class Informers:

@@ -1,17 +1,26 @@
-"""The admin port."""
+"""The admin port, and its page of all hubs."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
-from controllers.runtime.admin import MAX_HEADERS, admin_server
+from controllers.runtime.admin import MAX_HEADERS, FleetPage, admin_server, page
 from controllers.settings import Address
+from kube.fleet.fleet_hubs import FleetHub
+from kube.fleet.hub_status import ANNOTATION, HubStatus
+from kube.http.client import Client
+from kube.http.http1 import Http1Session
 from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import Refuse
 
 
 async def nobody(_: web.Request) -> web.Response:
@@ -68,3 +77,70 @@ async def test_without_a_host_it_listens_to_both_families(host: str) -> None:
         _, writer = await asyncio.open_connection(host, address.port)
         writer.close()
         await writer.wait_closed()
+
+
+NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+async def cloud() -> AsyncIterator[ScriptableCloud]:
+    async with ScriptableCloud() as cloud:
+        cloud.store.create(
+            {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {
+                    "name": "n1",
+                    "namespace": "kube-node-lease",
+                    "annotations": {ANNOTATION: HubStatus("0.2.0", waiting=3).dump()},
+                },
+                "spec": {},
+            }
+        )
+        yield cloud
+
+
+async def test_many_who_ask_are_one_reading_for_the_cluster(cloud: ScriptableCloud) -> None:
+    address = Address(LOOPBACK, free_port())
+    url = f"http://{LOOPBACK}:{address.port}/fleet"
+    async with Http1Session(aiohttp.ClientSession()) as reading, aiohttp.ClientSession() as session:
+        fleet = FleetPage(Client(reading, cloud.url, {}))
+        async with admin_server(address, address, str, fleet.answer):
+
+            async def get(accept: str) -> tuple[int, str, str]:
+                async with session.get(url, headers={"Accept": accept}) as answer:
+                    return answer.status, answer.content_type, await answer.text()
+
+            cloud.faults.add(Refuse(403, "Forbidden", "no right to leases"))
+            status, _, text = await get("*/*")
+            assert (status, "no right to leases" in text) == (502, True)
+            answers = await asyncio.gather(*(get("application/json") for _ in range(10)))
+            assert {(status, kind) for status, kind, _ in answers} == {(200, "application/json")}
+            assert all('"node":"n1"' in text for *_, text in answers)
+            status, kind, text = await get("text/html,*/*")
+            assert (status, kind, "waiting writes: 3" in text) == (200, "text/html", True)
+    assert sum("/leases" in each.path for each in cloud.requests) == 2
+
+
+async def test_nobody_gets_it_over_the_network(cloud: ScriptableCloud) -> None:
+    async with Http1Session(aiohttp.ClientSession()) as reading:
+        request = make_mocked_request("GET", "/fleet")
+        assert request.remote is None
+        with pytest.raises(aiohttp.web.HTTPForbidden):
+            await FleetPage(Client(reading, cloud.url, {})).answer(request)
+    assert not cloud.requests
+
+
+def test_what_hubs_say_is_text() -> None:
+    hub = FleetHub("n1", HubStatus(pool="<script>"), "", None, ())
+    assert "<td>&lt;script&gt;" in page([hub], NOW)
+
+
+@pytest.mark.parametrize(
+    ("needs", "said"), [([""], "1 hub, 0 need a person"), (["silent", ""], "2 hubs, 1 needs a person")]
+)
+def test_the_headline_counts(needs: list[str], said: str) -> None:
+    hubs = [
+        FleetHub(f"n{at}", HubStatus(), "", None, (each,) if each else ()) for at, each in enumerate(needs)
+    ]
+    assert f"<h1>{said}</h1>" in page(hubs, NOW)

@@ -21,7 +21,7 @@ PATIENCE = 30.0
 
 
 class Cloud:
-    """Notes callers, refuses one token, and keeps a watch open that sends "more" when a test says so."""
+    """Notes callers, refuses one token and all cookies, and keeps a watch open that sends "more" when it shall."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, int]] = []
@@ -38,10 +38,12 @@ class Cloud:
 
     async def _answer(self, request: web.Request) -> web.Response:
         assert request.transport is not None
+        assert not request.cookies
         who = request.headers.get("Authorization", "")
         port = request.transport.get_extra_info("peername")[1]
         self.asked.append((who, request.headers["User-Agent"], port))
-        return web.Response(status=401 if who and who == self.refused else 200, text="{}")
+        status = 401 if who and who == self.refused else 200
+        return web.Response(status=status, text="{}", headers={"Set-Cookie": "a=b"})
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})

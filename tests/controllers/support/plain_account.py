@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import aiohttp
 
-from controllers.runtime.session_options import session_options
+from controllers.runtime.connection import SessionOptions
 
 
 class PlainAccount:
     """A token at a server. `next_token` is what `refresh` finds; new connections are needed then."""
 
-    def __init__(self, server: str, token: str = "", server_name: str = "") -> None:
+    def __init__(self, server: str, token: str = "") -> None:
         self.server = server
         self.token = self.next_token = token
         self.refreshes: list[bool] = []
         """Of each refresh whether the server had refused the credentials."""
         self.broken = False
-        self._server_name = server_name
 
     async def load(self) -> None:
         """Nothing."""
@@ -34,5 +31,5 @@ class PlainAccount:
         self.token = self.next_token
         return changed
 
-    def open(self, before_sending: Callable[[], None]) -> aiohttp.ClientSession:
-        return aiohttp.ClientSession(**session_options(before_sending, self._server_name))
+    def open(self, options: SessionOptions) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(**options)
