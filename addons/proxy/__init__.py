@@ -1,3 +1,4 @@
-"""All that reaches into the insides of mitmproxy, and nothing else. Each patch names the test that says when it
-can go.
+"""All that derives from mitmproxy's classes, or yields commands to its layers, and nothing else.
+
+Where a class is there for a fault of mitmproxy's, a test of its module says when it can go.
 """

@@ -16,13 +16,13 @@ from typing import Any
 from mitmproxy import connection, tcp
 
 from addons.proxy.handlers.hub_handler import close_client, handler_of
-from addons.proxy.http.client_addresses import MAX_CONNECTIONS, ClientAddress, address_of
 from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.http.request_stream import RequestStream
 from addons.proxy.lent_way import is_open
 from addons.proxy.listener_mode import listener_of
 from addons.requests.caller import Listener
+from addons.requests.exchange.client_addresses import MAX_CONNECTIONS, ClientAddress, address_of
 from addons.telemetry import metrics
 from addons.telemetry.background import background
 

@@ -1,1 +1,1 @@
-"""One request, understood: who calls, what is asked, and the route that it takes."""
+"""One request, understood: who calls, what is asked, the route that it takes, and its exchange with the client."""

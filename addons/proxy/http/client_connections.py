@@ -31,8 +31,6 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.proxy.layers.http._http1 import Http1Server, make_body_reader
 from mitmproxy.proxy.layers.http._http2 import Http2Server, StreamState
 
-from addons.proxy.http.client_addresses import MAX_REQUEST_BODY, address_of
-from addons.proxy.http.error_responses import error_body, error_response
 from addons.proxy.http.http_connections import HubH2Connection, OwnMethod
 from addons.proxy.http.messages import request_of_fields, request_of_lines
 from addons.proxy.http.request_bodies import (
@@ -43,19 +41,12 @@ from addons.proxy.http.request_bodies import (
     joined,
 )
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
+from addons.requests.exchange.client_addresses import MAX_REQUEST_BODY, address_of
+from addons.requests.exchange.client_turns import Frames
+from addons.requests.exchange.error_responses import error_body, error_response
 from addons.telemetry import metrics
 from kube.errors import StatusError
 
-AT_ONCE = 25
-"""Requests of one client's connection that are handled in one go. mitmproxy handles all that it has read: 64 KiB hold
-2,000 requests, each of a millisecond of the event loop, and a pod could make kubelet wait for seconds by one packet."""
-_OTHERS = 40
-"""Frames that cost as much as a request: a PING, SETTINGS, a window's update."""
-_HEAD = 9
-"""Bytes of a frame's head: its length, type, flags and stream (RFC 9113, 4.1)."""
-_HEADERS = 1
-PREFACE = 24
-"""Bytes that a client begins with (RFC 9113, 3.4)."""
 MAX_DISCARDED = MAX_REQUEST_BODY
 """Bytes that the hub reads and drops after it has answered a request of HTTP/1.1, before it ends the connection."""
 LINE_EXTRA = 64
@@ -67,35 +58,6 @@ OF_REQUESTS = HeaderValidationFlags(
 )
 """As h2 calls what a server receives at the head of a request."""
 TRAILERS = "the request has trailers, which no Kubernetes client sends"
-
-
-class Frames:
-    """What a client has sent that is not handled yet."""
-
-    def __init__(self) -> None:
-        self._waiting = bytearray()
-        self._rest = PREFACE
-        """How much of what comes next belongs to what was handed out."""
-
-    def add(self, data: bytes) -> None:
-        self._waiting += data
-
-    def take(self) -> bytes:
-        """The frames that may be handled in one go. The last one may not be whole yet."""
-        at, requests = self._rest, 0.0
-        while at + _HEAD <= len(self._waiting) and requests < AT_ONCE:
-            requests += 1 if self._waiting[at + 3] == _HEADERS else 1 / _OTHERS
-            at += _HEAD + int.from_bytes(self._waiting[at : at + 3])
-        end = min(at, len(self._waiting))
-        self._rest = at - end
-        taken = bytes(self._waiting[:end])
-        del self._waiting[:end]
-        return taken
-
-    @property
-    def has_more(self) -> bool:
-        """Whether a frame has come that was not handed out."""
-        return len(self._waiting) >= self._rest + _HEAD
 
 
 class BoundedHttp1Server(Http1Server):

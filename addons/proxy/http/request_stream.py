@@ -34,11 +34,11 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
 
 from addons.offline.cached_response import MAX_KEPT as MAX_ANSWER
-from addons.proxy.http.client_addresses import MAX_REQUEST_BODY, ClientAddress
 from addons.proxy.http.http_connections import OwnMethod
 from addons.proxy.http.messages import refuse
 from addons.proxy.http.request_bodies import BODY_TIME, BodyTime
 from addons.proxy.http.request_head import fault_of
+from addons.requests.exchange.client_addresses import MAX_REQUEST_BODY, ClientAddress
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
 from kube.bounds import reached

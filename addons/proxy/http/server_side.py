@@ -33,12 +33,12 @@ from mitmproxy.proxy.layers.http._events import (
     ResponseTrailers,
 )
 
-from addons.proxy.http.client_addresses import RETRY_AFTER
 from addons.proxy.http.messages import response_of_answer, response_of_server
 from addons.proxy.http.own_answers import AnswerStream, Played, Player, answer_request, players
 from addons.proxy.http.request_head import fields_to_send
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientLeft, status_answer
+from addons.requests.exchange.client_addresses import RETRY_AFTER
 from addons.requests.request_context import RelayUpstream, RequestContext, context_of
 from addons.telemetry import metrics
 from kube.errors import StatusError, too_many_requests

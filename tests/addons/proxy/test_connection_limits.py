@@ -23,8 +23,8 @@ from addons.proxy.connection_limits import (
     quieten_accept,
     raise_descriptor_limit,
 )
-from addons.proxy.http.client_addresses import MAX_CONNECTIONS
 from addons.requests.caller import Listener
+from addons.requests.exchange.client_addresses import MAX_CONNECTIONS
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
 

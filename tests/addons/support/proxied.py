@@ -22,8 +22,8 @@ from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
 from mitmproxy.test import taddons
 
 from addons.proxy.handlers.hub_handler import HubHandler
-from addons.proxy.http.client_addresses import listeners
 from addons.proxy.http.http_layer import HubHttpLayer
+from addons.requests.exchange.client_addresses import listeners
 from addons.requests.request_context import begin, context_of
 from kube.http.transport.connection_pool import Connection, ConnectionPool
 from kube.http.transport.http1_connection import Http1Connection
@@ -209,6 +209,15 @@ class Http2Server(Listening):
         conn, writer = self._open[which]
         conn.send_data(stream, data)
         writer.write(conn.data_to_send())
+
+
+async def settled(sent: Endless | Http2Server) -> int:
+    """What a server has sent, when it cannot send any more."""
+    before = -1
+    while sent.sent != before:
+        before = sent.sent
+        await asyncio.sleep(0.3)
+    return before
 
 
 class Handler(HubHandler):

@@ -22,11 +22,13 @@ from addons.proxy.http.http_layer import HubHttpLayer, layer_of
 from addons.proxy.http.messages import refuse
 from addons.proxy.http.request_bodies import BODY_TIME, BodyTime
 from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET
+from addons.requests.exchange import client_turns
 from addons.telemetry import metrics
 from kube.errors import forbidden
 from tests.addons.support.lasting_parts import ask, connected
 from tests.addons.support.observed import value_of
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Http2Server, Proxy, Raw, held_bodies
+from tests.hub.support.http2 import Streams
 
 HEAD = b"POST http://hub/api HTTP/1.1\r\nHost: hub\r\nTransfer-Encoding: chunked\r\n\r\n"
 CHUNKED = b"5\r\nhello\r\n0\r\n"
@@ -367,3 +369,26 @@ async def test_an_error_over_http2_says_that_it_is_json() -> None:
 
 async def test_mitmproxys_own_connection_says_that_an_error_is_html() -> None:
     assert await error_type(HttpLayer) == "text/html"
+
+
+async def test_a_client_with_many_requests_lets_others_go_between(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are answered; another client, who comes after them, does not wait for the last."""
+    monkeypatch.setattr(client_turns, "AT_ONCE", 4)
+    many = 400
+    with taddons.context(Proxyserver()) as context:
+        proxy = Proxy(context.options, Raw(ANSWER, kept=True), Raw(FROM_NODE))
+        proxy.failover = None
+        proxy.is_streamed = True
+        async with proxy.serve(is_h2=True), asyncio.timeout(60):
+            greedy = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))
+            other = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))
+            try:
+                await asyncio.gather(greedy.limit(), other.limit())
+                greedy.get_many("/", many)
+                stream = other.get("/", {})
+                await other.until(lambda: stream in other.ended)
+                assert proxy.hooks.count("requestheaders") < many
+                await greedy.until(lambda: len(greedy.ended) == many)
+                assert set(greedy.status.values()) == {200}
+            finally:
+                await asyncio.gather(greedy.close(), other.close())

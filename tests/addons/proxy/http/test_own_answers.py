@@ -12,12 +12,13 @@ import pytest
 from mitmproxy.proxy.layers.http._base import HttpEvent
 from mitmproxy.proxy.layers.http._events import ResponseData
 
-from addons.proxy.http import client_addresses, http_layer, own_answers
+from addons.proxy.http import http_layer, own_answers
 from addons.proxy.http.direct_pieces import TLS_RECORD
 from addons.proxy.http.http_connections import STREAM_UNREAD
 from addons.proxy.http.own_answers import Played
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientLeft, ClientStream
+from addons.requests.exchange import client_addresses
 from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, answer_here
 from tests.addons.support.lasting_parts import connected
 from tests.addons.support.proxied import Raw, watching_proxy

@@ -13,10 +13,11 @@ from mitmproxy import http
 from mitmproxy.proxy.layers.http import HttpStream
 
 from addons.proxy.connection_limits import Connections
-from addons.proxy.http import client_addresses, http_layer
-from addons.proxy.http.client_addresses import MAX_REQUEST_BODY
+from addons.proxy.http import http_layer
 from addons.proxy.http.messages import refuse
 from addons.proxy.http.request_bodies import BODY_TIME
+from addons.requests.exchange import client_addresses
+from addons.requests.exchange.client_addresses import MAX_REQUEST_BODY
 from addons.telemetry import metrics
 from kube.errors import unauthorized
 from kube.http.transport.response_sink import SENDS

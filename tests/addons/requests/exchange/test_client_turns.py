@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from hyperframe.frame import DataFrame, Frame, HeadersFrame, PingFrame
-from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.test import taddons
 
-from addons.proxy.http import client_connections
-from addons.proxy.http.client_addresses import PAUSE, ClientTurns
-from addons.proxy.http.client_connections import AT_ONCE, PREFACE, Frames
-from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
-from tests.hub.support.http2 import Streams
+from addons.requests.exchange.client_turns import AT_ONCE, PAUSE, PREFACE, ClientTurns, Frames
 
 BEGIN = bytes(PREFACE)
 
@@ -74,26 +66,3 @@ def test_turns_follow_each_other() -> None:
     assert order.is_busy(100.0 + 2 * PAUSE)
     assert not order.is_busy(100.0 + 4 * PAUSE)
     assert order.next(200.0) == pytest.approx(PAUSE)
-
-
-async def test_a_client_with_many_requests_lets_others_go_between(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All are answered; another client, who comes after them, does not wait for the last."""
-    monkeypatch.setattr(client_connections, "AT_ONCE", 4)
-    many = 400
-    with taddons.context(Proxyserver()) as context:
-        proxy = Proxy(context.options, Raw(ANSWER, kept=True), Raw(FROM_NODE))
-        proxy.failover = None
-        proxy.is_streamed = True
-        async with proxy.serve(is_h2=True), asyncio.timeout(60):
-            greedy = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))
-            other = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))
-            try:
-                await asyncio.gather(greedy.limit(), other.limit())
-                greedy.get_many("/", many)
-                stream = other.get("/", {})
-                await other.until(lambda: stream in other.ended)
-                assert proxy.hooks.count("requestheaders") < many
-                await greedy.until(lambda: len(greedy.ended) == many)
-                assert set(greedy.status.values()) == {200}
-            finally:
-                await asyncio.gather(greedy.close(), other.close())

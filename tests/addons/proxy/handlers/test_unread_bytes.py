@@ -6,24 +6,31 @@ All bytes that the layers write for one event go out in one write, and none is l
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from types import SimpleNamespace
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.proxy.handlers.client_socket import LARGEST_READ, GatheringWriter, PausingReader
-from addons.proxy.http import client_addresses
 from addons.proxy.http.http_connections import STREAM_UNREAD, STREAM_WINDOW
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.server_side import LARGEST_WINDOW
+from addons.requests.exchange import client_addresses
+from addons.requests.exchange.client_socket import GatheringWriter
 from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of
-from tests.addons.support.proxied import ANSWER, FROM_NODE, Endless, Http2Server, Proxy, Raw, watching_proxy
+from tests.addons.support.proxied import (
+    ANSWER,
+    FROM_NODE,
+    Endless,
+    Http2Server,
+    Proxy,
+    Raw,
+    settled,
+    watching_proxy,
+)
 from tests.hub.support.http2 import Streams
 
 SOCKETS = 32 * 2**20
@@ -39,15 +46,6 @@ MUCH = 4 * STREAM_WINDOW
 def proxy() -> Iterator[Proxy[Raw]]:
     with watching_proxy() as made:
         yield made
-
-
-async def settled(sent: Endless | Http2Server) -> int:
-    """What a server has sent, when it cannot send any more."""
-    before = -1
-    while sent.sent != before:
-        before = sent.sent
-        await asyncio.sleep(0.3)
-    return before
 
 
 def layer_of(proxy: Proxy[Any]) -> HubHttpLayer:
@@ -145,69 +143,6 @@ async def test_a_client_that_reads_loses_nothing_for_one_at_its_address_that_doe
         await other.close()
 
 
-@asynccontextmanager
-async def filled_reader() -> AsyncIterator[tuple[Endless, asyncio.StreamReader]]:
-    """A reader that holds as much as it may of what a server sends without end."""
-    server = Endless()
-    async with server.serve():
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        assert await settled(server)
-        yield server, reader
-        writer.transport.abort()
-        await server.ended.wait()
-
-
-async def test_a_reader_that_waited_holds_no_more_than_before() -> None:
-    """asyncio's reader has paused its transport; who resumes it behind the reader's back has it read without end."""
-    async with asyncio.timeout(20), filled_reader() as (server, reader):
-        full, moved = [True], asyncio.Event()
-        pausing = PausingReader(reader, lambda: full[-1], moved)
-        read = asyncio.create_task(pausing.read(2 * LARGEST_READ))
-        await settled(server)
-        assert not read.done()
-        full.append(False)
-        moved.set()
-        assert len(await read) == LARGEST_READ
-        assert await settled(server)
-        assert len(buffer_of(reader)) <= 2 * LARGEST_READ + SERVER_READ
-        pausing.let_go()
-        assert not buffer_of(reader)
-
-
-async def test_asyncio_reads_ahead_at_most_twice_what_is_read_at_once() -> None:
-    server = Endless()
-    async with asyncio.timeout(20), server.serve():
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        PausingReader(reader, lambda: False, asyncio.Event())
-        writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        assert await settled(server)
-        assert LARGEST_READ < len(buffer_of(reader)) <= 2 * LARGEST_READ
-        writer.transport.abort()
-        await server.ended.wait()
-
-
-async def test_asyncio_reads_no_further_while_there_is_no_room() -> None:
-    server = Endless()
-    async with asyncio.timeout(20), server.serve():
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-        pausing = PausingReader(reader, lambda: True, asyncio.Event())
-        read = asyncio.create_task(pausing.read(LARGEST_READ))
-        await asyncio.sleep(0)
-        writer.write(b"GET / HTTP/1.1\r\n\r\n")
-        assert await settled(server)
-        assert not buffer_of(reader)
-        read.cancel()
-        writer.transport.abort()
-        await server.ended.wait()
-
-
-def buffer_of(reader: asyncio.StreamReader) -> bytearray:
-    buffer = reader._buffer  # type: ignore[attr-defined]  # asyncio says so in no other way
-    assert isinstance(buffer, bytearray)
-    return buffer
-
-
 async def test_a_client_that_sends_on_behind_a_watch_is_closed(proxy: Proxy[Raw]) -> None:
     before = value_of(metrics.CONNECTIONS_REFUSED.labels("ahead"))
     async with proxy.serve(), asyncio.timeout(20):
@@ -265,47 +200,3 @@ async def test_mitmproxy_itself_sends_them_one_after_the_other(
         answer = await answering.ask(REQUEST)
     head, _, body = answer.rpartition(b"\r\n\r\n")
     assert {head + b"\r\n\r\n", body} <= set(sent)
-
-
-class Written:
-    """Notes what a stream writer is asked to do."""
-
-    def __init__(self) -> None:
-        self.done: list[object] = []
-        self.closing = False
-        self._protocol = SimpleNamespace(_closed=SimpleNamespace(add_done_callback=id))
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def write(self, data: bytes) -> None:
-        self.done.append(data)
-
-    def write_eof(self) -> None:
-        self.done.append("eof")
-
-    def close(self) -> None:
-        self.closing = True
-        self.done.append("close")
-
-
-@pytest.mark.parametrize(("end", "last"), [("close", "close"), ("write_eof", "eof")])
-def test_what_is_written_goes_out_before_the_end(end: str, last: str) -> None:
-    raw = Written()
-    writer = GatheringWriter(raw)  # type: ignore[arg-type]  # it has all that is called
-    writer.write(b"a")
-    writer.write(b"b")
-    assert raw.done == []
-    getattr(writer, end)()
-    writer.flush()
-    assert raw.done == [b"ab", last]
-    assert writer.is_closing() is raw.closing
-
-
-def test_nothing_is_written_to_what_is_closed() -> None:
-    raw = Written()
-    writer = GatheringWriter(raw)  # type: ignore[arg-type]  # it has all that is called
-    writer.write(b"a")
-    raw.close()
-    writer.flush()
-    assert raw.done == ["close"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 from mitmproxy.test import tflow
 
-from addons.proxy.http import client_addresses
-from addons.proxy.http.client_addresses import (
+from addons.requests.exchange import client_addresses
+from addons.requests.exchange.client_addresses import (
     FAIR_UNREAD,
     MAX_BODIES,
     MAX_BODIES_OF_ADDRESS,

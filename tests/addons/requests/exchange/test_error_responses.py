@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
-from mitmproxy.proxy.layers.http import _base
 
-from addons.proxy.http.error_responses import error_body, error_response
+from addons.requests.exchange.error_responses import error_body, error_response
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,3 @@ def test_a_long_reason_is_cut_and_stays_on_one_line() -> None:
     said = json.loads(error_body(502, "a\nb " * 1000))
     assert "\n" not in said["message"]
     assert len(said["message"]) < 300
-
-
-def test_mitmproxy_itself_answers_with_html() -> None:
-    assert b"<html>" in _base.format_error(502, "why")

@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import WeakSet, WeakValueDictionary
 
-from mitmproxy.connection import Client
-
+from addons.requests.exchange.client_turns import ClientTurns
 from kube.errors import StatusError, entity_too_large, too_many_requests
 
 MAX_CONNECTIONS = 256
@@ -38,10 +37,20 @@ MAX_UNSENT = 24 * 1024 * 1024
 """Bytes of streamed bodies that wait for servers, of all clients of one listener."""
 MAX_UNSENT_OF_ADDRESS = 8 * 1024 * 1024
 """Bytes of these for the clients at one address."""
-PAUSE = 0.025
-"""Seconds between two goes of all clients of a listener, where there is more to handle. Others go meanwhile."""
 RETRY_AFTER = 1
 """Seconds; a body is held until its request is answered, mostly for milliseconds."""
+
+
+class ConnectedClient(Protocol):
+    """A client's connection."""
+
+    @property
+    def sockname(self) -> tuple[Any, ...]:
+        """The hub's end: address and port first."""
+
+    @property
+    def peername(self) -> tuple[Any, ...]:
+        """The client's end."""
 
 
 class ClientLayer(Protocol):
@@ -64,23 +73,6 @@ class Upload(Protocol):
 
     def give_up(self) -> None:
         """End the request: among too many bodies that wait for servers, most waits of this one."""
-
-
-class ClientTurns:
-    """Gives each go of a client a time of its own."""
-
-    def __init__(self) -> None:
-        self._last = 0.0
-        """When the last turn is that was given."""
-
-    def next(self, now: float) -> float:
-        """Seconds until the next go is this client's."""
-        self._last = max(now, self._last) + PAUSE
-        return self._last - now
-
-    def is_busy(self, now: float) -> bool:
-        """Whether somebody waits for a turn."""
-        return self._last > now
 
 
 class HeldBytes:
@@ -203,7 +195,7 @@ listeners: defaultdict[int, ListenerClients] = defaultdict(ListenerClients)
 _addresses: WeakValueDictionary[tuple[int, str], ClientAddress] = WeakValueDictionary()
 
 
-def address_of(client: Client) -> ClientAddress:
+def address_of(client: ConnectedClient) -> ClientAddress:
     """Where a client is, and which listener it uses: components on loopback do not count for pods on it."""
     port, address = 0, ""
     with contextlib.suppress(TypeError, IndexError):
