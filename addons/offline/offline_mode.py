@@ -43,9 +43,9 @@ from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
-from kube.objects.status_schema import status_table
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
+from kube.schemas.message_table import messages
 from kube.store.store import Item, Key
 
 PODS = ResourceType("", "v1", "pods")
@@ -65,7 +65,7 @@ class Offline:
 
     async def open(self) -> None:
         """Read what an earlier process kept, and the schema by which kubelet's first status is read."""
-        await asyncio.to_thread(status_table)
+        await asyncio.to_thread(messages)
         await self.copies.open()
         await self._answers.open()
         await self._journal.open()

@@ -3,84 +3,92 @@ fields are there or not as in the server's JSON.
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 from kube.json_type import Json
-from kube.objects.status_schema import MAPS, TIME, Shown, StatusField, status_table
+from kube.schemas.message_table import META, Many, MessageField, messages
 from kube.schemas.written_types import go_time
-from kube.wire.schema import ENTRY
+
+TIME = f"{META}.Time"
+SCALARS: Mapping[str, tuple[str, Any]] = {
+    "s": ("string", ""),
+    "i": ("int32", 0),
+    "l": ("int64", 0),
+    "b": ("bool", False),
+}
+"""By the kind of a field, the name and the zero of its type."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+|[numkMGTPE]|[KMGTPE]i)?", re.ASCII)
-_ZEROS: dict[str, Any] = {"string": "", "int32": 0, "int64": 0, "bool": False}
-_LIMITS = {"int32": 2**31, "int64": 2**63}
+_LIMITS: dict[str, int] = {"i": 2**31, "l": 2**63}
 
 
-def canonical(message: str, document: object, path: str = "") -> Json:
-    """The JSON of a message of the table; ValueError where a value is not of the field's type.
+def canonical(name: str, document: object, path: str = "") -> Json:
+    """The JSON of a message of `kube.schemas.message_table`; ValueError where a value is not of the field's type.
 
-    Fields that the table does not have are a newer server's, and stay as they are.
+    Fields that the message does not have are a newer server's, and stay as they are.
     """
     if document is None:
         document = {}
     if not isinstance(document, dict):
-        raise ValueError(f"{path or message}: expected an object, got {_text_of(document)}")
-    fields = status_table()[message]
+        raise ValueError(f"{path or name}: expected an object, got {_text_of(document)}")
+    fields = {field.name: field for field in messages().message(name).fields.values()}
     result: Json = {}
-    for name, field in fields.items():
-        value = _canonical_field(field, document.get(name), f"{path}.{name}" if path else name)
-        is_zero = value is None if field.shown is Shown.PRESENT else value in (None, "", 0, [], {})
-        if field.shown is Shown.ALWAYS or not is_zero:
-            result[name] = value
-    return result | {
-        name: value for name, value in document.items() if name not in fields and value is not None
-    }
+    for field_name, field in fields.items():
+        value = _canonical_field(
+            field, document.get(field_name), f"{path}.{field_name}" if path else field_name
+        )
+        is_zero = value is None if field.is_pointer else value in (None, "", 0, [], {})
+        if field.is_always_there or not is_zero:
+            result[field_name] = value
+    newer = {each: value for each, value in document.items() if each not in fields and value is not None}
+    return result | newer
 
 
-def _canonical_field(field: StatusField, value: Any, path: str) -> Any:
-    if field.kind in MAPS:
+def _canonical_field(field: MessageField, value: Any, path: str) -> Any:
+    if field.many is Many.MAP:
         return _canonical_map(field.kind, value, path)
-    if not field.many:
-        return _canonical_value(field, value, path)
-    if value is None:
-        return []
+    if field.many is Many.ONE:
+        return None if value is None and field.is_pointer else _canonical_value(field.kind, value, path)
+    # An empty slice of Go is null once it was protobuf.
+    if value is None or value == []:
+        return None
     if not isinstance(value, list):
         raise ValueError(f"{path}: expected a list, got {_text_of(value)}")
-    element = field._replace(many=False, shown=Shown.ALWAYS)
-    return [_canonical_value(element, item, f"{path}[{place}]") for place, item in enumerate(value)]
+    return [_canonical_value(field.kind, item, f"{path}[{index}]") for index, item in enumerate(value)]
 
 
-def _canonical_value(field: StatusField, value: Any, path: str) -> Any:
-    if field.kind == TIME:
+def _canonical_value(kind: str, value: Any, path: str) -> Any:
+    if kind == TIME:
         return None if value is None else go_time(read_time(value, path))
-    if value is None and field.shown is Shown.PRESENT:
-        return None
-    if field.kind not in _ZEROS:
-        return canonical(field.kind, value, path)
-    return _ZEROS[field.kind] if value is None else _scalar(field.kind, value, path)
+    return _scalar(kind, value, path) if kind in SCALARS else canonical(kind, value, path)
 
 
 def _scalar(kind: str, value: Any, path: str) -> Any:
-    if type(value) is not type(_ZEROS[kind]):
-        raise ValueError(f"{path}: expected {kind}, got {_text_of(value)}")
+    name, zero = SCALARS[kind]
+    if value is None:
+        return zero
+    if type(value) is not type(zero):
+        raise ValueError(f"{path}: expected {name}, got {_text_of(value)}")
     if kind in _LIMITS and not -_LIMITS[kind] <= value < _LIMITS[kind]:
-        raise ValueError(f"{path}: {value} is no {kind}")
+        raise ValueError(f"{path}: {value} is no {name}")
     return value
 
 
-def _canonical_map(kind: str, value: Any, path: str) -> dict[str, str]:
-    if value is None:
-        return {}
+def _canonical_map(kind: str, value: Any, path: str) -> dict[str, str] | None:
+    if value is None or value == {}:
+        return None
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a map, got {_text_of(value)}")
-    read = _text if kind == ENTRY else _quantity
+    read = _text if kind == "s" else _quantity
     return {key: read(value[key], f"{path}[{key}]") for key in sorted(value)}
 
 
 def _text(value: Any, path: str) -> str:
-    text: str = _scalar("string", "" if value is None else value, path)
+    text: str = _scalar("s", value, path)
     return text
 
 

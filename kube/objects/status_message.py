@@ -1,97 +1,126 @@
-"""Reads messages of the status table as the API's JSON, and writes such JSON into a message in place.
+"""Reads messages of a Node's and a Pod's metadata and status as the API's JSON, and writes such JSON in place.
 
-A write keeps every other field, unknown ones included, in the message and in each element of a list that stays.
+A write keeps every other field, unknown ones included, in the message and in each element of a list that stays. The
+protobuf runtime knows the fields of `kube.schemas.message_table`, and keeps those of later servers. `kube.wire.schema`
+has what filters read of these kinds.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import orjson
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto
+from google.protobuf.message import DecodeError
 
 from kube.json_type import Json
 from kube.objects.merge_keys import MergeKeys, below
-from kube.objects.status_json import read_time
-from kube.objects.status_schema import MAPS, TIME, Shown, StatusField, new_message, status_table
-from kube.schemas.written_types import go_time
-from kube.wire.schema import ENTRY
+from kube.objects.status_json import SCALARS, TIME, read_time
+from kube.schemas.json_objects import json_message
+from kube.schemas.message_table import Many, MessageField, messages
+from kube.wire.schema import ENTRY, MANY, ONE, message_classes
 
-_SCALARS = frozenset({"string", "int32", "int64", "bool"})
+CORE = "api.core.v1"
+QUANTITY = "QuantityEntry"
+"""An entry of map<string, Quantity>; what ENTRY is for strings."""
+
+_LEFT_OUT = frozenset({"spec", "managedFields"})
+"""What no client writes with a status. These stay unknown."""
+
+
+@cache
+def _classes() -> Mapping[str, Any]:
+    """The classes of all messages that a Node or a Pod leads to, by their names without the package."""
+    entries = {
+        ENTRY: {"key": (1, "string", ONE), "value": (2, "string", ONE)},
+        QUANTITY: {"key": (1, "string", ONE), "value": (2, "Quantity", ONE)},
+    }
+    return message_classes({**entries, **dict(_reached([f"{CORE}.Node", f"{CORE}.Pod"]))})
+
+
+type _Declared = Mapping[str, tuple[int, str, FieldDescriptorProto.Label.ValueType]]
+
+
+def _reached(names: list[str]) -> Iterator[tuple[str, _Declared]]:
+    seen = set(names)
+    while names:
+        name = names.pop()
+        fields = [field for field in messages().message(name).fields.values() if field.name not in _LEFT_OUT]
+        yield (
+            _short(name),
+            {
+                field.name: (field.number, _kind(field), ONE if field.many is Many.ONE else MANY)
+                for field in fields
+            },
+        )
+        inner = {field.kind for field in fields if field.is_message} - seen
+        seen |= inner
+        names += inner
+
+
+def _kind(field: MessageField) -> str:
+    if field.many is Many.MAP:
+        return ENTRY if field.kind == "s" else QUANTITY
+    return _short(field.kind) if field.is_message else SCALARS[field.kind][0]
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def new_message(name: str) -> Any:
+    """An empty message."""
+    return _classes()[_short(name)]()
+
+
+def parse_message(name: str, raw: bytes) -> Any:
+    """The message in `raw`; raises ValueError when it is none."""
+    try:
+        return _classes()[_short(name)].FromString(raw)
+    except DecodeError as error:
+        raise ValueError(f"not a protobuf {name}: {error}") from error
 
 
 def read_message(name: str, message: Any) -> Json:
-    """The JSON of a message; ValueError for a time that JSON cannot have."""
-    document: Json = {}
-    for field, spec in status_table()[name].items():
-        value = _read_field(spec, message, field)
-        if spec.shown is Shown.ALWAYS or (value is not None if spec.shown is Shown.PRESENT else value):
-            document[field] = value
-    return document
+    """The JSON of what the runtime knows of a message; ValueError for a time that JSON cannot have."""
+    known = new_message(name)
+    known.CopyFrom(message)
+    known.DiscardUnknownFields()
+    return json_message(name, known.SerializeToString())
 
 
 def write_message(name: str, message: Any, document: Json, keys: MergeKeys, path: str) -> None:
     """Write canonical JSON into a message; fields that are equal stay untouched."""
     before = read_message(name, message)
-    for field, spec in status_table()[name].items():
-        value = document.get(field)
-        if value != before.get(field):
-            _write_field(spec, message, field, value, keys, below(path, field))
+    for field in messages().message(name).fields.values():
+        value = document.get(field.name)
+        if value != before.get(field.name):
+            _write_field(field, message, value, keys, below(path, field.name))
 
 
-def _read_field(spec: StatusField, message: Any, field: str) -> Any:
-    if spec.shown is Shown.PRESENT and not message.HasField(field):
-        return None
-    value = getattr(message, field)
-    if spec.kind in MAPS:
-        return {_text(entry.key): _read_entry(spec.kind, entry) for entry in value}
-    if spec.many:
-        return [_read_value(spec.kind, entry) for entry in value]
-    return _read_value(spec.kind, value)
-
-
-def _read_value(kind: str, value: Any) -> Any:
-    if kind == TIME:
-        # An empty message is Go's zero time; the beginning of 1970 has its zeros on the wire.
-        return go_time(value.seconds) if value.ByteSize() else None
-    if kind in _SCALARS:
-        return _text(value) if kind == "string" else value
-    return read_message(kind, value)
-
-
-def _read_entry(kind: str, entry: Any) -> str:
-    return _text(entry.value if kind == ENTRY else entry.value.string)
-
-
-def _text(value: str | bytes) -> str:
-    """The runtime gives bytes for a string that is not UTF-8; the server's JSON shows it this way."""
-    return value if isinstance(value, str) else value.decode(errors="replace")
-
-
-def _write_field(spec: StatusField, message: Any, field: str, value: Any, keys: MergeKeys, path: str) -> None:
-    if spec.kind in MAPS:
-        _write_map(spec.kind, getattr(message, field), value or {})
-    elif spec.many:
-        elements = getattr(message, field)
+def _write_field(field: MessageField, message: Any, value: Any, keys: MergeKeys, path: str) -> None:
+    if field.many is Many.MAP:
+        _write_map(_kind(field), getattr(message, field.name), value or {})
+    elif field.many is Many.LIST:
+        elements = getattr(message, field.name)
         written = (
-            (value or []) if spec.kind in _SCALARS else _elements(spec, elements, value or [], keys, path)
+            _elements(field.kind, elements, value or [], keys, path) if field.is_message else value or []
         )
         del elements[:]
         elements.extend(written)
-    elif spec.kind in _SCALARS:
-        if value is None and spec.shown is Shown.PRESENT:
-            message.ClearField(field)
-        else:
-            # Zero is written out, as the server writes it.
-            setattr(message, field, type(getattr(message, field))() if value is None else value)
-    elif value is None:
-        message.ClearField(field)
+    elif value is None and (field.is_message or field.is_pointer):
+        message.ClearField(field.name)
+    elif not field.is_message:
+        # Zero is written out, as the server writes it.
+        setattr(message, field.name, type(getattr(message, field.name))() if value is None else value)
     else:
-        child = getattr(message, field)
+        child = getattr(message, field.name)
         child.SetInParent()
-        if spec.kind == TIME:
+        if field.kind == TIME:
             child.seconds, child.nanos = read_time(value, path), 0
         else:
-            write_message(spec.kind, child, value, keys, path)
+            write_message(field.kind, child, value, keys, path)
 
 
 def _write_map(kind: str, entries: Any, values: dict[str, str]) -> None:
@@ -102,34 +131,37 @@ def _write_map(kind: str, entries: Any, values: dict[str, str]) -> None:
         if key in old:
             entry.CopyFrom(old[key])
         entry.key = key
-        if _read_entry(kind, entry) != value or key not in old:
-            if kind == ENTRY:
-                entry.value = value
-            else:
-                entry.value.string = value
+        holder, name = (entry, "value") if kind == ENTRY else (entry.value, "string")
+        if _text(getattr(holder, name)) != value or key not in old:
+            setattr(holder, name, value)
         written.append(entry)
     del entries[:]
     entries.extend(written)
 
 
+def _text(value: str | bytes) -> str:
+    """The runtime gives bytes for a string that is not UTF-8; the server's JSON shows it this way."""
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
 def _elements(
-    spec: StatusField, elements: Iterable[Any], documents: list[Json], keys: MergeKeys, path: str
+    name: str, elements: Iterable[Any], documents: list[Json], keys: MergeKeys, path: str
 ) -> list[Any]:
     """An element for each document: the old one of the same merge key or, in lists without, of the same content."""
     key = keys.get(path)
     old: dict[bytes, deque[Any]] = {}
     for item in elements:
-        old.setdefault(_mark(read_message(spec.kind, item), key), deque()).append(item)
+        old.setdefault(_identity(read_message(name, item), key), deque()).append(item)
     written = []
     for document in documents:
-        element = new_message(spec.kind)
-        if sources := old.get(_mark(document, key)):
+        element = new_message(name)
+        if sources := old.get(_identity(document, key)):
             element.CopyFrom(sources.popleft())
-        write_message(spec.kind, element, document, keys, path)
+        write_message(name, element, document, keys, path)
         written.append(element)
     return written
 
 
-def _mark(document: Json, key: str | None) -> bytes:
-    """The key by which an element of the message is found for a document."""
+def _identity(document: Json, key: str | None) -> bytes:
+    """By what an element of the message is found for a document."""
     return orjson.dumps(document if key is None else document[key], option=orjson.OPT_SORT_KEYS)

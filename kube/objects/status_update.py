@@ -11,13 +11,14 @@ from kube.json_type import Json
 from kube.objects.merge_keys import merge_keys_of
 from kube.objects.object_patches import apply_patch
 from kube.objects.status_json import canonical
-from kube.objects.status_message import read_message, write_message
-from kube.objects.status_schema import parse_message
+from kube.objects.status_message import CORE, parse_message, read_message, write_message
+from kube.schemas.message_table import META
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object, write_json
 from kube.wire.protobuf_codec import open_envelope
 
-_TYPES = {("v1", "Node"): "NodeStatus", ("v1", "Pod"): "PodStatus"}
+_TYPES = {("v1", "Node"): f"{CORE}.NodeStatus", ("v1", "Pod"): f"{CORE}.PodStatus"}
+_METADATA = f"{META}.ObjectMeta"
 WRITTEN = ("labels", "annotations")
 """Metadata that a write of a status may change."""
 
@@ -27,10 +28,16 @@ def status_document(encoding: Encoding, api_version: str, kind: str, raw: bytes)
 
     ValueError when the bytes are malformed, LookupError for a kind without a table.
     """
-    _status_type(api_version, kind)
+    status_type = _status_type(api_version, kind)
     if encoding is Encoding.JSON:
         return parse_object(raw)
-    return {"kind": kind, "apiVersion": api_version, **read_message(kind, parse_message(kind, raw))}
+    message = parse_message(kind, raw)
+    return {
+        "kind": kind,
+        "apiVersion": api_version,
+        "metadata": read_message(_METADATA, message.metadata),
+        "status": read_message(status_type, message.status),
+    }
 
 
 def with_status(encoding: Encoding, api_version: str, kind: str, raw: bytes, document: Json) -> bytes:
@@ -39,19 +46,18 @@ def with_status(encoding: Encoding, api_version: str, kind: str, raw: bytes, doc
     The same bytes when that changes nothing. ValueError when a value is not of its field's type.
     """
     status_type = _status_type(api_version, kind)
-    metadata = document.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    wanted = canonical("ObjectMeta", {name: metadata.get(name) for name in WRITTEN}, "metadata")
+    sent = _metadata(document)
+    wanted = canonical(_METADATA, {name: sent.get(name) for name in WRITTEN}, "metadata")
     status = canonical(status_type, document.get("status"), "status")
     if encoding is Encoding.JSON:
         return _with_json(raw, wanted, status)
     message = parse_message(kind, raw)
-    before = read_message(kind, message)
-    metadata = {name: value for name, value in before["metadata"].items() if name not in WRITTEN} | wanted
-    after = {"metadata": metadata, "status": status}
-    if before == after:
+    before = read_message(_METADATA, message.metadata)
+    metadata = {name: value for name, value in before.items() if name not in WRITTEN} | wanted
+    if before == metadata and read_message(status_type, message.status) == status:
         return raw
-    write_message(kind, message, after, merge_keys_of(kind), "")
+    write_message(_METADATA, message.metadata, metadata, merge_keys_of(kind), "metadata")
+    write_message(status_type, message.status, status, merge_keys_of(kind), "status")
     written: bytes = message.SerializeToString()
     return written
 
@@ -91,13 +97,7 @@ def _status_type(api_version: str, kind: str) -> str:
 
 def _with_json(raw: bytes, wanted: Json, status: Json) -> bytes:
     before = parse_object(raw)
-    metadata = before.get("metadata")
-    metadata = dict(metadata) if isinstance(metadata, dict) else {}
-    for name in WRITTEN:
-        if name in wanted:
-            metadata[name] = wanted[name]
-        else:
-            metadata.pop(name, None)
+    metadata = {name: value for name, value in _metadata(before).items() if name not in WRITTEN} | wanted
     after = {**before, "metadata": metadata, "status": status}
     return raw if before == after else write_json(after)
 
@@ -113,11 +113,8 @@ def _sent(content_type: str, body: bytes, api_version: str, kind: str) -> Json:
     try:
         if media_type == Encoding.PROTOBUF:
             sent_version, sent_kind, raw = open_envelope(body)
-            sent = {
-                "apiVersion": sent_version,
-                "kind": sent_kind,
-                **read_message(kind, parse_message(kind, raw)),
-            }
+            sent = status_document(Encoding.PROTOBUF, api_version, kind, raw)
+            sent |= {"apiVersion": sent_version, "kind": sent_kind}
         else:
             sent = parse_object(body)
         # An object may leave its type to the path of the request.

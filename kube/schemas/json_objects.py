@@ -43,6 +43,12 @@ def shown_object(api_version: str, kind: str, raw: bytes) -> Json:
     return _object(api_version, kind, name, raw, for_people=True)
 
 
+def json_message(name: str, raw: bytes) -> Json:
+    """The JSON of a message of that full name, ValueError when the bytes are malformed."""
+    tree: Json = _reader(name, False).value(raw, 0, len(raw), MAX_DEPTH)
+    return tree
+
+
 def _object(api_version: str, kind: str, name: str, raw: bytes, *, for_people: bool) -> Json:
     tree: Json = _reader(name, for_people).value(raw, 0, len(raw), MAX_DEPTH)
     if (api_version, kind) == ("apps/v1", "StatefulSet"):

@@ -10,6 +10,7 @@ from pathlib import Path
 from addons.rules.table import parse_rules
 from kube.json_type import Json
 from kube.objects.status_json import canonical
+from kube.objects.status_message import CORE
 from kube.store.store import Key
 from tests.histories.clients import JSON, KINDS, Reflector, State, Style
 from tests.histories.cloud import Cloud, version_of
@@ -386,7 +387,7 @@ def status_of(value: str) -> Json:
     """A node's status that says this, with all that a kube-apiserver would add to it."""
     times = dict.fromkeys(("lastHeartbeatTime", "lastTransitionTime"), "2026-01-01T00:00:00Z")
     condition = {"type": "Ready", "status": "True", **times, "reason": "Told", "message": value}
-    return canonical("NodeStatus", {"conditions": [condition]})
+    return canonical(f"{CORE}.NodeStatus", {"conditions": [condition]})
 
 
 def _said(name: str, held: Json | None, true: Json | None) -> str:

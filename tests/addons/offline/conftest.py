@@ -10,11 +10,11 @@ import pytest
 from addons.offline.copies import DiskCopies
 from addons.offline.disk_access import DiskAccess
 from kube.disk.writer import DiskWriter
-from kube.objects.status_schema import status_table
+from kube.schemas.message_table import messages
 from tests.addons.support.copying import copies_in
 from tests.addons.support.devices import Device
 
-status_table()  # a hub has read it before it serves
+messages()  # a hub has read it before it serves
 
 
 @pytest.fixture

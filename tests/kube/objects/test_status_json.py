@@ -7,6 +7,12 @@ from typing import Any
 import pytest
 
 from kube.objects.status_json import canonical, read_time
+from kube.objects.status_message import CORE
+from kube.schemas.message_table import META
+
+
+def full_name(message: str) -> str:
+    return f"{META if message == 'ObjectMeta' else CORE}.{message}"
 
 
 @pytest.mark.parametrize(
@@ -25,7 +31,7 @@ from kube.objects.status_json import canonical, read_time
         ("NodeRuntimeHandlerFeatures", {"userNamespaces": None}, {}),
         ("NodeSwapStatus", {"capacity": 0}, {"capacity": 0}),
         ("VolumeMountStatus", {"readOnly": False}, {"name": "", "mountPath": ""}),
-        ("ContainerImage", {"sizeBytes": 0}, {"names": []}),
+        ("ContainerImage", {"sizeBytes": 0}, {"names": None}),
         ("ResourceRequirements", {"limits": {}, "claims": []}, {}),
         ("NodeDaemonEndpoints", {}, {"kubeletEndpoint": {"Port": 0}}),
         ("PodIP", {"ip": "::1", "newer": {"a": None}}, {"ip": "::1", "newer": {"a": None}}),
@@ -39,7 +45,7 @@ from kube.objects.status_json import canonical, read_time
     ],
 )
 def test_zeros(message: str, document: object, expected: dict[str, Any]) -> None:
-    assert canonical(message, document) == expected
+    assert canonical(full_name(message), document) == expected
 
 
 @pytest.mark.parametrize(
@@ -64,7 +70,7 @@ def test_zeros(message: str, document: object, expected: dict[str, Any]) -> None
 )
 def test_the_wrong_type(message: str, document: object, where: str) -> None:
     with pytest.raises(ValueError, match=where):
-        canonical(message, document)
+        canonical(full_name(message), document)
 
 
 @pytest.mark.parametrize(

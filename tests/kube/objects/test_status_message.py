@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from kube.objects.merge_keys import merge_keys_of
-from kube.objects.status_message import read_message, write_message
-from kube.objects.status_schema import new_message, parse_message
+from kube.objects.status_message import CORE, new_message, parse_message, read_message, write_message
 from tests.kube.support.wire_walker import find
 
 UNKNOWN = b"\xf2\x7f\x05later"
 """A field that no table has: number 2046, a text."""
+NODE_STATUS, POD_STATUS, CONTAINER = f"{CORE}.NodeStatus", f"{CORE}.PodStatus", f"{CORE}.ContainerStatus"
 NODE_KEYS, POD_KEYS = merge_keys_of("Node"), merge_keys_of("Pod")
 
 
@@ -22,25 +22,25 @@ def with_unknown(name: str, message: Any) -> Any:
 
 def status(*conditions: str) -> Any:
     """A node's status, with a field of a newer server in itself and in each condition."""
-    message = new_message("NodeStatus")
+    message = new_message(NODE_STATUS)
     message.phase = "Running"
     for condition in conditions:
         element = new_message("NodeCondition")
         element.type, element.status = condition, "True"
         message.conditions.append(with_unknown("NodeCondition", element))
-    return with_unknown("NodeStatus", message)
+    return with_unknown(NODE_STATUS, message)
 
 
 def test_the_same_content_writes_nothing() -> None:
     message = status("Ready")
     before = message.SerializeToString()
-    write_message("NodeStatus", message, read_message("NodeStatus", message), NODE_KEYS, "status")
+    write_message(NODE_STATUS, message, read_message(NODE_STATUS, message), NODE_KEYS, "status")
     assert message.SerializeToString() == before
 
 
 def test_elements_that_stay_keep_what_is_unknown() -> None:
     message = status("Ready", "Gone", "Other")
-    document = read_message("NodeStatus", message)
+    document = read_message(NODE_STATUS, message)
     ready, _, other = document["conditions"]
     new = {**ready, "type": "New", "status": "Unknown"}
     document["conditions"] = [
@@ -48,8 +48,8 @@ def test_elements_that_stay_keep_what_is_unknown() -> None:
         new,
         {**ready, "status": "False", "lastHeartbeatTime": "1970-01-01T00:00:00Z"},
     ]
-    write_message("NodeStatus", message, document, NODE_KEYS, "status")
-    assert read_message("NodeStatus", message) == document
+    write_message(NODE_STATUS, message, document, NODE_KEYS, "status")
+    assert read_message(NODE_STATUS, message) == document
     raw = message.SerializeToString()
     assert raw.endswith(UNKNOWN)
     kept = [UNKNOWN in each for each in find(raw, 4)]
@@ -57,53 +57,53 @@ def test_elements_that_stay_keep_what_is_unknown() -> None:
 
 
 def test_entries_of_a_map() -> None:
-    message = new_message("NodeStatus")
+    message = new_message(NODE_STATUS)
     for name in ("cpu", "pods", "gone"):
         entry = message.capacity.add(key=name)
         entry.value.string = "1"
     kept = parse_message("QuantityEntry", message.capacity[0].SerializeToString() + UNKNOWN)
     message.capacity[0].CopyFrom(kept)
-    document = read_message("NodeStatus", message)
+    document = read_message(NODE_STATUS, message)
     document["capacity"] = {"cpu": "2", "new": "3", "pods": "1"}
-    write_message("NodeStatus", message, document, NODE_KEYS, "status")
-    assert read_message("NodeStatus", message) == document
+    write_message(NODE_STATUS, message, document, NODE_KEYS, "status")
+    assert read_message(NODE_STATUS, message) == document
     assert [UNKNOWN in each for each in find(message.SerializeToString(), 1)] == [True, False, False]
 
 
 def test_absent_and_zero() -> None:
-    message = new_message("ContainerStatus")
+    message = new_message(CONTAINER)
     full = {"name": "a", "ready": False, "restartCount": 0, "image": "", "imageID": "", "lastState": {}}
     document = {**full, "state": {"running": {"startedAt": None}}, "started": False}
-    write_message("ContainerStatus", message, document, POD_KEYS, "status.containerStatuses")
-    assert read_message("ContainerStatus", message) == document
+    write_message(CONTAINER, message, document, POD_KEYS, "status.containerStatuses")
+    assert read_message(CONTAINER, message) == document
     assert message.HasField("started")
-    write_message("ContainerStatus", message, {**full, "state": {}}, POD_KEYS, "status.containerStatuses")
+    write_message(CONTAINER, message, {**full, "state": {}}, POD_KEYS, "status.containerStatuses")
     assert not message.HasField("started")
-    assert read_message("ContainerStatus", message) == {**full, "state": {}}
+    assert read_message(CONTAINER, message) == {**full, "state": {}}
 
 
 def test_times() -> None:
-    message = new_message("PodStatus")
+    message = new_message(POD_STATUS)
     for text, wire in (("1970-01-01T00:00:00Z", b"\x08\x00\x10\x00"), (None, None)):
-        write_message("PodStatus", message, {"startTime": text}, POD_KEYS, "status")
+        write_message(POD_STATUS, message, {"startTime": text}, POD_KEYS, "status")
         assert find(message.SerializeToString(), 7) == ([wire] if wire else [])
     message.startTime.seconds, message.startTime.nanos = 5, 9
     write_message(
-        "PodStatus", message, {"startTime": "1970-01-01T00:00:05Z", "phase": "x"}, POD_KEYS, "status"
+        POD_STATUS, message, {"startTime": "1970-01-01T00:00:05Z", "phase": "x"}, POD_KEYS, "status"
     )
     assert message.startTime.nanos == 9
 
 
 def test_a_text_that_is_not_utf8_stays() -> None:
-    message = parse_message("PodStatus", b"\x1a\x01\xff")
-    document = read_message("PodStatus", message)
+    message = parse_message(POD_STATUS, b"\x1a\x01\xff")
+    document = read_message(POD_STATUS, message)
     assert document == {"message": "\ufffd"}
-    write_message("PodStatus", message, {**document, "phase": "x"}, POD_KEYS, "status")
+    write_message(POD_STATUS, message, {**document, "phase": "x"}, POD_KEYS, "status")
     assert message.SerializeToString() == b"\x0a\x01x\x1a\x01\xff"
 
 
 def test_a_time_that_json_cannot_have() -> None:
-    message = new_message("PodStatus")
+    message = new_message(POD_STATUS)
     message.startTime.seconds = 2**62
     with pytest.raises(ValueError, match="no time"):
-        read_message("PodStatus", message)
+        read_message(POD_STATUS, message)
