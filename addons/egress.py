@@ -20,9 +20,9 @@ from addons.link.servers import Server
 from addons.offline.cached_response import is_too_large
 from addons.pool.shared_links.lending import LentWays
 from addons.proxy.connection_limits import Connections
-from addons.proxy.http.request_head import is_upgrade
 from addons.proxy.lent_way import AskedWay, Lent
 from addons.requests.caller import Caller, Lending
+from addons.requests.exchange.request_head import is_upgrade
 from addons.requests.hidden_credentials import lend
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import RouteKind
@@ -106,9 +106,8 @@ class Egress:
         # As people see it; the request goes where `upstream` leads. To set the host makes the field `Host` anew.
         flow.request.scheme, flow.request.data.port = server.scheme, server.port
         flow.request.host = server.host
-        context.upstream = Relaying(
-            *(self.link, way, is_upgrade(flow.request)), partial(self._connections.has_room, flow.client_conn)
-        )
+        has_room = partial(self._connections.has_room, flow.client_conn)
+        context.upstream = Relaying(self.link, way, is_upgrade(flow.request.headers.fields), has_room)
         if context.failover is not None:
             context.failover = self._suspecting(context.failover)
 

@@ -21,10 +21,10 @@ from mitmproxy.proxy.layers.http import HTTPMode
 from addons.proxy.handlers.hub_handler import HubHandler, handler_of
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.messages import request_of_lines
-from addons.proxy.http.request_head import headers_too_large
 from addons.requests.answers import ClientLeft
 from addons.requests.exchange.client_socket import LARGEST_READ
 from addons.requests.exchange.error_responses import error_response
+from addons.requests.exchange.request_head import headers_too_large
 from addons.telemetry import metrics
 from kube.errors import StatusError, bad_request
 from kube.http.proxies import END

@@ -40,10 +40,10 @@ from addons.proxy.http.request_bodies import (
     StrictReader,
     joined,
 )
-from addons.proxy.http.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
 from addons.requests.exchange.client_addresses import MAX_REQUEST_BODY, address_of
 from addons.requests.exchange.client_turns import Frames
 from addons.requests.exchange.error_responses import error_body, error_response
+from addons.requests.exchange.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
 from addons.telemetry import metrics
 from kube.errors import StatusError
 

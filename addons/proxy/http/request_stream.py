@@ -37,8 +37,8 @@ from addons.offline.cached_response import MAX_KEPT as MAX_ANSWER
 from addons.proxy.http.http_connections import OwnMethod
 from addons.proxy.http.messages import refuse
 from addons.proxy.http.request_bodies import BODY_TIME, BodyTime
-from addons.proxy.http.request_head import fault_of
 from addons.requests.exchange.client_addresses import MAX_REQUEST_BODY, ClientAddress
+from addons.requests.exchange.request_head import fault_of
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
 from kube.bounds import reached
@@ -238,7 +238,8 @@ class RequestStream(FailoverStream):
         )
 
     def state_wait_for_request_headers(self, event: RequestHeaders) -> layer.CommandGenerator[None]:
-        fault = fault_of(event.request) or self._too_many()
+        head = event.request.data
+        fault = fault_of(head.method, head.path, head.authority, head.headers.fields) or self._too_many()
         if fault is not None:
             self.flow = http.HTTPFlow(self.context.client, self.context.server)
             self.flow.request, self.flow.live = event.request, True

@@ -35,10 +35,11 @@ from mitmproxy.proxy.layers.http._events import (
 
 from addons.proxy.http.messages import response_of_answer, response_of_server
 from addons.proxy.http.own_answers import AnswerStream, Played, Player, answer_request, players
-from addons.proxy.http.request_head import fields_to_send
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientLeft, status_answer
 from addons.requests.exchange.client_addresses import RETRY_AFTER
+from addons.requests.exchange.request_head import fields_to_send
+from addons.requests.hidden_credentials import path_of, sent_fields
 from addons.requests.request_context import RelayUpstream, RequestContext, context_of
 from addons.telemetry import metrics
 from kube.errors import StatusError, too_many_requests
@@ -192,8 +193,10 @@ class RelayedAnswer(ResponseSink):
         self._body.clear()
         length = len(body) if self._is_whole else None
         try:
-            fields = fields_to_send(self._request, self._upstream, length)
-            connection.send(fields, body, self, is_whole=self._is_whole)
+            request = self._request
+            fields = sent_fields(request)
+            head = fields_to_send(request.data.method, path_of(request), fields, self._upstream, length)
+            connection.send(head, body, self, is_whole=self._is_whole)
         except StatusError as error:
             self.break_off(error.message, ErrorCode.GENERIC_CLIENT_ERROR)
             return

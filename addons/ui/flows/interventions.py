@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from mitmproxy import http
 
-from addons.proxy.http.request_head import FRAMING, fault_of, fields_fault_of
 from addons.requests.caller import Lending
+from addons.requests.exchange.request_head import FRAMING, fault_of, fields_fault_of
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
 from kube.errors import bad_request, forbidden
@@ -86,7 +86,8 @@ def check_edit(before: Snapshot, request: http.Request, context: RequestContext 
         names = (*_DECIDES, *(f"{name}…" for name in _DECIDES_BY))
         raise forbidden(f"the edit does not hold: the hub has decided by {', '.join(names)}")
     _frame(request)
-    if (fault := fault_of(request)) is not None:
+    head = request.data
+    if (fault := fault_of(head.method, head.path, head.authority, head.headers.fields)) is not None:
         raise forbidden(f"the edit does not hold: {fault.message}")
 
 
@@ -99,7 +100,7 @@ def check_answer(before: http.Response, response: http.Response, context: Reques
     if not 200 <= response.status_code < 600 or not response.reason.isprintable():
         raise forbidden("the edit does not hold: a status is between 200 and 599, and its reason one line")
     _frame(response)
-    if (fault := fields_fault_of(response)) is not None:
+    if (fault := fields_fault_of(response.headers.fields)) is not None:
         raise forbidden(f"the edit does not hold: {fault.message}")
 
 

@@ -1,4 +1,4 @@
-"""Checks a request's head before any addon sees it. Pure: one request in, the answer that refuses it out.
+"""Which heads of requests are refused, and how the others go on. Pure: names and values as bytes.
 
 mitmproxy lets pass what HTTP/2 can carry and HTTP/1.1 cannot: a method with a space becomes another request line, and
 a NUL or a carriage return in a value becomes whatever the next server reads in it (RFC 9112, 11.1 and 11.2).
@@ -7,10 +7,8 @@ a NUL or a carriage return in a value becomes whatever the next server reads in 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
-from mitmproxy import http
-
-from addons.requests.hidden_credentials import path_of, sent_fields
 from addons.requests.request_context import RelayUpstream
 from kube.errors import StatusError, bad_request
 from kube.http.transport.request_fields import NOT_SENT, HeaderFields
@@ -29,27 +27,28 @@ WITH_BODY = (b"POST", b"PUT", b"PATCH")
 KEPT = FRAMING | {b"authorization"}
 """Fields without which a request would be another one, whatever `Connection` says of them."""
 
+type FieldPairs = Sequence[tuple[bytes, bytes]]
+"""Names and values of header fields, as they came."""
+
 _METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
 _NO_TARGET = re.compile(rb"[^\x21-\x7e]")
 _NO_NAME = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _NO_VALUE = re.compile(rb"[\x00\r\n]")
 
 
-def fault_of(request: http.Request) -> StatusError | None:
-    """Why this request is not served; None where nothing is wrong with its head."""
-    data = request.data
-    if len(data.path) > MAX_TARGET:
+def fault_of(method: bytes, target: bytes, authority: bytes, fields: FieldPairs) -> StatusError | None:
+    """Why a request with this head is not served; None where nothing is wrong with it."""
+    if len(target) > MAX_TARGET:
         return target_too_long()
-    if not _METHOD.fullmatch(data.method):
+    if not _METHOD.fullmatch(method):
         return bad_request("the request's method is not a token")
-    if _NO_TARGET.search(data.path) or _NO_TARGET.search(data.authority):
+    if _NO_TARGET.search(target) or _NO_TARGET.search(authority):
         return bad_request("the request's target has bytes that are not visible ASCII")
-    return fields_fault_of(request)
+    return fields_fault_of(fields)
 
 
-def fields_fault_of(message: http.Message) -> StatusError | None:
+def fields_fault_of(fields: FieldPairs) -> StatusError | None:
     """What is wrong with the headers of a request or response; None for nothing."""
-    fields = message.headers.fields
     if len(fields) > MAX_FIELDS or sum(len(name) + len(value) for name, value in fields) > MAX_HEADERS:
         return headers_too_large()
     for name, value in fields:
@@ -60,46 +59,55 @@ def fields_fault_of(message: http.Message) -> StatusError | None:
     return None
 
 
-def is_upgrade(request: http.Request) -> bool:
+def is_upgrade(fields: FieldPairs) -> bool:
     """Whether a request asks for another protocol on its connection (RFC 9110, 7.8)."""
-    return "upgrade" in request.headers and b"upgrade" in _options(request)
+    options = b",".join(value for name, value in fields if name.lower() == b"connection")
+    return b"upgrade" in _options(options) and any(name.lower() == b"upgrade" for name, _ in fields)
 
 
-def fields_to_send(request: http.Request, upstream: RelayUpstream, length: int | None) -> HeaderFields:
-    """The head of a request in the form of HTTP/2, with its credentials; `length` is of a body that is there whole.
+def fields_to_send(
+    method: bytes, target: bytes, fields: FieldPairs, upstream: RelayUpstream, length: int | None
+) -> HeaderFields:
+    """The head of a request in the form of HTTP/2; `length` is of a body that is there whole.
 
     What was for the connection that it came by is left out (RFC 9110, 7.6.1): a client says so of any field, which the
     next server might believe.
     """
-    dropped = NOT_SENT
     host = f"[{upstream.host}]" if ":" in upstream.host else upstream.host
-    fields = [
-        (b":method", request.data.method),
+    head = [
+        (b":method", method),
         (b":scheme", upstream.scheme.encode()),
         (b":authority", f"{host}:{upstream.port}".encode()),
-        (b":path", path_of(request)),
+        (b":path", target),
     ]
-    if "connection" in request.headers:
-        dropped = NOT_SENT | (_options(request) - KEPT)
-        if is_upgrade(request):
-            fields += (b"connection", b"Upgrade"), (b"upgrade", request.headers["upgrade"].encode())
-    cookies = []
-    for name, value in sent_fields(request):
+    others: HeaderFields = []
+    cookies, upgrades = [], []
+    options: set[bytes] = set()
+    for name, value in fields:
         lower = name.lower()
         if lower == b"cookie":
             cookies.append(value)
-        elif lower not in dropped and (lower != b"content-length" or length is None):
-            fields.append((lower, value))
+        elif lower not in NOT_SENT and (lower != b"content-length" or length is None):
+            others.append((lower, value))
+        elif lower == b"connection":
+            options |= _options(value)
+        elif lower == b"upgrade":
+            upgrades.append(value)
+    if options:
+        dropped = options - KEPT
+        others = [field for field in others if field[0] not in dropped]
+        if upgrades and b"upgrade" in options:
+            head += (b"connection", b"Upgrade"), (b"upgrade", b", ".join(upgrades))
+    head += others
     if cookies:
-        fields.append((b"cookie", b"; ".join(cookies)))
-    if length or (length is not None and request.data.method in WITH_BODY):
-        fields.append((b"content-length", b"%d" % length))
-    return fields
+        head.append((b"cookie", b"; ".join(cookies)))
+    if length or (length is not None and method in WITH_BODY):
+        head.append((b"content-length", b"%d" % length))
+    return head
 
 
-def _options(request: http.Request) -> set[bytes]:
-    said = request.headers.get_all("Connection")
-    return {option.strip().lower().encode() for value in said for option in value.split(",")}
+def _options(connection: bytes) -> set[bytes]:
+    return {option.strip().lower() for option in connection.split(b",")}
 
 
 def target_too_long() -> StatusError:
