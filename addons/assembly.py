@@ -54,7 +54,7 @@ from addons.ui.link_log import LinkLog, LinkState
 from addons.ui.live.fleet_status import tell_fleet
 from addons.ui.live.link_spending import tell_link_budget
 from addons.ui.live.observed_request import tell_log_and_terminal
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 from addons.views.observed_events import observed_events
 from addons.views.sources import Sources
 from kube.http.kubeconfig import Credentials
@@ -295,7 +295,6 @@ class Assembly:
             observed_events(self._traffic.observations.add),
         )
         tell_log_and_terminal(self._traffic.observations, settings)
-        self._console.start(parts, self._records)
         parts.rules.listen(self._router.rules_changed)
         parts.sources.on_restore.append(self._router.restored)
         self._link.start_probes(clients.hub)
@@ -322,7 +321,6 @@ class Assembly:
             own_requests=self._records,
             traffic=self._traffic.counts,
             observations=self._traffic.observations,
-            attachments=self._console.attachments,
             link=link,
             log=self._log,
             pool=self._pool,
@@ -330,11 +328,11 @@ class Assembly:
             waits_for=self._waits_for,
             web_address=self._console.web_address,
         )
-        self._console.show(hub)
+        self._console.start(hub)
         self._run("status for the fleet", tell_fleet(hub))
         self._run("budget of the link", tell_link_budget(hub, clients.hub))
         if settings.admin_port:
-            self._admin = Admin(hub)
+            self._admin = Admin(hub, self._console.attachments)
             self._run("admin server", self._admin.start())
         return parts
 

@@ -44,10 +44,11 @@ places = (
         (_egress,),
         "counts the pieces of an answer before egress, which has said how the answer is streamed, sees them",
     ),
+    (_console.attachments, (), "shows whoever is attached what the others made of a request"),
     (
         _console,
         (),
-        "shows whoever is attached what the others made of a request; what shows flows beside an interface joins later",
+        "has no hook of a request: what shows flows beside an interface joins mitmproxy's addons later",
     ),
     (
         Memory(),

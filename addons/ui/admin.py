@@ -12,6 +12,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.telemetry import metrics
+from addons.ui.attached.attachments import Attachments
 from addons.ui.debug_pages import PAGES, DebugPages
 from addons.ui.live.attach_page import AttachPage
 from addons.ui.live.observe_page import ObservePage
@@ -21,7 +22,7 @@ from addons.ui.readable import object_tree
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports.evaluation import deadline, in_slices
 from addons.ui.reports.rule_text import MAX_TEXT
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
 from kube.errors import StatusError
 from kube.http.bounded_server import BoundedServer
@@ -30,7 +31,7 @@ from kube.http.bounded_server import BoundedServer
 class Admin:
     """Serves on the admin port from `start` to `close`. The port is bound at once: a taken one stops the start."""
 
-    def __init__(self, hub: RunningHub) -> None:
+    def __init__(self, hub: RunningHub, attachments: Attachments) -> None:
         """OSError, whose `filename` is the address, when the port cannot be opened."""
         self._hub = hub
         reports = ReportQueue()
@@ -38,7 +39,7 @@ class Admin:
         self._page = PageServer(hub, reports)
         self._yurthub = YurtHubPages(hub, reports, self._why_unready)
         self._observe = ObservePage(hub)
-        self._attach = AttachPage(hub)
+        self._attach = AttachPage(attachments, hub.settings.plain_users)
         self._server: BoundedServer | None = None
         listen, port = hub.settings.listen, hub.settings.admin_port
         family = socket.AF_INET6 if ":" in listen else socket.AF_INET

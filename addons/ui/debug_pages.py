@@ -21,8 +21,8 @@ from addons.ui.reports import components, copies, journal, rules, status, suppor
 from addons.ui.reports.dump import dump
 from addons.ui.reports.rule_text import read_rules
 from addons.ui.reports.rule_trial import try_rules
-from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.whole_resource import explain_resource, text_of
+from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError, bad_request, forbidden, too_many_requests
 
 type Report = Callable[[RunningHub], Any]

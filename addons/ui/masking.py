@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from addons.settings import Settings
+
 type Tree = dict[str, Any]
 """An object as plain values."""
 
@@ -18,6 +20,12 @@ class Visible(NamedTuple):
 
 
 USUALLY = Visible()
+
+
+def visible_by(settings: Settings) -> Visible:
+    """What the operator lets people see."""
+    return Visible(settings.show_secrets, settings.show_managed_fields)
+
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """An annotation in which kubectl keeps the whole object that it applied, a Secret's values with it."""

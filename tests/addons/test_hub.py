@@ -40,6 +40,7 @@ from addons.rules.in_force import RulesInForce
 from addons.rules.table import parse_rules
 from addons.settings import Settings, parse_settings
 from addons.traffic import Traffic
+from addons.ui.attached.attachments import Attachments
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.routed import ANSWERERS
 
@@ -48,7 +49,8 @@ PARTS: list[Any] = [part for part, _, _ in places]
 WIRING = {
     Options: {"as_typed"},
     Connections: {"count_own", "has_room"},
-    Console: {"show", "start", "web_address"},
+    Attachments: {"attach", "detach", "ended", "may_hold", "refuse_others", "start", "told", "visible"},
+    Console: {"start", "web_address"},
     Resolve: {"allow"},
     Identity: {"serve_peers", "serve_with"},
     Router: {"start", "rules_changed", "restored"},
@@ -60,8 +62,9 @@ WIRING = {
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
 
 NOT_HOOKS = {
+    *{"attach", "detach", "ended", "may_hold", "refuse_others", "told", "visible"},
     *{"web_address", "as_typed", "count_own", "has_room", "allow", "serve_peers", "serve_with"},
-    *{"show", "start", "rules_changed", "restored", "lend", "relay"},
+    *{"start", "rules_changed", "restored", "lend", "relay"},
 }
 
 

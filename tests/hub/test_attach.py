@@ -16,7 +16,7 @@ import pytest
 from mitmproxy import http
 from mitmproxy.io import FlowReader
 
-from addons.ui.attached.attachments import NO_LEAVE
+from addons.ui.attached import NO_LEAVE
 from addons.ui.commands.shell import run
 from kube.json_type import Json
 from tests.addons.support.samples import config_map, secret, service

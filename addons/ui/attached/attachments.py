@@ -1,4 +1,7 @@
-"""Has a hub without an interface show its flows to one process that is attached, and makes nothing of them else."""
+"""Has a hub without an interface show its flows to one process that is attached, and makes nothing of them else.
+
+What makes flows for people is loaded when somebody looks.
+"""
 
 from __future__ import annotations
 
@@ -7,56 +10,71 @@ from secrets import compare_digest, token_hex
 from typing import TYPE_CHECKING, Any
 
 from mitmproxy import http
+from mitmproxy.addonmanager import Loader
 from mitmproxy.hooks import Hook, UpdateHook
 
 from addons.link.drills import Drills
+from addons.proxy.master import HubMaster
+from addons.settings import Settings
+from addons.ui.attached import NO_LEAVE
+from addons.ui.masking import Visible, visible_by
+from addons.ui.running_hub import RunningHub
 from kube.errors import bad_request, conflict, forbidden
 
 if TYPE_CHECKING:
     from addons.ui.attached.flow_feed import FlowFeed
     from addons.ui.attached.holds import Holds
-    from addons.ui.flows.filtered import FilteringParts
     from addons.ui.flows.flows import Flows
-    from addons.ui.masking import Visible
 
 MAX_COPIED = 4 * 1024 * 1024
 """Bytes of all bodies that are copied at once for an attached process."""
 MAX_EVENTS = 2 * 1024 * 1024
 """Characters of all events that wait for it."""
-NO_LEAVE = "this hub lets nobody hold a flow: start it with --allow-hold"
 
 
 class Attachments:
     """Knows the flows that run, and who is attached."""
 
-    def __init__(
-        self, visible: Callable[[], Visible], drills: Drills, may_hold: Callable[[], bool] = bool
-    ) -> None:
-        self.visible = visible
-        """What people may see now besides the rest of an object."""
-        self.may_hold = may_hold
-        """Whether the attached process may hold flows, and edit them."""
+    name = "edgehub-attachments"
+
+    def __init__(self, settings: Callable[[], Settings], drills: Drills) -> None:
         self.key = ""
         """Known to the attached process alone, which alone decides about what it holds."""
+        self._settings = settings
         self._drills = drills
-        self._parts: FilteringParts | None = None
+        self._has_interface = False
+        self._hub: RunningHub | None = None
         self._running: dict[str, http.HTTPFlow] = {}
         self._feed: FlowFeed | None = None
         self._flows: Flows | None = None
         self._holds: Holds | None = None
 
-    def start(self, parts: FilteringParts) -> None:
-        """Take the parts of the hub that know what filters did."""
-        self._parts = parts
+    def load(self, loader: Loader) -> None:
+        self._has_interface = not isinstance(loader.master, HubMaster)
+
+    def start(self, hub: RunningHub) -> None:
+        """Take the running hub, which knows what filters did."""
+        self._hub = hub
+
+    def visible(self) -> Visible:
+        """What people may see now besides the rest of an object."""
+        return visible_by(self._settings())
+
+    def may_hold(self) -> bool:
+        """Whether the attached process may hold flows, and edit them."""
+        return self._settings().allow_hold
 
     def attach(self) -> tuple[FlowFeed, Flows]:
-        """Feed a process from now on, with what runs already first. Ends the feed of another one."""
-        # What makes flows for people is loaded when somebody looks.
-        from addons.ui.attached.flow_feed import FlowFeed  # noqa: PLC0415 - as said above
-        from addons.ui.attached.holds import Holds  # noqa: PLC0415 - as said above
-        from addons.ui.flows.bodies import UnderWay  # noqa: PLC0415 - as said above
-        from addons.ui.flows.flows import Flows  # noqa: PLC0415 - as said above
-        from addons.ui.flows.live_watches import Total  # noqa: PLC0415 - as said above
+        """Feed a process from now on, with what runs already first. Ends the feed of another one.
+
+        StatusError 409 beside an interface.
+        """
+        self._refuse_beside_an_interface()
+        from addons.ui.attached.flow_feed import FlowFeed  # noqa: PLC0415 - see the head of this module
+        from addons.ui.attached.holds import Holds  # noqa: PLC0415 - see the head of this module
+        from addons.ui.flows.bodies import UnderWay  # noqa: PLC0415 - see the head of this module
+        from addons.ui.flows.flows import Flows  # noqa: PLC0415 - see the head of this module
+        from addons.ui.flows.live_watches import Total  # noqa: PLC0415 - see the head of this module
 
         if self._feed is not None:
             self.detach(self._feed)
@@ -71,8 +89,8 @@ class Attachments:
             under_way=UnderWay(MAX_COPIED),
             total=Total(MAX_EVENTS),
         )
-        if self._parts is not None:
-            flows.start(self._parts)
+        if self._hub is not None:
+            flows.start(self._hub)
         for flow in self._running.values():
             flows.join(flow)
             feed.offer(flow)
@@ -89,6 +107,7 @@ class Attachments:
 
     def refuse_others(self, key: str) -> None:
         """StatusError 403 where nobody may hold flows, 409 for another process than the one that is attached."""
+        self._refuse_beside_an_interface()
         if not self.may_hold():
             raise forbidden(NO_LEAVE)
         if self._holds is None or not compare_digest(key.encode(), self.key.encode()):
@@ -139,6 +158,9 @@ class Attachments:
                 holds.end(flow)
         self.ended(flow)
 
+    def error(self, flow: http.HTTPFlow) -> None:
+        self.ended(flow)
+
     def ended(self, flow: http.HTTPFlow) -> None:
         """The answer is there, or will not come. A refused request has no other hook."""
         is_known = self._running.pop(flow.id, None) is not None
@@ -146,6 +168,10 @@ class Attachments:
             if not is_known:
                 self._flows.requestheaders(flow)
             self._flows.ended(flow)
+
+    def _refuse_beside_an_interface(self) -> None:
+        if self._has_interface:
+            raise conflict("this hub has an interface of mitmproxy itself: look there")
 
 
 def _tell(feed: FlowFeed, hook: Hook) -> None:

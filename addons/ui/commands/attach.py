@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from addons.ui.attached.attachments import NO_LEAVE
+from addons.ui.attached import NO_LEAVE
 from addons.ui.commands.asking import NoAnswer, open_page
 from addons.ui.commands.web_interface import run_web
 

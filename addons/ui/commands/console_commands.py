@@ -25,10 +25,10 @@ from addons.ui.reports.components import known_components
 from addons.ui.reports.dump import dump
 from addons.ui.reports.rule_text import MAX_TEXT, read_rules
 from addons.ui.reports.rule_trial import try_rules
-from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.text import TEXTS, trial_text
 from addons.ui.reports.whole_resource import explain_resource, text_of
 from addons.ui.resource_names import COMMON_RESOURCES
+from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
 
 SUMMARIES = {**shell.REPORTS, "rules": "The rules in force, and what each does now."}

@@ -16,7 +16,7 @@ from mitmproxy.exceptions import OptionsError
 from mitmproxy.flow import Flow
 from mitmproxy.io import tnetstring
 
-from addons.ui.attached.attachments import NO_LEAVE
+from addons.ui.attached import NO_LEAVE
 from addons.ui.commands.asking import NoAnswer, open_page
 from addons.ui.commands.attached_flows import AttachedFlows, records
 from addons.ui.flows.content_views import ATTACHED, register

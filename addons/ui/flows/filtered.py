@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from addons.filters.filter import Filter
 from addons.filters.verdict import Outcome
-from addons.inputs.filter_inputs import FilterInputs
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
-from addons.rules.in_force import RulesInForce
 from addons.ui.explain import Note, judge
+from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
-from addons.views.sources import Sources
 from kube.store.scope import Scope
 from kube.store.store import Item
-
-
-class FilteringParts(Protocol):
-    """The parts of a running hub that know; `addons.parts.Parts` has them."""
-
-    @property
-    def rules(self) -> RulesInForce: ...
-    @property
-    def inputs(self) -> FilterInputs: ...
-    @property
-    def sources(self) -> Sources: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +35,8 @@ class Judged:
 class FilteredRead:
     """The source behind a filtered view, with the filters that the rules in force bind to its reader."""
 
-    def __init__(self, parts: FilteringParts, context: RequestContext) -> None:
-        self._parts = parts
+    def __init__(self, hub: RunningHub, context: RequestContext) -> None:
+        self._hub = hub
         self._context = context
 
     @property
@@ -58,7 +44,7 @@ class FilteredRead:
         type_ = self._context.info.type
         if type_ is None:
             return ()
-        rules = self._parts.rules.rules
+        rules = self._hub.rules.rules
         return rules.chain(self._context.component, type_.group, type_.resource, self._context.info.verb)
 
     def source(self) -> tuple[Source, Scope] | None:
@@ -66,7 +52,7 @@ class FilteredRead:
         route = self._context.route
         if route is None or route.kind is not RouteKind.VIEW or route.read is None:
             return None
-        for source in self._parts.sources:
+        for source in self._hub.sources:
             if source.list_watch.type != route.read.type:
                 continue
             for key in source.views:
@@ -78,7 +64,7 @@ class FilteredRead:
 
     def judge(self, item: Item) -> Judged:
         """What the filters make of an object now; ValueError when it is malformed."""
-        outcome, notes, _ = judge(item, self.filters, self._parts.inputs)
+        outcome, notes, _ = judge(item, self.filters, self._hub.inputs)
         return Judged(item, outcome, tuple(notes))
 
     def items(self) -> Iterator[Item]:

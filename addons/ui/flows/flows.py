@@ -16,20 +16,20 @@ from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 from mitmproxy.websocket import WebSocketMessage
 
 from addons.link.drills import Drills
-from addons.link.request_records import RequestRecords
 from addons.proxy.http.messages import refuse
 from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
 from addons.ui.flows import interventions
 from addons.ui.flows.annotations import ARROW, comment_of, mark_of, remark, why_refused
 from addons.ui.flows.bodies import NOTE, Copy, UnderWay, keep, save_when_over
-from addons.ui.flows.filtered import FilteredRead, FilteringParts
+from addons.ui.flows.filtered import FilteredRead
 from addons.ui.flows.flow_records import FlowRecord, remember
 from addons.ui.flows.kept_flows import KeptFlows
 from addons.ui.flows.live_watches import LiveWatch, Total
 from addons.ui.flows.own_requests_shown import OwnRequestsShown
 from addons.ui.flows.web_address import begin_interface, web_address
 from addons.ui.masking import Visible
+from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -74,7 +74,7 @@ class Flows:
         self._is_to_be_held = is_to_be_held or _is_intercepted
         self._visible = visible
         self._drills = drills
-        self._parts: FilteringParts | None = None
+        self._hub: RunningHub | None = None
         self._open: dict[str, UnderWayFlow] = {}
         self._under_way = under_way or UnderWay()
         self._total = total or Total()
@@ -87,16 +87,13 @@ class Flows:
             view.sig_store_remove.connect(self._removed)
             view.sig_store_refresh.connect(self._cleared)
 
-    def start(self, parts: FilteringParts) -> None:
-        """Take the parts of the hub that the content views ask."""
-        self._parts = parts
-
-    def show_own(self, records: RequestRecords) -> None:
-        """List what the hub itself asks, too."""
+    def start(self, hub: RunningHub) -> None:
+        """Take the running hub, which the content views ask, and list what it asks itself where that is wanted."""
+        self._hub = hub
         view = ctx.master.addons.get("view")
-        if view is not None:
+        if view is not None and hub.settings.show_own_requests:
             shown = OwnRequestsShown(lambda flow: view.add([flow]), self._own_ended)
-            records.listeners.append(shown.told)
+            hub.own_requests.listeners.append(shown.told)
 
     def running(self) -> None:
         begin_interface(ctx.master)
@@ -112,9 +109,7 @@ class Flows:
         elif context is not None:
             flow.metadata[interventions.CALLER] = str(context.caller.lending)
         self._describe(flow, context, refusal=flow.response)
-        filtered = (
-            FilteredRead(self._parts, context) if self._parts is not None and context is not None else None
-        )
+        filtered = FilteredRead(self._hub, context) if self._hub is not None and context is not None else None
         remember(flow, FlowRecord(context, filtered, self._visible()))
         under_way = self._open[flow.id] = UnderWayFlow()
         if flow.response is not None or not flow.request.stream:
@@ -276,8 +271,8 @@ class Flows:
             return
         protobuf = str(Encoding.PROTOBUF) in response.headers.get("content-type", "")
         filtered = None
-        if self._parts is not None and context.route is not None and context.route.filtered_by:
-            filtered = FilteredRead(self._parts, context)
+        if self._hub is not None and context.route is not None and context.route.filtered_by:
+            filtered = FilteredRead(self._hub, context)
         under_way.watch = LiveWatch(
             flow,
             codec_for(Encoding.PROTOBUF if protobuf else Encoding.JSON),

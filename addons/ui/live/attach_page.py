@@ -11,9 +11,8 @@ from mitmproxy.io import tnetstring
 from addons.ui.attached.attachments import Attachments
 from addons.ui.live.observe_page import ALIVE
 from addons.ui.operator_check import for_operator
-from addons.ui.reports.running_hub import RunningHub
 from kube.concurrency.pulse import comes_within
-from kube.errors import bad_request, conflict, entity_too_large
+from kube.errors import bad_request, entity_too_large
 
 MAX_DECISION = 5 * 1024 * 1024
 """Bytes of an edited message: the longest that is held has 4 MiB."""
@@ -22,12 +21,13 @@ MAX_DECISION = 5 * 1024 * 1024
 class AttachPage:
     """The handlers, for the admin server. `close` ends the feed."""
 
-    def __init__(self, hub: RunningHub) -> None:
-        self._hub = hub
+    def __init__(self, attachments: Attachments, plain_users: frozenset[int]) -> None:
+        self._attachments = attachments
+        self._plain_users = plain_users
         self._closed = asyncio.Event()
 
     def routes(self) -> list[web.RouteDef]:
-        operators = partial(for_operator, self._hub.settings.plain_users)
+        operators = partial(for_operator, self._plain_users)
         flows, decide = operators(self._flows), operators(self._decide)
         return [web.get("/debug/flows", flows), web.post("/debug/flows", decide)]
 
@@ -35,7 +35,7 @@ class AttachPage:
         self._closed.set()
 
     async def _flows(self, request: web.Request) -> web.StreamResponse:
-        attachments = self._attachments()
+        attachments = self._attachments
         response = web.StreamResponse(
             headers={"Content-Type": "application/octet-stream", "Cache-Control": "no-store"}
         )
@@ -63,7 +63,7 @@ class AttachPage:
         return response
 
     async def _decide(self, request: web.Request) -> web.Response:
-        attachments = self._attachments()
+        attachments = self._attachments
         attachments.refuse_others(request.query.get("key", ""))
         text = b""
         async for piece in request.content.iter_any():
@@ -78,9 +78,3 @@ class AttachPage:
             raise bad_request("no record of an attached process")
         attachments.told(said)
         return web.Response(status=204)
-
-    def _attachments(self) -> Attachments:
-        """StatusError 409 beside an interface."""
-        if self._hub.attachments is None:
-            raise conflict("this hub has an interface of mitmproxy itself: look there")
-        return self._hub.attachments

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 
-from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.status import status
+from addons.ui.running_hub import RunningHub
 from kube.fleet.hub_status import HubStatus
 from kube.reflector.state import State
 

@@ -11,7 +11,7 @@ from addons.offline.write_behind import WriteBehind
 from addons.rules.events import about_node, send_event, warning
 from addons.telemetry import metrics
 from addons.telemetry.link_budget import Spending
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 from kube.disk.rows import table_of
 from kube.http.client import Client
 from kube.json_type import Json

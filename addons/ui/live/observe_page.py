@@ -13,8 +13,8 @@ from addons.telemetry import metrics
 from addons.telemetry.observation import VERDICTS, Observation
 from addons.telemetry.observations import Follower, WantedLines
 from addons.ui.operator_check import for_operator
-from addons.ui.reports.running_hub import RunningHub
 from addons.ui.resource_names import COMMON_RESOURCES, nearest, plural_of
+from addons.ui.running_hub import RunningHub
 from kube.errors import bad_request, too_many_requests
 
 MAX_FOLLOWERS = 8

@@ -11,9 +11,9 @@ import yaml
 from addons.ui.explain import ExplainRequest, explain, hub_source
 from addons.ui.page.markup import options, table, text
 from addons.ui.reports.components import known_components
-from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.text import Column, Row, named, of_field, plural
 from addons.ui.reports.whole_resource import explain_resource
+from addons.ui.running_hub import RunningHub
 from kube.store.store import key_text
 
 MAX_CHOICES = 500

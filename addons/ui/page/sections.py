@@ -12,7 +12,6 @@ from addons.ui.reports.components import components
 from addons.ui.reports.copies import sources, views
 from addons.ui.reports.journal import journal
 from addons.ui.reports.rules import rules
-from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.status import status
 from addons.ui.reports.text import (
     COMPONENTS,
@@ -27,6 +26,7 @@ from addons.ui.reports.text import (
     plain,
     plural,
 )
+from addons.ui.running_hub import RunningHub
 from kube.tables.cells import size
 
 LOG_LINES = 30

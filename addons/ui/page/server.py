@@ -21,7 +21,7 @@ from addons.ui.page.timeline import Rates, Timeline
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports.rule_text import read_rules
 from addons.ui.reports.rule_trial import try_rules
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 from kube.concurrency.pulse import comes_within
 from kube.errors import too_many_requests
 

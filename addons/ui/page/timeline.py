@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from addons.telemetry.component_traffic import ComponentTraffic, link_bytes
 from addons.ui.page.markup import text
-from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.text import plural
+from addons.ui.running_hub import RunningHub
 from kube.tables.cells import size
 
 MINUTE = 60.0

@@ -9,7 +9,7 @@ from addons.filters.filter import READS
 from addons.rules.table import Rules
 from addons.telemetry.component_traffic import Totals
 from addons.telemetry.labels import HUB
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 
 
 def components(hub: RunningHub) -> list[dict[str, Any]]:

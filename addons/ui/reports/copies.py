@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from addons.pool.peer_reader import PeerReader
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 from addons.views.source import OpenView, Source, ViewKey
 from kube.reflector.upstream import Upstream
 

@@ -7,8 +7,8 @@ from addons.ui.explain import hub_source, unknown_component, unknown_resource
 from addons.ui.masking import Tree, Visible
 from addons.ui.readable import as_yaml, object_tree
 from addons.ui.reports.evaluation import deadline, in_slices, shown
-from addons.ui.reports.running_hub import RunningHub
 from addons.ui.resource_names import nearest
+from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
 from kube.requests.component import component_of
 from kube.store.store import Item

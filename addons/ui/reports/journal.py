@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client.metrics import Counter
 
 from addons.telemetry import metrics
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 
 
 def journal(hub: RunningHub) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from addons.ui.explain import hub_source
 from addons.ui.reports.components import bound_filters
 from addons.ui.reports.evaluation import deadline, in_slices, shown, why
 from addons.ui.reports.rules import problems
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
 from kube.store.store import Item, key_text
 

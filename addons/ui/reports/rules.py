@@ -7,7 +7,7 @@ from typing import Any
 from addons.filters.filter import Filter
 from addons.rules.entries import ANY, RuleEntry
 from addons.rules.table import Rules
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 from addons.views.tally import tallies
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from addons.settings import Settings, version
 from addons.telemetry.component_traffic import link_bytes
 from addons.telemetry.metrics import LINK_BUDGET_SPENT, total
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 from addons.views.sources import Sources
 from kube.reflector.state import State
 from kube.requests.node_pools import POOL_LABEL

@@ -14,7 +14,7 @@ import orjson
 
 from addons.telemetry import metrics
 from addons.ui.reports import components, copies, journal, rules, status
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 
 DISTRIBUTIONS = (
     "edgehub",

@@ -8,7 +8,7 @@ from typing import Any
 
 from addons.ui.explain import ExplainRequest, explain, hub_source
 from addons.ui.reports.evaluation import Filtered, deadline, in_slices, shown, why
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 from kube.store.store import Item, key_text
 
 MAX_OBJECTS = 200

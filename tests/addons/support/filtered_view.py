@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import cast
-
 from addons.requests.request_context import RequestContext
-from addons.ui.flows.filtered import FilteredRead, FilteringParts
+from addons.ui.flows.filtered import FilteredRead
 from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.report_parts import running_hub
 from tests.addons.support.samples import SERVICES, SLICES, cloud_service, endpoint_slice, service
 from tests.cloud.scriptable import ScriptableCloud
 
 TOPOLOGY = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
-
-
-def knowing(parts: HubParts) -> FilteringParts:
-    """The parts as the hub has them, where rules are in force."""
-    return cast(
-        FilteringParts,
-        SimpleNamespace(rules=SimpleNamespace(rules=parts.rules), inputs=parts.inputs, sources=parts.sources),
-    )
 
 
 def fill(cloud: ScriptableCloud) -> None:
@@ -45,4 +35,4 @@ async def services(parts: HubParts) -> tuple[RequestContext, bytes]:
 
 
 def filtered(parts: HubParts, context: RequestContext) -> FilteredRead:
-    return FilteredRead(knowing(parts), context)
+    return FilteredRead(running_hub(parts, rules=None), context)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 
 from addons.filters.chain import FILTERS
+from addons.link.drills import Drills
 from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import parse_server
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.in_force import RulesInForce
-from addons.rules.table import parse_rules
 from addons.settings import Settings, parse_settings
 from addons.ui.admin import Admin
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.attached.attachments import Attachments
+from addons.ui.running_hub import RunningHub
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
@@ -28,27 +31,50 @@ SERVICES = ResourceType("", "v1", "services")
 
 
 def settings(**given: Any) -> Settings:
-    own = {"server": "https://a:6443", "node": NODE, "admin_port": free_port()}
-    return parse_settings({**own, **given})
+    return parse_settings({"server": "https://a:6443", "node": NODE, **given})
 
 
-def running_hub(parts: HubParts, rules: Mapping[str, str] = RULES, **given: Any) -> RunningHub:
-    """A hub whose cloud is one server that is up, with these rules in force."""
-    parts.set_rules(rules)
+def running_hub(parts: HubParts, rules: Mapping[str, str] | None = RULES, **given: Any) -> RunningHub:
+    """A hub whose cloud is one server that is up, with these rules in force; None for those of the parts."""
+    if rules is not None:
+        parts.set_rules(rules)
     in_force = RulesInForce(FILTERS, frozenset(), lambda *_: None)
-    in_force.rules, in_force.is_known = parse_rules(rules), True
+    in_force.rules, in_force.is_known = parts.rules, True
     cloud = Cloud([ServerHealth(parse_server("https://a:6443"))], "priority")
     return RunningHub(settings(**given), cloud, parts.sources, parts.inputs, in_force)
 
 
+class AdminClient:
+    """A client of a hub's open admin port."""
+
+    def __init__(self, admin: Admin, hub: RunningHub, session: aiohttp.ClientSession) -> None:
+        self.admin = admin
+        self.session = session
+        listen = hub.settings.listen
+        self.url = f"http://{f'[{listen}]' if ':' in listen else listen}:{hub.settings.admin_port}"
+
+    async def ask(self, path: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:
+        """Code and text; a `body` is posted."""
+        method, data = ("GET", None) if body is None else ("POST", io.BytesIO(body))
+        async with self.session.request(method, self.url + path, data=data, headers=headers) as answer:
+            return answer.status, await answer.text(errors="replace")
+
+    async def json(self, path: str, body: bytes | None = None) -> Any:
+        method, headers = ("GET" if body is None else "POST"), {"Accept": "application/json"}
+        async with self.session.request(method, self.url + path, data=body, headers=headers) as answer:
+            assert (answer.status, answer.content_type) == (200, "application/json")
+            return await answer.json()
+
+
 @asynccontextmanager
-async def served(hub: RunningHub) -> AsyncIterator[tuple[Admin, aiohttp.ClientSession, str]]:
-    """The open admin port of a hub, a client, and the port's URL."""
-    admin = Admin(hub)
+async def served(hub: RunningHub, attachments: Attachments | None = None) -> AsyncIterator[AdminClient]:
+    """A client of the admin port, a free one, of a hub."""
+    hub = replace(hub, settings=replace(hub.settings, admin_port=free_port()))
+    admin = Admin(hub, attachments or Attachments(lambda: hub.settings, Drills(lambda: None)))
     await admin.start()
     try:
         async with aiohttp.ClientSession() as session:
-            yield admin, session, f"http://127.0.0.1:{hub.settings.admin_port}"
+            yield AdminClient(admin, hub, session)
     finally:
         admin.close()
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import io
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
-import aiohttp
 import pytest
 
 from addons.link.drills import Drills
@@ -17,64 +14,29 @@ from addons.link.request_records import RequestRecord
 from addons.requests.caller import Lending
 from addons.ui.debug_pages import REPORTS, Profiles
 from addons.ui.reports.rule_text import MAX_TEXT
+from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
-from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import SERVICES, read, running_hub, served
-from tests.addons.support.samples import cloud_service, service
-from tests.cloud.scriptable import ScriptableCloud
-
-JSON = {"Accept": "application/json"}
-
-
-class Pages:
-    """A client of a running admin server."""
-
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self._session = session
-        self._url = url
-
-    async def ask(self, path: str, body: bytes | None = None, **headers: str) -> tuple[int, bytes]:
-        """Code and body; a `body` is posted."""
-        method = "GET" if body is None else "POST"
-        data = io.BytesIO(body) if body is not None else None
-        async with self._session.request(method, self._url + path, data=data, headers=headers) as response:
-            return response.status, await response.read()
-
-    async def json(self, path: str, body: bytes | None = None) -> Any:
-        method = "GET" if body is None else "POST"
-        async with self._session.request(method, self._url + path, data=body, headers=JSON) as response:
-            assert (response.status, response.content_type) == (200, "application/json")
-            return await response.json()
-
-
-@pytest.fixture
-async def pages(parts: HubParts, cloud: ScriptableCloud) -> AsyncIterator[Pages]:
-    cloud.store.create(service("web"))
-    cloud.store.create(cloud_service("lb"))
-    await read(parts, SERVICES)
-    hub = running_hub(parts, {"discardcloudservice": "chosen"})
-    hub.traffic.began("seen", "services", 200, is_watch=False)
-    hub.own_requests.begin(RequestRecord("GET", "/livez", "https://a:6443", Lending.HUB))
-    async with served(hub) as (_, session, url):
-        yield Pages(session, url)
+from tests.addons.support.report_parts import AdminClient, served
 
 
 @pytest.mark.parametrize("name", REPORTS)
-async def test_each_report_is_json(pages: Pages, name: str) -> None:
+async def test_each_report_is_json(pages: AdminClient, name: str) -> None:
     assert await pages.json(f"/debug/{name}") is not None
 
 
-async def test_explain_of_a_whole_resource(pages: Pages) -> None:
+async def test_explain_of_a_whole_resource(pages: AdminClient) -> None:
     path = "/debug/explain?component=chosen&resource=services"
     assert (await pages.json(path))["counts"]["hidden"] == 1
     _, text = await pages.ask(path)
-    assert b"default/lb: hidden" in text
+    assert "default/lb: hidden" in text
 
 
 @pytest.mark.parametrize("page", ["explain?component=kube-proxy&resource=", "dump?resource="])
-async def test_a_resource_that_nothing_knows_is_an_error_with_the_nearest(pages: Pages, page: str) -> None:
+async def test_a_resource_that_nothing_knows_is_an_error_with_the_nearest(
+    pages: AdminClient, page: str
+) -> None:
     code, text = await pages.ask(f"/debug/{page}servics")
-    assert (code, b"is it 'services'?" in text) == (404, True)
+    assert (code, "is it 'services'?" in text) == (404, True)
     assert (await pages.ask(f"/debug/{page}svc"))[0] == 200
     if "explain" in page:
         assert (await pages.ask(f"/debug/{page}widgets.acme.example"))[0] == 200, (
@@ -82,27 +44,27 @@ async def test_a_resource_that_nothing_knows_is_an_error_with_the_nearest(pages:
         )
 
 
-async def test_dump(pages: Pages) -> None:
-    assert await pages.ask("/debug/dump") == (200, b"services\n")
+async def test_dump(pages: AdminClient) -> None:
+    assert await pages.ask("/debug/dump") == (200, "services\n")
     code, text = await pages.ask("/debug/dump?resource=services&as=chosen")
-    assert (code, b"name: web" in text, b"name: lb" in text) == (200, True, False)
+    assert (code, "name: web" in text, "name: lb" in text) == (200, True, False)
     code, text = await pages.ask("/debug/dump?resource=pods")
-    assert (code, b"keeps no copy" in text) == (404, True)
+    assert (code, "keeps no copy" in text) == (404, True)
 
 
-async def test_a_trial_of_rules(pages: Pages) -> None:
+async def test_a_trial_of_rules(pages: AdminClient) -> None:
     found = await pages.json("/debug/rules/try", b"discardcloudservice: chosen, seen\n")
     assert found["lost"]["objects"] == 1
     assert [each["component"] for each in found["components"]] == ["seen"]
 
 
 @pytest.mark.parametrize(("text", "code"), [(b"a: [", 400), (b"#" * (MAX_TEXT + 1), 413)])
-async def test_a_text_that_is_none(pages: Pages, text: bytes, code: int) -> None:
+async def test_a_text_that_is_none(pages: AdminClient, text: bytes, code: int) -> None:
     assert (await pages.ask("/debug/rules/try", text))[0] == code
 
 
-async def test_only_a_post_tries_and_none_from_another_site(pages: Pages) -> None:
-    assert b"POST a ConfigMap" in (await pages.ask("/debug/rules/try"))[1]
+async def test_only_a_post_tries_and_none_from_another_site(pages: AdminClient) -> None:
+    assert "POST a ConfigMap" in (await pages.ask("/debug/rules/try"))[1]
     code, _ = await pages.ask("/debug/rules/try", b"a: b", Origin="https://evil.example")
     assert code == 403
 
@@ -123,47 +85,42 @@ async def test_only_a_post_tries_and_none_from_another_site(pages: Pages) -> Non
     ],
 )
 async def test_a_drill_is_asked_for_by_a_post(
-    drilled: tuple[Pages, Drills], asked: str, code: int, words: str
+    drilled: tuple[AdminClient, Drills], asked: str, code: int, words: str
 ) -> None:
     pages, drills = drilled
     found, text = await pages.ask(f"/debug/link{asked}", b"")
-    assert (found, words in text.decode()) == (code, True), text
+    assert (found, words in text) == (code, True), text
     assert (drills.current is not None) is (code == 200 and "online" not in asked)
 
 
-async def test_no_drill_without_leave(drilled: tuple[Pages, Drills], pages: Pages) -> None:
+async def test_no_drill_without_leave(drilled: tuple[AdminClient, Drills], pages: AdminClient) -> None:
     allowing, drills = drilled
     drills.are_allowed = False
     for each in (allowing, pages):
         code, text = await each.ask("/debug/link?link=offline", b"")
-        assert (code, b"--allow-drills" in text) == (403, True)
+        assert (code, "--allow-drills" in text) == (403, True)
     assert drills.current is None
     assert (await allowing.ask("/debug/link?link=offline", b"", Origin="https://evil.example"))[0] == 403
 
 
 @pytest.fixture
-async def drilled(parts: HubParts) -> AsyncIterator[tuple[Pages, Drills]]:
+async def drilled(hub: RunningHub) -> AsyncIterator[tuple[AdminClient, Drills]]:
     """A hub that allows drills."""
     drills = Drills(lambda: None)
     drills.are_allowed = True
-    async with served(replace(running_hub(parts), drills=drills)) as (_, session, url):
-        yield Pages(session, url), drills
+    async with served(replace(hub, drills=drills)) as made:
+        yield made, drills
     drills.close()
 
 
-async def test_log_and_support(pages: Pages) -> None:
+async def test_log_and_support(pages: AdminClient, hub: RunningHub) -> None:
     assert (await pages.ask("/debug/log"))[0] == 200
+    hub.own_requests.begin(RequestRecord("GET", "/livez", "https://a:6443", Lending.HUB))
     (asked,) = await pages.json("/debug/requests")
     assert (asked["target"], asked["isUnderWay"]) == ("/livez", True)
-    code, packed = await pages.ask("/debug/support")
-    assert code == 200
-    assert b"edgehub-support/status.json" in gzip.decompress(packed)
-
-
-async def test_the_index_has_links_for_a_browser(pages: Pages) -> None:
-    for path in ("/debug", "/debug/"):
-        code, text = await pages.ask(path, Accept="text/html")
-        assert (code, b'<a href="/debug/status">' in text) == (200, True)
+    async with pages.session.get(f"{pages.url}/debug/support") as answer:
+        assert answer.status == 200
+        assert b"edgehub-support/status.json" in gzip.decompress(await answer.read())
 
 
 def busy_work() -> int:

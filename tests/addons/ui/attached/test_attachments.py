@@ -13,11 +13,11 @@ from mitmproxy.websocket import WebSocketData
 
 from addons.link.drills import Drills
 from addons.requests.request_context import begin
+from addons.settings import Settings
 from addons.ui.attached.attachments import Attachments
 from addons.ui.attached.flow_feed import FlowFeed
 from addons.ui.commands.attached_flows import AttachedFlows, Update, records
 from addons.ui.flows.flows import Flows
-from addons.ui.masking import USUALLY
 from tests.addons.support.samples import SERVICES, request_context
 
 EVENT = b'{"type":"ADDED","object":{"kind":"Service","apiVersion":"v1","metadata":{"name":"web"}}}\n'
@@ -42,7 +42,7 @@ class Streams:
 
 
 def attachments() -> Attachments:
-    return Attachments(lambda: USUALLY, Drills(lambda: None))
+    return Attachments(Settings, Drills(lambda: None))
 
 
 def flow_of(target: str, content: bytes = b"") -> HTTPFlow:

@@ -16,12 +16,12 @@ from mitmproxy.test import taddons, tflow, tutils
 from addons.link.drills import Drills
 from addons.requests.request_context import begin
 from addons.requests.route_decision import Route, RouteKind
+from addons.settings import Settings
 from addons.telemetry import metrics
 from addons.ui.attached.attachments import Attachments
 from addons.ui.attached.flow_feed import MAX_FEED_BYTES
 from addons.ui.attached.holds import HOLD_TIME, MAX_HELD
 from addons.ui.commands.attached_flows import AttachedFlows, records
-from addons.ui.masking import USUALLY
 from kube.errors import StatusError
 from tests.addons.support.routed import NoAnswerer
 from tests.addons.support.samples import SERVICES, request_context
@@ -35,7 +35,7 @@ class Scene:
     """A hub that holds, and the process that is attached to it."""
 
     def __init__(self) -> None:
-        self.hub = Attachments(lambda: USUALLY, Drills(lambda: None), lambda: True)
+        self.hub = Attachments(lambda: Settings(allow_hold=True), Drills(lambda: None))
         self.feed, self.flows = self.hub.attach()
         self.seen = AttachedFlows()
         self.hub.told({"filter": "~all"})

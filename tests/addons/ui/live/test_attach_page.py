@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import NamedTuple
 
-import aiohttp
 import pytest
 from mitmproxy.io import tnetstring
 from mitmproxy.test import taddons
@@ -15,36 +13,25 @@ from mitmproxy.test import taddons
 from addons.link.drills import Drills
 from addons.ui.attached.attachments import Attachments
 from addons.ui.live.attach_page import MAX_DECISION
-from addons.ui.masking import USUALLY
-from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import running_hub, served
+from addons.ui.running_hub import RunningHub
+from tests.addons.support.report_parts import AdminClient, served
 
 
 class Page(NamedTuple):
     attachments: Attachments
-    session: aiohttp.ClientSession
-    url: str
+    pages: AdminClient
 
     async def post(self, body: bytes, key: str = "") -> int:
-        async with self.session.post(
-            f"{self.url}?key={key or self.attachments.key}", data=io.BytesIO(body)
-        ) as answer:
-            return answer.status
-
-
-class Leave:
-    """Whether the hub lets anybody hold."""
-
-    is_given = True
+        return (await self.pages.ask(f"/debug/flows?key={key or self.attachments.key}", body))[0]
 
 
 @pytest.fixture
-async def page(parts: HubParts) -> AsyncIterator[Page]:
-    attachments = Attachments(lambda: USUALLY, Drills(lambda: None), lambda: Leave.is_given)
-    hub = replace(running_hub(parts), attachments=attachments)
-    async with served(hub) as (_, session, url):
+async def page(hub: RunningHub, request: pytest.FixtureRequest) -> AsyncIterator[Page]:
+    settings = replace(hub.settings, allow_hold=getattr(request, "param", True))
+    attachments = Attachments(lambda: settings, Drills(lambda: None))
+    async with served(hub, attachments) as pages:
         with taddons.context():
-            yield Page(attachments, session, f"{url}/debug/flows")
+            yield Page(attachments, pages)
 
 
 FILTER = tnetstring.dumps({"filter": "~all"})
@@ -59,8 +46,8 @@ async def test_the_attached_process_alone_decides(page: Page) -> None:
     assert await page.post(FILTER) == 409
 
 
-async def test_without_leave_nobody_holds(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Leave, "is_given", False)
+@pytest.mark.parametrize("page", [False], indirect=True)
+async def test_without_leave_nobody_holds(page: Page) -> None:
     feed, _ = page.attachments.attach()
     assert await page.post(FILTER) == 403
     page.attachments.detach(feed)
@@ -80,3 +67,10 @@ async def test_what_is_no_decision(page: Page, body: bytes, code: int) -> None:
     feed, _ = page.attachments.attach()
     assert await page.post(body) == code
     page.attachments.detach(feed)
+
+
+async def test_a_hub_with_an_interface_has_no_feed(page: Page) -> None:
+    with taddons.context(page.attachments):
+        code, text = await page.pages.ask("/debug/flows")
+        assert (code, "has an interface of mitmproxy itself" in text) == (409, True)
+        assert await page.post(FILTER) == 409

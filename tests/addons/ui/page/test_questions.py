@@ -8,7 +8,7 @@ import yaml
 from addons.ui.page import questions
 from addons.ui.page.questions import explain_form, explained, rules_text, trial_html
 from addons.ui.reports.rule_trial import try_rules
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 from kube.store.store import Store
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SERVICES, read, running_hub

@@ -3,49 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 
-import aiohttp
 import pytest
 
 from addons.telemetry import metrics
-from addons.ui.admin import Admin
 from addons.ui.page import server
 from addons.ui.page.server import MAX_LISTENERS, POLICY
-from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until
-from tests.addons.support.report_parts import SERVICES, read, running_hub, served
-from tests.addons.support.samples import cloud_service
-from tests.cloud.scriptable import ScriptableCloud
+from tests.addons.support.report_parts import AdminClient
 
 
-class Site:
-    """A running admin server, and a client of it."""
-
-    def __init__(self, admin: Admin, session: aiohttp.ClientSession, url: str) -> None:
-        self.admin = admin
-        self.session = session
-        self.url = url
-
-    async def get(self, path: str) -> tuple[int, str, str]:
-        """Code, media type and text; every answer has the page's policy."""
-        async with self.session.get(self.url + path) as answer:
-            assert answer.headers["Content-Security-Policy"] == POLICY
-            return answer.status, answer.content_type, await answer.text()
+async def shown(pages: AdminClient, path: str) -> tuple[int, str, str]:
+    """Code, media type and text; every answer has the page's policy."""
+    async with pages.session.get(pages.url + path) as answer:
+        assert answer.headers["Content-Security-Policy"] == POLICY
+        return answer.status, answer.content_type, await answer.text()
 
 
-@pytest.fixture
-async def site(parts: HubParts, cloud: ScriptableCloud) -> AsyncIterator[Site]:
-    cloud.store.create(cloud_service("lb"))
-    await read(parts, SERVICES)
-    hub = running_hub(parts, {"discardcloudservice": "chosen"})
-    hub.traffic.began("seen", "services", 200, is_watch=False)
-    async with served(hub) as (admin, session, url):
-        yield Site(admin, session, url)
-
-
-async def test_a_document_that_can_be_read_without_script(site: Site) -> None:
-    code, media_type, html = await site.get("/?component=chosen&resource=services")
+async def test_a_document_that_can_be_read_without_script(pages: AdminClient) -> None:
+    code, media_type, html = await shown(pages, "/?component=chosen&resource=services")
     assert (code, media_type) == (200, "text/html")
     for words in ("Online for", "/api/v1/services", "discardcloudservice", "LoadBalancer"):
         assert words in html
@@ -57,41 +33,41 @@ async def test_a_document_that_can_be_read_without_script(site: Site) -> None:
 
 
 @pytest.mark.parametrize(("name", "media_type"), [("page.css", "text/css"), ("page.js", "text/javascript")])
-async def test_its_files(site: Site, name: str, media_type: str) -> None:
-    code, found, text = await site.get(f"/{name}")
+async def test_its_files(pages: AdminClient, name: str, media_type: str) -> None:
+    code, found, text = await shown(pages, f"/{name}")
     assert (code, found) == (200, media_type)
     assert text
 
 
-async def test_events_bring_what_has_changed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_bring_what_has_changed(pages: AdminClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "INTERVAL", 0.01)
-    async with site.session.get(f"{site.url}/events") as stream:
+    async with pages.session.get(f"{pages.url}/events") as stream:
         assert stream.content_type == "text/event-stream"
         first = json.loads((await stream.content.readline()).removeprefix(b"data: "))
         assert {"state", "chain", "log", "title"} < set(first)
-        site.admin._hub.cloud.servers[0].failed("no route")
+        pages.admin._hub.cloud.servers[0].failed("no route")
         while True:
             line = await stream.content.readline()
             if line.startswith(b"data: ") and "state" in (news := json.loads(line.removeprefix(b"data: "))):
                 break
         assert "Never reached" in news["state"]
         assert "sources" not in news or len(news) < len(first)
-        site.admin.close()
+        pages.admin.close()
         await stream.content.read()
         assert stream.content.at_eof(), "the end of the hub ends the stream"
 
 
 async def test_open_pages_are_bounded_and_one_that_is_left_is_no_error(
-    site: Site, caplog: pytest.LogCaptureFixture
+    pages: AdminClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     before = metrics.ADMIN_REFUSED.labels("listener")._value.get()
-    streams = [await site.session.get(f"{site.url}/events") for _ in range(MAX_LISTENERS)]
-    async with site.session.get(f"{site.url}/events") as refused:
+    streams = [await pages.session.get(f"{pages.url}/events") for _ in range(MAX_LISTENERS)]
+    async with pages.session.get(f"{pages.url}/events") as refused:
         assert refused.status == 429
     assert metrics.ADMIN_REFUSED.labels("listener")._value.get() == before + 1
     for each in streams:
         each.close()
-    await until(lambda: site.admin._page._listeners == 0)
+    await until(lambda: pages.admin._page._listeners == 0)
     assert caplog.text == ""
 
 
@@ -99,16 +75,14 @@ async def test_open_pages_are_bounded_and_one_that_is_left_is_no_error(
     ("given", "words"),
     [(b"discardcloudservice: seen\n", "1 object "), (b"a: [", "no YAML"), (b"<i>: x", "&lt;i&gt;")],
 )
-async def test_a_trial(site: Site, given: bytes, words: str) -> None:
-    async with site.session.post(f"{site.url}/try", data=given) as answer:
-        assert answer.status == 200
-        html = await answer.text()
-    assert words in html
+async def test_a_trial(pages: AdminClient, given: bytes, words: str) -> None:
+    code, html = await pages.ask("/try", given)
+    assert (code, words in html) == (200, True)
     assert "<i>" not in html
 
 
-async def test_another_site_gets_nothing(site: Site) -> None:
+async def test_another_site_gets_nothing(pages: AdminClient) -> None:
     evil = {"Origin": "https://evil.example"}
     for method, path in (("POST", "/try"), ("GET", "/"), ("GET", "/events")):
-        async with site.session.request(method, site.url + path, headers=evil) as answer:
+        async with pages.session.request(method, pages.url + path, headers=evil) as answer:
             assert answer.status == 403

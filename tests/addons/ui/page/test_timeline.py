@@ -9,7 +9,7 @@ import pytest
 from addons.telemetry import metrics
 from addons.telemetry.component_traffic import ComponentTraffic
 from addons.ui.page.timeline import AT_ONCE, BARS, MINUTE, MINUTES, SPAN, Rates, Timeline
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import running_hub
 

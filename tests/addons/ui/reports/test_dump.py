@@ -10,7 +10,7 @@ import yaml
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.ui.reports import dump as module
 from addons.ui.reports.dump import dump
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType

@@ -8,7 +8,7 @@ import pytest
 
 from addons.ui.reports import evaluation, rule_trial
 from addons.ui.reports.rule_trial import MAX_REASONS, try_rules
-from addons.ui.reports.running_hub import RunningHub
+from addons.ui.running_hub import RunningHub
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SLICES as SLICES_TYPE
 from tests.addons.support.report_parts import inputs_known, read, running_hub

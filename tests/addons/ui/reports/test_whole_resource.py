@@ -6,8 +6,8 @@ import pytest
 
 from addons.ui.explain import ExplainRequest
 from addons.ui.reports import whole_resource
-from addons.ui.reports.running_hub import RunningHub
 from addons.ui.reports.whole_resource import explain_resource, text_of
+from addons.ui.running_hub import RunningHub
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SERVICES, read, running_hub
 from tests.addons.support.samples import cloud_service, service

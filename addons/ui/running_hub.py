@@ -1,4 +1,4 @@
-"""The parts of a running hub that reports read."""
+"""The parts of a running hub that pages, reports and interfaces read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from addons.settings import Settings
 from addons.telemetry.component_traffic import ComponentTraffic
 from addons.telemetry.log_tail import LogTail
 from addons.telemetry.observations import Observations
-from addons.ui.attached.attachments import Attachments
 from addons.ui.link_log import LinkState
 from addons.views.sources import Sources
 
 
 @dataclass(frozen=True, slots=True)
 class RunningHub:
-    """The parts that reports read. No report changes them."""
+    """What is shown to people is made of these. No report changes them."""
 
     settings: Settings
     cloud: Cloud
@@ -39,8 +38,6 @@ class RunningHub:
     observations: Observations = field(default_factory=Observations)
     link: LinkState = field(default_factory=LinkState)
     log: LogTail = field(default_factory=LogTail)
-    attachments: Attachments | None = None
-    """None beside an interface."""
     pool: Pool | None = None
     """None where the hub shares nothing with other nodes."""
     drills: Drills | None = None
