@@ -80,11 +80,9 @@ class AutonomyController(Controller):
             if not patch:
                 continue
             try:
-                written = await self._context.api.merge_patch(PODS.type, pod.namespace, pod.name, patch)
+                await self.patch(self._pods, (pod.namespace, pod.name), patch)
             except StatusError as error:
                 refused = error if error.code != 404 else refused
-            else:
-                await self._pods.wait_until_observed(written)
         return refused
 
     async def _hold(self, node: Node, autonomy: Autonomy | None) -> None:
@@ -93,18 +91,15 @@ class AutonomyController(Controller):
         Pods of a node that nobody hears are made unready first, as without autonomy: kube-controller-manager does so
         but once, when the node goes.
         """
-        namespace = self._context.settings.namespace
-        held = self._held()
         wanted = None if autonomy is None else str(autonomy)
-        if held.get(node.name) == wanted:
+        if self._held().get(node.name) == wanted:
             return
         if wanted is None and node.unheard_since:
             for _, pod in self._pods.by_index("node", node.name):
                 if pod.ready:
                     await self._make_unready(pod)
-        patch = {"data": {node.name: wanted}}
-        written = await self._context.api.merge_patch(self._configs.type, namespace, CONFIG_MAP, patch)
-        await self._configs.wait_until_observed(written)
+        key = (self._context.settings.namespace, CONFIG_MAP)
+        await self.patch(self._configs, key, {"data": {node.name: wanted}})
 
     def _held(self) -> dict[str, str]:
         """The data of the ConfigMap."""
@@ -141,7 +136,7 @@ class AutonomyController(Controller):
             "metadata": {"name": node.name, "uid": node.uid},
             "status": {"conditions": conditions},
         }
-        await self._nodes.wait_until_observed(await self._context.api.apply(NODES.type, status, "status"))
+        await self.apply(self._nodes, status, "status")
 
     async def _look_for_ends(self) -> None:
         while True:

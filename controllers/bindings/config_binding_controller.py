@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from controllers.bindings.binding import BINDING_KIND, BINDING_TYPE, BINDINGS, PLAIN_KINDS, Binding
+from controllers.bindings.binding import BINDING_KIND, BINDINGS, PLAIN_KINDS, Binding
 from controllers.bindings.binding_status import WorkloadOutcome, binding_status
 from controllers.bindings.json_diffs import merge_diff
 from controllers.bindings.renderer import Renderer
@@ -184,8 +184,7 @@ class ConfigBindingController(Controller):
         outcomes = [await self._outcome(workload) for workload in matching]
         status = binding_status(binding, bool(subjects), outcomes, datetime.now(UTC))
         if status:
-            written = await self._context.api.merge_patch(BINDING_TYPE, *key, {"status": status}, "status")
-            await self._bindings.wait_until_observed(written)
+            await self.patch(self._bindings, key, {"status": status}, "status")
 
     async def _outcome(self, workload: Workload) -> WorkloadOutcome:
         live = self._workloads[workload.kind].object((workload.namespace, workload.name)) or {}

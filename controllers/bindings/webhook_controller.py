@@ -111,11 +111,9 @@ class WebhookController(Controller):
         needless = UNTIL_POLICIES if await self._context.informers.serves(POLICIES) else ()
         # First the trust, then the certificate: no replica serves one that the API server does not know.
         if patch := webhooks_patch(configuration, wanted[AUTHORITY], needless):
-            written = await self._context.api.merge_patch(CONFIGURATIONS, *key, patch)
-            await self._configurations.wait_until_observed(written)
+            await self.patch(self._configurations, key, patch)
         if wanted != data:
-            written = await self._context.api.apply(SECRETS, secret(*self._secret_key, wanted))
-            await self._secrets.wait_until_observed(written)
+            await self.apply(self._secrets, secret(*self._secret_key, wanted))
             logger.info("the webhook's certificate was made")
 
     async def run(self) -> None:

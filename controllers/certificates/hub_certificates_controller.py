@@ -9,7 +9,7 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from controllers.certificates.approval import LEFT, decide, node_of
-from controllers.certificates.serving_request import REQUEST_TYPE, SERVING_REQUESTS, ServingRequest
+from controllers.certificates.serving_request import SERVING_REQUESTS, ServingRequest
 from controllers.cluster.api_server import API_SERVICE, API_SLICES, addresses_of
 from controllers.cluster.nodes import NODES, Node
 from controllers.runtime.controller import Context, Controller
@@ -59,8 +59,7 @@ class HubCertificatesController(Controller):
         }
         # The resourceVersion prevents an approval of what somebody else has denied meanwhile.
         patch = {"metadata": {"resourceVersion": request.version}, "status": {"conditions": [condition]}}
-        written = await self._context.api.merge_patch(REQUEST_TYPE, "", request.name, patch, "approval")
-        await self._requests.wait_until_observed(written)
+        await self.patch(self._requests, key, patch, "approval")
 
     async def _of_server(self) -> frozenset[str] | None:
         """The names of the server that the manager itself asks; None where they cannot be known now."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from controllers.cluster.node_pools import with_condition
-from controllers.cluster.service_grids import GRID_KIND, GRID_TYPE, SERVICEGRIDS, Grid
+from controllers.cluster.service_grids import GRID_KIND, SERVICEGRIDS, Grid
 from controllers.cluster.services import SERVICES, Service
 from controllers.grids.grid_service import new_service, refused_fields, service_patch
 from controllers.runtime.controller import REFUSED, Context, Controller, own_key
@@ -74,9 +74,7 @@ class ServiceGridController(Controller):
         if reason := ownership_conflict(grid, service):
             return reason
         if patch := service_patch(grid, live):
-            await self._services.wait_until_observed(
-                await self._context.api.merge_patch(SERVICES.type, *key, patch)
-            )
+            await self.patch(self._services, key, patch)
             what = "Updated" if service.owner else "Adopted"
             await self._context.events.normal(grid.reference, what, f"service {service.name}")
         return ""
@@ -94,10 +92,7 @@ class ServiceGridController(Controller):
             return
         status = {"observedGeneration": grid.generation, "conditions": conditions}
         try:
-            written = await self._context.api.merge_patch(
-                GRID_TYPE, grid.namespace, grid.name, {"status": status}, "status"
-            )
-            await self._grids.wait_until_observed(written)
+            await self.patch(self._grids, (grid.namespace, grid.name), {"status": status}, "status")
         except StatusError as error:
             # The grid was deleted, or its CRD is SuperEdge's, which has no status subresource.
             if error.code != 404:

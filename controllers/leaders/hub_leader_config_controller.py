@@ -46,7 +46,7 @@ class HubLeaderConfigController(Controller):
         nodes = (node for _, node in self._nodes.by_index("pool", pool.name))
         intended = leader_config(pool, serving_hubs(nodes), self._namespace)
         if differs(self._configs.get((self._namespace, config_name(pool.name))), intended):
-            await self._configs.wait_until_observed(await self._context.api.apply(CONFIG_MAPS, intended))
+            await self.apply(self._configs, intended)
 
 
 def pools_of_hub(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
@@ -91,7 +91,7 @@ class HubLeaderRbacController(Controller):
         if live is None and not intended["rules"]:
             return  # no rule is wanted and no role exists
         if differs(live, intended):
-            await self._roles.wait_until_observed(await self._context.api.apply(ROLES, intended))
+            await self.apply(self._roles, intended)
 
     def _when_pools_come_or_go(self, _key: Key, old: NodePool | None, new: NodePool | None) -> Iterable[Key]:
         return [self._key] if old is None or new is None else []

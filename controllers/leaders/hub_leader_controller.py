@@ -38,11 +38,10 @@ class HubLeaderController(Controller):
             return
         # The resourceVersion prevents a second election, by another manager or by one that has not seen its own write.
         patch = {"metadata": {"resourceVersion": pool.version}, "status": status}
-        written = await self._context.api.merge_patch(self._pools.type, "", pool.name, patch, "status")
+        await self.patch(self._pools, key, patch, "status")
         if leaders != pool.leaders:
             names = ", ".join(leader.node for leader in leaders) or "none"
             await self._context.events.normal(pool.reference, "LeadersElected", f"leader hubs: {names}")
-        await self._pools.wait_until_observed(written)
 
 
 def pools_of(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:

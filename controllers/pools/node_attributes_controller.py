@@ -37,13 +37,12 @@ class NodeAttributesController(Controller):
         if not patch:
             return
         try:
-            written = await self._context.api.merge_patch(NODES.type, "", node.name, patch)
+            await self.patch(self._nodes, key, patch)
         except StatusError as error:
             if error.code in REFUSED and pool is not None:
                 message = f"node {node.name} does not take the pool's attributes: {error}"
                 await self._context.events.warning(pool.reference, "AttributesRefused", message)
             raise
-        await self._nodes.wait_until_observed(written)
 
     def _members(self, _key: Key, old: NodePool | None, new: NodePool | None) -> Iterable[Key]:
         if old is not None and new is not None and wanted_attributes(old) == wanted_attributes(new):

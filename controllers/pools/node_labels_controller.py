@@ -66,16 +66,16 @@ class NodeLabelsController(Controller):
     async def reconcile(self, key: Key) -> None:
         if self._written.missing or key not in ALL:
             return
-        live, api = self._written.get(key), self._context.api
+        live = self._written.get(key)
         if len(self._keys) > MAX_KEYS:
             reached("topology keys")
             if live is not None:
-                await api.delete(NODE_LABELS, "", key[1], live["metadata"]["uid"])
+                await self._context.api.delete(NODE_LABELS, "", key[1], live["metadata"]["uid"])
             return
         nodes = (node for _, node in self._nodes.items() if bucket_of(node.name) == key[1])
         intended = labels_of_nodes(key[1], nodes, self._keys)
         if differs(live, intended):
-            await self._written.wait_until_observed(await api.apply(NODE_LABELS, intended))
+            await self.apply(self._written, intended)
 
     def _when_keys_change(self, _key: Key, old: Service | None, new: Service | None) -> Iterable[Key]:
         before = self._keys.keys() | ()

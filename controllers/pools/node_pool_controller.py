@@ -29,9 +29,7 @@ class NodePoolController(Controller):
         status = membership_status(pool, (node for _, node in self._nodes.by_index("pool", pool.name)))
         if status:
             # No other controller writes these fields, so a resourceVersion in the patch would only cause conflicts.
-            patch = {"status": status}
-            written = await self._context.api.merge_patch(self._pools.type, "", pool.name, patch, "status")
-            await self._pools.wait_until_observed(written)
+            await self.patch(self._pools, key, {"status": status}, "status")
 
 
 def pools_of(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:

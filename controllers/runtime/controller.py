@@ -22,6 +22,7 @@ from controllers.settings import Settings
 from kube.concurrency.workqueue import Queue
 from kube.errors import StatusError
 from kube.http.client import Unreachable
+from kube.json_type import Json
 from kube.store.store import Key
 
 type MapFunc[F] = Callable[[Key, F | None, F | None], Iterable[Key]]
@@ -128,6 +129,16 @@ class Controller(ABC):
         if optional:
             self._optional.add(informer)
         return informer
+
+    async def patch(self, informer: Informer[Any], key: Key, patch: Json, subresource: str = "") -> None:
+        """Send a merge patch of an object that the informer reads, and wait until the informer has seen it."""
+        written = await self._context.api.merge_patch(informer.type, *key, patch, subresource)
+        await informer.wait_until_observed(written)
+
+    async def apply(self, informer: Informer[Any], obj: Json, subresource: str = "") -> None:
+        """The same by server-side apply."""
+        written = await self._context.api.apply(informer.type, obj, subresource)
+        await informer.wait_until_observed(written)
 
     @property
     def has_synced(self) -> bool:

@@ -100,8 +100,7 @@ class UpdateTrigger(Controller):
             if len(packed) > MAX_RECORD:
                 continue
             try:
-                obj = record(self._namespace, self.name, packed)
-                await self._record.wait_until_observed(await self._context.api.apply(CONFIG_MAPS, obj))
+                await self.apply(self._record, record(self._namespace, self.name, packed))
             except (StatusError, Unreachable, NotLeading) as error:
                 logger.warning("%s: the record of triggers was not written: %s", self.name, error)
 
