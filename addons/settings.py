@@ -11,8 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from addons.filters.inputs import HubAddress, family_of
-from addons.filters.pod_address import PodAddress, parse_pod_address
+from addons.filters.inputs import HubAddress, PodAddress, family_of, parse_pod_address
 from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT, parse_duration
 from addons.link.servers import Server, ServerOrder, parse_leaders, parse_relays, parse_server
 from addons.link.uplinks.uplink import Uplink, parse_uplinks

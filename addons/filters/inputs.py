@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from kube.option import addresses
+
 IPV4 = "IPv4"
 IPV6 = "IPv6"
 """The names that Kubernetes gives to address families, in `spec.ipFamilies` and in a slice's
@@ -28,6 +30,27 @@ class HubAddress:
     def host_of(self, family: str) -> str | None:
         """The first host of that family, None if the hub has none."""
         return next((host for host in self.hosts if family_of(host) == family), None)
+
+
+AUTO_ADDRESS = "169.254.2.1"
+"""The address for pods that the hub makes by itself: link-local, so that no network beyond the node has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodAddress:
+    """Where pods reach the hub; no address where nobody says."""
+
+    addresses: tuple[str, ...]
+    makes: bool
+    """Whether the hub itself gives the node these addresses, and listens there."""
+
+
+def parse_pod_address(name: str, text: str) -> PodAddress:
+    """`auto`, or `auto,ADDRESS` with one for each family, or addresses of the node."""
+    first, *others = text.split(",")
+    if first.strip() != "auto":
+        return PodAddress(addresses(name, text), makes=False)
+    return PodAddress(addresses(name, ",".join(others)) if others else (AUTO_ADDRESS,), makes=True)
 
 
 @dataclass(frozen=True, slots=True)

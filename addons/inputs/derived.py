@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
+from addons.filters.builtin.pruning import SERVICE_NAME_LABEL, ready_nodes_of
+from addons.filters.inputs import Selection, ServiceFacts, TargetPort, family_of
+from kube.requests.node_labels import read_labels
 from kube.store.store import Change, Item, Key
+from kube.wire.fields import Fields
 
 
 class Derived[Value]:
@@ -34,3 +39,72 @@ class Derived[Value]:
 
     def clear(self) -> None:
         self._known.clear()
+
+
+class SliceFacts(NamedTuple):
+    """The part of an EndpointSlice that decides about others of its Service."""
+
+    address_type: str
+    ready: frozenset[str]
+    """The nodes with a ready endpoint."""
+
+
+def service_facts_in(item: Item) -> ServiceFacts:
+    return ServiceFacts(item.decode().annotations)
+
+
+def members_in(item: Item) -> frozenset[str]:
+    """The nodes of a NodePool."""
+    return frozenset(item.decode().fields.child("status").texts("nodes"))
+
+
+def slice_facts_in(item: Item) -> SliceFacts:
+    obj = item.decode()
+    return SliceFacts(obj.fields.text("addressType"), frozenset(ready_nodes_of(obj)))
+
+
+def pods_in(item: Item) -> frozenset[str]:
+    """The pods that an EndpointSlice names."""
+    endpoints = item.decode().fields.children("endpoints")
+    return frozenset(endpoint.child("targetRef").text("name") for endpoint in endpoints)
+
+
+def selection_in(item: Item) -> Selection:
+    """How a Service chooses its pods."""
+    spec = item.decode().fields.child("spec")
+    families = spec.texts("ipFamilies") or [family_of(spec.text("clusterIP"))]
+    ports = [
+        TargetPort(port.text("name"), port.text("protocol") or "TCP", _target_of(port))
+        for port in spec.children("ports")
+    ]
+    return Selection(
+        spec.mapping("selector"),
+        spec.flag("publishNotReadyAddresses") is True,
+        families[0],
+        tuple(ports) if all(port.number for port in ports) else None,
+    )
+
+
+def _target_of(port: Fields) -> int:
+    """The number of a Service's target port, which JSON has plain; 0 where it has a name."""
+    return port.number("targetPort") or port.child("targetPort").number("intVal")
+
+
+def service_of_slice(item: Item | None) -> Key | None:
+    return None if item is None else (item.key[0], item.labels.get(SERVICE_NAME_LABEL, ""))
+
+
+def addresses_of(node: Item | None) -> frozenset[str]:
+    if node is None:
+        return frozenset()
+    status = node.decode().fields.child("status")
+    return frozenset(address.text("address") for address in status.children("addresses"))
+
+
+def labels_in(item: Item) -> dict[str, Mapping[str, str]]:
+    """The labels of the nodes that one of the manager's objects has, by their names."""
+    by_node: dict[str, Mapping[str, str]] = {}
+    for group in item.decode().fields.children("groups"):
+        labels = group.mapping("labels")
+        by_node.update({name: read_labels(name, labels) for name in group.texts("nodes")})
+    return by_node

@@ -1,4 +1,8 @@
-"""Applies a chain of filters to the items of a projection: decodes the object, filters, encodes and counts."""
+"""Applies a chain of filters to the items of a projection: decodes the object, filters, encodes and counts.
+
+OpenYurt's controller writes an annotation to every slice whose filtering might have changed, so that hubs filter the
+slice again. This hub filters again by itself, so a client of a filtered view gets an event only for a real difference.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,15 @@ from addons.filters.chain import apply_chain
 from addons.filters.filter import Filter
 from addons.filters.verdict import Outcome, Verdict
 from addons.inputs.filter_inputs import FilterInputs
-from addons.inputs.update_triggers import is_only_triggered
 from addons.telemetry import metrics
 from kube.store.projection import Evaluation
 from kube.store.store import Item
+from kube.wire.api_objects import ApiObject
+
+TRIGGERS = ("openyurt.io/updateTrigger", "openyurt.io/update-trigger")
+"""On Endpoints and EndpointSlices, as older and newer controllers of OpenYurt spell it."""
+
+_TRIGGER_NAMES = tuple(name.encode() for name in TRIGGERS)
 
 logger = logging.getLogger(__name__)
 
@@ -68,3 +77,25 @@ def _shown(item: Item, outcome: Outcome, encode: Callable[[], bytes]) -> Item | 
     if outcome is Outcome.DROPPED:
         return None
     return item.as_filtered(encode()) if outcome is Outcome.CHANGED else item
+
+
+def is_only_triggered(before: Item, after: Item) -> bool:
+    """Whether two versions of an object, as served, differ in nothing but a trigger and the bookkeeping of a write.
+
+    Bookkeeping is metadata.resourceVersion and metadata.managedFields. ValueError when one is malformed.
+    """
+    # Both encodings hold the names as text, so most events need no parsing.
+    if not any(name in item.raw for item in (before, after) for name in _TRIGGER_NAMES):
+        return False
+    was, now = before.decode(), after.decode()
+    return was.annotations != now.annotations and _essence(was) == _essence(now)
+
+
+def _essence(obj: ApiObject) -> bytes:
+    """What is left of an object without a trigger and bookkeeping; the object is of no use afterwards."""
+    metadata = obj.fields.child("metadata")
+    metadata.clear("resourceVersion")
+    metadata.clear("managedFields")
+    annotations = {name: text for name, text in obj.annotations.items() if name not in TRIGGERS}
+    metadata.set_mapping("annotations", annotations)
+    return obj.fields.encode()

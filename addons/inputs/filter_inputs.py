@@ -10,15 +10,23 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from ipaddress import ip_address
-from typing import NamedTuple
 
-from addons.filters.builtin.pruning import SERVICE_NAME_LABEL, ready_nodes_of
-from addons.filters.inputs import HubAddress, PodWord, Selection, ServiceFacts, TargetPort, family_of
-from addons.inputs.derived import Derived
+from addons.filters.inputs import HubAddress, PodWord, Selection, ServiceFacts
+from addons.inputs.derived import (
+    Derived,
+    SliceFacts,
+    addresses_of,
+    labels_in,
+    members_in,
+    pods_in,
+    selection_in,
+    service_facts_in,
+    service_of_slice,
+    slice_facts_in,
+)
 from addons.inputs.input_sources import Changed, Input, InputKind, list_watches_of, pool_of, unknown
 from addons.inputs.kubelet_words import KubeletWords
 from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
-from addons.inputs.relabelling import labels_in, of_labels
 from addons.inputs.words import Words
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse
@@ -26,16 +34,10 @@ from kube.reflector.list_watch import ListWatch
 from kube.requests.node_labels import BUCKETS, bucket_of
 from kube.requests.node_pools import POOL_LABEL
 from kube.store.projection import InputKey
-from kube.store.store import Change, Item, Key
-from kube.wire.fields import Fields
+from kube.store.store import Change, Key
 
-
-class SliceFacts(NamedTuple):
-    """The part of an EndpointSlice that decides about others of its Service."""
-
-    address_type: str
-    ready: frozenset[str]
-    """The nodes with a ready endpoint."""
+MANY_LABELS = 2_000
+"""Of a node before and after a change. Its kubelet may write a hundred thousand, which all hubs of the cluster read."""
 
 
 class FilterInputs:
@@ -58,15 +60,15 @@ class FilterInputs:
         """Told of a word about a pod that is of another node than the word."""
         self._followed_pool = ""
         """The name of the pool that the input OWN_POOL follows."""
-        self._facts = Derived(_facts_in)
+        self._facts = Derived(service_facts_in)
         self._selections = Derived(selection_in)
-        self._members = Derived(_members_in)
+        self._members = Derived(members_in)
         self._buckets: dict[str, Mapping[str, Mapping[str, str]]] = {}
         """The labels of nodes as the manager writes them, by the names of its objects."""
         self._labelled: defaultdict[str, set[str]] = defaultdict(set)
         self._slices: defaultdict[Key, set[Key]] = defaultdict(set)
-        self._slice_facts = Derived(_slice_facts_in)
-        self._slice_pods = Derived(_pods_in)
+        self._slice_facts = Derived(slice_facts_in)
+        self._slice_pods = Derived(pods_in)
         self._sick: frozenset[str] = frozenset()
         self._addresses: dict[str, frozenset[str]] = {}
 
@@ -292,7 +294,7 @@ class FilterInputs:
 
     def _of_address(self, change: Change) -> set[InputKey]:
         name = change.key[1]
-        now = _addresses(change.new)
+        now = addresses_of(change.new)
         was_unhealthy = name in self.unhealthy
         self._addresses[name] = now
         if name not in self._sick:
@@ -314,7 +316,7 @@ class FilterInputs:
         return moved | {(InputKind.POOL, pool, None)} if moved else moved
 
     def _of_slice(self, change: Change) -> set[InputKey]:
-        was, now = _service_of(change.old), _service_of(change.new)
+        was, now = service_of_slice(change.old), service_of_slice(change.new)
         known, pods = self._slice_facts.follow(change), self._slice_pods.follow(change)
         if was is not None:
             self._slices[was].discard(change.key)
@@ -335,45 +337,21 @@ class FilterInputs:
         return {key: facts for key, facts in slices.items() if facts.address_type == address_type}
 
 
-def _facts_in(item: Item) -> ServiceFacts:
-    return ServiceFacts(item.decode().annotations)
+def of_labels(name: str, was: Mapping[str, str] | None, now: Mapping[str, str] | None) -> set[InputKey]:
+    """The keys of the labels that changed, and the node's own key when the node came or went.
 
-
-def _members_in(item: Item) -> frozenset[str]:
-    """The nodes of a NodePool."""
-    return frozenset(item.decode().fields.child("status").texts("nodes"))
-
-
-def _slice_facts_in(item: Item) -> SliceFacts:
-    obj = item.decode()
-    return SliceFacts(obj.fields.text("addressType"), frozenset(ready_nodes_of(obj)))
-
-
-def _pods_in(item: Item) -> frozenset[str]:
-    """The pods that an EndpointSlice names."""
-    endpoints = item.decode().fields.children("endpoints")
-    return frozenset(endpoint.child("targetRef").text("name") for endpoint in endpoints)
-
-
-def selection_in(item: Item) -> Selection:
-    """How a Service chooses its pods."""
-    spec = item.decode().fields.child("spec")
-    families = spec.texts("ipFamilies") or [family_of(spec.text("clusterIP"))]
-    ports = [
-        TargetPort(port.text("name"), port.text("protocol") or "TCP", _target_of(port))
-        for port in spec.children("ports")
-    ]
-    return Selection(
-        spec.mapping("selector"),
-        spec.flag("publishNotReadyAddresses") is True,
-        families[0],
-        tuple(ports) if all(port.number for port in ports) else None,
-    )
-
-
-def _target_of(port: Fields) -> int:
-    """The number of a Service's target port, which JSON has plain; 0 where it has a name."""
-    return port.number("targetPort") or port.child("targetPort").number("intVal")
+    Of a node with very many labels it is the node's own key alone: whoever asked for a label asked for the node.
+    """
+    before, after = was or {}, now or {}
+    if len(before) + len(after) > MANY_LABELS:
+        return {(InputKind.NODE, name)} if before != after or None in (was, now) else set()
+    keys = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    touched: set[InputKey] = {(InputKind.NODE, name, key) for key in keys}
+    if keys:
+        touched.add((InputKind.NODE, name, None))
+    if was is None or now is None:
+        touched.add((InputKind.NODE, name))
+    return touched
 
 
 def _is_address(text: str) -> bool:
@@ -383,14 +361,3 @@ def _is_address(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _service_of(item: Item | None) -> Key | None:
-    return None if item is None else (item.key[0], item.labels.get(SERVICE_NAME_LABEL, ""))
-
-
-def _addresses(node: Item | None) -> frozenset[str]:
-    if node is None:
-        return frozenset()
-    status = node.decode().fields.child("status")
-    return frozenset(address.text("address") for address in status.children("addresses"))

@@ -1,13 +1,21 @@
-"""Who sends a request, and whose credentials it may travel with. Pure: from the listener and the headers."""
+"""Who sends a request, whose credentials it may travel with, and how long they say that they hold.
+
+Pure: from the listener and the headers.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import orjson
+
+from kube.bounds import reached
 from kube.errors import unauthorized
 
 WEBSOCKET_BEARER = "base64url.bearer.authorization.k8s.io."
@@ -15,6 +23,8 @@ WEBSOCKET_BEARER = "base64url.bearer.authorization.k8s.io."
 AUTHORIZATION = re.compile("[!-~]+ [!-~]+")
 """`scheme SP token` in visible ASCII. Every server and library on the way reads such a text alike."""
 
+MAX_TOKEN = 16 * 1024
+"""Characters of a token that are read; a service account's has some 1,200."""
 
 _TOKEN_IN_QUERY = re.compile(rb"(?<=[?&])(access_token|token)=[^&#]+", re.IGNORECASE)
 
@@ -93,3 +103,24 @@ def masked(target: bytes) -> bytes:
 def digest_of(authorization: str) -> str:
     """By what the hub remembers a caller's credentials: none of them is kept."""
     return hashlib.sha256(authorization.encode(errors="surrogateescape")).hexdigest()
+
+
+def expiry_of(authorization: str) -> float | None:
+    """The `exp` of a bearer JWT (RFC 7519, section 4.1.4), in seconds since the epoch; None for other credentials.
+
+    Read without verifying the token, so it may only ever shorten a trust.
+    """
+    scheme, _, token = authorization.partition(" ")
+    if len(token) > MAX_TOKEN:
+        reached("token")
+    parts = token.split(".") if len(token) <= MAX_TOKEN else []
+    if scheme.lower() != "bearer" or len(parts) != 3:
+        return None
+    try:
+        claims = orjson.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except ValueError:
+        return None
+    expiry = claims.get("exp") if isinstance(claims, dict) else None
+    if isinstance(expiry, bool) or not isinstance(expiry, int | float) or not math.isfinite(expiry):
+        return None
+    return float(expiry)

@@ -13,10 +13,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from addons.requests.caller import Caller, Lending, digest_of
+from addons.requests.caller import Caller, Lending, digest_of, expiry_of
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
-from addons.requests.token_expiry import expiry_of
 from kube.bounds import Recent
 from kube.errors import StatusError, forbidden, unauthorized, unavailable
 from kube.http.access_review import Right, is_allowed, right_of, right_to, spec_of

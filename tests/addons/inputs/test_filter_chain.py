@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -9,11 +10,14 @@ import pytest
 from addons.filters.filter import Filter
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Verdict, changed, dropped, ignore_note, kept
-from addons.inputs.filter_chain import FilterChain
+from addons.inputs.filter_chain import TRIGGERS, FilterChain, is_only_triggered
 from addons.inputs.filter_inputs import FilterInputs
 from addons.telemetry import metrics
 from kube.store.store import Item, Store
 from kube.wire.api_objects import ApiObject
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.addons.filters.support.samples import Sample, endpoint, endpoint_slice
 from tests.addons.support.observed import value_of
 from tests.addons.support.samples import fill, service
 
@@ -29,16 +33,6 @@ class RecordedInputs:
 
     def service(self, namespace: str, name: str) -> None:
         self.reads.add((namespace, name))
-
-
-class Inputs_:  # noqa: N801 - the inputs of the test, not the protocol
-    """Gives out recorders, as FilterInputs does."""
-
-    def __init__(self, pending: bool = False) -> None:
-        self._pending = pending
-
-    def ask(self) -> RecordedInputs:
-        return RecordedInputs(self._pending)
 
 
 class Saying:
@@ -61,7 +55,8 @@ class Saying:
 
 
 def chain(*filters: object, pending: bool = False) -> FilterChain:
-    return FilterChain(cast("tuple[Filter, ...]", filters), cast(FilterInputs, Inputs_(pending)), RESOURCE)
+    inputs = cast(FilterInputs, SimpleNamespace(ask=lambda: RecordedInputs(pending)))
+    return FilterChain(cast("tuple[Filter, ...]", filters), inputs, RESOURCE)
 
 
 @pytest.fixture
@@ -139,3 +134,37 @@ def test_a_change_that_cannot_be_written_hides_the_object(
     before = hidden()
     assert chain(Saying(changed("because"))).evaluate(item).item is None
     assert hidden() == before + 1
+
+
+FIRST = {TRIGGERS[0]: "1"}
+
+
+def sliced(version: int, encoding: Encoding, **content: Any) -> Item:
+    sample: Sample = endpoint_slice(
+        [endpoint("10.0.0.1", content.pop("node", "n1"))], annotations=content or None
+    )
+    sample.content["metadata"]["resourceVersion"] = str(version)
+    store = Store()
+    raw = sample.build(encoding).encode()
+    store.replace(codec_for(encoding), sample.api_version, sample.kind, version, [raw])
+    return next(iter(store))
+
+
+@pytest.mark.parametrize("encoding", list(Encoding), ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    ("before", "after", "only"),
+    [
+        (FIRST, {TRIGGERS[0]: "2"}, True),
+        ({}, {TRIGGERS[1]: "2"}, True),
+        ({"x": "1"} | FIRST, {"x": "1"}, True),
+        (FIRST, {TRIGGERS[0]: "2", "node": "n2"}, False),
+        (FIRST, {TRIGGERS[0]: "2", "x": "1"}, False),
+        (FIRST, FIRST | {"x": "1"}, False),
+        ({}, {"x": "1"}, False),
+        (FIRST, FIRST | {"node": "n2"}, False),
+    ],
+)
+def test_what_is_only_triggered(
+    encoding: Encoding, before: dict[str, str], after: dict[str, str], only: bool
+) -> None:
+    assert is_only_triggered(sliced(1, encoding, **before), sliced(2, encoding, **after)) is only

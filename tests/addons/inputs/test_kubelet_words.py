@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from addons.filters.inputs import PodWord, Selection, TargetPort
-from addons.inputs.filter_inputs import selection_in
+from addons.inputs.derived import selection_in
 from addons.inputs.input_sources import InputKind
 from addons.inputs.kubelet_words import KubeletWords
 from addons.inputs.words import FRESH

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from addons.inputs.filter_inputs import MANY_LABELS, of_labels
 from addons.inputs.input_sources import InputKind
 from addons.inputs.recorded_inputs import RecordedLabels, RecordedMembers
-from addons.inputs.relabelling import MANY_LABELS, of_labels
 from kube.store.projection import InputKey
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from addons.filters.pod_address import AUTO_ADDRESS, PodAddress
+from addons.filters.inputs import AUTO_ADDRESS, PodAddress
 from addons.install.changes import Ledger
 from addons.install.install_spec import (
     BOOTSTRAP_KUBECONFIG,

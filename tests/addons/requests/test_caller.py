@@ -1,10 +1,25 @@
-"""Which callers the hub lends its identity: a table of listeners, addresses, certificates and headers."""
+"""Which callers the hub lends its identity: a table of listeners, certificates and headers; and what tokens say."""
 
 from __future__ import annotations
 
-import pytest
+import base64
+import json
 
-from addons.requests.caller import WEBSOCKET_BEARER, Caller, Lending, Listener, Peer, caller_of, masked
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from addons.requests.caller import (
+    MAX_TOKEN,
+    WEBSOCKET_BEARER,
+    Caller,
+    Lending,
+    Listener,
+    Peer,
+    caller_of,
+    expiry_of,
+    masked,
+)
 from kube.errors import StatusError
 
 LOCAL = Peer(Listener.PLAIN, is_loopback=True, is_this_node=False)
@@ -93,3 +108,37 @@ def refusal(peer: Peer, fields: list[tuple[str, str]]) -> int:
 )
 def test_tokens_in_the_query_are_hidden(target: bytes, shown: bytes) -> None:
     assert masked(target) == shown
+
+
+def jwt(claims: object) -> str:
+    parts = (b'{"alg":"RS256"}', json.dumps(claims).encode(), b"signature")
+    return "Bearer " + ".".join(base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("authorization", "expiry"),
+    [
+        (jwt({"exp": 1700000000}), 1700000000.0),
+        (jwt({"exp": 17.5, "sub": "x"}), 17.5),
+        (jwt({"exp": 0}), 0.0),
+        (jwt({"exp": 9}).replace("Bearer", "bearer"), 9.0),
+        (jwt({}), None),
+        (jwt({"exp": "soon"}), None),
+        (jwt({"exp": True}), None),
+        (jwt([1]), None),
+        (jwt({"exp": 9}).replace("Bearer", "Basic"), None),
+        ("Bearer opaque", None),
+        ("Bearer a.b.c", None),
+        ("Bearer ..", None),
+        ("", None),
+        (jwt({"exp": 9, "pad": "x" * MAX_TOKEN}), None),
+    ],
+)
+def test_expiries(authorization: str, expiry: float | None) -> None:
+    assert expiry_of(authorization) == expiry
+
+
+@given(st.text(max_size=50), st.binary(max_size=50))
+def test_nothing_that_a_client_sends_raises(text: str, claims: bytes) -> None:
+    token = f"Bearer a.{base64.urlsafe_b64encode(claims).decode()}.b"
+    assert {type(expiry_of(each)) for each in (text, token)} <= {float, type(None)}

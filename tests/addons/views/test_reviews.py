@@ -20,7 +20,7 @@ from kube.http.access_review import PATH as ACCESS_PATH
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
-from tests.addons.requests.test_token_expiry import jwt
+from tests.addons.requests.test_caller import jwt
 from tests.addons.support.samples import read_of
 from tests.support.clock import Clock
 
