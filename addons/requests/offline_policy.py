@@ -10,9 +10,14 @@ from kube.requests.request_info import RequestInfo
 DISCOVERY = ("/version", "/api", "/openapi/")
 """Paths below which the API says what it has; /apis begins like /api."""
 LEASE_NAMESPACE = "kube-node-lease"
-EVENT_GROUPS = frozenset({"", "events.k8s.io"})
-REGISTERED = frozenset({("", "nodes"), ("storage.k8s.io", "csinodes")})
-STATUS_OF = frozenset({"nodes", "pods"})
+LEASES = ("coordination.k8s.io", "leases", "")
+PODS = ("", "pods", "")
+TOKENS = ("", "serviceaccounts", "token")
+ACCESS_REVIEWS = ("authorization.k8s.io", "subjectaccessreviews", "")
+EVENTS = frozenset({("", "events", ""), ("events.k8s.io", "events", "")})
+REGISTERED = frozenset({("", "nodes", ""), ("storage.k8s.io", "csinodes", "")})
+KUBELETS = frozenset(("", "pods", subresource) for subresource in ("log", "exec", "attach", "portforward"))
+STATUSES = frozenset({("", "nodes", "status"), ("", "pods", "status")})
 """What kubelet reports on. Others that write a status can wait until the cloud is back."""
 
 PEOPLE = frozenset({"kubectl", "k9s"})
@@ -32,26 +37,16 @@ class OfflinePolicy:
 
 def is_own_lease(info: RequestInfo, node: str) -> bool:
     """Whether this is kubelet's sign of life: reading, creating or renewing the lease of its node."""
-    if not _is_lease(info) or info.namespace != LEASE_NAMESPACE:
+    if _what(info) != LEASES or info.namespace != LEASE_NAMESPACE:
         return False
     return info.verb == "create" or (info.verb in ("get", "update") and info.name == node)
 
 
 def is_kept_lease(info: RequestInfo, leases: Collection[tuple[str, str]]) -> bool:
     """Whether a leader reads or renews a Lease of these, by namespace and name."""
-    return (
-        bool(leases)
-        and _is_lease(info)
-        and info.verb in ("get", "update")
-        and (info.namespace, info.name) in leases
-    )
-
-
-def _is_lease(info: RequestInfo) -> bool:
-    type_ = info.type
-    if type_ is None or info.subresource:
+    if not leases or _what(info) != LEASES or info.verb not in ("get", "update"):
         return False
-    return (type_.group, type_.resource) == ("coordination.k8s.io", "leases")
+    return (info.namespace, info.name) in leases
 
 
 def is_answered_offline(info: RequestInfo) -> bool:
@@ -70,62 +65,36 @@ def is_object_watch(info: RequestInfo) -> bool:
 
 
 def is_status_write(info: RequestInfo) -> bool:
-    return (
-        info.type is not None
-        and not info.type.group
-        and info.type.resource in STATUS_OF
-        and info.subresource == "status"
-        and info.verb in ("update", "patch")
-    )
+    return _what(info) in STATUSES and info.verb in ("update", "patch")
 
 
 def is_kubelets(info: RequestInfo) -> bool:
     """Whether kube-apiserver has a pod's kubelet answer: its logs, and what goes on in its containers."""
-    if info.type is None or (info.type.group, info.type.resource) != ("", "pods"):
-        return False
-    return info.subresource in ("log", "exec", "attach", "portforward")
+    return _what(info) in KUBELETS
 
 
 def is_access_review(info: RequestInfo) -> bool:
     """Whether this asks what another user may do, as kubelet does of those who call it."""
-    return (
-        info.type is not None
-        and (info.type.group, info.type.resource) == ("authorization.k8s.io", "subjectaccessreviews")
-        and info.verb == "create"
-    )
+    return _what(info) == ACCESS_REVIEWS and info.verb == "create"
 
 
 def is_event(info: RequestInfo) -> bool:
-    return (
-        info.type is not None
-        and info.type.group in EVENT_GROUPS
-        and info.type.resource == "events"
-        and not info.subresource
-        and info.verb in ("create", "patch")
-    )
+    return _what(info) in EVENTS and info.verb in ("create", "patch")
 
 
 def is_registration(info: RequestInfo) -> bool:
     """Whether kubelet makes known that it is there."""
-    return (
-        info.type is not None
-        and (info.type.group, info.type.resource) in REGISTERED
-        and not info.subresource
-        and info.verb == "create"
-    )
+    return _what(info) in REGISTERED and info.verb == "create"
 
 
 def is_pod_creation(info: RequestInfo) -> bool:
-    return (
-        info.type is not None
-        and (info.type.group, info.type.resource, info.subresource) == ("", "pods", "")
-        and info.verb == "create"
-    )
+    return _what(info) == PODS and info.verb == "create"
 
 
 def is_token_request(info: RequestInfo) -> bool:
-    return (
-        info.type is not None
-        and (info.type.group, info.type.resource, info.subresource) == ("", "serviceaccounts", "token")
-        and info.verb == "create"
-    )
+    return _what(info) == TOKENS and info.verb == "create"
+
+
+def _what(info: RequestInfo) -> tuple[str, ...]:
+    """Group, resource and subresource; () for a path that names no objects."""
+    return () if info.type is None else (info.type.group, info.type.resource, info.subresource)

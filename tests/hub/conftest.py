@@ -5,18 +5,16 @@ from __future__ import annotations
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
-from tests.cloud.fixtures import HUB_RBAC, REAL_TIMEOUT, OpenLink
+from tests.cloud.fixtures import REAL_TIMEOUT, OpenLink
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.outage import Outage
 from tests.hub.support.process import Hub
-
-CONFIG = "/api/v1/namespaces/kube-system/configmaps"
+from tests.hub.support.site import behind_a_link, hub_before
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -34,12 +32,8 @@ def node_name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def hub(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_name: str) -> Iterator[Hub]:
-    """The hub of this module's node, with the RBAC that the product ships."""
-    real_cloud.apply(HUB_RBAC)
-    folder = tmp_path_factory.mktemp("hub")
-    with Hub(
-        folder, real_cloud.url, node=node_name, kubeconfig=real_cloud.node_kubeconfig(node_name)
-    ) as made:
+    """The hub of this module's node."""
+    with hub_before(real_cloud, tmp_path_factory.mktemp("hub"), node_name) as made:
         yield made
 
 
@@ -48,22 +42,8 @@ def outage(
     real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_name: str
 ) -> Iterator[Outage]:
     """This module's hub, behind a link that can be taken away."""
-    real_cloud.apply(HUB_RBAC)
-    url = urlsplit(real_cloud.url)
-    assert url.hostname is not None
-    assert url.port is not None
-    folder, kubeconfig = tmp_path_factory.mktemp("hub"), real_cloud.node_kubeconfig(node_name)
-    with (
-        Link(url.hostname, url.port) as link,
-        # So long that no answer can be had by waiting for rules or a first copy: see SLACK.
-        Hub(
-            *(folder, f"https://{link.host}:{link.port}"),
-            node=node_name,
-            kubeconfig=kubeconfig,
-            flags=("--wait", "60"),
-        ) as hub,
-    ):
-        yield Outage(hub, link)
+    with behind_a_link(real_cloud, tmp_path_factory.mktemp("hub"), node_name) as made:
+        yield made
 
 
 @pytest.fixture
@@ -83,11 +63,8 @@ async def cloud() -> AsyncIterator[ScriptableCloud]:
 @pytest.fixture
 def linked(real_cloud: RealCloud, link: OpenLink, node: str, tmp_path: Path) -> Iterator[tuple[Hub, Link]]:
     """A hub of the test's own that is not started yet, behind a link; it ends after the test."""
-    real_cloud.apply(HUB_RBAC)
     opened = link(real_cloud.host, real_cloud.port)
-    server = f"https://{opened.host}:{opened.port}"
-    kubeconfig = real_cloud.node_kubeconfig(node)
-    hub = Hub(tmp_path, server, node=node, kubeconfig=kubeconfig, flags=("--wait", "4"))
+    hub = hub_before(real_cloud, tmp_path, node, "--wait", "4", link=opened)
     yield hub, opened
     hub.stop()
 

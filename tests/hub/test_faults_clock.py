@@ -23,6 +23,7 @@ from tests.cloud.real import RealCloud
 from tests.hub.support.disk_parts import services
 from tests.hub.support.outage import Outage
 from tests.hub.support.process import ROOT, SLACK, Hub
+from tests.hub.support.site import hub_before
 from tests.hub.support.streams import watching
 from tests.hub.test_lease import DURATION, LEASES, keep_renewing, lease, renewed, until_renewed
 from tests.support.background import beside
@@ -129,19 +130,16 @@ class Scene:
 
 @pytest.fixture
 def scene(
-    real_cloud: RealCloud, hub_rbac: None, link: OpenLink, node: str, tmp_path: Path, namespace: str
+    real_cloud: RealCloud, link: OpenLink, node: str, tmp_path: Path, namespace: str
 ) -> Iterator[Scene]:
     """With the node in the cloud; the hub is not started yet."""
     real_cloud.admin.post(NODES, {"metadata": {"name": node}})
     opened = link(real_cloud.host, real_cloud.port)
     clock = tmp_path / "clock"
     clock.write_bytes(struct.pack("d", 0))
-    hub = Hub(
-        tmp_path,
-        f"https://{opened.host}:{opened.port}",
-        node=node,
-        kubeconfig=real_cloud.node_kubeconfig(node),
-        flags=("--keep-days", str(KEEP)),
+    hub = hub_before(
+        *(real_cloud, tmp_path, node, "--keep-days", str(KEEP)),
+        link=opened,
         program=("tests.hub.support.impatient",),
         env={
             "PYTHONPATH": os.pathsep.join((str(Path(__file__).parent / "wrong_clock"), str(ROOT))),

@@ -17,6 +17,7 @@ from tests.cloud.real import RealCloud
 from tests.hub.support import disk_parts
 from tests.hub.support.disk_parts import ERRORS, logged, services
 from tests.hub.support.process import Hub
+from tests.hub.support.site import hub_before
 from tests.hub.support.streams import watching
 
 service = partial(disk_parts.service, filler=2000)
@@ -54,12 +55,10 @@ async def test_writes_that_fail_half_way_are_told_and_made_again_when_they_can_b
 
 
 async def test_a_state_folder_that_cannot_be_made_stops_nobody(
-    real_cloud: RealCloud, hub_rbac: None, node: str, tmp_path: Path, namespace: str
+    real_cloud: RealCloud, node: str, tmp_path: Path, namespace: str
 ) -> None:
     # Not even root can create files in /proc.
-    flags = ("--state-dir", "/proc/edgehub")
-    kubeconfig = real_cloud.node_kubeconfig(node)
-    hub = Hub(tmp_path, real_cloud.url, node=node, kubeconfig=kubeconfig, flags=flags)
+    hub = hub_before(real_cloud, tmp_path, node, "--state-dir", "/proc/edgehub")
     await asyncio.to_thread(hub.start)
     try:
         await logged(hub, "the disk cannot be used, the hub goes on without")

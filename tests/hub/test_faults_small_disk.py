@@ -20,6 +20,7 @@ from tests.hub.support import disk_parts
 from tests.hub.support.disk_parts import ERRORS, logged, services
 from tests.hub.support.outage import Outage
 from tests.hub.support.process import Hub
+from tests.hub.support.site import hub_before
 from tests.hub.support.streams import Events, watching
 
 NODES = "/api/v1/nodes"
@@ -78,18 +79,12 @@ async def write_more(outage: Outage, namespace: str) -> None:
 
 @pytest.fixture
 def cramped(
-    real_cloud: RealCloud, hub_rbac: None, link: OpenLink, node: str, small_disk: SmallDisk
+    real_cloud: RealCloud, link: OpenLink, node: str, small_disk: SmallDisk
 ) -> Iterator[tuple[Hub, Link]]:
     """A hub that is not started yet, with its state on the small disk, behind a link."""
     opened = link(real_cloud.host, real_cloud.port)
-    hub = Hub(
-        small_disk.folder,
-        f"https://{opened.host}:{opened.port}",
-        node=node,
-        kubeconfig=real_cloud.node_kubeconfig(node),
-        flags=("--wait", "4"),
-        inside=small_disk.inside,
-    )
+    folder, inside = small_disk.folder, small_disk.inside
+    hub = hub_before(real_cloud, folder, node, "--wait", "4", link=opened, inside=inside)
     yield hub, opened
     hub.stop()
 

@@ -15,8 +15,8 @@ from kube.json_type import Json
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
+from tests.hub.support.objects import service, services, set_rules
 from tests.hub.support.process import SLACK, Hub
-from tests.hub.test_views import service, services, set_rules
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 NUMBERS = itertools.count()

@@ -15,9 +15,9 @@ import pytest
 
 from kube.json_type import Json
 from tests.addons.support.observed import until
-from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.site import hub_before
 from tests.hub.support.streams import Events, Seen, listed, watching
 
 CLIENTS = 6
@@ -114,15 +114,7 @@ def service(name: str) -> Json:
 
 @pytest.fixture
 def hub(real_cloud: RealCloud, tmp_path: Path, node: str) -> Iterator[Hub]:
-    real_cloud.apply(HUB_RBAC)
-    identity = real_cloud.node_kubeconfig(node)
-    with Hub(
-        *(tmp_path, real_cloud.url),
-        node=node,
-        kubeconfig=identity,
-        flags=("--wait", "60"),
-        is_handed_sockets=True,
-    ) as made:
+    with hub_before(real_cloud, tmp_path, node, "--wait", "60", is_handed_sockets=True) as made:
         yield made
 
 

@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
-from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
 from tests.cloud.rights import account, bound
 from tests.hub.support.http2 import Streams
 from tests.hub.support.process import Hub
+from tests.hub.support.site import hub_before
 
 NAMESPACES = "/api/v1/namespaces"
 MANY = 250
@@ -89,14 +88,12 @@ async def test_more_relayed_watches_than_a_server_takes_on_a_connection(
 @pytest.fixture
 def leaving(cloud_programs: dict[str, Path], tmp_path: Path) -> Iterator[tuple[Hub, Link, RealCloud]]:
     """A server as behind a load balancer: to one request in fifty it says farewell, to share its clients out."""
-    with RealCloud(tmp_path / "cloud", cloud_programs, apiserver_flags=["--goaway-chance=0.02"]) as cloud:
-        cloud.apply(HUB_RBAC)
-        kubeconfig = cloud.node_kubeconfig("n1")
-        with (
-            Link(cloud.host, cloud.port) as link,
-            Hub(tmp_path, f"https://{LOOPBACK}:{link.port}", node="n1", kubeconfig=kubeconfig) as hub,
-        ):
-            yield hub, link, cloud
+    with (
+        RealCloud(tmp_path / "cloud", cloud_programs, apiserver_flags=["--goaway-chance=0.02"]) as cloud,
+        Link(cloud.host, cloud.port) as link,
+        hub_before(cloud, tmp_path, "n1", link=link) as hub,
+    ):
+        yield hub, link, cloud
 
 
 async def test_a_server_that_sends_clients_away_disturbs_no_request(

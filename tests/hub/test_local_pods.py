@@ -14,13 +14,13 @@ import pytest
 from kube.json_type import Json
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
-from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
+from tests.hub.support.objects import endpoint_slice, services, slices
 from tests.hub.support.outage import STARTED, Outage
 from tests.hub.support.process import Hub, started
+from tests.hub.support.site import controlled_site
 from tests.hub.support.streams import Events, Seen, watching
-from tests.hub.test_views import endpoint_slice, services, slices
 
 STRATEGIC = "application/strategic-merge-patch+json"
 CONTROLLERS = ["endpointslice-controller", "endpoints-controller"]
@@ -31,14 +31,8 @@ BOTH = pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.PROTOBUF], i
 @pytest.fixture
 def site(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[tuple[RealCloud, Outage]]:
     """A cloud with the controllers that make endpoints, and a hub behind a link to it."""
-    with RealCloud(tmp_path / "cloud", cloud_programs, controllers=CONTROLLERS) as cloud:
-        cloud.apply(HUB_RBAC)
-        with Link(cloud.host, cloud.port) as link:
-            url, kubeconfig = f"https://{link.host}:{link.port}", cloud.node_kubeconfig("node-1")
-            with Hub(
-                tmp_path / "hub", url, node="node-1", kubeconfig=kubeconfig, flags=("--wait", "60")
-            ) as hub:
-                yield cloud, Outage(hub, link)
+    with controlled_site(tmp_path, cloud_programs, CONTROLLERS) as made:
+        yield made
 
 
 def path_of(namespace: str, pod: str = "") -> str:

@@ -19,10 +19,10 @@ from tests.cloud.kube_proxy import KubeProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.kubelet import Kubelet
 from tests.cloud.real import RealCloud
+from tests.hub.support.objects import services
 from tests.hub.support.outage import STARTED, Outage
 from tests.hub.support.pool_site import Site, eventually, talking_site
 from tests.hub.test_local_pods import CONTROLLERS, new_pod, path_of, web
-from tests.hub.test_views import services
 
 OUTAGE = float(os.environ.get("EDGEHUB_OUTAGE", "20"))
 PROOF = 600.0

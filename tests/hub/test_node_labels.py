@@ -10,11 +10,12 @@ import pytest
 
 from kube.json_type import Json
 from kube.requests.node_labels import BUCKETS, bucket_of
-from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
+from tests.cloud.fixtures import HUB_NODES
 from tests.cloud.real import RealCloud
+from tests.hub.support.objects import endpoint_slice, nodes_of, services, slices
 from tests.hub.support.process import Hub
+from tests.hub.support.site import hub_before
 from tests.hub.support.streams import watching
-from tests.hub.test_views import endpoint_slice, nodes_of, services, slices
 
 LABELS = "/apis/edgehub.io/v1/nodelabels"
 NODES = "/api/v1/nodes"
@@ -30,7 +31,7 @@ def written(name: str, zones: dict[str, str]) -> Json:
 @pytest.fixture
 def hub(real_cloud: RealCloud, tmp_path: Path) -> Iterator[Hub]:
     """A hub before a cloud with the kind, and with all that the manager writes."""
-    for manifest in (HUB_RBAC, HUB_NODES, KIND):
+    for manifest in (HUB_NODES, KIND):
         real_cloud.apply(manifest)
     real_cloud.kubectl("wait", "--for=condition=Established", "crd/nodelabels.edgehub.io", "--timeout=60s")
     real_cloud.kubectl("get", "--raw", LABELS)
@@ -40,7 +41,7 @@ def hub(real_cloud: RealCloud, tmp_path: Path) -> Iterator[Hub]:
     # What the Nodes themselves say is something else, so that a test sees which of both is read.
     for name, zone in ((NODE, "a"), (NEAR, "b"), (FAR, "a")):
         admin.post(NODES, {"metadata": {"name": name, "labels": {"zone": zone}}})
-    with Hub(tmp_path, real_cloud.url, node=NODE, kubeconfig=real_cloud.node_kubeconfig(NODE)) as made:
+    with hub_before(real_cloud, tmp_path, NODE) as made:
         yield made
     for name in (NODE, NEAR, FAR):
         admin.delete(f"{NODES}/{name}")

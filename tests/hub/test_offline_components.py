@@ -15,8 +15,8 @@ from tests.cloud.kube_proxy import KubeProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
 from tests.cloud.rights import account, bound
+from tests.hub.support.objects import set_rules
 from tests.hub.support.outage import STARTED, Outage
-from tests.hub.test_views import set_rules
 
 COMPONENTS = "hollow-kubelet,kubectl"
 

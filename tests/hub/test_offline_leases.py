@@ -12,8 +12,8 @@ import pytest
 from kube.json_type import Json
 from tests.cloud.real import RealCloud
 from tests.cloud.rights import account, bound
+from tests.hub.support.objects import set_rules
 from tests.hub.support.outage import Outage
-from tests.hub.test_views import set_rules
 
 LEADER, FOLLOWER = "leader", "follower"
 

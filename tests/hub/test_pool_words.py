@@ -12,6 +12,7 @@ import pytest
 
 from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
+from tests.hub.support.objects import services, slices
 from tests.hub.support.outage import STARTED, Outage
 from tests.hub.support.pool_site import Site, eventually, talking_site
 from tests.hub.test_local_pods import (
@@ -26,7 +27,6 @@ from tests.hub.test_local_pods import (
     tell,
     web,
 )
-from tests.hub.test_views import services, slices
 
 NAMESPACE = "default"
 

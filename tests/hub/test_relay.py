@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.pki import Credential
 from tests.cloud.ports import ReservedPort
 from tests.cloud.real import RealCloud
 from tests.cloud.rights import account, rights, rule
+from tests.hub.support.objects import endpoint_slice, set_rules, slices
 from tests.hub.support.pool_site import PATIENCE, SLICES, eventually
 from tests.hub.support.process import Hub
+from tests.hub.support.site import hub_before
 from tests.hub.support.streams import listed, watching
-from tests.hub.test_views import endpoint_slice, set_rules, slices
 
 ADDRESS = "127.0.34.1"
 EDGE = "127.0.34.2"
@@ -53,7 +53,6 @@ class Scene:
 
 @pytest.fixture(scope="module")
 def scene(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    real_cloud.apply(HUB_RBAC)
     folder = tmp_path_factory.mktemp("relay")
     reserved = ReservedPort()  # on 127.0.0.1, so that no hub's own listener gets the peer port's number
     port = reserved.number
@@ -65,25 +64,13 @@ def scene(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> It
         node="relay-1",
         kubeconfig=real_cloud.kubeconfig("relay", authority.issue_admin()),
         flags=(
-            *(
-                "--mode",
-                "cloud",
-                "--peer-clients",
-                "nodes",
-                "--peer-address",
-                ADDRESS,
-                "--peer-port",
-                str(port),
-            ),
+            *("--mode", "cloud", "--peer-clients", "nodes"),
+            *("--peer-address", ADDRESS, "--peer-port", str(port)),
             *("--peer-cert", str(certificate), "--peer-key", str(key)),
         ),
     )
-    edge = Hub(
-        *(folder / "edge", real_cloud.url),
-        node=NODE,
-        kubeconfig=real_cloud.node_kubeconfig(NODE),
-        flags=("--relay", url, "--peer-address", EDGE, "--peer-port", str(port)),
-    )
+    to_relay = ("--relay", url, "--peer-address", EDGE, "--peer-port", str(port))
+    edge = hub_before(real_cloud, folder / "edge", NODE, *to_relay)
     try:
         relay.start()
         edge.start()

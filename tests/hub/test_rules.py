@@ -1,20 +1,24 @@
-"""Rules of which the hub can read only a part, and rules that it cannot get at all."""
+"""Rules that change under open watches, rules of which the hub can read only a part, and rules that it cannot get."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
 from tests.cloud.scriptable.request_log import matching
+from tests.hub.support.objects import endpoint_slice, nodes_of, service, services, set_rules, slices
 from tests.hub.support.process import SLACK, Hub, started
-from tests.hub.test_views import set_rules
+from tests.hub.support.settled import caught_up
+from tests.hub.support.streams import Seen, watching
 
 GARBAGE = {
     "servicetopology": "flanneld, ../x, -, a b",
@@ -77,3 +81,49 @@ async def test_what_a_rule_could_filter_waits_for_the_rules(cloud: ScriptableClo
         ):
             assert answer.status in {200, 503}
         await asyncio.to_thread(hub.process.wait_for_line, "rules .* are in force", 2 * SLACK)
+
+
+def showing(name: str, *nodes: str) -> Callable[[list[Seen]], bool]:
+    """Whether the last event of a slice tells of these nodes."""
+
+    def shows(seen: list[Seen]) -> bool:
+        about = [each for each in seen if each.name == name]
+        return bool(about) and nodes_of(about[-1].object) == list(nodes)
+
+    return shows
+
+
+@pytest.fixture
+def web(real_cloud: RealCloud, hub: Hub, namespace: str) -> str:
+    """A Service for this node only, with endpoints here and elsewhere; the namespace it is in."""
+    on_this_node = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
+    real_cloud.admin.post(services(namespace), service("web", on_this_node))
+    real_cloud.admin.post(slices(namespace), endpoint_slice("web-1", "web", hub.node, "elsewhere"))
+    caught_up(real_cloud, hub)
+    return namespace
+
+
+async def test_an_edit_of_the_rules_reaches_open_watches_at_once(
+    hub: Hub, real_cloud: RealCloud, web: str
+) -> None:
+    await asyncio.to_thread(set_rules, real_cloud)
+    async with (
+        watching(
+            hub.url, slices(web), component="ingress", resourceVersion="0", allowWatchBookmarks="true"
+        ) as relayed,
+        watching(
+            hub.url, slices(web), component="flanneld", resourceVersion="0", allowWatchBookmarks="true"
+        ) as viewed,
+    ):
+        await relayed.first("ADDED", "web-1")
+        # The hub may learn only now that the rules of the test before are gone.
+        await viewed.until(showing("web-1", hub.node, "elsewhere"))
+        rule = "flanneld/endpointslices#list;watch,ingress/endpointslices"
+        await asyncio.to_thread(set_rules, real_cloud, filter_servicetopology=rule)
+        await viewed.until(showing("web-1", hub.node))
+        # This one was never the hub's: it is ended, so that its client comes back to a filtered one.
+        await relayed.until(lambda _: relayed.ended)
+        await asyncio.to_thread(set_rules, real_cloud)
+        await viewed.until(showing("web-1", hub.node, "elsewhere"))
+        later = [each.type for each in viewed.seen if each.type != "BOOKMARK"][1:]
+        assert set(later) == {"MODIFIED"}

@@ -30,8 +30,7 @@ async def test_a_black_hole_is_noticed_and_its_streams_are_cut(
 ) -> None:
     port = int(cloud.url.rpartition(":")[2])
     with Link(LOOPBACK, port) as link:
-        server = f"http://{LOOPBACK}:{link.port}"
-        async with started(Hub(tmp_path, server)) as hub:
+        async with started(Hub(tmp_path, f"http://{LOOPBACK}:{link.port}")) as hub:
             await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
             async with (
                 watching(hub.url, EVENTS, component="reader", resourceVersion="0") as relayed,

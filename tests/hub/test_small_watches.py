@@ -15,10 +15,10 @@ from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.audit import AuditEvent
-from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
+from tests.hub.support.site import hub_before
 from tests.hub.support.streams import watching
 
 DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
@@ -49,7 +49,6 @@ async def goes_on_without_bookmarks(cloud: RealCloud) -> None:
 @pytest.fixture
 def own_cloud(tmp_path: Path, cloud_programs: dict[str, Path]) -> Iterator[RealCloud]:
     with RealCloud(tmp_path / "cloud", cloud_programs) as cloud:
-        cloud.apply(HUB_RBAC)
         yield cloud
 
 
@@ -60,8 +59,7 @@ def make(cloud: RealCloud, name: str) -> None:
 async def test_a_small_watch_has_one_bookmark_and_outlasts_a_restart_of_kube_apiserver(
     own_cloud: RealCloud, tmp_path: Path
 ) -> None:
-    kubeconfig = own_cloud.node_kubeconfig(NODE)
-    hub = Hub(tmp_path / "hub", own_cloud.url, node=NODE, kubeconfig=kubeconfig)
+    hub = hub_before(own_cloud, tmp_path / "hub", NODE)
     await asyncio.to_thread(make, own_cloud, "first")
     await asyncio.to_thread(hub.start)
     try:
@@ -93,8 +91,7 @@ async def test_a_status_that_kubelet_writes_crosses_the_link_once(
     large = {"filler": "x" * 20_000}
     await asyncio.to_thread(own_cloud.admin.post, NODES, {"metadata": {"name": NODE, "annotations": large}})
     with Link(own_cloud.host, own_cloud.port) as link:
-        server = f"https://{link.host}:{link.port}"
-        hub = Hub(tmp_path / "hub", server, node=NODE, kubeconfig=own_cloud.node_kubeconfig(NODE))
+        hub = hub_before(own_cloud, tmp_path / "hub", NODE, link=link)
         await asyncio.to_thread(hub.start)
         try:
             async with watching(

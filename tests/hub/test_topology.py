@@ -13,19 +13,19 @@ import pytest
 
 from kube.json_type import Json
 from kube.wire.encoding import Encoding
-from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
+from tests.cloud.fixtures import HUB_NODES
 from tests.cloud.kube_proxy import KubeProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.link import Link
-from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
 from tests.hub.support.health_service import HealthService
 from tests.hub.support.node_pools import POOL_CRD, POOLS
+from tests.hub.support.objects import endpoint_slice, nodes_of, services, slices
 from tests.hub.support.process import Hub
 from tests.hub.support.settled import caught_up
+from tests.hub.support.site import hub_before
 from tests.hub.support.streams import Events, Seen, listed, watching
-from tests.hub.test_views import endpoint_slice, nodes_of, services, slices
 
 NODES = "/api/v1/nodes"
 NEAR, FAR = "topology-near", "topology-far"
@@ -53,8 +53,7 @@ def hub(
     node_name: str,
 ) -> Iterator[Hub]:
     """A hub with every option of topology, behind a link that can be cut."""
-    for manifest in (HUB_RBAC, HUB_NODES):
-        real_cloud.apply(manifest)
+    real_cloud.apply(HUB_NODES)
     real_cloud.apply(POOL_CRD)
     real_cloud.kubectl(
         "wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io", "--timeout=30s"
@@ -65,10 +64,8 @@ def hub(
         *("--local-health", health.url, "--local-health-interval", "1"),
         *("--local-endpoint", "169.254.20.11,fd00::11", "--local-port", "51003"),
     )
-    kubeconfig = real_cloud.node_kubeconfig(node_name)
-    server = f"https://{LOOPBACK}:{cloud_link.port}"
     folder = tmp_path_factory.mktemp("hub")
-    with Hub(folder, server, node=node_name, kubeconfig=kubeconfig, flags=flags) as made:
+    with hub_before(real_cloud, folder, node_name, *flags, link=cloud_link) as made:
         yield made
 
 

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager, contextmanager
 
 from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
+from tests.hub.support.objects import endpoint_slice, slices
 from tests.hub.support.pool_site import SLICES, Member, Site
 from tests.hub.support.streams import Events, watching
-from tests.hub.test_views import endpoint_slice, slices
 
 EACH = 0.1
 """Seconds between two changes of `changing`."""
