@@ -7,6 +7,7 @@ does the body where mitmproxy holds it. A body that is streamed passes those lay
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -172,6 +173,13 @@ class AnswerStream:
         await self._begin(answer.status, fields)
         await self.write_all(_in_pieces(body) if isinstance(body, bytes) else body)
         await self.end()
+
+    async def send_held(self, body: bytes) -> None:
+        """Send the body of an answer whose head has been sent, and end it."""
+        self._direct = self._player.direct(self._stream)
+        with contextlib.suppress(ClientLeft, asyncio.CancelledError):  # see `answer_request`
+            await self.write_all(_in_pieces(body))
+            await self.end()
 
     async def end(self) -> None:
         """End an answer that has begun."""

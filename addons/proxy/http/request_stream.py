@@ -12,6 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from mitmproxy import http
@@ -20,9 +21,9 @@ from mitmproxy.net.http.http1 import expected_http_body_size
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HTTPMode, HttpStream, SendHttp
+from mitmproxy.proxy.layers.http._base import HttpEvent
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
-    HttpEvent,
     RequestData,
     RequestEndOfMessage,
     RequestHeaders,
@@ -34,7 +35,7 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
 
 from addons.offline.cached_response import MAX_KEPT as MAX_ANSWER
-from addons.proxy.http.http_connections import OwnMethod
+from addons.proxy.http.http_connections import STREAM_UNREAD, OwnMethod
 from addons.proxy.http.messages import refuse
 from addons.proxy.http.request_bodies import BODY_TIME, BodyTime
 from addons.requests.exchange.client_addresses import MAX_REQUEST_BODY, ClientAddress
@@ -45,6 +46,13 @@ from kube.bounds import reached
 from kube.errors import StatusError, entity_too_large, request_timeout, too_many_requests
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class HeldBody(HttpEvent):
+    """Asks the server's side to play a body that the hub holds into its stream, as the client reads."""
+
+    data: bytes
 
 
 class FailoverStream(HttpStream):
@@ -152,11 +160,16 @@ class RequestStream(FailoverStream):
         """The streamed body so far, for a second server; None where it is not kept."""
         self._begun: asyncio.Event | None = None
         """Set when the addons have seen the response's head; None where nobody waits for that."""
+        self._after_body: layer.CommandGenerator[None] | None = None
+        """What mitmproxy does behind a body that is played; None where none is."""
+        self._played_since = 0.0
+        """When that body began, by the monotonic clock."""
 
     @property
     def is_streaming(self) -> bool:
         """Whether the response's head has been sent, and pieces of its body may follow."""
-        return self.server_state == self.state_stream_response_body and self._paused is None
+        takes_pieces = self.server_state in (self.state_stream_response_body, self.state_play_response)
+        return takes_pieces and self._paused is None
 
     async def response_begun(self) -> bool:
         """Wait until the addons have seen the response's head; whether pieces of its body may follow."""
@@ -166,25 +179,27 @@ class RequestStream(FailoverStream):
         return self.is_streaming
 
     def is_late(self, now: float) -> bool:
-        """Whether the hub holds a body whose client has not sent its end in BODY_TIME."""
+        """Whether the hub holds a body whose client has not sent all of it in BODY_TIME, or not taken all of it."""
+        if self._after_body is not None:
+            return now - self._played_since > BODY_TIME
         holds = self.client_state == self.state_consume_request_body or (
             self.client_state == self.state_stream_request_body and self._sent is not None
         )
         return holds and self.begun_body is not None and now - self.begun_body > BODY_TIME
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        if isinstance(event, BodyTime):
-            if self.is_late(event.now):
-                yield from self._past_hooks(self._end_late())
-            return
-        yield from self._past_hooks(super()._handle_event(event))
+        if not isinstance(event, BodyTime):
+            yield from self._past_hooks(super()._handle_event(event))
+        elif self.is_late(event.now):
+            yield from self._past_hooks(self._end_late())
         if self._is_answered_early:
             # mitmproxy ends the answer when its client has sent all, and the client may wait for that end.
             ending = super().state_stream_request_body(RequestEndOfMessage(self.stream_id))
             yield from self._past_hooks(ending)
         if self._held and (isinstance(event, RequestProtocolError) or self.is_over):
             self._hold(0)
-        if self._collected and (self.is_over or self.server_state != self.state_consume_response_body):
+        holds = self._after_body is not None or self.server_state == self.state_consume_response_body
+        if self._collected and (self.is_over or not holds):
             self._may_hold(0)
 
     def _past_hooks(self, handling: layer.CommandGenerator[None]) -> layer.CommandGenerator[None]:
@@ -222,6 +237,7 @@ class RequestStream(FailoverStream):
         """Count what is held no longer: the client's connection has ended, whatever the addons still do."""
         self._hold(0)
         self._may_hold(0)
+        self._after_body = None
 
     def _may_hold(self, size: int) -> bool:
         if not super()._may_hold(size) or not self.address.resize_answer(self._collected, size):
@@ -285,6 +301,45 @@ class RequestStream(FailoverStream):
         if self._begun is not None:
             self._begun.set()
 
+    def send_response(self, already_streamed: bool = False) -> layer.CommandGenerator[None]:
+        """As mitmproxy, but for a body of more than STREAM_UNREAD, which the hub holds until the client has read it.
+
+        mitmproxy hands on all of it at once: of three lists of a client that reads, two were more than it may leave
+        unread.
+        """
+        sending, reply = super().send_response(already_streamed), None
+        while True:
+            try:
+                command = sending.send(reply)
+            except StopIteration:
+                return
+            part = command.event if isinstance(command, SendHttp) else None
+            if isinstance(part, ResponseData) and len(part.data) > STREAM_UNREAD and not already_streamed:
+                self._after_body, self._played_since = sending, time.monotonic()
+                self.server_state = self.state_play_response
+                yield SendHttp(HeldBody(self.stream_id, part.data), self.context.server)
+                return
+            reply = yield command
+
+    def state_play_response(self, event: HttpEvent) -> layer.CommandGenerator[None]:
+        """Hand on a piece of a body that the hub holds, or its end."""
+        if isinstance(event, ResponseData):
+            yield SendHttp(event, self.context.client)
+        elif self._after_body is not None:
+            rest, self._after_body = self._after_body, None
+            self.server_state = self.state_done
+            yield from rest
+
+    def handle_protocol_error(
+        self, event: RequestProtocolError | ResponseProtocolError
+    ) -> layer.CommandGenerator[None]:
+        if self._after_body is not None:
+            # The addons have seen the whole response, and hear of no error.
+            self._after_body, self.server_state = None, self.state_done
+            ended = RequestProtocolError(self.stream_id, event.message, event.code)
+            yield SendHttp(ended, self.context.server)
+        yield from super().handle_protocol_error(event)
+
     @property
     def kept_body(self) -> bytes | bytearray | None:
         """What has come of the request's body, for another server; None where that is not kept."""
@@ -293,7 +348,17 @@ class RequestStream(FailoverStream):
         return self._sent if self.begun_body is not None else b""
 
     def _end_late(self) -> layer.CommandGenerator[None]:
-        """Hold the body no longer: refuse the request that waits for it, and let one that is streamed go on."""
+        """Hold the body no longer: refuse the request that waits for it, and let one that is streamed go on.
+
+        An answer that is not taken breaks off.
+        """
+        if self._after_body is not None:
+            metrics.UNREAD_STREAMS.inc()
+            why = f"the client did not read the answer within {BODY_TIME:.0f} seconds"
+            yield from self.handle_protocol_error(
+                ResponseProtocolError(self.stream_id, why, ErrorCode.CANCEL)
+            )
+            return
         if self._sent is not None:
             self._forget_sent()
             return

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -35,7 +35,7 @@ from mitmproxy.proxy.layers.http._events import (
 
 from addons.proxy.http.messages import response_of_answer, response_of_server
 from addons.proxy.http.own_answers import AnswerStream, Played, Player, answer_request, players
-from addons.proxy.http.request_stream import RequestStream
+from addons.proxy.http.request_stream import HeldBody, RequestStream
 from addons.requests.answers import ClientLeft, status_answer
 from addons.requests.exchange.client_addresses import RETRY_AFTER
 from addons.requests.exchange.request_head import fields_to_send
@@ -213,23 +213,23 @@ class RelayedAnswer(ResponseSink):
         super().begin(status, fields)
         self._context.is_unframed = not self.is_framed
         head = response_of_server(status, fields, self._request, is_framed=self.is_framed)
-        self._say(ResponseHeaders(self._stream.stream_id, head, end_stream=status == SWITCHED))
+        self._parts.append(ResponseHeaders(self._stream.stream_id, head, end_stream=status == SWITCHED))
         if status == SWITCHED:
-            self._say(ResponseEndOfMessage(self._stream.stream_id))
+            self._parts.append(ResponseEndOfMessage(self._stream.stream_id))
 
     def add(self, piece: bytes, size: int) -> None:
         self._untaken += size
         if piece:
-            self._say(ResponseData(self._stream.stream_id, piece))
+            self._parts.append(ResponseData(self._stream.stream_id, piece))
 
     def trail(self, fields: HeaderFields) -> None:
-        self._say(ResponseTrailers(self._stream.stream_id, http.Headers(fields)))
+        self._parts.append(ResponseTrailers(self._stream.stream_id, http.Headers(fields)))
 
     def end(self) -> None:
         super().end()
         if self._parts and isinstance(head := self._parts[-1], ResponseHeaders):
             head.end_stream = True
-        self._say(ResponseEndOfMessage(self._stream.stream_id))
+        self._parts.append(ResponseEndOfMessage(self._stream.stream_id))
 
     def settle(self) -> None:
         if self._is_over:
@@ -251,9 +251,6 @@ class RelayedAnswer(ResponseSink):
             self.cancel()  # the hub has answered in the server's place
         else:
             self._take()
-
-    def _say(self, part: HttpEvent) -> None:
-        self._parts.append(part)
 
     def _send_again(self) -> bool:
         """Send a request anew that its server did not process; False where that may not be."""
@@ -323,10 +320,15 @@ class ServerSide(HttpConnection):
     def _handle_event(self, event: HttpEvent) -> layer.CommandGenerator[None]:  # type: ignore[override]  # nothing else comes here
         answer = self._under_way.get(event.stream_id)
         if isinstance(event, RequestHeaders):
-            self._begin(event)
+            stream = self._stream(event.stream_id)
+            if (context := _relayed_by(stream.flow)) is not None:
+                self._relay(stream, context).open(has_body=not event.end_stream)
         elif isinstance(event, RequestProtocolError):
             if answer is not None:
                 answer.cancel()
+        elif isinstance(event, HeldBody):
+            sending = self._answer_of(self._stream(event.stream_id)).send_held(event.data)
+            self._start(event.stream_id, sending, "plays a held answer")
         elif isinstance(answer, RelayedAnswer):
             if isinstance(event, RequestData):
                 answer.write(event.data)
@@ -335,12 +337,6 @@ class ServerSide(HttpConnection):
         elif isinstance(event, RequestEndOfMessage):
             self._answer(event.stream_id)
         yield from ()
-
-    def _begin(self, event: RequestHeaders) -> None:
-        stream = self._stream(event.stream_id)
-        context = _relayed_by(stream.flow)
-        if context is not None:
-            self._relay(stream, context).open(has_body=not event.end_stream)
 
     def _relay(self, stream: RequestStream, context: RequestContext) -> RelayedAnswer:
         player, over = players[self.context.client.id], partial(self._ended, stream.stream_id)
@@ -352,14 +348,18 @@ class ServerSide(HttpConnection):
         stream = self._stream(number)
         if _relayed_by(stream.flow) is not None:
             return
-        # Not at once, as mitmproxy's tasks begin: the layers are at work.
-        name = f"answer to {stream.flow.request.method}"
-        task = asyncio.Task(self._answer_or_relay(stream), name=name, eager_start=False)
-        self._under_way[number] = task
+        self._start(number, self._answer_or_relay(stream), f"answer to {stream.flow.request.method}")
+
+    def _start(self, number: int, answering: Coroutine[None, None, None], name: str) -> None:
+        """Have a task answer a stream, not at once, as mitmproxy's tasks begin: the layers are at work."""
+        task = self._under_way[number] = asyncio.Task(answering, name=name, eager_start=False)
         task.add_done_callback(partial(self._answered, number))
 
+    def _answer_of(self, stream: RequestStream) -> AnswerStream:
+        return AnswerStream(stream, self._streams, players[self.context.client.id])
+
     async def _answer_or_relay(self, stream: RequestStream) -> None:
-        if await answer_request(AnswerStream(stream, self._streams, players[self.context.client.id])):
+        if await answer_request(self._answer_of(stream)):
             return
         context = _relayed_by(stream.flow)
         assert context is not None, "answer_request has seen to it"

@@ -76,20 +76,30 @@ class Upload(Protocol):
 
 
 class HeldBytes:
-    """Bytes of one kind that the hub holds for the clients at an address, a part of those `of_listener`."""
+    """Bytes of one kind that the hub holds for the clients of a listener."""
 
-    def __init__(self, of_listener: HeldBytes | None = None) -> None:
+    def __init__(self) -> None:
         self.size = 0
+
+
+class AddressBytes(HeldBytes):
+    """Those for the clients at one address."""
+
+    def __init__(self, of_listener: HeldBytes) -> None:
+        super().__init__()
         self._of_listener = of_listener
 
-    def try_add(self, more: int, limit: int, *limit_of_listener: int) -> HeldBytes | None:
-        """Add what fits; else add nothing, and return those that are full."""
-        if more > 0 and self.size + more > limit:
-            return self
-        full = self._of_listener.try_add(more, *limit_of_listener) if self._of_listener is not None else None
-        if full is None:
-            self.size += more
-        return full
+    def try_add(self, more: int, limit: int, limit_of_listener: int) -> bool:
+        """Add what fits; else add nothing.
+
+        An address gets no more than it leaves to others, so that three of them do not take all of a listener.
+        """
+        left = limit_of_listener - self._of_listener.size - more
+        if more > 0 and self.size + more > min(limit, left):
+            return False
+        self.size += more
+        self._of_listener.size += more
+        return True
 
 
 class ListenerClients:
@@ -106,11 +116,11 @@ class ClientAddress:
     def __init__(self, listener: ListenerClients) -> None:
         self.listener = listener
         self.connections = 0
-        self.bodies = HeldBytes(listener.bodies)
+        self.bodies = AddressBytes(listener.bodies)
         """Bodies of requests that the hub collects."""
-        self.answers = HeldBytes(listener.answers)
+        self.answers = AddressBytes(listener.answers)
         """Answers of servers that it collects."""
-        self.unsent = HeldBytes(listener.unsent)
+        self.unsent = AddressBytes(listener.unsent)
         """Streamed bodies that wait for servers."""
         self._uploads: dict[Upload, int] = {}
         """How many of these each has that has any."""
@@ -158,15 +168,13 @@ class ClientAddress:
         """Count `wanted` bytes for a request that held `held`; the reason why it may not have them."""
         if wanted > MAX_REQUEST_BODY:
             return entity_too_large(f"limit is {MAX_REQUEST_BODY}")
-        full = self.bodies.try_add(wanted - held, MAX_BODIES_OF_ADDRESS, MAX_BODIES)
-        if full is None:
+        if self.bodies.try_add(wanted - held, MAX_BODIES_OF_ADDRESS, MAX_BODIES):
             return None
-        whose = " from this address" if full is self.bodies else ""
-        return too_many_requests(f"the hub holds too many bodies of requests{whose}", RETRY_AFTER)
+        return too_many_requests("the hub holds too many bodies of requests", RETRY_AFTER)
 
     def resize_answer(self, held: int, wanted: int) -> bool:
         """Count `wanted` bytes of an answer of which `held` were counted; False where it may not have them."""
-        return self.answers.try_add(wanted - held, MAX_ANSWERS_OF_ADDRESS, MAX_ANSWERS) is None
+        return self.answers.try_add(wanted - held, MAX_ANSWERS_OF_ADDRESS, MAX_ANSWERS)
 
     def hold_unsent(self, upload: Upload, size: int) -> None:
         """Note how much of a body waits for its server. The longest ones end where that is too much."""

@@ -139,9 +139,13 @@ def test_all_bodies_of_an_address_have_a_bound_and_the_client_may_come_again() -
     assert address.resize_body(0, MAX_REQUEST_BODY) is None
 
 
-def test_pods_take_nothing_from_each_other_up_to_their_listeners_bound_and_never_from_kubelet() -> None:
+def test_pods_leave_as_much_to_others_as_they_take_and_take_nothing_from_kubelet() -> None:
+    """The bodies of two pods were all that a listener may hold: every other client got 429."""
     of_pods = ListenerClients()
-    assert sum(filled(ClientAddress(of_pods)) for _ in range(10)) == MAX_BODIES // MAX_REQUEST_BODY
+    pods = [ClientAddress(of_pods) for _ in range(10)]
+    assert [filled(pod) for pod in pods] == [4, 2, 1, *[0] * 7]
+    assert of_pods.bodies.size < MAX_BODIES
+    assert pods[-1].resize_body(0, MAX_REQUEST_BODY // 4) is None
     assert filled(ClientAddress(ListenerClients())) == MAX_BODIES_OF_ADDRESS // MAX_REQUEST_BODY
 
 
