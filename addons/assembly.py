@@ -49,7 +49,7 @@ from addons.telemetry.background import background
 from addons.telemetry.log import hold_libraries_back, print_line_by_line
 from addons.telemetry.log_tail import LogTail
 from addons.traffic import Traffic
-from addons.ui.admin import Admin
+from addons.ui.admin_port import AdminPort
 from addons.ui.link_log import LinkLog, LinkState
 from addons.ui.live.fleet_status import tell_fleet
 from addons.ui.live.link_spending import tell_link_budget
@@ -93,7 +93,7 @@ class Assembly:
         self._console = console
         self._tasks: list[asyncio.Task[None]] = []
         self._parts: Parts | None = None
-        self._admin: Admin | None = None
+        self._admin: AdminPort | None = None
         self._offline: Offline | None = None
         self._pool: Pool | None = None
         self._folder: StateFolder | None = None
@@ -332,8 +332,8 @@ class Assembly:
         self._run("status for the fleet", tell_fleet(hub))
         self._run("budget of the link", tell_link_budget(hub, clients.hub))
         if settings.admin_port:
-            self._admin = Admin(hub, self._console.attachments)
-            self._run("admin server", self._admin.start())
+            self._admin = AdminPort(settings)
+            self._run("admin server", self._admin.serve(hub, self._console.attachments))
         return parts
 
     def _join_pool(

@@ -29,11 +29,11 @@ from kube.http.bounded_server import BoundedServer
 
 
 class Admin:
-    """Serves on the admin port from `start` to `close`. The port is bound at once: a taken one stops the start."""
+    """Serves on the admin port from `start` to `close`."""
 
-    def __init__(self, hub: RunningHub, attachments: Attachments) -> None:
-        """OSError, whose `filename` is the address, when the port cannot be opened."""
+    def __init__(self, hub: RunningHub, attachments: Attachments, listening: socket.socket) -> None:
         self._hub = hub
+        self._socket = listening
         reports = ReportQueue()
         self._pages = DebugPages(hub, reports)
         self._page = PageServer(hub, reports)
@@ -41,12 +41,6 @@ class Admin:
         self._observe = ObservePage(hub)
         self._attach = AttachPage(attachments, hub.settings.plain_users)
         self._server: BoundedServer | None = None
-        listen, port = hub.settings.listen, hub.settings.admin_port
-        family = socket.AF_INET6 if ":" in listen else socket.AF_INET
-        try:
-            self._socket = socket.create_server((listen, port), family=family)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, f"{listen}:{port}") from error
 
     async def start(self) -> None:
         guard = _refusing_web_pages(self._hub.settings.allowed_hosts)
@@ -75,7 +69,6 @@ class Admin:
         self._attach.close()
         if self._server is not None:
             self._server.refuse_more()
-        self._socket.close()
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")

@@ -18,6 +18,7 @@ from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings, parse_settings
 from addons.ui.admin import Admin
+from addons.ui.admin_port import AdminPort
 from addons.ui.attached.attachments import Attachments
 from addons.ui.running_hub import RunningHub
 from kube.reflector.list_watch import ListWatch
@@ -70,13 +71,15 @@ class AdminClient:
 async def served(hub: RunningHub, attachments: Attachments | None = None) -> AsyncIterator[AdminClient]:
     """A client of the admin port, a free one, of a hub."""
     hub = replace(hub, settings=replace(hub.settings, admin_port=free_port()))
-    admin = Admin(hub, attachments or Attachments(lambda: hub.settings, Drills(lambda: None)))
+    port = AdminPort(hub.settings)
+    admin = Admin(hub, attachments or Attachments(lambda: hub.settings, Drills(lambda: None)), port.socket)
     await admin.start()
     try:
         async with aiohttp.ClientSession() as session:
             yield AdminClient(admin, hub, session)
     finally:
         admin.close()
+        port.close()
 
 
 async def read(parts: HubParts, *types: ResourceType) -> None:

@@ -1,0 +1,54 @@
+"""The admin port: bound at the start, because a taken one ends it, and served from its first client on.
+
+What serves it, pages and a web framework, is an eighth of what a start costs, and no component waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING
+
+from addons.settings import Settings
+from addons.ui.attached.attachments import Attachments
+from addons.ui.running_hub import RunningHub
+
+if TYPE_CHECKING:
+    from addons.ui.admin import Admin
+
+
+class AdminPort:
+    """Open from the start to `close`."""
+
+    def __init__(self, settings: Settings) -> None:
+        """OSError, whose `filename` is the address, when the port cannot be opened."""
+        self._admin: Admin | None = None
+        listen, port = settings.listen, settings.admin_port
+        family = socket.AF_INET6 if ":" in listen else socket.AF_INET
+        try:
+            self.socket = socket.create_server((listen, port), family=family)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"{listen}:{port}") from error
+
+    async def serve(self, hub: RunningHub, attachments: Attachments) -> None:
+        """Wait for the first client, then serve it and all others."""
+        loop, came = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self.socket, came.set)
+        await came.wait()
+        loop.remove_reader(self.socket)
+        # Components are answered while another thread reads modules and pages.
+        self._admin = await asyncio.to_thread(_admin_of, hub, attachments, self.socket)
+        await self._admin.start()
+
+    def close(self) -> None:
+        if self._admin is not None:
+            self._admin.close()
+        else:
+            asyncio.get_running_loop().remove_reader(self.socket)
+        self.socket.close()
+
+
+def _admin_of(hub: RunningHub, attachments: Attachments, listening: socket.socket) -> Admin:
+    from addons.ui.admin import Admin  # noqa: PLC0415 - not before the first client, as said above
+
+    return Admin(hub, attachments, listening)
