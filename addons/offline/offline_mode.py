@@ -23,15 +23,14 @@ from addons.offline.node_lease import NodeLease
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.people.kept_discovery import Discovery
 from addons.offline.people.pod_requests import PodRequests
+from addons.offline.writes.creations import Creations
 from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.journal import TABLE, Journal
 from addons.offline.writes.node_return import NodeReturn
 from addons.offline.writes.offline_writes import OfflineWrites
-from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay
 from addons.offline.writes.sparing_writes import SparingWrites
 from addons.offline.writes.status_writes import StatusWrites
-from addons.offline.writes.tokens import Tokens
 from addons.requests.clients import Clients
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.requests.route_decision import RouteKind
@@ -99,8 +98,7 @@ class Offline:
             status.take_back,
             lambda entry, version: words.ended(entry.path, version),
         )
-        registration = Registration(objects, self._answers)
-        writes = OfflineWrites(status, Tokens(self._answers), registration, self._journal, replay)
+        writes = OfflineWrites(status, Creations(objects, self._answers), self._journal, replay)
         kubelet = KubeletAccess.of(settings.node, *settings.kubelet_files)
         pods = PodRequests.of(kubelet, partial(objects.find, HUB_IDENTITY), reviews, self._answers)
         further = pods.kubelet_reviews.questions if pods is not None else tuple

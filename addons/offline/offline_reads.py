@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from addons.offline.cached_response import CachedResponse, response_key
+from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.forms import first_form
@@ -155,8 +155,7 @@ class OfflineReads:
         copies: list[tuple[int, Encoded, Store | None]] = [
             (item.version, _encoded(item), item.store) for item in await self.find(identity, request.info)
         ]
-        key = response_key(identity.user, request.object_path, request.accept or "", request.accept_encoding)
-        answer = await self._answers.get(key)
+        answer = await self._answers.get(request.read_key(identity.user))
         if answer is not None:
             with contextlib.suppress(ValueError, LookupError):
                 single = answer.single()

@@ -45,6 +45,10 @@ class OfflineRequest:
         """The key under which `CachedResponses` keeps the answer for an identity."""
         return response_key(identity, self.target, self.accept or "", self.accept_encoding, self.body)
 
+    def read_key(self, identity: str, path: str = "") -> ResponseKey:
+        """The key of the answer to the same client's GET of an object: of `path`, or of the one that this is about."""
+        return response_key(identity, path or self.object_path, self.accept or "", self.accept_encoding)
+
     @property
     def object_path(self) -> str:
         """The path of the object, without the subresource."""

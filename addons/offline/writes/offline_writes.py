@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from addons.offline.offline_request import OfflineRequest
+from addons.offline.writes.creations import Creations, mirrored
 from addons.offline.writes.event_writes import EventWrites
 from addons.offline.writes.journal import Journal
-from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay, RetryLater
 from addons.offline.writes.status_writes import StatusWrites
-from addons.offline.writes.tokens import Tokens
 from addons.requests.answers import Answer
 from addons.requests.caller import Caller, Lending
 from addons.requests.cloud_identity import CloudIdentity
@@ -29,24 +28,14 @@ from kube.requests.request_info import RequestInfo
 
 MAX_WRITE = 3 * 1024 * 1024
 """Bytes of a body; kube-apiserver's own limit."""
-MIRROR = "kubernetes.io/config.mirror"
-"""The annotation of a mirror pod, which shows a static pod of kubelet to the cloud."""
 
 
 class OfflineWrites:
     """Hands each write to the module that accepts it, and knows which writes wait for the cloud."""
 
-    def __init__(
-        self,
-        status: StatusWrites,
-        tokens: Tokens,
-        registration: Registration,
-        journal: Journal,
-        replay: Replay,
-    ) -> None:
-        self._tokens = tokens
-        self._registration = registration
+    def __init__(self, status: StatusWrites, creations: Creations, journal: Journal, replay: Replay) -> None:
         self._status = status
+        self._creations = creations
         self._events = EventWrites(journal)
         self._journal = journal
         self._replay = replay
@@ -67,11 +56,8 @@ class OfflineWrites:
 
     def keep(self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
         """Keep the cloud's answer to a creation, where a later request can be answered from it."""
-        if is_token_request(request.info):
-            self._tokens.keep(identity, request, headers, body)
-        elif is_registration(request.info):
-            self._registration.keep(identity, request, headers, body)
-        elif is_event(request.info) and not identity:
+        self._creations.keep(identity, request, headers, body)
+        if is_event(request.info) and not identity:
             self._events.keep(request)
 
     async def answer(
@@ -85,7 +71,7 @@ class OfflineWrites:
         if len(request.body) > MAX_WRITE:
             raise entity_too_large(f"limit is {MAX_WRITE}")
         if is_token_request(info):
-            return await self._tokens.answer(identity.user, request)
+            return await self._creations.token(identity.user, request)
         # The journal is replayed with the hub's identity, so a caller with a token of its own cannot use it.
         # Only the cloud can answer a dry run.
         if caller.lending is Lending.HUB and "dryRun=" not in request.target:
@@ -95,17 +81,10 @@ class OfflineWrites:
                 accept = self._events.create if info.verb == "create" else self._events.patch
                 return await accept(request)
             if is_pod_creation(info):
-                return _mirrored(request)
+                return mirrored(request)
             if is_registration(info):
-                raise await self._registration.refuse(identity, request)
+                raise await self._creations.refusal(identity, request)
         raise unavailable("the cloud cannot be reached, and this write needs it")
-
-
-def _mirrored(request: OfflineRequest) -> Answer:
-    codec, obj = request.named("Pod")
-    if MIRROR not in obj.annotations:
-        raise unavailable("the cloud cannot be reached, and only it creates pods")
-    return request.echo(codec, obj, 201)
 
 
 def _path(info: RequestInfo) -> str:

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from addons.offline.cached_response import ResponseKey, response_key
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
@@ -167,7 +166,7 @@ class StatusWrites:
         if copy.store is not None:
             copy.store.amend(obj.raw)
         else:
-            self._answers.keep(_key(request), {"content-type": obj.codec.content_type}, obj.body())
+            self._answers.keep(request.read_key(""), {"content-type": obj.codec.content_type}, obj.body())
 
 
 def _patch_in(request: OfflineRequest) -> Json | None:
@@ -191,11 +190,6 @@ def _check_labels(before: ApiObject, after: ApiObject, path: str) -> None:
     if others:
         shown = ", ".join(others)[:MAX_QUOTED]
         raise unavailable(f"the cloud cannot be reached, and only it changes these labels of {path}: {shown}")
-
-
-def _key(request: OfflineRequest) -> ResponseKey:
-    """The key of the answer to the same client's GET of the object."""
-    return response_key("", request.object_path, request.accept or "", request.accept_encoding)
 
 
 def labels_of_others(kind: str, before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

@@ -22,14 +22,13 @@ from addons.offline.disk_access import DiskAccess
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.kept_discovery import Discovery
+from addons.offline.writes.creations import Creations
 from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.offline_writes import OfflineWrites
-from addons.offline.writes.registration import Registration
 from addons.offline.writes.replay import Replay
 from addons.offline.writes.sparing_writes import SparingWrites
 from addons.offline.writes.status_writes import StatusWrites
-from addons.offline.writes.tokens import Tokens
 from addons.requests.answers import Answer, ClientRequest, ToCloud
 from addons.requests.caller import Caller
 from addons.requests.cloud_identity import HUB_IDENTITY
@@ -112,7 +111,7 @@ class Node:
         self.journal, self.replayed = journal, Told()
         waits = (lambda: servers.is_up, Pulse())
         replay = Replay(journal, self.replayed, *waits, status.take_back, lambda *_: None)
-        writes = OfflineWrites(status, Tokens(answers), Registration(objects, answers), journal, replay)
+        writes = OfflineWrites(status, Creations(objects, answers), journal, replay)
         self.cached_relay = CachedRelay(
             "n1",
             ToldClients(self.cloud, self.cloud),

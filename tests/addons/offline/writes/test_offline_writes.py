@@ -10,11 +10,10 @@ import pytest
 
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
+from addons.offline.writes.creations import Creations
 from addons.offline.writes.journal_entries import StatusEntry
 from addons.offline.writes.offline_writes import MAX_WRITE, OfflineWrites
-from addons.offline.writes.registration import Registration
 from addons.offline.writes.status_writes import StatusWrites
-from addons.offline.writes.tokens import Tokens
 from addons.requests.answers import Answer
 from addons.requests.caller import Caller
 from addons.requests.cloud_identity import HUB_IDENTITY
@@ -46,9 +45,8 @@ class World:
         self.answers, self.journal, self.replaying = answers, replaying.journal, replaying
         objects = OfflineReads(cast(Sources, NoSources()), answers, 0)
         status = StatusWrites("n1", objects, answers, self.journal, Told())
-        tokens = Tokens(answers, lambda: 0.0)
-        registration = Registration(objects, answers)
-        self.writes = OfflineWrites(status, tokens, registration, self.journal, replaying.replay)
+        creations = Creations(objects, answers)
+        self.writes = OfflineWrites(status, creations, self.journal, replaying.replay)
 
     async def write(
         self,

@@ -14,7 +14,7 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.journal import Journal
-from addons.offline.writes.status_writes import StatusWrites, _key, labels_of_others
+from addons.offline.writes.status_writes import StatusWrites, labels_of_others
 from addons.requests.answers import Answer
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
@@ -278,7 +278,7 @@ async def test_a_kept_answer_that_is_not_the_object_is_no_copy(
     world: World, content_type: str, body: bytes
 ) -> None:
     request = asked("PATCH", f"{NODE}/status", reports(Ready="False"), content_type=STRATEGIC)
-    world.answers.keep(_key(request), {"content-type": content_type}, body)
+    world.answers.keep(request.read_key(""), {"content-type": content_type}, body)
     with pytest.raises(StatusError) as refused:
         await world.writes.accept(request)
     assert refused.value.code == 503

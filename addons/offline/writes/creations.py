@@ -1,0 +1,99 @@
+"""Creations while the cloud is away: answered from what the cloud answered to such a one before, or not at all.
+
+A service account's token is given again to the same pod, while it is valid. kubelet creates its Node and CSINode at
+each start: the hub answers 409 when it knows that they exist. A mirror pod is echoed, because kubelet repeats it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from addons.offline.cached_response import CachedResponse
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.offline_reads import OfflineReads
+from addons.offline.offline_request import OfflineRequest
+from addons.requests.answers import HEADERS, Answer
+from addons.requests.cloud_identity import CloudIdentity
+from addons.requests.offline_policy import is_registration, is_token_request
+from kube.errors import StatusError, unavailable
+from kube.requests.request_info import parse_request
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+
+MIN_VALIDITY = 10.0
+"""Seconds that a token must still be valid for the hub to hand it out."""
+MIRROR = "kubernetes.io/config.mirror"
+"""The annotation of a mirror pod, which shows a static pod of kubelet to the cloud."""
+
+
+class Creations:
+    """Keeps the cloud's answers to creations, and answers later ones."""
+
+    def __init__(
+        self, objects: OfflineReads, answers: CachedResponses, clock: Callable[[], float] = time.time
+    ) -> None:
+        """`clock` gives wall time in seconds: tokens expire by it."""
+        self._objects = objects
+        self._answers = answers
+        self._clock = clock
+
+    def keep(self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
+        """Keep the cloud's answer. A created object is kept as if it were the answer to a GET."""
+        if is_token_request(request.info):
+            # The request names its pod in its body, which the key covers.
+            self._answers.keep(request.key(identity), headers, body)
+        elif is_registration(request.info) and (path := _created_path(request)):
+            self._answers.keep(request.read_key(identity, path), headers, body)
+
+    async def token(self, identity: str, request: OfflineRequest) -> Answer:
+        """The last token that the cloud gave for the same request; StatusError 503 where it is no longer valid."""
+        answer = await self._answers.get(request.key(identity))
+        if answer is None or _expiry(answer) < self._clock() + MIN_VALIDITY:
+            raise unavailable(
+                "the cloud cannot be reached, and the hub has no valid token of this service account"
+            )
+        return Answer(answer.body, {**answer.headers, **HEADERS}, 201)
+
+    async def refusal(self, identity: CloudIdentity, request: OfflineRequest) -> StatusError:
+        """409 where the hub has a copy of the object, after which kubelet reads the object; 503 otherwise."""
+        assert request.info.type is not None
+        resource = request.info.type.group_resource
+        if path := _created_path(request):
+            read = parse_request("GET", path)
+            answer = await self._answers.get(request.read_key(identity.user, path))
+            if answer is not None or await self._objects.find(identity, read):
+                return StatusError(409, "AlreadyExists", f'{resource} "{read.name}" already exists')
+        return unavailable(f"the cloud cannot be reached, and only it creates {resource}")
+
+
+def mirrored(request: OfflineRequest) -> Answer:
+    """The echo of a mirror pod; StatusError 503 for any other pod."""
+    codec, obj = request.named("Pod")
+    if MIRROR not in obj.annotations:
+        raise unavailable("the cloud cannot be reached, and only it creates pods")
+    return request.echo(codec, obj, 201)
+
+
+def _created_path(request: OfflineRequest) -> str:
+    """The path of the object in the body; "" where there is none."""
+    assert request.info.type is not None
+    try:
+        codec = codec_for(Encoding(request.content_type))
+        name = codec.peek(codec.decode_single(request.body)[2]).name
+    except ValueError:
+        return ""
+    return request.info.type.path(request.info.namespace, name) if name else ""
+
+
+def _expiry(answer: CachedResponse) -> float:
+    """When the token in an answer expires, in seconds since the epoch; 0 where the answer cannot be read."""
+    try:
+        document = answer.single()
+        status = document.decode().fields.child("status")
+        if document.codec.encoding is Encoding.PROTOBUF:
+            return float(status.child("expirationTimestamp").number("seconds"))
+        return datetime.fromisoformat(status.text("expirationTimestamp")).timestamp()
+    except ValueError:
+        return 0.0
