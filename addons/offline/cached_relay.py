@@ -156,7 +156,7 @@ class CachedRelay:
             return lease
         if is_access_review(request.info):
             assert self.pod_requests is not None
-            return await self.pod_requests.kubelet_reviews.answer(request)
+            return await self.pod_requests.review(request)
         try:
             if request.info.method != "GET":
                 return await self._writes.answer(wanted.caller, identity, request, was_sent=was_sent)

@@ -1,5 +1,7 @@
 """Keeps sources on disk: writes each store's changes behind, and fills the store from disk at a start.
 
+A start reads the disk and the cloud at the same time, so that neither waits for the other where one is slow.
+
 A store takes a list, and the events of one chunk, within one turn of the event loop, so a batch is always a state that
 the cloud had, written with its version in one transaction. A crash loses the changes of the last moment (LINGER and
 the write): the reflector resumes its watch from the version on disk, and the cloud sends those changes again.
@@ -11,14 +13,14 @@ write of the node again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 
 import orjson
 
 from addons.offline.disk_access import DiskAccess
-from addons.offline.start_from_disk import StartFromDisk
 from addons.offline.write_behind import WriteBehind
 from kube.disk.copy_rows import (
     COUNT,
@@ -32,11 +34,13 @@ from kube.disk.copy_rows import (
     read_metas,
 )
 from kube.disk.database import Batch, TableChanges
+from kube.disk.writer import PATIENCE
 from kube.errors import StatusError
 from kube.packed_text import Kept
 from kube.reflector.list_pages import read_items
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
+from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.store.store import Change, Store, Witness
 from kube.wire.codec import codec_for
@@ -44,6 +48,10 @@ from kube.wire.encoding import Encoding
 
 FORMER = "former"
 """In a meta: the copy is of another history than the cloud's."""
+CONFIRM = 1.0
+"""Seconds that clients wait for the reflector to resume from the copy. Then they are served the copy as it is."""
+SETTLE = 0.1
+"""Seconds from a resumed watch's answer to the events that happened since the copy's version."""
 
 logger = logging.getLogger(__name__)
 
@@ -130,6 +138,8 @@ class DiskCopy:
         self._store = store
         self.name = source_name(identity, list_watch)
         self.table = WriteBehind(copies.access, objects_of(self.name), batch=self._batch, whole=self._objects)
+        self.is_starting = False
+        """Whether no client may see the store yet: it may lack the copy, or what the cloud has since."""
         self._refused = 0
         self._last_used = int(copies.access.clock())
         self._stamped = False
@@ -146,9 +156,38 @@ class DiskCopy:
     def is_written(self) -> bool:
         return self.table.is_written
 
-    def start(self, reflector: Reflector) -> StartFromDisk:
-        """Begin from this copy."""
-        return StartFromDisk(self.restore, self._store, reflector, self._list_watch.path)
+    def start(self, reflector: Reflector) -> Coroutine[None, None, None]:
+        """Begin from this copy: what is returned runs the reflector until cancelled."""
+        self.is_starting = True
+        return self._run(reflector)
+
+    async def _run(self, reflector: Reflector) -> None:
+        path = self._list_watch.path
+        reading = asyncio.create_task(self._read(reflector), name=f"copy of {path}")
+        reflecting: asyncio.Task[None] | None = None
+        try:
+            await asyncio.wait((reading,), timeout=PATIENCE)
+            was_read = reading.done()
+            reflecting = asyncio.create_task(reflector.run(), name=f"reflector {path}")
+            if was_read:
+                await _resumed(reflector)
+            else:
+                # The copy or the cloud's list, whichever comes first.
+                while not reading.done() and not self._store.complete:
+                    updated = self._store.next_update()
+                    await asyncio.wait((reading, updated), return_when=asyncio.FIRST_COMPLETED)
+            self.is_starting = False
+            reflector.changed.notify()
+            await reflecting
+        finally:
+            reading.cancel()
+            if reflecting is not None:
+                reflecting.cancel()
+
+    async def _read(self, reflector: Reflector) -> None:
+        refusal = await self.restore()
+        if refusal is not None and not self._store.complete:
+            reflector.remember_refusal(refusal)
 
     async def restore(self) -> StatusError | None:
         """Fill the store from the copy, if there is one. Returns the cloud's 404 where that was kept instead."""
@@ -246,6 +285,16 @@ class DiskCopy:
             meta["refused"] = self._refused
         self._stamped = True
         return copy_batch(self.name, meta, objects)
+
+
+async def _resumed(reflector: Reflector) -> None:
+    """Wait until a reflector has resumed from its copy, has listed instead, or has failed, or for CONFIRM."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(CONFIRM):
+            while not reflector.lists and reflector.state is not State.WATCHING and reflector.error is None:
+                await reflector.changed.wait()
+            if not reflector.lists and reflector.state is State.WATCHING:
+                await asyncio.sleep(SETTLE)
 
 
 def is_shown(meta: Meta) -> bool:

@@ -100,8 +100,9 @@ class Offline:
         )
         writes = OfflineWrites(status, Creations(objects, self._answers), self._journal, replay)
         kubelet = KubeletAccess.of(settings.node, *settings.kubelet_files)
-        pods = PodRequests.of(kubelet, partial(objects.find, HUB_IDENTITY), reviews, self._answers)
-        further = pods.kubelet_reviews.questions if pods is not None else tuple
+        find = partial(objects.find, HUB_IDENTITY)
+        pods = PodRequests(kubelet, find, reviews, self._answers) if kubelet is not None else None
+        further = pods.questions if pods is not None else tuple
         discovery = Discovery(own, self._answers, lambda: cloud.is_up, changed, further)
         self.cached_relay = CachedRelay(
             *(settings.node, clients, cloud, reviews, objects, self._answers, writes, discovery),

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from typing import Protocol
 
 from kube.errors import StatusError
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
 from kube.store.store import Store
-
-
-class StartFromCopy(Protocol):
-    """The beginning of a source whose copy may be on disk."""
-
-    @property
-    def pending(self) -> bool:
-        """Whether the source may not show its store yet."""
-
-    async def run(self) -> None:
-        """Read the copy, then run the reflector until cancelled."""
 
 
 class SourceCopy(Protocol):
@@ -29,8 +18,12 @@ class SourceCopy(Protocol):
     def is_written(self) -> bool:
         """Whether the disk has all of the source."""
 
-    def start(self, reflector: Reflector) -> StartFromCopy:
-        """Begin from the copy."""
+    @property
+    def is_starting(self) -> bool:
+        """Whether the source may not show its store yet."""
+
+    def start(self, reflector: Reflector) -> Coroutine[None, None, None]:
+        """Begin from the copy: read it, then run the reflector until cancelled."""
 
     def use(self) -> None:
         """Note that a client uses the source."""

@@ -20,7 +20,7 @@ from addons.rules.given_versions import ANY_VERSION, GivenVersions
 from addons.rules.table import Rules
 from addons.telemetry.background import background
 from addons.views import source_log
-from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
+from addons.views.persistence import SourceCopies, SourceCopy
 from kube.concurrency.pulse import Pulse, first_of
 from kube.errors import unavailable
 from kube.http.client import Client
@@ -100,7 +100,6 @@ class Source:
         self.copy: SourceCopy | None = None
         self.is_measured = False
         """The first list was held to the quotas."""
-        self._restoring: StartFromCopy | None = None
         self._chain_of = chain_of
         self._rules = rules
         self._given = given
@@ -117,12 +116,10 @@ class Source:
 
     def start(self, copies: SourceCopies | None) -> Source:
         """Begin: from disk if kept there."""
-        path, run = self.list_watch.path, self.reflector.run
-        if copies is not None:
-            self._restoring = self.keep(copies).start(self.reflector)
-            run = self._restoring.run
+        path = self.list_watch.path
+        run = self.keep(copies).start(self.reflector) if copies is not None else self.reflector.run()
         errors = asyncio.create_task(self._follow_errors(), name=f"errors {path}")
-        self._tasks: tuple[asyncio.Task[None], ...] = (background(run(), f"source {path}"), errors)
+        self._tasks: tuple[asyncio.Task[None], ...] = (background(run, f"source {path}"), errors)
         return self
 
     def keep(self, copies: SourceCopies) -> SourceCopy:
@@ -266,7 +263,7 @@ class Source:
 
     @property
     def _is_restoring(self) -> bool:
-        return self._restoring is not None and self._restoring.pending
+        return self.copy is not None and self.copy.is_starting
 
     def _is_ready(self, version: int) -> bool:
         known = self.store.complete and not self._is_restoring

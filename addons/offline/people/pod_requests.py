@@ -2,29 +2,40 @@
 
 kube-apiserver decides by the caller's right to the pod's subresource, and is then itself the one whom kubelet sees.
 So is the hub, with a client certificate that its operator gives it.
+
+kubelet takes a client certificate of the cluster's CA as it is, and asks the cloud, through this hub, what its user may
+do (SubjectAccessReview). It remembers a yes for some minutes, and answers 500 where nobody says. The hub keeps the
+cloud's answers about the user that it is itself towards kubelet, and answers no other user's review without the cloud.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
+import orjson
+
 from addons.link.identities.kubelet import KubeletAccess
+from addons.offline.cached_response import unpacked
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.people.kept_discovery import KEPT
-from addons.offline.people.kubelet_reviews import KubeletReviews
+from addons.offline.offline_request import OfflineRequest
+from addons.offline.people.kept_discovery import JSON, KEPT, Question
+from addons.requests.answers import HEADERS, Answer
 from addons.requests.caller import Caller, digest_of
 from addons.views.reviews import Reviews
 from kube.errors import StatusError, bad_request, forbidden, unavailable
 from kube.json_type import Json
 from kube.requests.query import parse_bool
 from kube.requests.request_info import RequestInfo, ResourceType, parse_request
+from kube.schemas.json_objects import json_object
 from kube.store.made_forms import plain
 from kube.store.store import Item
+from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object
 
 PODS, NODES = ResourceType("", "v1", "pods"), ResourceType("", "v1", "nodes")
 VERBS = {"": "get", "log": "get", "exec": "create", "attach": "create", "portforward": "create"}
@@ -57,6 +68,10 @@ TEXTS: Mapping[str, Mapping[str, str]] = {
 }
 """Parameters that go on as they are: kubelet's name."""
 CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+REVIEW = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+KUBELET_VERBS = ("get", "create")
+"""kubelet asks for the verb of the method, on nodes/proxy: GET for logs and a WebSocket, POST for SPDY."""
 
 
 class AtKubelet(NamedTuple):
@@ -67,24 +82,16 @@ class AtKubelet(NamedTuple):
 
 
 class PodRequests:
-    """Remembers who may see logs and enter containers, and leads them to kubelet."""
+    """Remembers who may see logs and enter containers, leads them to kubelet, and answers kubelet who the hub is."""
 
-    def __init__(self, node: str, find: Find, reviews: Reviews, kubelet_reviews: KubeletReviews) -> None:
-        self.kubelet_reviews = kubelet_reviews
-        self._node = node
+    def __init__(self, access: KubeletAccess, find: Find, reviews: Reviews, answers: CachedResponses) -> None:
+        self._access = access
+        self._node = access.node
         self._find_item = find
         self._reviews = reviews
+        self._answers = answers
         self._learning: dict[str, asyncio.Task[None]] = {}
         """One for each token, by its digest."""
-
-    @classmethod
-    def of(
-        cls, access: KubeletAccess | None, find: Find, reviews: Reviews, answers: CachedResponses
-    ) -> PodRequests | None:
-        """None where the hub has nothing to ask kubelet by."""
-        if access is None:
-            return None
-        return cls(access.node, find, reviews, KubeletReviews(access.node, access, answers))
 
     async def at_kubelet(self, caller: Caller, info: RequestInfo, target: str) -> AtKubelet:
         """Where kubelet answers a request, of this target on the wire. StatusError where it may not, or cannot."""
@@ -125,6 +132,48 @@ class PodRequests:
     async def _find(self, type_: ResourceType, namespace: str, name: str) -> Json | None:
         item = await self._find_item(parse_request("GET", type_.path(namespace, name)))
         return plain(item[0]) if item else None
+
+    def questions(self) -> Iterator[Question]:
+        """What kubelet will ask of the hub's own user; nothing where the certificate cannot be read."""
+        try:
+            user, groups = self._access.user()
+        except (OSError, ValueError):
+            return
+        for verb in KUBELET_VERBS:
+            yield _question(
+                user, groups, {"verb": verb, "resource": "nodes", "subresource": "proxy", "name": self._node}
+            )
+
+    async def review(self, request: OfflineRequest) -> Answer:
+        """The cloud's last answer to kubelet's question; StatusError 503 where the hub never asked it."""
+        review = _review_in(request)
+        spec = review.get("spec") or {}
+        attributes = spec.get("resourceAttributes") or {}
+        # RBAC looks at no version, and the questions of the hub name none.
+        attributes = {name: text for name, text in attributes.items() if text and name != "version"}
+        question = _question(spec.get("user", ""), spec.get("groups") or [], attributes)
+        answer = await self._answers.get(question.key)
+        if answer is None:
+            raise unavailable(
+                "the cloud cannot be reached, and it alone says what others than the hub may do here"
+            )
+        status = orjson.loads(unpacked(answer.headers, answer.body)).get("status", {})
+        return Answer(orjson.dumps({**review, "status": status}), {**HEADERS, "Content-Type": JSON}, 201)
+
+
+def _question(user: str, groups: list[str], attributes: Json) -> Question:
+    spec = {"user": user, "groups": sorted(set(groups)), "resourceAttributes": attributes}
+    return Question(
+        "POST", REVIEWS, JSON, orjson.dumps({**REVIEW, "spec": spec}, option=orjson.OPT_SORT_KEYS)
+    )
+
+
+def _review_in(request: OfflineRequest) -> Json:
+    """StatusError 400 or 415 where the body is no review."""
+    codec, obj = request.decoded(REVIEW["kind"])
+    if codec.encoding is Encoding.JSON:
+        return parse_object(obj.encode())
+    return json_object(REVIEW["apiVersion"], REVIEW["kind"], obj.encode())
 
 
 def kubelet_target(info: RequestInfo, query: str, pod: Json) -> str:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from addons.offline.copies import DiskCopies
+from kube.concurrency.pulse import first_of
 from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
@@ -31,18 +32,13 @@ class Beginning:
         self.store = Store()
         self.reflector = Reflector(client, SERVICES, self.store)
         self.copy = copies.copy("", SERVICES, self.store)
-        self.restoring = self.copy.start(self.reflector)
-        self.task = asyncio.create_task(self.restoring.run())
+        self.task = asyncio.create_task(self.copy.start(self.reflector))
 
     async def shown(self) -> set[str]:
         """What is shown first."""
         async with asyncio.timeout(5):
-            while self.restoring.pending or not self.store.complete:
-                moved = asyncio.ensure_future(self.store.next_update())
-                changed = asyncio.ensure_future(self.reflector.changed.wait())
-                await asyncio.wait((moved, changed), return_when=asyncio.FIRST_COMPLETED)
-                moved.cancel()
-                changed.cancel()
+            while self.copy.is_starting or not self.store.complete:
+                await first_of(self.store.next_update(), self.reflector.changed.wait())
         return {item.key[1] for item in self.store}
 
     async def end(self) -> None:
@@ -79,37 +75,37 @@ async def test_the_cloud_goes_on_from_the_copy(
     await again.end()
 
 
-@pytest.mark.usefixtures("kept")
-async def test_a_slow_disk_is_not_waited_for_while_the_cloud_answers(
-    client: Client, copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("addons.offline.start_from_disk.PATIENCE", 0.01)
+@pytest.fixture
+async def slow_disk(
+    kept: None, copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[threading.Event]:
+    """A disk that answers nothing until the event is set."""
+    monkeypatch.setattr("addons.offline.copies.PATIENCE", 0.01)
     released = threading.Event()
     blocked = asyncio.create_task(copies.access.guard(released.wait))
     await asyncio.sleep(0)
+    yield released
+    await blocked
+
+
+async def test_a_slow_disk_is_not_waited_for_while_the_cloud_answers(
+    client: Client, copies: DiskCopies, slow_disk: threading.Event
+) -> None:
     again = Beginning(client, copies)
     assert await again.shown() == {"one"}
     assert again.reflector.lists == 1
-    assert not blocked.done()
-    released.set()
-    await blocked
+    slow_disk.set()
     await again.end()
 
 
-@pytest.mark.usefixtures("kept")
 async def test_a_slow_disk_is_what_there_is_while_the_cloud_is_silent(
-    cloud: ScriptableCloud, client: Client, copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
+    cloud: ScriptableCloud, client: Client, copies: DiskCopies, slow_disk: threading.Event
 ) -> None:
-    monkeypatch.setattr("addons.offline.start_from_disk.PATIENCE", 0.01)
     silence = cloud.faults.add(Silence(), times=None, when=matching(resource="services"))
-    released = threading.Event()
-    blocked = asyncio.create_task(copies.access.guard(released.wait))
-    await asyncio.sleep(0)
     again = Beginning(client, copies)
     await silence.met.wait()
     assert not again.store.complete
-    released.set()
+    slow_disk.set()
     assert await again.shown() == {"one"}
-    await blocked
     await again.end()
     silence.lift()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from addons.views.persistence import SourceCopies, SourceCopy, StartFromCopy
-from kube.http.client import Client
+from addons.views.persistence import SourceCopies, SourceCopy
 from kube.reflector.reflector import Reflector
 from kube.store.store import Store
 from tests.addons.support.copying import PODS, copies_in
@@ -17,11 +16,7 @@ async def test_copies_on_disk_fit(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as made:
         copies: SourceCopies = made
         copy: SourceCopy = copies.copy("", PODS, store)
-        start: StartFromCopy = copy.start(_reflector(client, store))
-        assert start.pending
+        copy.start(Reflector(client, PODS, store)).close()
+        assert copy.is_starting
         assert copies.list_watches("") == {}
         copy.close()
-
-
-def _reflector(client: Client, store: Store) -> Reflector:
-    return Reflector(client, PODS, store)

@@ -43,9 +43,7 @@ class Scene:
         self.objects: dict[str, Json] = {}
         access = KubeletAccess("n1", *(Path(each) for each in ("certificate", "key", "authority")))
         reviews = Reviews(self.cloud.client_of, 3600)
-        made = PodRequests.of(access, self.find, reviews, answers)
-        assert made is not None
-        self.requests = made
+        self.requests = PodRequests(access, self.find, reviews, answers)
 
     def has(self, path: str, **fields: Json) -> None:
         self.objects[path] = {
