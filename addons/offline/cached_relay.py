@@ -21,7 +21,6 @@ from addons.offline.cached_response import CachedResponse, GrowingLists, is_too_
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads, as_kept
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.people.copy_warning import copy_warning
 from addons.offline.people.kept_discovery import Discovery
 from addons.offline.people.pod_requests import PodRequests
 from addons.offline.writes.held_leases import HeldLeases
@@ -52,6 +51,8 @@ TAKEN_AWAY = frozenset({403, 404})
 may have expired, and a user of many tokens loses one of them."""
 TRIES = 4
 """Times that a read is sent before the hub answers it: another server may be up."""
+DATED_AFTER = timedelta(hours=20)
+"""A time of day that is further back comes with its date."""
 
 
 class CachedRelay:
@@ -232,3 +233,25 @@ def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:
     return CIMultiDict(
         (name, value) for name, value in headers.items() if name.lower().encode() not in left_out
     )
+
+
+def copy_warning(
+    component: str, now: datetime, copied: datetime | None, away: datetime | None, *, is_partial: bool
+) -> dict[str, str]:
+    """The Warning header by which an answer from a copy says how old it is, and which kubectl prints.
+
+    None for programs, which would log it at each request.
+
+    `copied` is when the cloud last said something about the copy, None where this process does not know it. `away`
+    is when the last server went down, None where servers answer.
+    """
+    if component not in PEOPLE:
+        return {}
+    copy = f"copy of {_time(copied, now)}" if copied is not None else "copy"
+    since = f" since {_time(away, now)}" if away is not None else ""
+    part = ", and this is what the node has, not all that there is" if is_partial else ""
+    return {"Warning": f'299 - "{copy}, the cloud is away{since}{part}"'}
+
+
+def _time(when: datetime, now: datetime) -> str:
+    return when.strftime("%H:%M:%S" if now - when < DATED_AFTER else "%Y-%m-%d %H:%M:%S")

@@ -17,8 +17,7 @@ from functools import partial
 from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.people.forms import first_form
-from addons.offline.people.partial_lists import partial_list
+from addons.offline.people.forms import first_form, partial_list
 from addons.requests.answers import HEADERS, Answer, ClientStream, object_answer
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead

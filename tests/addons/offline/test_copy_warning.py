@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from addons.offline.people.copy_warning import copy_warning
+from addons.offline.cached_relay import copy_warning
 
 NOW = datetime(2026, 11, 23, 12, 5)
 COPIED, AWAY = NOW.replace(minute=3, second=10), NOW.replace(minute=3, second=20)
