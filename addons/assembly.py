@@ -193,7 +193,7 @@ class Assembly:
 
     def _ask_for_certificates(self, settings: Settings, credentials: Credentials, clients: Clients) -> None:
         """Have the cluster sign what the hub needs: its own identity, and what the TLS port shows."""
-        changed = self._link.changed
+        changed = self._link.cloud.changed
         if self._node_certificate is not None:
             self._run("certificate of this node", self._node_certificate.run(clients, changed))
         if self._local is None:
@@ -239,7 +239,7 @@ class Assembly:
 
     def _log_link(self, cloud: Cloud) -> LinkState:
         waiting, kept_in = (self._offline.waiting, "copies") if self._offline is not None else (int, "memory")
-        log = LinkLog(cloud, self._link.changed, waiting, kept_in)
+        log = LinkLog(cloud, cloud.changed, waiting, kept_in)
         self._run("log of the link", log.run())
         return log.state
 
@@ -290,7 +290,7 @@ class Assembly:
         self._link.start(cloud, credentials, KubeletAccess.of(settings.node, *settings.kubelet_files))
         clients = self._clients()
         parts = self._parts = make_parts(
-            *(settings, clients, cloud, self._link.changed, self._link.confirm, self._offline),
+            *(settings, clients, cloud, self._link.confirm, self._offline),
             modules.filters,
             observed_events(self._traffic.observations.add),
         )
@@ -367,7 +367,7 @@ class Assembly:
 
     async def _end_delays(self, sources: Sources) -> None:
         while True:
-            await self._link.changed.wait()
+            await self._link.cloud.changed.wait()
             if self._link.cloud.is_up:
                 sources.cloud_recovered()
 

@@ -30,7 +30,6 @@ from addons.views.reviews import Reviews
 from addons.views.serving import Serving
 from addons.views.source import NotedOf
 from addons.views.sources import Sources
-from kube.concurrency.pulse import Pulse
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,6 @@ def make_parts(
     settings: Settings,
     clients: Clients,
     cloud: Cloud,
-    cloud_changed: Pulse,
     confirm_up: Callable[[], Awaitable[bool]],
     offline: Offline | None,
     filters: tuple[Filter, ...],
@@ -58,8 +56,7 @@ def make_parts(
     """All parts, each with those that it needs.
 
     `filters` are all that rules can bind, those of others too.
-    `cloud_changed` is notified when a server comes up or goes down; `confirm_up` probes the servers now.
-    `noted` as of `Sources`.
+    `confirm_up` probes the servers now. `noted` as of `Sources`.
     """
     events = ProblemEvents(clients.hub, (settings.namespace, settings.configmap), settings.node)
     rules = RulesInForce(filters, disabled_by(settings), events.report)
@@ -89,7 +86,7 @@ def make_parts(
     answerers: dict[RouteKind, Answerer] = {RouteKind.VIEW: serving}
     if offline is not None:
         leases = partial(_leases, rules)
-        offline.build(settings, clients, cloud, cloud_changed, reviews, sources, inputs.words, leases)
+        offline.build(settings, clients, cloud, reviews, sources, inputs.words, leases)
         answerers |= offline.answerers
     return Parts(rules, events, inputs, sources, answerers, serving)
 

@@ -51,8 +51,6 @@ class Link:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` is monotonic."""
         self.cloud = Cloud([], "priority")
-        self.changed = Pulse()
-        """Notified when a server comes up or goes down."""
         self.refused = Pulse()
         """Notified when a server of the cloud answers 401 to the node's identity."""
         self.connections: ConnectionPool[Way] = ConnectionPool(self.connect)
@@ -65,7 +63,7 @@ class Link:
         """Called with the bytes of bodies that this node exchanges with the cloud."""
         self.cut_lent: Callable[[Server], int] = lambda _server: 0
         """Ends the ways to a server that other hubs are lent; how many there were."""
-        self._probes = Probes(self.cut, self.changed, self._ping, clock)
+        self._probes = Probes(self.cut, self._ping, clock)
         self._lanes = TokenLanes()
         self._credentials: Credentials | None = None
         self._tls: UpstreamTls | None = None
@@ -81,7 +79,8 @@ class Link:
 
         Without `kubelet` the hub has nothing to ask the node's own by.
         """
-        self.cloud, self._credentials, self._kubelet = cloud, credentials, kubelet
+        self.cloud = self._probes.cloud = cloud
+        self._credentials, self._kubelet = credentials, kubelet
         self._proxies.clear()
         self._proxies |= {server.server: self.proxy(server.server) for server in cloud.servers}
         self._tls = UpstreamTls(credentials)
@@ -89,10 +88,10 @@ class Link:
 
     def start_probes(self, client: Client) -> None:
         """Probe the servers by this client, and choose among the uplinks by what that shows."""
-        self._probes.start(self.cloud, client)
+        self._probes.start(client)
         if len(self.cloud.uplinks) > 1:
             step = UplinkChoice(self.cloud, self._leave).step
-            choosing = keep_choosing(step, self.clock, self.changed, self.probed)
+            choosing = keep_choosing(step, self.clock, self.cloud.changed, self.probed)
             self._choosing = background(choosing, "choice of the uplink")
 
     @property
@@ -112,7 +111,7 @@ class Link:
         for server in ways:
             if not any(server is way for way in former):
                 self._probes.begin(server)
-        self.changed.notify()
+        self.cloud.changed.notify()
 
     def start_peers(
         self, peer_tls: PeerTlsTo | None, peers: Callable[[], Mapping[str, ServerHealth]]
@@ -306,7 +305,7 @@ class Link:
         for server in (*self.cloud.servers, *self._peers().values()):
             if server.server.uplink == uplink or (server.server.node and server.server.is_in_cloud):
                 self.cut(server.server)
-        self.changed.notify()
+        self.cloud.changed.notify()
 
     def sent(self, server: Server) -> Callable[[int], None]:
         """Counts the bytes of bodies that a server is sent."""

@@ -17,7 +17,7 @@ from addons.link.servers import Server
 from addons.link.uplinks.connect_errors import Fault, fault_of
 from addons.telemetry import metrics
 from addons.telemetry.background import background
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.pulse import Pulse, comes_within
 from kube.http.client import Client, RawResponse, Unreachable
 from kube.http.retry_after import ASKS, retry_after
 
@@ -43,13 +43,28 @@ An ID of the server's own is new in each answer. HPACK sends one that stays as o
 logger = logging.getLogger(__name__)
 
 
+class Probing:
+    """The probing of one server."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, health: ServerHealth) -> None:
+        self.health = health
+        self.name = str(health.server)
+        self.wanted = asyncio.Event()
+        """Set when the server is to be probed at once."""
+        self.began = float("-inf")
+        """When the last probe that has ended began."""
+        self.pong: asyncio.Future[float] | None = None
+        """The answer to the last ping."""
+
+
 class Probes:
-    """One task for each server. `changed` is notified when a server comes up or goes down."""
+    """One task for each server."""
 
     def __init__(
         self,
         cut: Callable[[Server], int],
-        changed: Pulse,
         ping: Callable[[ServerHealth], asyncio.Future[float] | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -57,50 +72,43 @@ class Probes:
         server is there, in a few bytes; None where none can. `clock` is monotonic."""
         self._cut = cut
         self._ping = ping
-        self._pongs: dict[str, asyncio.Future[float]] = {}
-        """The pings that are under way, by the server's name."""
-        self._changed = changed
         self._clock = clock
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        """By the server's name."""
         self._client: Client | None = None
-        self._cloud = Cloud([], "priority")
-        self._wanted: dict[str, asyncio.Event] = {}
-        """Set when a server is to be probed at once, by the server's name."""
-        self._last_began: dict[str, float] = {}
-        """When the last probe that has ended began, by the server's name."""
+        self.cloud = Cloud([], "priority")
+        """The servers that are probed, and the choice among them."""
+        self._probing: dict[str, Probing] = {}
+        """By the server's name."""
         self.probed = Pulse()
         """Notified after each probe."""
         self._logged = float("-inf")
 
-    def start(self, cloud: Cloud, client: Client) -> None:
-        """Begin to probe the servers. `client` sends with the hub's identity."""
-        self._cloud, self._client = cloud, client
-        for health in cloud.servers:
+    def start(self, client: Client) -> None:
+        """Begin to probe the servers of `cloud`. `client` sends with the hub's identity."""
+        self._client = client
+        for health in self.cloud.servers:
             self.begin(health)
 
     def begin(self, health: ServerHealth) -> None:
         """Probe one more server, after `start`."""
         assert self._client is not None
-        name = str(health.server)
-        self._wanted[name] = asyncio.Event()
-        metrics.SERVER_UP.labels(name).set(health.usable)
-        self._tasks[name] = background(self._run(health, self._client), f"probe of {name}")
+        probing = Probing(health)
+        self._probing[probing.name] = probing
+        metrics.SERVER_UP.labels(probing.name).set(health.usable)
+        run = self._run(probing, self._client.at(probing.name))
+        probing.task = background(run, f"probe of {probing.name}")
 
     def end(self, health: ServerHealth) -> None:
         """Probe a server no longer."""
         name = str(health.server)
-        self._tasks.pop(name).cancel()
-        del self._wanted[name]
-        self._last_began.pop(name, None)
+        self._probing.pop(name).task.cancel()
         for metric in (metrics.SERVER_UP, metrics.ROUND_TRIP):
             with contextlib.suppress(KeyError):
                 metric.remove(name)
 
     def close(self) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        self._tasks.clear()
+        for probing in self._probing.values():
+            probing.task.cancel()
+        self._probing.clear()
 
     def connect_failed(self, health: ServerHealth, message: str) -> None:
         """Note that a live request could not open a connection; `message` holds what asyncio raised."""
@@ -122,43 +130,37 @@ class Probes:
 
     def suspect(self, health: ServerHealth) -> None:
         """Probe a server at once: a handshake failed, or a connection broke under a request."""
-        if health.usable and (wanted := self._wanted.get(str(health.server))) is not None:
-            wanted.set()
-            pong = self._pongs.get(str(health.server))
-            if pong is not None and not pong.done():
-                pong.set_exception(ConnectionResetError("a probe says more"))
+        if health.usable and (probing := self._probing.get(str(health.server))) is not None:
+            probing.wanted.set()
+            if probing.pong is not None and not probing.pong.done():
+                probing.pong.set_exception(ConnectionResetError("a probe says more"))
 
     async def confirm(self) -> bool:
         """Whether a server is up, by a probe that is sent now to each that counts as up."""
         since = self._clock()
-        suspects = [health for health in self._cloud.ways if health.usable]
+        suspects = [health for health in self.cloud.ways if health.usable]
         for health in suspects:
             self.suspect(health)
+        probing = [self._probing[str(suspect.server)] for suspect in suspects]
+        # A probe that is under way may have begun too early.
+        longest = 2 * max((suspect.silence for suspect in suspects), default=0.0)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(
-                2 * max((suspect.silence for suspect in suspects), default=0.0)
-            ):  # a probe that is under way may have begun too early
-                while any(
-                    suspect.usable and not self._was_probed_since(suspect, since) for suspect in suspects
-                ):
+            async with asyncio.timeout(longest):
+                while any(each.health.usable and each.began < since for each in probing):
                     await self.probed.wait()
-        return self._cloud.is_up
-
-    def _was_probed_since(self, health: ServerHealth, since: float) -> bool:
-        return self._last_began.get(str(health.server), float("-inf")) >= since
+        return self.cloud.is_up
 
     def _failed(self, health: ServerHealth, reason: str) -> None:
         if health.failed(reason):
             self._went_down(health)
 
-    async def _run(self, health: ServerHealth, client: Client) -> None:
-        client = client.at(str(health.server))
-        wanted = self._wanted[str(health.server)]
+    async def _run(self, probing: Probing, client: Client) -> None:
+        health = probing.health
         while True:
-            if not wanted.is_set() and await self._pinged(health):
-                await self._until_due(health, wanted, self._clock())
+            if not probing.wanted.is_set() and await self._pinged(probing):
+                await self._until_due(probing, self._clock())
                 continue
-            wanted.clear()
+            probing.wanted.clear()
             health.is_erring = False
             began, pause = self._clock(), PROMPT_PAUSE
             try:
@@ -171,46 +173,44 @@ class Probes:
                 logger.exception("the probe of %s failed", health.server)
                 self._failed(health, str(error))
             if health.budget.round_trip is not None:
-                metrics.ROUND_TRIP.labels(str(health.server)).set(health.budget.round_trip)
-            self._last_began[str(health.server)] = began
+                metrics.ROUND_TRIP.labels(probing.name).set(health.budget.round_trip)
+            probing.began = began
             self.probed.notify()
             await asyncio.sleep(pause)
-            await self._until_due(health, wanted, began)
+            await self._until_due(probing, began)
 
-    async def _pinged(self, health: ServerHealth) -> bool:
+    async def _pinged(self, probing: Probing) -> bool:
         """Whether a server that is well, as far as anybody knows, has answered a ping. Any other is probed at once."""
+        health = probing.health
         if health.condition is not Condition.UP or health.doubtful or health.is_erring:
             return False
-        name = str(health.server)
-        pong = self._ping(health)
-        if pong is None:
+        probing.pong = self._ping(health)
+        if probing.pong is None:
             return False
-        self._pongs[name] = pong
         try:
-            health.budget.measured(await in_budget(pong, health, self._clock))
+            health.budget.measured(await in_budget(probing.pong, health, self._clock))
         except Unreachable as error:
             self._failed(health, str(error))
             return False
         except ConnectionResetError:
             return False
-        finally:
-            del self._pongs[name]
         return True
 
-    async def _until_due(self, health: ServerHealth, wanted: asyncio.Event, began: float) -> None:
+    async def _until_due(self, probing: Probing, began: float) -> None:
         """Return when the server is to be probed again, after a probe that began then."""
+        health = probing.health
         again = self._clock() + RECOVERY_INTERVAL - PROMPT_PAUSE
         while (left := self._due(health, began, again) - self._clock()) > 0:
             # It may be asked something meanwhile, or be needed.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(min(left, health.budget.patience), SHORTEST_WAIT)):
-                    await wanted.wait()
-                    return
+            if await comes_within(
+                max(min(left, health.budget.patience), SHORTEST_WAIT), probing.wanted.wait()
+            ):
+                return
 
     def _due(self, health: ServerHealth, began: float, again: float) -> float:
         """When to probe a server, whose last probe began then; `again` where it is to be soon."""
         is_settled = health.usable and not health.doubtful
-        if (is_settled or health.condition is Condition.DOWN) and self._cloud.is_spare(health):
+        if (is_settled or health.condition is Condition.DOWN) and self.cloud.is_spare(health):
             return began + SPARE_INTERVAL
         if not is_settled:
             return again
@@ -252,20 +252,20 @@ class Probes:
             health.refuses_node = refuses_node
             what = "does not accept" if refuses_node else "accepts"
             logger.warning("%s %s the node's identity", health.server, what)
-            self._changed.notify()
+            self.cloud.changed.notify()
 
     def _succeeded(self, health: ServerHealth) -> None:
         if health.succeeded():
             logger.info("%s is up again", health.server)
             metrics.SERVER_UP.labels(str(health.server)).set(1)
-            self._changed.notify()
+            self.cloud.changed.notify()
 
     def _went_down(self, health: ServerHealth) -> None:
         cut = self._cut(health.server)
         logger.warning("%s is down (%s); %d connections cut", health.server, health.reason, cut)
         metrics.SERVER_UP.labels(str(health.server)).set(0)
         metrics.UPSTREAM_CUT.labels(health.server.url).inc(cut)
-        self._changed.notify()
+        self.cloud.changed.notify()
 
 
 async def in_budget[T](asking: asyncio.Future[T], health: ServerHealth, clock: Callable[[], float]) -> T:

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from addons.link.health import Cloud
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies, list_watch_of
 from addons.telemetry import metrics
@@ -104,7 +105,7 @@ class Garbage:
         sources: Sources,
         node: str,
         days: int,
-        is_up: Callable[[], bool],
+        cloud: Cloud,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._copies = copies
@@ -112,7 +113,7 @@ class Garbage:
         self._sources = sources
         self._pods = ListWatch(PODS, field_selector=f"spec.nodeName={node}")
         self._days = days
-        self._is_up = is_up
+        self._cloud = cloud
         self._monotonic = monotonic
         self._last = monotonic()
         self._online = 0.0
@@ -130,7 +131,7 @@ class Garbage:
         """Delete what is garbage now."""
         now = self._monotonic()
         passed, self._last = now - self._last, now
-        if not self._is_up():
+        if not self._cloud.is_up:
             return
         await self._drop_unmounted()
         await self._drop(beyond_room(self._copies.idle()), "no room")

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from addons.link.health import Cloud
 from addons.offline.cached_response import ResponseKey, response_key
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
@@ -57,17 +58,15 @@ class NodeLease:
         node: str,
         client: Client,
         answers: CachedResponses,
-        is_up: Callable[[], bool],
-        changed: Pulse,
+        cloud: Cloud,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`changed` is notified when the cloud comes or goes. `clock` is monotonic."""
+        """`clock` is monotonic."""
         self._node = node
         self._path = LEASES.path(LEASE_NAMESPACE, node)
         self._client = client
         self._answers = answers
-        self._is_up = is_up
-        self._changed = changed
+        self._cloud = cloud
         self._clock = clock
         self._lease: Encoded | None = None
         """As kubelet wrote it last, or as the cloud had it when kubelet read it."""
@@ -108,10 +107,10 @@ class NodeLease:
         while True:
             if not self.is_alive():
                 await self._renewed.wait()
-            elif not self._is_up():
-                await self._changed.wait()
+            elif not self._cloud.is_up:
+                await self._cloud.changed.wait()
             else:
-                moved = self._changed.wait()
+                moved = self._cloud.changed.wait()
                 done = await self._renew()
                 if not done:
                     self._written = None
@@ -151,7 +150,7 @@ class NodeLease:
         if obj.name != self._node:
             raise forbidden(f"a node creates only its own Lease, not {obj.name}")
         made = Encoded.of(codec, obj)
-        if self._is_up():
+        if self._cloud.is_up:
             try:
                 made = await self._request("POST", LEASES.path(LEASE_NAMESPACE), request, made.body())
                 self._pushed = _fixed_part(made)
@@ -192,7 +191,7 @@ class NodeLease:
 
     async def _learn(self, request: OfflineRequest) -> Encoded:
         """The cloud's Lease, or the kept one while the cloud is away. StatusError where there is neither."""
-        if self._is_up():
+        if self._cloud.is_up:
             try:
                 lease = await self._request("GET", self._path, request, None)
             except Unreachable as error:

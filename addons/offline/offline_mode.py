@@ -39,7 +39,6 @@ from addons.settings import Settings
 from addons.telemetry.background import background
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
-from kube.concurrency.pulse import Pulse
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.reflector.list_watch import ListWatch
@@ -75,7 +74,6 @@ class Offline:
         settings: Settings,
         clients: Clients,
         cloud: Cloud,
-        changed: Pulse,
         reviews: Reviews,
         sources: Sources,
         words: KubeletWords,
@@ -94,8 +92,7 @@ class Offline:
         for waiting in self._journal.statuses.values():
             words.heard(waiting.path, waiting.after)
         replay = Replay(
-            *(self._journal, own, lambda: cloud.is_up, changed),
-            status.take_back,
+            *(self._journal, own, cloud, status.take_back),
             lambda entry, version: words.ended(entry.path, version),
         )
         writes = OfflineWrites(status, Creations(objects, self._answers), self._journal, replay)
@@ -103,20 +100,16 @@ class Offline:
         find = partial(objects.find, HUB_IDENTITY)
         pods = PodRequests(kubelet, find, reviews, self._answers) if kubelet is not None else None
         further = pods.questions if pods is not None else tuple
-        discovery = Discovery(own, self._answers, lambda: cloud.is_up, changed, further)
+        discovery = Discovery(own, self._answers, cloud, further)
         self.cached_relay = CachedRelay(
             *(settings.node, clients, cloud, reviews, objects, self._answers, writes, discovery),
             *(HeldLeases(leases), SparingWrites(settings.node, sources), pods),
         )
         # As in kube-apiserver: where lists must wait, signs of life need not.
         alive = own.with_headers({}, queue="lease")
-        self._lease = NodeLease(settings.node, alive, self._answers, lambda: cloud.is_up, changed)
-        returned = NodeReturn(
-            settings.node, alive, objects, lambda: cloud.is_up, changed, self._lease.is_alive
-        )
-        garbage = Garbage(
-            self.copies, self._answers, sources, settings.node, settings.keep_days, lambda: cloud.is_up
-        )
+        self._lease = NodeLease(settings.node, alive, self._answers, cloud)
+        returned = NodeReturn(settings.node, alive, objects, cloud, self._lease.is_alive)
+        garbage = Garbage(self.copies, self._answers, sources, settings.node, settings.keep_days, cloud)
         self._tasks = [
             background(replay.run(), "replay of the journal"),
             background(self._lease.run(), "renewal of the lease"),
@@ -124,7 +117,7 @@ class Offline:
             background(garbage.run(), "garbage on disk"),
             background(discovery.run(), "discovery"),
             background(words.run(partial(endpoint_stores, sources)), "kubelet's words"),
-            background(words.follow(lambda: cloud.is_up, changed), "kubelet's words in an outage"),
+            background(words.follow(lambda: cloud.is_up, cloud.changed), "kubelet's words in an outage"),
         ]
 
     async def _with_own_status(self, path: str, item: Item) -> Item:

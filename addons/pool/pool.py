@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from cryptography import x509
 
 from addons.certificates.own_certificate import Certificate
-from addons.link.health import ServerHealth
+from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import Lender
 from addons.pool.announcement import Announcement, NoAnnouncement
 from addons.pool.deputies import MAX_LENDERS, Deputies
@@ -81,11 +81,10 @@ class Pool:
         certificate: PeerCertificate,
         announcement: Announcement | NoAnnouncement,
         open_port: Callable[[bool], Awaitable[None]],
-        cloud: tuple[Callable[[], bool], Pulse],
+        cloud: Cloud,
         port: int,
     ) -> None:
-        """`open_port` opens or closes the peer port, with OSError. `cloud` says whether the cloud is up, and when that
-        changes. `port` is the peer port of all hubs of a pool."""
+        """`open_port` opens or closes the peer port, with OSError. `port` is the peer port of all hubs of a pool."""
         self.role = Role.NONE
         self.since = time.time()
         self.following = following
@@ -106,7 +105,7 @@ class Pool:
         self._certificate = certificate
         self._announcement = announcement
         self._open_port = open_port
-        self._cloud_is_up, self._cloud_changed = cloud
+        self._cloud = cloud
         self._port = port
         self._cloud_lost: float | None = None
         self._is_open = False
@@ -314,8 +313,8 @@ class Pool:
 
     async def _follow_cloud(self) -> None:
         while True:
-            changed = self._cloud_changed.wait()
-            if self._cloud_is_up():
+            changed = self._cloud.changed.wait()
+            if self._cloud.is_up:
                 self._cloud_lost = None
             elif self._cloud_lost is None:
                 self._cloud_lost = time.monotonic()

@@ -67,18 +67,17 @@ def join_pool(
     rules.listen(following.share)
     rules.listen(facts.moved.notify)
     sources.upstream_of = following.reader_of
-    certificate = _certificate(settings, client, link.changed)
+    certificate = _certificate(settings, client, cloud.changed)
     metrics.watch_expiry("peer", certificate.expiry)
-    to_cloud = (lambda: cloud.is_up), link.changed
     pool = Pool(
         *(settings.node, credentials, facts, sources, following, certificate, announcement, open_port),
-        *(to_cloud, settings.peer_port),
+        *(cloud, settings.peer_port),
     )
     words = None
     if settings.mode == "edge" and settings.peer_clients != "nodes":
         words = SpokenWords(inputs.words)
         stores = partial(endpoint_stores, sources)
-        pool.neighbours = Neighbours(settings.peer_port, client, inputs, stores, to_cloud, link.cut)
+        pool.neighbours = Neighbours(settings.peer_port, client, inputs, stores, cloud, link.cut)
     pool.serving = PeerServing(sources, serving, pool.serves, pool.shares, words)
     link.start_peers(PeerTls(credentials, pool.authorities).connection, lambda: pool.peers)
     _share_links(settings, credentials, link, pool, close)
@@ -101,7 +100,7 @@ def _share_links(
     link.carried = pool.lent.own
     if is_pool and settings.borrow == "on" and not credentials.insecure:
         borrowing = Borrowing(link.cloud, link.borrow, pool.lenders)
-        pool.borrowing = partial(borrowing.run, link.changed, link.probed)
+        pool.borrowing = partial(borrowing.run, link.probed)
 
 
 async def announce_no_port(settings: Settings, client: Client) -> None:

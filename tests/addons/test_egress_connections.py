@@ -61,7 +61,7 @@ async def test_no_way_is_lent_beyond_the_bound_of_connections(egress: Egress, co
 def test_a_refused_connection_is_noticed_at_once_and_others_to_that_server_are_cut(
     egress: Egress, connections: Cut
 ) -> None:
-    beats = beats_of(egress.link.changed)
+    beats = beats_of(egress.link.cloud.changed)
     egress.link.connect_failed(A, "[Errno 111] Connect call failed")
     assert egress.link.cloud.servers[0].condition is Condition.DOWN
     assert connections.ended == [A]

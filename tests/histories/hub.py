@@ -37,7 +37,6 @@ from addons.requests.route_decision import (
     may_be_filtered,
 )
 from addons.settings import parse_settings
-from kube.concurrency.pulse import Pulse
 from kube.differences.records import are_accepted
 from kube.disk.database import Batch, DiskError
 from kube.disk.writer import DiskWriter
@@ -147,7 +146,6 @@ class Hub:
         access.writer = InlineWriter(disk, lambda: self.is_dead)
         self.health = health.ServerHealth(parse_server(SERVER))
         self.upstream = health.Cloud([self.health], "priority")
-        self.changed = Pulse()
         self.parts: Parts
         self.following: Following
         self._relayed: dict[Exchange, ClientRequest] = {}
@@ -166,7 +164,6 @@ class Hub:
             self._settings,
             self._clients,
             self.upstream,
-            self.changed,
             self._confirm,
             self.offline,
             FILTERS,
@@ -251,7 +248,7 @@ class Hub:
     def _look(self) -> None:
         is_there = self._line.link is not Link.DOWN
         if self.health.succeeded() if is_there else self.health.failed("no answer"):
-            self.changed.notify()
+            self.upstream.changed.notify()
 
     async def _probe(self) -> None:
         while True:
@@ -263,7 +260,7 @@ class Hub:
     async def _end_delays(self) -> None:
         """As the hub's assembly does."""
         while True:
-            await self.changed.wait()
+            await self.upstream.changed.wait()
             if self.upstream.is_up:
                 self.parts.sources.cloud_recovered()
 

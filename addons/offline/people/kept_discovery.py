@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from addons.link.health import Cloud
 from addons.offline.cached_response import CachedResponse, ResponseKey, response_key, unpacked
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse, comes_within
+from kube.concurrency.pulse import comes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.http.retry_after import retry_after
@@ -55,15 +56,13 @@ class Discovery:
         self,
         client: Client,
         answers: CachedResponses,
-        is_up: Callable[[], bool],
-        changed: Pulse,
+        cloud: Cloud,
         further: Callable[[], Iterable[Question]] = tuple,
     ) -> None:
-        """`changed` notifies when a server of the cloud comes or goes. `further` is what is asked besides."""
+        """`further` is what is asked besides."""
         self._client = client
         self._answers = answers
-        self._is_up = is_up
-        self._changed = changed
+        self._cloud = cloud
         self._further = further
         self._backoff = Backoff(first=0.1)  # the first look is before a server was chosen
         self._asked_for = 0
@@ -72,9 +71,9 @@ class Discovery:
     async def run(self) -> None:
         """Keep what is new until cancelled."""
         while True:
-            changed = self._changed.wait()
+            changed = self._cloud.changed.wait()
             self._asked_for = 0
-            is_renewed = self._is_up() and await self._renew()
+            is_renewed = self._cloud.is_up and await self._renew()
             if is_renewed:
                 self._backoff.forget()
             seconds = INTERVAL if is_renewed else self._backoff.next()

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import orjson
 
+from addons.link.health import Cloud
 from addons.offline.offline_reads import OfflineReads
 from addons.requests.cloud_identity import HUB_IDENTITY
-from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
@@ -39,23 +39,21 @@ class NodeReturn:
         node: str,
         client: Client,
         objects: OfflineReads,
-        is_up: Callable[[], bool],
-        changed: Pulse,
+        cloud: Cloud,
         is_alive: Callable[[], bool],
     ) -> None:
-        """`changed` is notified when the cloud comes or goes. `is_alive`: whether kubelet renews its Lease."""
+        """`is_alive`: whether kubelet renews its Lease."""
         self._path = NODES.path("", node)
         self._client = client
         self._objects = objects
-        self._is_up = is_up
-        self._changed = changed
+        self._cloud = cloud
         self._is_alive = is_alive
 
     async def run(self) -> None:
         """Report after each outage until cancelled."""
         was_up = False
         while True:
-            if self._is_up() and not was_up and self._is_alive():
+            if self._cloud.is_up and not was_up and self._is_alive():
                 try:
                     await self._report()
                 except (StatusError, Unreachable) as error:
@@ -63,8 +61,8 @@ class NodeReturn:
                 except Exception:
                     # The task must live on, for the next outage.
                     logger.exception("kubelet tells the cloud itself how the node is")
-            was_up = self._is_up()
-            await self._changed.wait()
+            was_up = self._cloud.is_up
+            await self._cloud.changed.wait()
 
     async def _report(self) -> None:
         # At once: the next list replaces the copy, and kubelet's word in it.

@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 
+from addons.link.health import Cloud
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, JournalEntry, StatusEntry
 from addons.telemetry import metrics
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse, first_of
+from kube.concurrency.pulse import first_of
 from kube.errors import StatusError
 from kube.http.access_review import is_allowed, right_to, spec_of
 from kube.http.client import ApiResponse, Client, Unreachable
@@ -54,23 +55,19 @@ class Replay:
         self,
         journal: Journal,
         client: Client,
-        is_up: Callable[[], bool],
-        changed: Pulse,
+        cloud: Cloud,
         take_back: Callable[[StatusEntry], Awaitable[None]],
         ended: Callable[[StatusEntry, int], None],
     ) -> None:
-        """`changed` is notified when the cloud comes or goes.
-
-        `take_back` is called when no event will bring the cloud's form of an object in place of the node's: the cloud
-        has refused its status, or has it already. It may raise Unreachable: then the status goes again.
+        """`take_back` is called when no event will bring the cloud's form of an object in place of the node's: the
+        cloud has refused its status, or has it already. It may raise Unreachable: then the status goes again.
 
         `ended` is called when a status waits no longer, and no newer one of its object does: with the version that the
         cloud's object has by it, 0 where the cloud did not take it.
         """
         self._journal = journal
         self._client = client
-        self._is_up = is_up
-        self._changed = changed
+        self._cloud = cloud
         self._take_back = take_back
         self._ended = ended
         self._lock = asyncio.Lock()
@@ -82,8 +79,8 @@ class Replay:
         """Replay until cancelled."""
         backoff = Backoff()
         while True:
-            if not self._is_up() or not (self._journal.statuses or self._journal.events):
-                await first_of(self._changed.wait(), self._journal.added.wait())
+            if not self._cloud.is_up or not (self._journal.statuses or self._journal.events):
+                await first_of(self._cloud.changed.wait(), self._journal.added.wait())
                 continue
             try:
                 if await self._replay_all():
@@ -128,7 +125,7 @@ class Replay:
                 if is_waiting and not await self._try(self._replay_status(entry)):
                     late.add(entry.path)
         for event in list(self._journal.events.values()):
-            if not self._is_up():
+            if not self._cloud.is_up:
                 return False
             await self._journal.wait_forgotten(event.path)
             async with self._lock:

@@ -54,9 +54,9 @@ class Borrowing:
         self._backoff = Backoff(RETRY, LAST_RETRY, clock)
         self._asked = self._ask_again = float("-inf")
 
-    async def run(self, changed: Pulse, probed: Pulse) -> None:
-        """Go on until cancelled. `changed` beats when a server comes up or goes down, `probed` after each probe."""
-        await keep_choosing(self.step, self._clock, changed, probed)
+    async def run(self, probed: Pulse) -> None:
+        """Go on until cancelled. `probed` notifies after each probe."""
+        await keep_choosing(self.step, self._clock, self._cloud.changed, probed)
 
     def step(self, now: float) -> float | None:
         """Do what is due; seconds until there is more to do, None where only a server's coming or going can make it."""

@@ -15,7 +15,7 @@ from addons.filters.inputs import PodWord
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.words import FRESH
 from addons.link.budget import Budget
-from addons.link.health import ServerHealth
+from addons.link.health import Cloud, ServerHealth
 from addons.link.probes import ask
 from addons.link.servers import Server
 from addons.pool.pool_config import LeaderHub
@@ -87,20 +87,20 @@ class Neighbours:
         client: Client,
         inputs: FilterInputs,
         stores: Callable[[], Iterable[Store]],
-        cloud: tuple[Callable[[], bool], Pulse],
+        cloud: Cloud,
         cut: Callable[[Server], int],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`port` is the peer port of all hubs of a pool. `client` sends with the hub's identity. `stores` gives the
-        slices and Endpoints that somebody on this node reads. `cloud` says whether the cloud is up, and when that
-        changes. `cut` closes the connections to a server. `clock` is monotonic."""
+        slices and Endpoints that somebody on this node reads. `cut` closes the connections to a server. `clock` is
+        monotonic."""
         self.peers: dict[str, ServerHealth] = {}
         """The servers that the hub may ask besides the cloud's and the pool's leaders, by their URLs."""
         self._port = port
         self._client = client
         self._inputs = inputs
         self._stores = stores
-        self._cloud_is_up, self._cloud_changed = cloud
+        self._cloud = cloud
         self._cut = cut
         self._clock = clock
         self._hubs: dict[str, LeaderHub] = {}
@@ -128,7 +128,7 @@ class Neighbours:
         probing = asyncio.create_task(self._probe_all(), name="probes of neighbours")
         try:
             while True:
-                woken = (self._changed.wait(), self._cloud_changed.wait())
+                woken = (self._changed.wait(), self._cloud.changed.wait())
                 self._look()
                 await comes_within(LOOK if self._open else None, first_of(*woken))
         finally:
@@ -137,7 +137,7 @@ class Neighbours:
                 self._close(node)
 
     def _look(self) -> None:
-        is_up, now = self._cloud_is_up(), self._clock()
+        is_up, now = self._cloud.is_up, self._clock()
         settles = now - self._settled >= FRESH
         self._settled = now if settles else self._settled
         for node, exchange in list(self._open.items()):

@@ -115,7 +115,7 @@ async def test_a_server_that_is_down_has_time_for_a_handshake(server: World) -> 
 
 @pytest.mark.looptime
 async def test_recovery_is_told(server: World) -> None:
-    beats = beats_of(server.changed)
+    beats = beats_of(server.cloud.changed)
     server.start()
     server.says = GONE
     await asyncio.sleep(0.5)
@@ -241,11 +241,11 @@ async def test_a_server_that_asks_for_time_is_probed_no_more_until_then(
 
 @pytest.mark.looptime
 async def test_a_server_that_does_not_know_the_node_is_up_and_refuses_it(server: World) -> None:
-    told = server.changed.wait()
+    told = server.cloud.changed.wait()
     await probed(server, [401])
     assert (server.health.condition, server.health.refuses_node) == (Condition.UP, True)
     assert told.done()
-    told = server.changed.wait()
+    told = server.cloud.changed.wait()
     await probed(server, [403])
     assert not server.health.refuses_node, "it knows the node"
     assert told.done()

@@ -36,7 +36,6 @@ from addons.requests.route_decision import Route, RouteKind
 from addons.rules.table import parse_rules
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
-from kube.concurrency.pulse import Pulse
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.errors import unauthorized
@@ -109,8 +108,7 @@ class Node:
         status = StatusWrites("n1", objects, answers, journal, self.cloud)
         servers = Cloud([self.health], "priority")
         self.journal, self.replayed = journal, Told()
-        waits = (lambda: servers.is_up, Pulse())
-        replay = Replay(journal, self.replayed, *waits, status.take_back, lambda *_: None)
+        replay = Replay(journal, self.replayed, servers, status.take_back, lambda *_: None)
         writes = OfflineWrites(status, Creations(objects, answers), journal, replay)
         self.cached_relay = CachedRelay(
             "n1",
@@ -120,7 +118,7 @@ class Node:
             objects,
             answers,
             writes,
-            Discovery(self.cloud, answers, lambda: servers.is_up, Pulse()),
+            Discovery(self.cloud, answers, servers),
             HeldLeases(frozenset),
             SparingWrites("n1", self.sources),
         )

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from addons.link.health import Cloud
 from addons.offline.cached_response import ResponseKey
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies, source_name
@@ -115,12 +116,12 @@ class Node:
     """A disk, the sources and answers on it, and two clocks that move when told to."""
 
     def __init__(self, client: Client, folder: Path) -> None:
-        self.wall, self.uptime, self.up = 1_000_000.0, 0.0, True
+        self.wall, self.uptime, self.is_up = 1_000_000.0, 0.0, True
         self.copies = DiskCopies(DiskAccess(Disk(folder / "cache"), DiskWriter(), lambda: self.wall))
         self.answers = CachedResponses(self.copies.access)
         self.sources = Sources(lambda _: client, lambda *_: None, lambda: parse_rules(None), 300, self.copies)
         self.garbage = Garbage(
-            self.copies, self.answers, self.sources, NODE, 14, lambda: self.up, lambda: self.uptime
+            self.copies, self.answers, self.sources, NODE, 14, cast(Cloud, self), lambda: self.uptime
         )
 
     async def ask(self, *list_watches: ListWatch) -> None:
@@ -201,9 +202,9 @@ async def test_what_is_followed_stays(node: Node) -> None:
 
 async def test_nothing_goes_without_a_cloud_nor_in_the_first_day_with_one(node: Node) -> None:
     await node.ask(SERVICES)
-    node.up = False
+    node.is_up = False
     await node.live(30)
-    node.up = True
+    node.is_up = True
     await node.live(0.9)
     assert node.kept(SERVICES) == [True]
     await node.live(0.2)
@@ -253,10 +254,10 @@ async def test_the_secret_of_a_gone_pod_goes_when_the_clouds_pods_are_known(
     cloud.store.delete("pods", "gone", "default")
     while len(pods.store) > 1:
         await pods.store.next_update()
-    node.up = False
+    node.is_up = False
     await node.garbage.collect()
     assert node.kept(*secrets) == [True, True, False]
-    node.up = True
+    node.is_up = True
     await node.garbage.collect()
     assert node.kept(*secrets) == [True, False, False]
     followed = node.sources.get(HUB_IDENTITY, secrets[1])

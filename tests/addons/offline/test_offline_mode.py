@@ -43,7 +43,7 @@ async def test_what_waits_at_the_end_is_brought_to_the_cloud_by_the_next_process
         assert not second.own.heard
         while not second.health.succeeded():
             pass
-        second.changed.notify()
+        second.cloud.changed.notify()
         await until(lambda: not offline._journal.events)
     assert second.own.lines == [("POST", EVENTS)]
     assert not second.relaying.heard

@@ -101,11 +101,11 @@ class Hub:
         self.facts, self.certificate = Facts(), Given()
         self.port: list[bool] = []
         self.port_error: OSError | None = None
-        self.cloud_is_up, self.cloud_changed = True, Pulse()
+        self.is_up, self.changed = True, Pulse()
         self.deputies = ""
         client = ScriptedClient(self._answer)
         self.announced = client.asked
-        following = Following("a", 10269, client, parts.sources, lambda: self.cloud_is_up, lambda _: 0)
+        following = Following("a", 10269, client, parts.sources, lambda: self.is_up, lambda _: 0)
         parts.sources.upstream_of = following.reader_of
         own = Credentials("", "", False, Piece(), Piece(b"certificate"), Piece(), Piece())
         self.pool = Pool(
@@ -117,7 +117,7 @@ class Hub:
             self.certificate,
             Announcement("a", 10269, client),
             self._open_port,
-            (lambda: self.cloud_is_up, self.cloud_changed),
+            cast(Cloud, self),
             10269,
         )
         self.pool.serving = PeerServing(parts.sources, parts.serving, self.pool.serves, self.pool.shares)
@@ -274,12 +274,12 @@ async def test_without_a_certificate_nothing_is_announced_and_only_once_it_is_kn
 
 async def test_a_leader_says_how_long_it_has_had_no_cloud(hub: Hub) -> None:
     assert hub.pool.age() == 0
-    hub.cloud_is_up = False
-    hub.cloud_changed.notify()
+    hub.is_up = False
+    hub.changed.notify()
     await hub.until(hub.pool.age)
     assert hub.pool.age() >= 1
-    hub.cloud_is_up = True
-    hub.cloud_changed.notify()
+    hub.is_up = True
+    hub.changed.notify()
     await hub.until(lambda: not hub.pool.age())
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
+from addons.link.health import Cloud
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.node_lease import NodeLease
 from kube.concurrency.pulse import Pulse
@@ -52,9 +53,7 @@ class World:
 
     def fresh(self) -> NodeLease:
         """As after a restart."""
-        self.lease = NodeLease(
-            "n1", self.client, self.answers, lambda: self.is_up, self.changed, lambda: self.now
-        )
+        self.lease = NodeLease("n1", self.client, self.answers, cast(Cloud, self), lambda: self.now)
         return self.lease
 
     async def ask(

@@ -16,7 +16,6 @@ from addons.rules.table import parse_rules
 from addons.settings import parse_settings
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
-from kube.concurrency.pulse import Pulse
 from tests.addons.support.offline_parts import Told, ToldClients
 
 SERVER = "https://a:6443"
@@ -29,7 +28,7 @@ class Process:
     def __init__(self, folder: Path) -> None:
         self.offline = Offline(folder)
         self.health = ServerHealth(parse_server(SERVER))
-        self.changed = Pulse()
+        self.cloud = Cloud([self.health], "priority")
         self.own, self.relaying = Told(), Told()
         self.words = FilterInputs(SETTINGS.node, "", HubAddress((), 0)).words
 
@@ -39,10 +38,9 @@ class Process:
         sources = Sources(
             lambda _: self.own, lambda *_: None, lambda: parse_rules(None), 300, self.offline.copies
         )
-        cloud = Cloud([self.health], "priority")
         reviews = Reviews(lambda _: self.own, 3600)
         clients = ToldClients(self.own, self.relaying)
-        self.offline.build(SETTINGS, clients, cloud, self.changed, reviews, sources, self.words, frozenset)
+        self.offline.build(SETTINGS, clients, self.cloud, reviews, sources, self.words, frozenset)
         try:
             yield self.offline
         finally:

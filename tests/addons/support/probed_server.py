@@ -8,7 +8,6 @@ from typing import cast
 from addons.link.health import Cloud, ServerHealth
 from addons.link.probes import PROBE_HEADERS, Probes
 from addons.link.servers import Server, parse_server
-from kube.concurrency.pulse import Pulse
 from kube.http.client import Client, RawResponse
 
 A = parse_server("https://a:6443")
@@ -28,15 +27,16 @@ class World:
         self.asked: list[tuple[str, str]] = []
         self.servers: list[str] = []
         self.cut: list[Server] = []
-        self.changed = Pulse()
         self.health = ServerHealth(A)
-        self.probes = Probes(self._cut, self.changed, self._ping, lambda: asyncio.get_running_loop().time())
+        self.cloud = Cloud([self.health], "priority")
+        self.probes = Probes(self._cut, self._ping, lambda: asyncio.get_running_loop().time())
         self.pings = 0
         self.pong_after: float | None = None
         """Seconds until a ping is answered; None where the connection knows none."""
 
     def start(self) -> None:
-        self.probes.start(Cloud([self.health], "priority"), cast(Client, self))
+        self.probes.cloud = self.cloud
+        self.probes.start(cast(Client, self))
 
     def _cut(self, server: Server) -> int:
         self.cut.append(server)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import cast
 
+from addons.link.health import Cloud
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.journal_entries import EventEntry, StatusEntry
 from addons.offline.writes.replay import Replay
@@ -38,7 +40,7 @@ class World:
         self.ended: list[tuple[str, int]] = []
         """The paths whose statuses wait no longer, with the versions that the cloud has by them."""
         self.fails: Exception | None = None
-        self.replay = Replay(journal, client, lambda: self.is_up, self.changed, self._take_back, self._end)
+        self.replay = Replay(journal, client, cast(Cloud, self), self._take_back, self._end)
 
     def _end(self, entry: StatusEntry, version: int) -> None:
         self.ended.append((entry.path, version))

@@ -6,10 +6,13 @@ import asyncio
 import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from addons.link.health import Cloud, ServerHealth
+from addons.link.servers import parse_server
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.kept_discovery import AGGREGATED, INTERVAL, KEPT, Discovery, Question
@@ -49,7 +52,7 @@ class Api(AnsweringClient):
 class Kept:
     def __init__(self, answers: CachedResponses) -> None:
         self.api, self.changed, self.is_up = Api(), Pulse(), True
-        self.discovery = Discovery(self.api, answers, lambda: self.is_up, self.changed)
+        self.discovery = Discovery(self.api, answers, cast(Cloud, self))
         self.task = asyncio.create_task(self.discovery.run())
 
     async def ask(self, target: str, accept: str | None = KUBECTL) -> bytes | None:
@@ -114,7 +117,9 @@ async def test_what_the_cloud_refuses_is_kept_no_longer_and_holds_up_nothing(tmp
     async with copies_in(tmp_path) as copies:
         answers, api = CachedResponses(copies.access), Api()
         further = [Question("POST", "/reviews", JSON, each) for each in (b"1", b"2")]
-        made = Discovery(api, answers, lambda: True, Pulse(), lambda: further)
+        made = Discovery(
+            api, answers, Cloud([ServerHealth(parse_server("https://a"))], "priority"), lambda: further
+        )
         assert await made._renew()
         assert [await answers.get(each.key) is not None for each in further] == [True, True]
         api.refused = frozenset({"/version", "/reviews"})

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import AsyncIterator
+from typing import cast
 
 import orjson
 import pytest
 
+from addons.link.health import Cloud
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
@@ -49,9 +51,7 @@ class World:
         self.cloud = Told()
         self.is_up, self.is_alive, self.changed = False, True, Pulse()
         objects = OfflineReads(self.sources, CachedResponses(copies.access), 0.5)
-        self.part = NodeReturn(
-            "n1", self.cloud, objects, lambda: self.is_up, self.changed, lambda: self.is_alive
-        )
+        self.part = NodeReturn("n1", self.cloud, objects, cast(Cloud, self), lambda: self.is_alive)
 
     async def turn(self, *, is_up: bool) -> None:
         """The cloud comes or goes, and everything that follows has happened."""

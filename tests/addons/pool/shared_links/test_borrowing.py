@@ -17,7 +17,6 @@ from addons.link.servers import Lender, parse_server
 from addons.link.uplinks.better_way import HOLD
 from addons.link.uplinks.uplink import parse_uplinks
 from addons.pool.shared_links.borrowing import AT_ONCE, RETRY, TRY, Borrowing, lenders_to_ask
-from kube.concurrency.pulse import Pulse
 from kube.http.client import Client, RawResponse, Unreachable
 
 
@@ -204,9 +203,9 @@ class BlackHole:
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.own, self.is_silent, self.changed = ServerHealth(parse_server("https://c:6443")), False, Pulse()
+        self.own, self.is_silent = ServerHealth(parse_server("https://c:6443")), False
         self.cloud = Cloud([self.own], "priority")
-        self.probes = Probes(lambda _: 0, self.changed, lambda _: None, self.loop.time)
+        self.probes = Probes(lambda _: 0, lambda _: None, self.loop.time)
         self.borrowing = Borrowing(self.cloud, self._borrow, lambda: [A], self.loop.time)
 
     def _borrow(self, ways: tuple[ServerHealth, ...]) -> None:
@@ -240,7 +239,7 @@ class BlackHole:
         while True:
             way = next((each for each in self.cloud.ways if each.usable), None)
             if way is None:
-                await self.changed.wait()
+                await self.cloud.changed.wait()
                 continue
             with contextlib.suppress(Unreachable):
                 await self.ask(way)
@@ -252,8 +251,9 @@ class BlackHole:
 async def test_a_lease_waits_for_less_than_six_seconds_in_a_black_hole(each: float) -> None:
     """Its renewal is what the silent server owes an answer for, and the renewal goes out again by the lent way."""
     node = BlackHole()
-    node.probes.start(node.cloud, cast(Client, node))
-    running = asyncio.create_task(node.borrowing.run(node.changed, node.probes.probed))
+    node.probes.cloud = node.cloud
+    node.probes.start(cast(Client, node))
+    running = asyncio.create_task(node.borrowing.run(node.probes.probed))
     longest = 0.0
     for number in range(40):
         node.is_silent = number >= 20

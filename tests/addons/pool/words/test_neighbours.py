@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
 
 from addons.filters.inputs import PodWord
 from addons.inputs.words import FRESH
+from addons.link.health import Cloud
 from addons.link.servers import Server
 from addons.pool.pool_config import LeaderHub
 from addons.pool.words.neighbours import Neighbours
@@ -87,7 +88,7 @@ class Scene(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.is_up = True
-        self.cloud_changed = Pulse()
+        self.changed = Pulse()
         self.speaking = Speaking()
         self.cuts: list[Server] = []
         self.client = ScriptedClient(self.speaking)
@@ -98,7 +99,7 @@ class Scene(Cluster):
             self.client,
             self.inputs,
             lambda: self.stores,
-            (lambda: self.is_up, self.cloud_changed),
+            cast(Cloud, self),
             self._cut,
             loop.time,
         )
@@ -117,11 +118,11 @@ class Scene(Cluster):
     def lose_cloud(self) -> None:
         self.start()
         self.is_up = False
-        self.cloud_changed.notify()
+        self.changed.notify()
 
     def find_cloud(self) -> None:
         self.is_up = True
-        self.cloud_changed.notify()
+        self.changed.notify()
 
     @property
     def word(self) -> PodWord | None:
