@@ -123,13 +123,7 @@ unsupported_media_type = _of_code(415)
 def not_found(resource: str, name: str) -> StatusError:
     """404 for an object; `resource` is a group resource such as "services" or "endpointslices.discovery.k8s.io"."""
     kind, _, group = resource.partition(".")
-    details = {"name": name, "group": group, "kind": kind}
-    return StatusError(
-        404,
-        "NotFound",
-        f'{resource} "{name}" not found',
-        {field: value for field, value in details.items() if value},
-    )
+    return StatusError(404, "NotFound", f'{resource} "{name}" not found', _details(name, group, kind))
 
 
 def request_timeout(message: str) -> StatusError:
@@ -164,13 +158,8 @@ def invalid_fields(group: str, kind: str, name: str, causes: list[Cause]) -> Sta
     texts = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     why = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     qualified = f"{kind}.{group}" if group else kind
-    details = {"name": name, "group": group, "kind": kind, "causes": _listed(causes)}
-    return StatusError(
-        422,
-        "Invalid",
-        f'{qualified} "{name}" is invalid: {why}',
-        {field: value for field, value in details.items() if value},
-    )
+    details = _details(name, group, kind) | {"causes": _listed(causes)}
+    return StatusError(422, "Invalid", f'{qualified} "{name}" is invalid: {why}', details)
 
 
 def too_many_requests(message: str, retry_after: int) -> StatusError:
@@ -230,8 +219,13 @@ def parse_status(body: bytes, code: int) -> StatusError:
     )
 
 
+def _details(name: str, group: str, kind: str) -> dict[str, Any]:
+    named = {"name": name, "group": group, "kind": kind}
+    return {field: value for field, value in named.items() if value}
+
+
 def _listed(causes: list[Cause]) -> list[dict[str, str]]:
-    return [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes]
+    return [{"reason": reason, "message": message, "field": field} for reason, field, message in causes]
 
 
 def _text(value: object) -> str:

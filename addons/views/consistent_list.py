@@ -3,7 +3,7 @@
 A list without resourceVersion promises that. A quiet resource has no event that would tell its watch how far the
 cluster has come (bookmarks come about once a minute), so the hub asks for the names and versions of what the client
 wants: a metadata list, a tenth of the objects. The copy is new enough when it holds each of them. Where no event can
-bring it there, the copy is of another history (`kube.reflector.comparison`), and is listed anew.
+bring it there, the copy is of another history (`kube.reflector.continuity`), and is listed anew.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from addons.requests.object_read import ObjectRead
 from addons.views.source import Source
 from kube.errors import StatusError, timeout, unavailable
 from kube.http.client import Client, Unreachable
-from kube.reflector.comparison import Comparison, compare
+from kube.reflector.continuity import Comparison, compare
 from kube.reflector.list_pages import names_of
 from kube.store.scope import Scope
 from kube.store.store import Key

@@ -1,22 +1,29 @@
-"""Patches of parsed JSON objects: JSON patch, merge patch and strategic merge patch, as a kube-apiserver does."""
+"""Patches of parsed JSON: JSON patch (RFC 6902), merge patch and strategic merge patch, as a kube-apiserver does.
 
+A kube-apiserver lets `replace` of a JSON patch name a member that does not exist, and counts a negative index from the
+end of an array.
+"""
+
+import copy
 from typing import Any
 
 import orjson
 
-from kube.errors import StatusError, bad_request, invalid, unsupported_media_type
+from kube.errors import StatusError, bad_request, entity_too_large, invalid, unsupported_media_type
 from kube.json_type import Json
-from kube.objects.json_patch import apply_json_patch
 from kube.objects.merge_keys import merge_keys_of
-from kube.objects.strategic_diff import strategic_diff
 from kube.objects.strategic_merge import strategic_merge
+from kube.requests.quoting import quoted
 from kube.wire.json_fields import write_shallow
-
-__all__ = ["JSON_PATCH", "MERGE_PATCH", "STRATEGIC_MERGE_PATCH", "apply_patch", "strategic_diff"]
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+
+MAX_OPERATIONS = 10_000
+"""In one patch (apiserver, maxJSONPatchOperations)."""
+MAX_COPIED = 3 * 1024 * 1024
+"""Bytes that all `copy` operations of a patch may add (apiserver, JSONPatchMaxCopyBytes)."""
 
 
 def apply_patch(content_type: str, document: Json, patch: bytes, kind: str) -> Json:
@@ -78,11 +85,143 @@ def _an_object(patched: Any) -> Json:
     try:
         write_shallow(patched)
     except ValueError as error:
-        raise _no_object(str(error)) from error
+        raise _refused(str(error)) from error
     if not isinstance(patched, dict):
-        raise _no_object("it leaves no object")
+        raise _refused("it leaves no object")
     return patched
 
 
-def _no_object(why: str) -> StatusError:
+def apply_json_patch(document: Json, operations: object) -> Any:
+    """The document after the operations; the given one stays as it is.
+
+    StatusError 400 for a malformed patch, 413 for too many operations, 422 for one that does not apply.
+    """
+    if not isinstance(operations, list) or not all(isinstance(operation, dict) for operation in operations):
+        raise bad_request("error decoding patch: a JSON patch is an array of operations")
+    if len(operations) > MAX_OPERATIONS:
+        raise entity_too_large(
+            f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
+        )
+    patching = JsonPatching(copy.deepcopy(document))
+    for operation in operations:
+        patching.apply(operation)
+    return patching.document
+
+
+class JsonPatching:
+    """Applies operations one by one to `document`, which changes."""
+
+    def __init__(self, document: Any) -> None:
+        self.document = document
+        self._copied = 0
+
+    def apply(self, operation: Json) -> None:
+        """Apply one operation. StatusError 422 if it does not apply: then the document is as before, but for `move`."""
+        kind, path = operation.get("op"), _parts(operation, "path")
+        match kind:
+            case "add":
+                self._put(path, operation.get("value"), inserts=True)
+            case "remove":
+                self._remove(path)
+            case "replace":
+                self._put(path, operation.get("value"), inserts=False)
+            case "test":
+                if not _same(self._get(path), operation.get("value")):
+                    raise _refused(f"testing value {operation['path']} failed")
+            case "move":
+                source = _parts(operation, "from")
+                value = self._get(source)
+                self._remove(source)
+                self._put(path, value, inserts=True)
+            case "copy":
+                self._put(path, self._copy(self._get(_parts(operation, "from"))), inserts=True)
+            case _:
+                raise _refused(f"unexpected kind: {kind}")
+
+    def _copy(self, value: Any) -> Any:
+        try:
+            self._copied += len(write_shallow(value))
+        except ValueError as error:
+            raise _refused(str(error)) from error
+        if self._copied > MAX_COPIED:
+            raise _refused(f"copies of {self._copied} bytes are over the limit of {MAX_COPIED}")
+        return copy.deepcopy(value)
+
+    def _get(self, path: list[str]) -> Any:
+        if not path:
+            return self.document
+        container, part = self._container(path), path[-1]
+        if isinstance(container, dict):
+            return container.get(part)
+        return container[_index(part, len(container))]
+
+    def _put(self, path: list[str], value: Any, *, inserts: bool) -> None:
+        if not path:
+            self.document = value
+            return
+        container, part = self._container(path), path[-1]
+        size = len(container)
+        if isinstance(container, dict):
+            container[part] = value
+        elif inserts:
+            container.insert(size if part == "-" else _index(part, size + 1), value)
+        else:
+            container[_index(part, size)] = value
+
+    def _remove(self, path: list[str]) -> None:
+        container, part = self._container(path), path[-1] if path else ""
+        if isinstance(container, list):
+            del container[_index(part, len(container))]
+        elif part in container:
+            del container[part]
+        else:
+            raise _refused(f"unable to remove nonexistent key: {part}")
+
+    def _container(self, path: list[str]) -> Any:
+        """The object or array that holds the value at a path."""
+        place = self.document
+        for part in path[:-1]:
+            if isinstance(place, dict):
+                place = place.get(part)
+            elif isinstance(place, list):
+                place = place[_index(part, len(place))]
+        if not path or not isinstance(place, dict | list):
+            raise _refused(f"the document is missing the path /{'/'.join(path)}")
+        return place
+
+
+def _parts(operation: Json, name: str) -> list[str]:
+    """A JSON pointer as its unescaped parts."""
+    pointer = operation.get(name)
+    if not isinstance(pointer, str):
+        raise _refused(f"an operation has no {name}")
+    if pointer and not pointer.startswith("/"):
+        raise _refused(f"{quoted(pointer)} is no JSON pointer")
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
+def _index(part: str, size: int) -> int:
+    """The index that a part of a pointer names in an array of this size."""
+    digits = part.removeprefix("-")
+    # The limit keeps int() from a megabyte of digits.
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
+        raise _refused(f"{quoted(part)} is no index of an array")
+    index = int(part)
+    if not -size <= index < size:
+        raise _refused(f"unable to access invalid index: {part}")
+    return index % size
+
+
+def _same(left: Any, right: Any) -> bool:
+    """Whether two values are equal in JSON, where true is not 1."""
+    match left, right:
+        case dict(), dict():
+            return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
+        case list(), list():
+            return len(left) == len(right) and all(map(_same, left, right))
+        case _:
+            return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
+
+
+def _refused(why: str) -> StatusError:
     return invalid(f"the server rejected our request due to an error in our request: {why}")

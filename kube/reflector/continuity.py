@@ -1,21 +1,68 @@
 """Whether the cloud goes on with the history that a store has, or was restored from a backup meanwhile.
 
-A restored cloud counts its versions up again, and accepts a watch from a version that now means something else. So
-after each break a reflector has the cloud prove its history: by an event that the store has seen, or by names and
-versions.
+A restored cloud counts its versions up again, and accepts a watch from a version that now means something else. Once
+it has been written past a store's version, the number alone does not show it, and a watch from that version never
+brings what differs. So after each break a reflector has the cloud prove its history: by an event that the store has
+seen, or by names and versions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import Enum
 
-from kube.reflector.comparison import Comparison, compare
 from kube.store.store import Item, Key, Store, Witness
 
 FEW = 50
 """Objects up to which their names and versions are asked for: less than one whole object of another store."""
 WITNESS_WAIT = 10.0
 """Seconds for the event that proves the cloud's history. After them names and versions are asked for."""
+
+
+class Comparison(Enum):
+    """What the cloud's state says of a store."""
+
+    SAME = "same"
+    """The store shows what the cloud has, or what the cloud had later."""
+    BEHIND = "behind"
+    """Events that are on their way can make the store the same."""
+    DISPROVED = "disproved"
+    """No event can: the store is of another history."""
+
+
+def compare(
+    store: Store,
+    expected: Mapping[Key, int],
+    version: int,
+    given: int,
+    concerns: Callable[[Item], bool] = lambda _item: True,
+) -> Comparison:
+    """Compare a store with the versions of all objects that the cloud had at `version`.
+
+    `given` is the newest version that clients had been given before the cloud was asked. `concerns` says of an object
+    of the store whether it is among those that were asked for. Versions count up in one resource, and a watch is in
+    their order: up to the store's version nothing can be missing or wrong.
+    """
+    if version < given:
+        return Comparison.DISPROVED
+    at = store.version
+    result = Comparison.SAME
+    for key, expected_version in expected.items():
+        item = store.get(key)
+        held = item.version if item is not None else 0
+        if held == expected_version:
+            continue
+        was_overtaken = at > version and (item is None or held > version)
+        if not was_overtaken:
+            if expected_version <= at or held > expected_version:
+                return Comparison.DISPROVED
+            result = Comparison.BEHIND
+    for item in store:
+        if item.key not in expected and item.version <= version and concerns(item):
+            if at >= version:
+                return Comparison.DISPROVED
+            result = Comparison.BEHIND
+    return result
 
 
 class OtherHistory(Exception):
@@ -73,7 +120,7 @@ class Continuity:
     def compare(self, version: int, names: Mapping[Key, int], given: int) -> None:
         """Take what the cloud has at a version. OtherHistory where no event can bring the store there.
 
-        `given` as in `kube.reflector.comparison.compare`.
+        `given` as in `compare` of this module.
         """
         self._expected = None
         result = compare(self._store, names, version, given)

@@ -1,15 +1,19 @@
-"""Reads a list for a store, page by page, within bounds. A long one takes a thread, so the event loop keeps serving."""
+"""Reads the cloud's answers for a store: lists page by page, within bounds, and watches in whichever coding.
+
+A long list takes a thread, so the event loop keeps serving.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+from kube.differences.reader import DifferenceReader
 from kube.errors import StatusError
-from kube.http.client import ApiResponse, TooLarge
+from kube.http.client import ApiResponse, TooLarge, WatchStream
 from kube.packed_text import Kept
 from kube.store.store import Item, Key, Store
-from kube.wire.codec import Codec, ListPage, codec_for
+from kube.wire.codec import Codec, FrameReader, ListPage, codec_for
 from kube.wire.codec_base import MAX_ITEMS
 from kube.wire.encoding import Encoding
 
@@ -103,3 +107,18 @@ async def page_of(codec: Codec, answer: ApiResponse) -> ListPage[Kept]:
         return await answer.decoded(codec.decode_kept)
     except ValueError as error:
         raise Malformed(f"list: {error}") from error
+
+
+def reader_of(stream: WatchStream, codings: str, store: Store) -> FrameReader | DifferenceReader:
+    """A reader for the coding of a watch. Malformed for one that is not among `codings`, which were asked for."""
+    codec = codec_of(stream.content_type)
+    if not stream.coding:
+        return codec.frames()
+    if stream.coding not in codings.split(",") or codec is not store.codec:
+        raise Malformed(f"watch: it came as {stream.content_type} in {stream.coding}")
+
+    def held(namespace: str, name: str) -> tuple[int, bytes] | None:
+        item = store.get((namespace, name))
+        return (item.version, item.raw) if item is not None else None
+
+    return DifferenceReader(codec, held)

@@ -22,11 +22,17 @@ from kube.http.client import GZIP, ApiResponse, Client, Switched, Unreachable
 from kube.packed_text import Kept
 from kube.reflector.bookmarks import Bookmarks
 from kube.reflector.continuity import Continuity, OtherHistory
-from kube.reflector.list_pages import Malformed, read_items, read_names, read_pages, read_version
+from kube.reflector.list_pages import (
+    Malformed,
+    read_items,
+    read_names,
+    read_pages,
+    read_version,
+    reader_of,
+)
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from kube.reflector.upstream import Request, Upstream
-from kube.reflector.watch_reader import reader_of
 from kube.requests.resource_versions import parse_version
 from kube.store.store import Key, Store
 from kube.wire.api_objects import decode_object

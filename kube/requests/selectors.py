@@ -13,20 +13,25 @@ from kube.requests.label_requirements import LabelRequirement, merged, parse_lab
 
 
 @dataclass(frozen=True, slots=True)
-class LabelSelector:
-    """All of its requirements must hold; they are sorted, at most one of a key and an operator."""
+class _Selector[R]:
+    """Requirements that must all hold; they are sorted."""
 
-    requirements: tuple[LabelRequirement, ...] = ()
+    requirements: tuple[R, ...] = ()
 
     @property
     def is_everything(self) -> bool:
-        """Whether every object matches, whatever its labels."""
+        """Whether every object matches."""
         return not self.requirements
 
     @property
     def canonical(self) -> str:
         """The text that parses to this selector, the same for every spelling of it."""
         return ",".join(map(str, self.requirements))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector(_Selector[LabelRequirement]):
+    """A selector by labels: at most one requirement of a key and an operator."""
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Whether an object with these labels is selected."""
@@ -46,13 +51,12 @@ class FieldRequirement:
 
 
 @dataclass(frozen=True, slots=True)
-class FieldSelector:
-    """All of its requirements must hold; they are sorted and without repetition.
+class FieldSelector(_Selector[FieldRequirement]):
+    """A selector by fields, without repetition.
 
-    A selector does not know which fields a resource has: the caller compares `fields` with those that it can read.
+    It does not know which fields a resource has: the caller compares `fields` with those that it can read.
     """
 
-    requirements: tuple[FieldRequirement, ...] = ()
     _values: dict[str, tuple[frozenset[str], frozenset[str]]] = field(init=False, repr=False, compare=False)
     """By field, the values that it must equal and those that it must not: a selector may name hundreds of one field."""
 
@@ -64,19 +68,9 @@ class FieldSelector:
         object.__setattr__(self, "_values", frozen)
 
     @property
-    def is_everything(self) -> bool:
-        """Whether every object matches, whatever its fields."""
-        return not self.requirements
-
-    @property
     def fields(self) -> frozenset[str]:
         """The fields that the requirements name."""
         return frozenset(requirement.field for requirement in self.requirements)
-
-    @property
-    def canonical(self) -> str:
-        """The text that parses to this selector, the same for every spelling of it."""
-        return ",".join(map(str, self.requirements))
 
     def matches(self, value_of: Callable[[str], str]) -> bool:
         """Whether an object is selected whose field `f` is `value_of(f)`, "" for an absent one."""

@@ -19,6 +19,7 @@ from kube.tables.server_table import OBJECTS, TABLE, list_metadata, row, table
 from kube.wire.codec import Codec, codec_for
 from kube.wire.codec_base import ListBody, write_version
 from kube.wire.encoding import Encoding
+from kube.wire.json_codec import page_metadata
 from kube.wire.json_fields import parse_object, write_json
 from kube.wire.negotiation import META_VERSIONS
 
@@ -48,16 +49,21 @@ class JsonForm(Form):
 
 
 class TableForm(Form):
-    """As rows of a Table. `include` says what a row has beside its cells: one of `kube.tables.server_table.OBJECTS`."""
+    """As rows of a Table."""
 
     at_once = 20
     is_headed = True
 
-    def __init__(self, include: str, version: str = "v1") -> None:
+    def __init__(self, include: str, version: str = "v1", cells: CloudCells | None = None) -> None:
+        """`include` says what a row has beside its cells: one of `kube.tables.server_table.OBJECTS`.
+
+        `cells` are those that the cloud prints of a kind whose columns the hub does not know.
+        """
         super().__init__(metadata_only=False)
         self.name = f"Table {version} with {include}"
         self._include = include
         self._version = version
+        self._cells = cells
 
     def codec(self, of_store: Codec) -> Codec:
         return _JSON
@@ -69,8 +75,9 @@ class TableForm(Form):
         return item_api_version, item_kind
 
     def kept(self, codec: Codec, item: Item) -> Kept:
-        metadata: Json = {"resourceVersion": write_version(item.version)}
-        return write_json(self._table([plain(item)], item.store.api_version, item.store.kind, metadata))
+        rows = [self._row(plain(item), item.store.api_version, item.store.kind)]
+        metadata = {"resourceVersion": write_version(item.version)}
+        return write_json(self._table(rows, item.store.api_version, item.store.kind, metadata))
 
     def event(self, codec: Codec, item: Item) -> bytes:
         return self.event_of(plain(item), item.store.api_version, item.store.kind)
@@ -83,20 +90,19 @@ class TableForm(Form):
             metadata["annotations"] = dict(annotations)
         empty = {"kind": kind, "apiVersion": api_version, "metadata": metadata}
         # Its version and annotations are in the row's object, without which it would say nothing.
-        form = self if self._include != "None" else self._with("Metadata")
+        form = self if self._include != "None" else TableForm("Metadata", self._version, self._cells)
         return codec.encode_event("BOOKMARK", *TABLE, form.event_of(empty, api_version, kind))
-
-    def _with(self, include: str) -> TableForm:
-        """The same form whose rows have something else beside their cells."""
-        return TableForm(include, self._version)
 
     def event_of(self, obj: Json, api_version: str, kind: str) -> bytes:
         """As `event`, of an object as the values of its JSON."""
-        made = self._table([obj], api_version, kind, list_metadata(obj))
+        made = self._table([self._row(obj, api_version, kind)], api_version, kind, list_metadata(obj))
         return write_json(made | {"columnDefinitions": None})
 
-    def _table(self, objects: list[Json], api_version: str, kind: str, metadata: Json) -> Json:
-        return table(objects, api_version, kind, metadata, self._include, self._version)
+    def _table(self, rows: list[Json], api_version: str, kind: str, metadata: Json) -> Json:
+        made = table([], api_version, kind, metadata, self._include, self._version)
+        if self._cells is not None and self._cells.columns:
+            made["columnDefinitions"] = self._cells.columns
+        return {**made, "rows": rows}
 
     def headed(self, first: bytes, api_version: str, kind: str) -> bytes:
         columns = self._table([], api_version, kind, {})["columnDefinitions"]
@@ -107,38 +113,15 @@ class TableForm(Form):
         return write_json(self._row(plain(item), item.store.api_version, item.store.kind))
 
     def _row(self, obj: Json, api_version: str, kind: str) -> Json:
-        return row(obj, api_version, kind, self._include, self._version)
+        made = row(obj, api_version, kind, self._include, self._version)
+        return made if self._cells is None else {**made, "cells": self._cells.of(obj, made["cells"])}
 
     def body(self, listing: Listing, listed: Sequence[Kept]) -> ListBody:
-        metadata: Json = {"resourceVersion": write_version(listing.version)}
-        if listing.rest.continue_token:
-            metadata["continue"] = listing.rest.continue_token
-        if listing.rest.remaining:
-            metadata["remainingItemCount"] = listing.rest.remaining
+        metadata = page_metadata(listing.version, listing.rest)
         empty = write_json(self._table([], listing.api_version, listing.kind, metadata))
         head, tail = empty.removesuffix(b"]}"), b"]}\n"
         size = len(head) + sum(map(len, listed)) + max(len(listed) - 1, 0) + len(tail)
         return ListBody(head, listed, tail, size, b",".join, b",")
-
-
-class CloudTableForm(TableForm):
-    """The same with the columns and cells that the cloud prints of a kind whose columns the hub does not know."""
-
-    def __init__(self, cells: CloudCells, include: str, version: str) -> None:
-        super().__init__(include, version)
-        self._cells = cells
-
-    def _with(self, include: str) -> TableForm:
-        return CloudTableForm(self._cells, include, self._version)
-
-    def _row(self, obj: Json, api_version: str, kind: str) -> Json:
-        made = super()._row(obj, api_version, kind)
-        return {**made, "cells": self._cells.of(obj, made["cells"])}
-
-    def _table(self, objects: list[Json], api_version: str, kind: str, metadata: Json) -> Json:
-        made = super()._table([], api_version, kind, metadata)
-        rows = [self._row(item, api_version, kind) for item in objects]
-        return {**made, "columnDefinitions": self._cells.columns or made["columnDefinitions"], "rows": rows}
 
 
 def plain(item: Item) -> Json:

@@ -29,7 +29,6 @@ from itertools import batched
 
 from kube.differences.records import Former, event_record
 from kube.errors import HISTORY_RESTARTED, StatusError, expired
-from kube.store.beginning import Beginning, correction
 from kube.store.listing import Form, Listing
 from kube.store.projection import ProjectedChange, Projection
 from kube.store.resumption import Resumption, judge
@@ -37,7 +36,7 @@ from kube.store.ring import Frame, Place, Ring, Rings
 from kube.store.scope import Scope
 from kube.store.store import Item, Key
 from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
-from kube.store.watcher import News, Watcher
+from kube.store.watcher import Beginning, News, Watcher, correction
 from kube.wire.codec import Codec
 from kube.wire.codec_base import NO_ANNOTATIONS
 

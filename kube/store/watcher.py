@@ -1,4 +1,4 @@
-"""One open watch of a view: a position in the view's ring, and the way of the events to the client.
+"""One open watch of a view: what its client gets first, and then a position in the view's ring.
 
 Most of the time every watcher of a view has read the whole ring, and waits. What happens next concerns all of them
 alike: `News` is written once for each coding, and goes to each client without a turn of the client's task.
@@ -7,12 +7,14 @@ alike: `News` is written once for each coding, and goes to each client without a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from kube.errors import StatusError
-from kube.store.beginning import Beginning
+from kube.store.projection import Projection
 from kube.store.ring import Place, Ring, RingEvent
+from kube.store.scope import Scope
 from kube.store.store import Item
 from kube.store.stream_coding import StreamCoding
 from kube.wire.codec import Codec
@@ -23,6 +25,44 @@ READ_AT_ONCE = 256 * 1024
 
 type Outlet = Callable[[bytes], bool]
 """Sends bytes to a client at once. Sends nothing and returns False where the client has no room, or has left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a client gets first: events that it missed, objects that it must not keep, and then a state."""
+
+    state: Sequence[Item]
+    missed: Sequence[bytes] = ()
+    hidden: Sequence[Item] = ()
+    """Objects that the client may hold and that the view does not show. It gets them as DELETED."""
+    is_list: bool = False
+    """The state is a whole list, as of a WatchList. The bookmark that ends the state says so."""
+
+    def frames(self, write: Callable[[str, Item], bytes]) -> Iterator[bytes]:
+        """The events in their order; `write` makes one of a type and an object."""
+        yield from self.missed
+        for item in self.hidden:
+            yield write("DELETED", item)
+        for item in self.state:
+            yield write("ADDED", item)
+
+
+def correction(projection: Projection, scope: Scope, since: int) -> Beginning:
+    """What makes any state of the store's objects at version `since` the one that a projection shows through a scope.
+
+    The scope's selectors hide an object too: the client may hold the object from before its labels changed. Objects of
+    other namespaces, and of other names where the scope has a name, the client was never given.
+    """
+    state, hidden = [], []
+    shown = {item.key: item for item in projection if scope.matches(item)}
+    for item in projection.store:
+        if (now := shown.get(item.key)) is not None:
+            state.append(now)
+        elif scope.may_have_held(item):
+            hidden.append(item)
+    gone = projection.store.gone_after(since)
+    hidden += [item for key, item in gone.items() if key not in shown and scope.may_have_held(item)]
+    return Beginning(state, hidden=hidden)
 
 
 class Watched(Protocol):

@@ -78,11 +78,7 @@ class JsonCodec(Codec):
     def encode_list(
         self, api_version: str, kind: str, version: int, items: Sequence[Kept], rest: Rest = NO_REST
     ) -> ListBody:
-        metadata: JsonObject = {"resourceVersion": write_version(version)}
-        if rest.continue_token:
-            metadata["continue"] = rest.continue_token
-        if rest.remaining:
-            metadata["remainingItemCount"] = rest.remaining
+        metadata = page_metadata(version, rest)
         page = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": metadata}
         head, tail = write_json(page)[:-1] + b',"items":[', b"]}\n"
         size = len(head) + sum(map(len, items)) + max(len(items) - 1, 0) * len(_COMMA) + len(tail)
@@ -142,6 +138,16 @@ class JsonCodec(Codec):
 
     def frames(self) -> FrameReader:
         return JsonFrameReader()
+
+
+def page_metadata(version: int, rest: Rest) -> JsonObject:
+    """The metadata of a list, or of a page of one."""
+    metadata: JsonObject = {"resourceVersion": write_version(version)}
+    if rest.continue_token:
+        metadata["continue"] = rest.continue_token
+    if rest.remaining:
+        metadata["remainingItemCount"] = rest.remaining
+    return metadata
 
 
 def _type_of_items(page: JsonObject) -> tuple[str, str]:

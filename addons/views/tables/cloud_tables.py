@@ -16,7 +16,7 @@ from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 from kube.store.listing import Listing
-from kube.store.made_forms import CloudTableForm
+from kube.store.made_forms import TableForm
 from kube.tables.cloud_cells import CloudCells
 from kube.tables.server_table import TABLE
 from kube.wire.codec import codec_for
@@ -38,7 +38,7 @@ class CloudTable:
         self._read = read
         self._accept = f"application/json;as={TABLE[1]};v={version};g=meta.k8s.io"
         self._cells = CloudCells()
-        self._form = CloudTableForm(self._cells, read.include, version)
+        self._form = TableForm(read.include, version, self._cells)
 
     async def learn(self, version: int) -> None:
         """Ask for the cells of all that the client reads, as they are at a version or later."""

@@ -13,7 +13,7 @@ from controllers.bindings.rendering.template_fields import MERGE_KEYS
 from controllers.runtime.unstructured import text
 from kube.errors import StatusError
 from kube.json_type import Json
-from kube.objects.json_patch import JsonPatching
+from kube.objects.object_patches import JsonPatching
 
 ROOT = "/spec/template/spec"
 """What the paths of patches begin with."""

@@ -10,8 +10,7 @@ from enum import StrEnum
 
 from kube.errors import bad_request
 from kube.json_type import Json
-from kube.objects.json_patch import apply_json_patch
-from kube.objects.object_patches import merge_patch
+from kube.objects.object_patches import apply_json_patch, merge_patch
 from kube.objects.strategic_merge import strategic_merge
 
 _CONTAINERS = {f"spec.{kind}": "name" for kind in ("containers", "initContainers", "ephemeralContainers")} | {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kube.errors import StatusError
-from kube.objects.json_patch import MAX_COPIED, MAX_OPERATIONS, apply_json_patch
+from kube.objects.object_patches import MAX_COPIED, MAX_OPERATIONS, apply_json_patch
 
 DOCUMENT: dict[str, Any] = {"a": {"b": [1, 2, 3]}, "m~n": {"x/y": 1}, "t": True, "n": None}
 

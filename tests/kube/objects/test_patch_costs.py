@@ -17,9 +17,9 @@ from kube.objects.object_patches import (
     MERGE_PATCH,
     STRATEGIC_MERGE_PATCH,
     apply_patch,
-    strategic_diff,
 )
 from kube.objects.status_update import updated
+from kube.objects.strategic_diff import strategic_diff
 from kube.wire.encoding import Encoding
 from tests.support.cpu_time import own_seconds
 

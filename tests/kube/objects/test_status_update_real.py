@@ -12,8 +12,9 @@ import yaml
 
 from kube.errors import StatusError
 from kube.json_type import Json
-from kube.objects.object_patches import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, strategic_diff
+from kube.objects.object_patches import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from kube.objects.status_update import status_document, updated
+from kube.objects.strategic_diff import strategic_diff
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kube.errors import StatusError
-from kube.store.beginning import Beginning, correction
 from kube.store.listing import Form
 from kube.store.projection import InputKey, Projection
 from kube.store.scope import Scope
 from kube.store.store import Item
 from kube.store.view import View
+from kube.store.watcher import Beginning, correction
 from tests.kube.support.toys import (
     Toy,
     ToyChain,
