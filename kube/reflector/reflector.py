@@ -83,7 +83,8 @@ class Reflector:
         self._store = store
         self._backoff = backoff or Backoff()
         self._must_list = True
-        self._refusal: StatusError | None = None
+        self.refusal: StatusError | None = None
+        """The cloud's refusal, which clients get as it is. It holds until the cloud answers otherwise."""
         self._retry = asyncio.Event()
         self._begin_at = begin_at
         self.continuity = Continuity(store)
@@ -110,21 +111,13 @@ class Reflector:
         """When the present delay ends at the latest, in monotonic seconds."""
 
     @property
-    def refusal(self) -> StatusError | None:
-        """The cloud's refusal, which clients get as it is.
-
-        It holds until the cloud answers otherwise: an outage after a 403 permits nothing.
-        """
-        return self._refusal
-
-    @property
     def is_proven(self) -> bool:
         """Whether the cloud itself has proved, since the last break, that its history is the store's."""
         return self._is_at_cloud and not self._must_list and self.continuity.is_whole
 
     def remember_refusal(self, refusal: StatusError) -> None:
-        """Set the refusal that an earlier process got. It holds until the cloud answers otherwise."""
-        self._refusal = refusal
+        """Set the refusal that an earlier process got: an outage after a 403 permits nothing."""
+        self.refusal = refusal
         self.changed.notify()
 
     def retry_now(self) -> None:
@@ -214,7 +207,7 @@ class Reflector:
                 self.lists += 1
                 await self._list()
                 self.continuity.begin()
-                self._must_list, self._refusal = False, None
+                self._must_list, self.refusal = False, None
             self.continuity.is_broken = False
             await self._watch()
         except OtherHistory as error:
@@ -256,7 +249,7 @@ class Reflector:
     async def _back_off(self, error: Failure) -> None:
         is_unserved = isinstance(error, StatusError) and error.code == 404
         # A watch may be refused so where a list is not.
-        is_again = is_unserved and self._refusal is not None and self._refusal.code == 404
+        is_again = is_unserved and self.refusal is not None and self.refusal.code == 404
         wanted = error.retry_after if isinstance(error, StatusError) else None
         delay = self._backoff.next(UNSERVED_DELAY if is_again else wanted)
         # Frames of the traceback hold what the cloud sent: up to MAX_LIST, for as long as the error is kept.
@@ -269,7 +262,7 @@ class Reflector:
             self._bookmarks.note_expired()
         refused = False
         if isinstance(error, StatusError) and error.code in REFUSALS:
-            refused, self._must_list, self._refusal = True, True, error
+            refused, self._must_list, self.refusal = True, True, error
         logger.debug("%s: %s; next try in %.1f s", self._list_watch.path, error, delay)
         state = State.UNSERVED if is_unserved else State.REFUSED if refused else State.WAITING
         self._set_state(state, None if is_unserved else error)
@@ -348,7 +341,7 @@ class Reflector:
             timeout=seconds + WATCH_MARGIN,
             codings=codings,
         ) as stream:
-            self._refusal, self._must_be_plain, self.heard = None, False, time.monotonic()
+            self.refusal, self._must_be_plain, self.heard = None, False, time.monotonic()
             self._set_state(State.WATCHING, None)
             reader = reader_of(stream, codings, self._store)
             try:
