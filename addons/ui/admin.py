@@ -14,14 +14,14 @@ from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.telemetry import metrics
 from addons.ui.attached.attachments import Attachments
 from addons.ui.debug_pages import PAGES, DebugPages
+from addons.ui.judgement import deadline, in_slices
 from addons.ui.live.attach_page import AttachPage
 from addons.ui.live.observe_page import ObservePage
 from addons.ui.operator_check import comes_from_operator, for_operator
 from addons.ui.page.server import PageServer
 from addons.ui.readable import object_tree
 from addons.ui.report_queue import ReportQueue
-from addons.ui.reports.evaluation import deadline, in_slices
-from addons.ui.reports.rule_text import MAX_TEXT
+from addons.ui.reports.rule_trial import MAX_TEXT
 from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
 from kube.errors import StatusError

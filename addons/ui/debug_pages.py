@@ -14,14 +14,12 @@ import orjson
 from aiohttp import web
 
 from addons.link.drills import DrillKind, Drills
-from addons.ui.explain import ExplainRequest, explain, unknown_resource
+from addons.ui.explain import ExplainRequest, explain, explain_resource, unknown_resource
 from addons.ui.operator_check import for_operator
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports import components, copies, journal, rules, status, support
 from addons.ui.reports.dump import dump
-from addons.ui.reports.rule_text import read_rules
-from addons.ui.reports.rule_trial import try_rules
-from addons.ui.reports.whole_resource import explain_resource, text_of
+from addons.ui.reports.rule_trial import try_text
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError, bad_request, forbidden, too_many_requests
 
@@ -127,13 +125,13 @@ class DebugPages:
         resource = question.resource
         if resource and "." not in resource and (problem := unknown_resource(hub.sources, resource)):
             raise StatusError(404, "NotFound", problem)
-        told = explain(hub.rules.rules, hub.sources, hub.inputs, question)
-        is_json = query.get("format") == "json" or "json" in request.headers.get("Accept", "")
         if question.name:
-            return json_response(told) if is_json else web.Response(text=told.text)
-        async with self._reports.take():
-            whole = await explain_resource(hub, question)
-        return json_response(whole) if is_json else web.Response(text=text_of(whole, told.text))
+            told = explain(hub, question)
+        else:
+            async with self._reports.take():
+                told = await explain_resource(hub, question)
+        is_json = query.get("format") == "json" or "json" in request.headers.get("Accept", "")
+        return json_response(told) if is_json else web.Response(text=told.text)
 
     async def _dump(self, request: web.Request) -> web.Response:
         query = request.query
@@ -170,10 +168,9 @@ class DebugPages:
         text = await request.read()
         async with self._reports.take():
             try:
-                data = await asyncio.to_thread(read_rules, text)
+                return json_response(await try_text(self._hub, text))
             except ValueError as error:
                 raise bad_request(str(error)) from None
-            return json_response(await try_rules(self._hub, data))
 
     async def _link(self, request: web.Request) -> web.Response:
         drills = self._hub.drills

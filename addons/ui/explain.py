@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
-from addons.filters.chain import FILTERS, apply_chain
+from addons.filters.chain import FILTERS
 from addons.filters.filter import Filter
-from addons.filters.verdict import Note as FilterNote
 from addons.filters.verdict import Outcome
 from addons.inputs.filter_inputs import FilterInputs
 from addons.pool.peer_reader import PeerReader
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.route_decision import decide
-from addons.rules.table import Rules
+from addons.ui.judgement import Note, deadline, in_slices, judge
 from addons.ui.resource_names import COMMON_RESOURCES, nearest, plural_of
+from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.errors import StatusError
 from kube.reflector.state import State
 from kube.requests.component import component_of
 from kube.requests.request_info import ResourceType, parse_request
-from kube.store.store import Item
+from kube.store.store import key_text
 from kube.wire.encoding import Encoding
+
+MAX_OBJECTS = 200
+"""Hidden and changed objects that a report names with their reasons; all are counted."""
+_AS_SHOWN = {Outcome.KEPT: "kept", Outcome.CHANGED: "changed", Outcome.DROPPED: "hidden"}
 
 
 class ExplainRequest(NamedTuple):
@@ -39,20 +44,7 @@ class ExplainRequest(NamedTuple):
     verb: str = "list"
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
-    """One decision of one filter."""
-
-    filter: str
-    subject: str
-    outcome: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.filter}: {self.subject} {self.outcome}: {self.reason}"
-
-
-@dataclass(slots=True)
+@dataclass
 class Explanation:
     """What `explain` found; JSON for tools, `text` for people."""
 
@@ -89,17 +81,43 @@ class Explanation:
         return "\n".join(lines) + "\n"
 
 
-def explain(rules: Rules, sources: Sources, inputs: FilterInputs, question: ExplainRequest) -> Explanation:
+@dataclass
+class ResourceExplanation(Explanation):
+    """The same of a whole resource, and what became of each object of the hub's own copy."""
+
+    counts: dict[str, int] = field(
+        default_factory=lambda: {"kept": 0, "changed": 0, "hidden": 0, "unknown": 0}
+    )
+    objects: list[dict[str, Any]] = field(default_factory=list)
+    """Those that are hidden or changed, the first of them, with the reasons."""
+    complete: bool = True
+    """The report was not ended by its deadline."""
+
+    @property
+    def text(self) -> str:
+        lines = [", ".join(f"{count} {outcome}" for outcome, count in self.counts.items())]
+        for item in self.objects:
+            lines.append(f"{key_text((item['namespace'], item['name']))}: {item['outcome']}")
+            lines += [f"  {note}" for note in item["reasons"]]
+        left = self.counts["hidden"] + self.counts["changed"] - len(self.objects)
+        if left > 0:
+            lines.append(f"and {left} more: name a namespace")
+        return super().text + "\n".join(lines) + "\n"
+
+
+def explain(hub: RunningHub, question: ExplainRequest) -> Explanation:
     """What such a request from the plaintext port would get, or, with a name, what it would see of one object."""
     component, resource, namespace, name, verb = question
-    resource = plural_of(resource)
-    source = hub_source(sources, resource)
+    resource, rules = plural_of(resource), hub.rules.rules
+    source = hub_source(hub.sources, resource)
     others: list[str] = []
     if name and not namespace and source is not None:
         namespace, *others = sorted(item.key[0] for item in source.store if item.key[1] == name) or [""]
     kind = source.list_watch.type if source is not None else _type(resource)
     path = kind.path(namespace, name if verb == "get" else "")
-    told = Explanation(component_of(component), path, verb, hints=_hints(rules, sources, component, resource))
+    # A name may be misspelt, and it may be right: anybody may name a client or a CRD freely.
+    hints = unknown_component(hub, component), unknown_resource(hub.sources, resource)
+    told = Explanation(component_of(component), path, verb, hints=[hint for hint in hints if hint])
     if others:
         told.hints.append(f"this is the one in {namespace}; there are others in {', '.join(others)}")
     target = f"{path}?watch=true&resourceVersion=0" if verb == "watch" else f"{path}?resourceVersion=0"
@@ -116,20 +134,38 @@ def explain(rules: Rules, sources: Sources, inputs: FilterInputs, question: Expl
         told.rules = rules.explain(told.component, info.type.group, info.type.resource, verb)
     if name:
         filters = rules.chain(told.component, kind.group, kind.resource, verb)
-        _explain_object(told, source, inputs, (namespace, name), filters)
+        _explain_object(told, source, hub.inputs, (namespace, name), filters)
     return told
 
 
-def _hints(rules: Rules, sources: Sources, component: str, resource: str) -> list[str]:
-    """The names that may be misspelt. Both may also be right: anybody may name a client or a CRD freely."""
-    hints = unknown_component(rules, sources, component), unknown_resource(sources, resource)
-    return [hint for hint in hints if hint]
+async def explain_resource(hub: RunningHub, question: ExplainRequest) -> ResourceExplanation:
+    """`explain` for a question without a name."""
+    told, end = ResourceExplanation(**asdict(explain(hub, question))), deadline()
+    source = hub_source(hub.sources, question.resource)
+    if source is None or told.problem:
+        told.problem = told.problem or "the hub has no copy of this resource: nobody asked for it yet"
+        return told
+    type_ = source.list_watch.type
+    filters = hub.rules.rules.chain(told.component, type_.group, type_.resource, question.verb)
+    async for item in in_slices(source.store, end):
+        if question.namespace and item.key[0] != question.namespace:
+            continue
+        judgement = judge(item, filters, hub.inputs, explains=False)
+        outcome = "unknown" if judgement.is_pending else _AS_SHOWN[judgement.outcome]
+        told.counts[outcome] += 1
+        if outcome in ("hidden", "changed") and len(told.objects) < MAX_OBJECTS:
+            reasons = judge(item, filters, hub.inputs).decisive
+            named = {"namespace": item.key[0], "name": item.key[1]}
+            told.objects.append({**named, "outcome": outcome, "reasons": reasons})
+    told.complete = time.monotonic() <= end
+    return told
 
 
-def unknown_component(rules: Rules, sources: Sources, component: str) -> str:
+def unknown_component(hub: RunningHub, component: str) -> str:
     """Why nothing is filtered for a component: the hub has never heard of it; "" for one that it knows."""
     name = component_of(component)
-    components = rules.components | {key.component for source in sources for key in source.views}
+    views = {key.component for source in hub.sources for key in source.views}
+    components = hub.rules.rules.components | views
     if name in components:
         return ""
     return f"no rule names the component {name!r}, and it has no view{nearest(name, components)}"
@@ -156,12 +192,11 @@ def _explain_object(
         )
         return
     told.origin = _origin(source)
-    try:
-        told.outcome, told.notes, pending = judge(item, filters, inputs)
-    except Exception as error:
-        told.outcome, told.problem = Outcome.DROPPED, f"it cannot be filtered and is hidden: {error}"
-        return
-    if pending:
+    judgement = judge(item, filters, inputs)
+    told.outcome, told.notes = judgement.outcome, list(judgement.notes)
+    if judgement.failure:
+        told.problem = f"it cannot be filtered and is hidden: {judgement.failure}"
+    elif judgement.is_pending:
         told.problem = "an input of the filters is not known yet; ask again"
 
 
@@ -174,28 +209,6 @@ def _origin(source: Source) -> str:
     if server is None:
         return "the cloud"
     return f"{server.name}, which has had no cloud for {server.age:g} s" if server.age else server.name
-
-
-def judge(item: Item, filters: tuple[Filter, ...], inputs: FilterInputs) -> tuple[Outcome, list[Note], bool]:
-    """What filters make of one object now, with every decision they took, and whether an input was missing."""
-    notes: list[Note] = []
-    outcome = Outcome.KEPT
-    obj, recorded = item.decode(), inputs.ask()
-    for filter_ in filters:
-        verdict = apply_chain((filter_,), obj, recorded, _noting(filter_.name, notes))
-        notes += [Note(name, "object", step.outcome, step.reason) for name, step in verdict.steps]
-        if verdict.outcome is not Outcome.KEPT:
-            outcome = verdict.outcome
-        if outcome is Outcome.DROPPED:
-            break
-    return outcome, notes, recorded.pending
-
-
-def _noting(name: str, notes: list[Note]) -> FilterNote:
-    def note(subject: str, outcome: Outcome, reason: str) -> None:
-        notes.append(Note(name, subject, outcome, reason))
-
-    return note
 
 
 def _type(resource: str) -> ResourceType:

@@ -18,15 +18,13 @@ from addons.link.drills import DEFAULT_MINUTES, DrillKind
 from addons.requests.request_context import context_of
 from addons.ui.commands import shell
 from addons.ui.debug_pages import REPORTS, begin
-from addons.ui.explain import ExplainRequest, explain
+from addons.ui.explain import ExplainRequest, explain, explain_resource
 from addons.ui.report_queue import ReportQueue
 from addons.ui.reports import status, support
 from addons.ui.reports.components import known_components
 from addons.ui.reports.dump import dump
-from addons.ui.reports.rule_text import MAX_TEXT, read_rules
-from addons.ui.reports.rule_trial import try_rules
+from addons.ui.reports.rule_trial import MAX_TEXT, try_text
 from addons.ui.reports.text import TEXTS, trial_text
-from addons.ui.reports.whole_resource import explain_resource, text_of
 from addons.ui.resource_names import COMMON_RESOURCES
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
@@ -108,7 +106,7 @@ class ConsoleCommands:
         self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
     ) -> str:
         """Why a component sees an object as it does: the route, the rules, and what each filter decided."""
-        return told(self._explained(ExplainRequest(component, resource, namespace, name, verb)))
+        return told(explain(self._hub(), ExplainRequest(component, resource, namespace, name, verb)).text)
 
     def explain_all(self, component: str, resource: str, namespace: str = "", verb: str = "list") -> None:
         """The same for a whole resource: each object that is hidden or changed, with the reasons."""
@@ -123,7 +121,7 @@ class ConsoleCommands:
         assert info.type is not None
         question = ExplainRequest(context.component, info.type.group_resource, info.namespace, verb=info.verb)
         if info.verb == "get":
-            show(AS_OF_NOW + self._explained(question._replace(name=info.name)))
+            show(AS_OF_NOW + explain(self._hub(), question._replace(name=info.name)).text)
         else:
             self._show(self._explain_all(question, AS_OF_NOW))
 
@@ -169,21 +167,15 @@ class ConsoleCommands:
         report.__doc__ = summary
         return report
 
-    def _explained(self, question: ExplainRequest) -> str:
-        hub = self._hub()
-        return explain(hub.rules.rules, hub.sources, hub.inputs, question).text
-
     async def _explain_all(self, question: ExplainRequest, said: str = "") -> str:
-        head = said + self._explained(question)
-        return text_of(await explain_resource(self._hub(), question), head)
+        return said + (await explain_resource(self._hub(), question)).text
 
     async def _try(self, file: Path) -> str:
         def read() -> bytes:
             with file.open("rb") as opened:
                 return opened.read(MAX_TEXT + 1)
 
-        data = await asyncio.to_thread(lambda: read_rules(read()))
-        return trial_text(await try_rules(self._hub(), data))
+        return trial_text(await try_text(self._hub(), await asyncio.to_thread(read)))
 
     def _show(self, work: Coroutine[Any, Any, str]) -> None:
         """Show a person the text that `work` returns, once it has returned. One such task runs at a time."""

@@ -115,7 +115,7 @@ class Viewer:
     def _show_flow(self, record: dict[str, Any]) -> None:
         flow, is_new, is_over = self._flows.take(record)
         view = ctx.master.addons.get("view")
-        remember(flow, FlowRecord(None, None, self._visible))
+        remember(flow, FlowRecord(None, self._visible))
         if is_new:
             view.add([flow])
         else:

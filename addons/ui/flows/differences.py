@@ -6,9 +6,8 @@ import difflib
 from collections.abc import Iterable, Iterator
 
 from addons.filters.verdict import Outcome
-from addons.ui.explain import Note
-from addons.ui.flows.filtered import FilteredRead, Judged
-from addons.ui.flows.flow_records import FlowRecord
+from addons.ui.flows.flow_records import FilteredRead, FlowRecord
+from addons.ui.judgement import Judgement, Note
 from addons.ui.masking import Visible
 from addons.ui.readable import as_yaml, object_tree
 from kube.store.store import Key, key_text
@@ -74,8 +73,8 @@ def difference(body: bytes, record: FlowRecord, encoding: Encoding) -> str:
     return "\n".join((head, *lines[:MAX_LINES], *cut, ""))
 
 
-def _judged(filtered: FilteredRead | None) -> dict[Key, Judged]:
-    by_key: dict[Key, Judged] = {}
+def _judged(filtered: FilteredRead | None) -> dict[Key, Judgement]:
+    by_key: dict[Key, Judgement] = {}
     if filtered is None or not filtered.filters:
         return by_key
     for item in filtered.items():
@@ -93,7 +92,7 @@ def _objects(encoding: Encoding, raws: Iterable[bytes]) -> Iterator[tuple[Key, i
 
 
 def _of_object(
-    page: ListPage[bytes], encoding: Encoding, judged: Judged, after: bytes | None, *, visible: Visible
+    page: ListPage[bytes], encoding: Encoding, judged: Judgement, after: bytes | None, *, visible: Visible
 ) -> Iterator[str]:
     name = key_text(judged.item.key)
     yield ""

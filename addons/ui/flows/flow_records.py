@@ -1,29 +1,79 @@
-"""What content views know of a flow besides its bytes: who asked, what filters did, and what may be shown."""
+"""What the hub knows of a flow besides its bytes: what may be shown, and what filters did.
+
+The cloud's objects and the verdicts on them are those of now.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from mitmproxy.flow import Flow
 
+from addons.filters.filter import Filter
 from addons.requests.request_context import RequestContext
-from addons.ui.flows.filtered import FilteredRead
+from addons.requests.route_decision import RouteKind
+from addons.ui.judgement import Judgement, judge
 from addons.ui.masking import USUALLY, Visible
+from addons.ui.running_hub import RunningHub
+from addons.views.source import Source
+from kube.store.scope import Scope
+from kube.store.store import Item
+
+
+class FilteredRead:
+    """The source behind a filtered view, with the filters that the rules in force bind to its reader."""
+
+    def __init__(self, hub: RunningHub, context: RequestContext) -> None:
+        self._hub = hub
+        self._context = context
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        type_ = self._context.info.type
+        if type_ is None:
+            return ()
+        rules = self._hub.rules.rules
+        return rules.chain(self._context.component, type_.group, type_.resource, self._context.info.verb)
+
+    def source(self) -> tuple[Source, Scope] | None:
+        """The source of the component's view, and the scope that the component asked for."""
+        route = self._context.route
+        if route is None or route.kind is not RouteKind.VIEW or route.read is None:
+            return None
+        for source in self._hub.sources:
+            if source.list_watch.type != route.read.type:
+                continue
+            for key in source.views:
+                namespace = key.scope.namespace or source.list_watch.namespace
+                if (key.component, namespace) == (self._context.component, route.read.namespace):
+                    return source, key.scope
+        return None
+
+    def judge(self, item: Item) -> Judgement:
+        """What the filters make of an object now."""
+        return judge(item, self.filters, self._hub.inputs)
+
+    def items(self) -> Iterator[Item]:
+        """The cloud's objects that the component asked for, filtered or not."""
+        opened = self.source()
+        if opened is not None:
+            source, scope = opened
+            yield from (item for item in source.store if scope.matches(item))
 
 
 @dataclass(frozen=True, slots=True)
 class FlowRecord:
     """What the hub knows of one flow of this run."""
 
-    context: RequestContext | None
     filtered: FilteredRead | None
     """None while the hub starts."""
     visible: Visible
 
 
 _records: WeakKeyDictionary[Flow, FlowRecord] = WeakKeyDictionary()
-_NOTHING = FlowRecord(None, None, USUALLY)
+_NOTHING = FlowRecord(None, USUALLY)
 
 
 def remember(flow: Flow, record: FlowRecord) -> None:

@@ -22,8 +22,7 @@ from addons.requests.request_context import RequestContext, context_of
 from addons.ui.flows import interventions
 from addons.ui.flows.annotations import ARROW, comment_of, mark_of, remark, why_refused
 from addons.ui.flows.bodies import NOTE, Copy, UnderWay, keep, save_when_over
-from addons.ui.flows.filtered import FilteredRead
-from addons.ui.flows.flow_records import FlowRecord, remember
+from addons.ui.flows.flow_records import FilteredRead, FlowRecord, remember
 from addons.ui.flows.kept_flows import KeptFlows
 from addons.ui.flows.live_watches import LiveWatch, Total
 from addons.ui.flows.own_requests_shown import OwnRequestsShown
@@ -110,7 +109,7 @@ class Flows:
             flow.metadata[interventions.CALLER] = str(context.caller.lending)
         self._describe(flow, context, refusal=flow.response)
         filtered = FilteredRead(self._hub, context) if self._hub is not None and context is not None else None
-        remember(flow, FlowRecord(context, filtered, self._visible()))
+        remember(flow, FlowRecord(filtered, self._visible()))
         under_way = self._open[flow.id] = UnderWayFlow()
         if flow.response is not None or not flow.request.stream:
             return

@@ -19,7 +19,8 @@ from wsproto.frame_protocol import Opcode
 
 from addons.filters.verdict import Outcome
 from addons.ui.flows.bodies import NOTE, StreamFunction
-from addons.ui.flows.filtered import FilteredRead, Judged
+from addons.ui.flows.flow_records import FilteredRead
+from addons.ui.judgement import Judgement
 from addons.ui.masking import USUALLY, Visible
 from addons.ui.readable import as_yaml, object_tree, readable_event
 from kube.store.scope import Scope
@@ -55,7 +56,7 @@ class FromCloud:
     """An event of the cloud that filters changed or dropped."""
 
     type: str
-    judged: Judged
+    judged: Judgement
 
 
 _BEGINNING = re.compile(rb'\{"type":"|(?s:.{4})\n[\x05-\x08](?:ADDED|MODIFIED|DELETED|BOOKMARK|ERROR)')
@@ -140,10 +141,7 @@ class LiveWatch:
         item = change.new or change.last
         if item is None or change.new is None or change.is_local or not self._heard[1].matches(item):
             return
-        try:
-            judged = self._filtered.judge(item)
-        except ValueError:
-            return
+        judged = self._filtered.judge(item)
         if judged.outcome is not Outcome.KEPT:
             self._wait(FromCloud("ADDED" if change.old is None else "MODIFIED", judged), len(item.raw))
 

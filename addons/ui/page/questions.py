@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
 
 import yaml
 
-from addons.ui.explain import ExplainRequest, explain, hub_source
+from addons.ui.explain import ExplainRequest, Explanation, explain, explain_resource, hub_source
 from addons.ui.page.markup import options, table, text
 from addons.ui.reports.components import known_components
 from addons.ui.reports.text import Column, Row, named, of_field, plural
-from addons.ui.reports.whole_resource import explain_resource
 from addons.ui.running_hub import RunningHub
 from kube.store.store import key_text
 
@@ -53,17 +51,18 @@ async def explained(hub: RunningHub, query: Mapping[str, str]) -> str:
         return ""
     namespace, _, name = query.get("object", "").rpartition("/")
     question = ExplainRequest(component, resource, namespace, name, query.get("verb", "") or "list")
+    told: Explanation
     if name:
-        told: dict[str, Any] = asdict(explain(hub.rules.rules, hub.sources, hub.inputs, question))
-        answer = table(told["notes"], NOTES)  # what is hidden as meant is no fault
-        counted = f"the object is {told['outcome']}, from {told['origin']}" if told["outcome"] else ""
+        told = explain(hub, question)
+        answer = table(list(map(asdict, told.notes)), NOTES)  # what is hidden as meant is no fault
+        counted = f"the object is {told.outcome}, from {told.origin}" if told.outcome else ""
     else:
-        told = await explain_resource(hub, question)
-        answer = table(_alike(told["objects"], resource), ALIKE)
-        counted = ", ".join(f"{count} {outcome}" for outcome, count in told["counts"].items())
-    facts = [f"{told['component']} {told['verb']} {told['path']}"]
-    facts += [f"route: {told['route']} ({told['reason']})"] if told["route"] else []
-    facts += [*told["rules"], counted, told["problem"], *told["hints"]]
+        told = whole = await explain_resource(hub, question)
+        answer = table(_alike(whole.objects, resource), ALIKE)
+        counted = ", ".join(f"{count} {outcome}" for outcome, count in whole.counts.items())
+    facts = [f"{told.component} {told.verb} {told.path}"]
+    facts += [f"route: {told.route} ({told.reason})"] if told.route else []
+    facts += [*told.rules, counted, told.problem, *told.hints]
     return "<ul>" + "".join(f"<li>{text(fact)}</li>" for fact in facts if fact) + "</ul>" + answer
 
 
@@ -73,8 +72,8 @@ def _alike(objects: Iterable[Row], resource: str) -> list[Row]:
     for item in objects:
         name = key_text((item["namespace"], item["name"]))
         # What a filter says of the whole object repeats what it said of a part.
-        told = [why for why in item["reasons"] if why["subject"] != "object"] or item["reasons"]
-        because = "; ".join(dict.fromkeys(f"{why['filter']}: {why['reason']}" for why in told))
+        told = [note for note in item["reasons"] if note.subject != "object"] or item["reasons"]
+        because = "; ".join(dict.fromkeys(f"{note.filter}: {note.reason}" for note in told))
         alike.setdefault((item["outcome"], because), []).append(name)
     lines: list[Row] = []
     for (outcome, because), names in alike.items():

@@ -19,8 +19,7 @@ from addons.ui.page.questions import explain_form, explained, rules_text, trial_
 from addons.ui.page.sections import sections, title
 from addons.ui.page.timeline import Rates, Timeline
 from addons.ui.report_queue import ReportQueue
-from addons.ui.reports.rule_text import read_rules
-from addons.ui.reports.rule_trial import try_rules
+from addons.ui.reports.rule_trial import try_text
 from addons.ui.running_hub import RunningHub
 from kube.concurrency.pulse import comes_within
 from kube.errors import too_many_requests
@@ -141,7 +140,7 @@ class PageServer:
         given = await request.read()
         async with self._reports.take():
             try:
-                trial = trial_html(await try_rules(self._hub, await asyncio.to_thread(read_rules, given)))
+                trial = trial_html(await try_text(self._hub, given))
             except ValueError as error:
                 trial = f'<p class="bad">{text(error)}</p>'
         return web.Response(text=trial, content_type="text/html", headers=HEADERS)

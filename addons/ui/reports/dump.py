@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from addons.filters.filter import Filter
 from addons.ui.explain import hub_source, unknown_component, unknown_resource
+from addons.ui.judgement import deadline, in_slices, judge
 from addons.ui.masking import Tree, Visible
 from addons.ui.readable import as_yaml, object_tree
-from addons.ui.reports.evaluation import deadline, in_slices, shown
 from addons.ui.resource_names import nearest
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
@@ -39,7 +39,7 @@ async def dump(hub: RunningHub, resource: str, namespace: str, name: str, compon
         names.add(item.key[1])
         if (namespace and item.key[0] != namespace) or (name and item.key[1] != name):
             continue
-        made = shown(item, filters, hub.inputs).item
+        made = judge(item, filters, hub.inputs, explains=False).shown
         if made is None:
             continue
         if len(documents) >= MAX_DUMPED or size >= MAX_DUMP_BYTES:
@@ -47,7 +47,7 @@ async def dump(hub: RunningHub, resource: str, namespace: str, name: str, compon
             continue
         documents.append(_yaml(made, visible, is_secret=(type_.resource, type_.group) == SECRETS))
         size += len(documents[-1])
-    hint = unknown_component(hub.rules.rules, hub.sources, component) if component else ""
+    hint = unknown_component(hub, component) if component else ""
     if name and not documents:
         sees = f", or hides it from {component}: see `edgehub explain`" if name in names and component else ""
         problem = f"the hub has no {type_.resource} of this name{sees or nearest(name, names)}"

@@ -6,18 +6,23 @@ for an input that no filter asked before starts its source, as it would when the
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+import yaml
 
 from addons.filters.filter import READS, Filter
 from addons.rules.entries import ANY
 from addons.rules.table import Rules, parse_rules
 from addons.telemetry.labels import HUB
 from addons.ui.explain import hub_source
+from addons.ui.judgement import Judgement, deadline, in_slices, judge
 from addons.ui.reports.components import bound_filters
-from addons.ui.reports.evaluation import deadline, in_slices, shown, why
 from addons.ui.reports.rules import problems
 from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
@@ -27,6 +32,13 @@ MAX_NAMED = 50
 """Objects of each kind of change that are named for a component and a resource; all are counted."""
 MAX_REASONS = 5
 """Reasons that the report gives for one object; `explain` gives all of them."""
+
+MAX_TEXT = 1024 * 1024
+"""Bytes of the largest ConfigMap."""
+MAX_DEPTH = 20
+"""Collections within each other. libyaml's composer calls itself for each, and ends the process when the stack ends."""
+MAX_NODES = 50_000
+"""Keys, values and collections: read within a second or two."""
 
 type Chains = tuple[tuple[Filter, ...], tuple[Filter, ...]]
 """The filters by the rules in force, and by the edit."""
@@ -45,6 +57,32 @@ class Difference:
     unknown: int = 0
     """Objects for which a filter lacks an input."""
     seen: int = 0
+
+    def compare(
+        self, item: Item, before: Item | None, after: Item | None, explained: Callable[[Item], Judgement]
+    ) -> None:
+        """Count and name one object, as a component is shown it; `explained` says why it is lost or changed."""
+        same = before.raw == after.raw if before is not None and after is not None else before is after
+        if same:
+            return
+        self.endpoints_before += endpoints_of(before)
+        self.endpoints_after += endpoints_of(after)
+        kind = "gained" if before is None else "lost" if after is None else "changed"
+        changes, name = self.changes[kind], key_text(item.key)
+        changes["count"] += 1
+        if changes["count"] > MAX_NAMED:
+            return
+        if kind == "gained":
+            changes["names"].append(name)
+            return
+        reasons = [str(note) for note in explained(item).decisive[:MAX_REASONS]]
+        ends = endpoints_of(after) - endpoints_of(before)
+        changes["names"].append({"name": name, "reasons": reasons, "endpoints": ends})
+
+
+async def try_text(hub: RunningHub, text: bytes) -> dict[str, Any]:
+    """`try_rules` of what a person gives; ValueError as `read_rules`."""
+    return await try_rules(hub, await asyncio.to_thread(read_rules, text))
 
 
 async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str, Any]:
@@ -145,42 +183,17 @@ async def _difference(
 ) -> Difference:
     difference = Difference()
     scopes = [key.scope for key in source.views if key.component == component]
+    explained = partial(judge, filters=chains[1], inputs=hub.inputs)
     async for item in in_slices(source.store, end):
         if scopes and not any(scope.matches(item) for scope in scopes):
             continue
         difference.seen += 1
-        before, after = (shown(item, chain, hub.inputs) for chain in chains)
-        if before.pending or after.pending:
+        before, after = (judge(item, chain, hub.inputs, explains=False) for chain in chains)
+        if before.is_pending or after.is_pending:
             difference.unknown += 1
             continue
-        _compare(difference, hub, item, (before.item, after.item), chains[1])
+        difference.compare(item, before.shown, after.shown, explained)
     return difference
-
-
-def _compare(
-    difference: Difference,
-    hub: RunningHub,
-    item: Item,
-    states: tuple[Item | None, Item | None],
-    filters: tuple[Filter, ...],
-) -> None:
-    before, after = states
-    same = before.raw == after.raw if before is not None and after is not None else before is after
-    if same:
-        return
-    difference.endpoints_before += endpoints_of(before)
-    difference.endpoints_after += endpoints_of(after)
-    kind = "gained" if before is None else "lost" if after is None else "changed"
-    changes, name = difference.changes[kind], key_text(item.key)
-    changes["count"] += 1
-    if changes["count"] > MAX_NAMED:
-        return
-    if kind == "gained":
-        changes["names"].append(name)
-        return
-    reasons = [str(note) for note in why(item, filters, hub.inputs)[:MAX_REASONS]]
-    ends = endpoints_of(after) - endpoints_of(before)
-    changes["names"].append({"name": name, "reasons": reasons, "endpoints": ends})
 
 
 def endpoints_of(item: Item | None) -> int:
@@ -195,3 +208,67 @@ def endpoints_of(item: Item | None) -> int:
                 len(subset.children("addresses")) for subset in item.decode().fields.children("subsets")
             )
     return 0
+
+
+class Texts(yaml.CSafeLoader):
+    """Reads dates as texts: PyYAML raises for a date that no calendar has."""
+
+
+Texts.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in found if tag != "tag:yaml.org,2002:timestamp"]
+    for first, found in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_rules(text: bytes) -> dict[str, str] | None:
+    """The data of the ConfigMap in a text of one or more documents; None for one without data.
+
+    ValueError in the reader's words where the text is no ConfigMap. It takes some seconds for the longest text, so a
+    thread should run it.
+    """
+    if len(text) > MAX_TEXT:
+        raise ValueError(f"the text is longer than {MAX_TEXT} bytes")
+    try:
+        _check_size(text)
+        documents = [document for document in yaml.load_all(text, Loader=Texts) if document is not None]
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"the text is no YAML: {' '.join(str(error).split())}") from None
+    configmaps = [document for document in documents if _is_configmap(document)]
+    if len(configmaps) > 1:
+        raise ValueError("the text has more than one ConfigMap")
+    if configmaps:
+        return _data(configmaps[0].get("data"))
+    if len(documents) == 1 and isinstance(documents[0], dict) and "kind" not in documents[0]:
+        # `data:` in front of the entries, as in a ConfigMap: no entry is a mapping.
+        inner = documents[0].get("data")
+        return _data(inner if isinstance(inner, dict) and len(documents[0]) == 1 else documents[0])
+    if not documents:
+        return None
+    raise ValueError("the text has no ConfigMap: give one, or its data alone")
+
+
+def _check_size(text: bytes) -> None:
+    """ValueError for a text that costs too much to read; the events are read one by one, whatever they describe."""
+    depth = 0
+    for nodes, event in enumerate(yaml.parse(text, Loader=yaml.CSafeLoader)):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("the text refers to itself (*name): write it out")
+        if depth > MAX_DEPTH or nodes > MAX_NODES:
+            raise ValueError(f"the text has more than {MAX_NODES} nodes, or {MAX_DEPTH} within each other")
+
+
+def _is_configmap(document: Any) -> bool:
+    return isinstance(document, dict) and document.get("kind") == "ConfigMap"
+
+
+def _data(configmap: Any) -> dict[str, str] | None:
+    if configmap is None:
+        return None
+    if not isinstance(configmap, dict):
+        raise ValueError("data is no mapping of keys to texts")
+    for key, value in configmap.items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            shown = json.dumps(value, default=str)[:40]
+            raise ValueError(f"data.{key} is no text but {shown}: put it in quotation marks")
+    return configmap

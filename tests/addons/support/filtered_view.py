@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from addons.requests.request_context import RequestContext
-from addons.ui.flows.filtered import FilteredRead
+from addons.ui.flows.flow_records import FilteredRead
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import running_hub
 from tests.addons.support.samples import SERVICES, SLICES, cloud_service, endpoint_slice, service

@@ -12,33 +12,30 @@ from addons.pool.following import Following
 from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
 from addons.pool.pool_config import LeaderHub
-from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
-from addons.ui.explain import ExplainRequest, Explanation, explain, judge
+from addons.requests.cloud_identity import CloudIdentity
+from addons.ui import explain as module
+from addons.ui.explain import ExplainRequest, Explanation, explain, explain_resource
+from addons.ui.judgement import judge
+from addons.ui.running_hub import RunningHub
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.report_parts import SERVICES, SLICES, read, running_hub
 from tests.addons.support.samples import cloud_service, endpoint_slice, secret, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Silence
 from tests.cloud.scriptable.request_log import matching
 
-SLICES = ResourceType("discovery.k8s.io", "v1", "endpointslices")
-SERVICES = ResourceType("", "v1", "services")
 TOPOLOGY = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
-
-
-async def read(parts: HubParts, kind: ResourceType) -> None:
-    """The hub reads a kind, as when a component has asked for it."""
-    await parts.sources.get(HUB_IDENTITY, ListWatch(kind, encoding=Encoding.JSON)).ready(2)
 
 
 def told(
     parts: HubParts, component: str = "reader", resource: str = "endpointslices", **asked: str
 ) -> Explanation:
-    return explain(parts.rules, parts.sources, parts.inputs, ExplainRequest(component, resource, **asked))
+    return explain(running_hub(parts, rules=None), ExplainRequest(component, resource, **asked))
 
 
 @pytest.fixture
@@ -161,10 +158,10 @@ async def test_the_verdict_is_that_of_the_chain(sliced: HubParts) -> None:
     (source,) = [each for each in sliced.sources if each.list_watch.type == SLICES]
     (item,) = list(source.store)
     topology = tuple(each for each in FILTERS if each.name == "servicetopology")
-    outcome, notes, pending = judge(item, topology, sliced.inputs)
-    assert (outcome, pending) == (Outcome.CHANGED, False)
-    assert notes[-1].subject == "object"
-    assert judge(item, (), sliced.inputs) == (Outcome.KEPT, [], False)
+    explained, quick = (judge(item, topology, sliced.inputs, explains=each) for each in (True, False))
+    assert (explained.outcome, explained.is_pending) == (Outcome.CHANGED, False)
+    assert explained.notes[-1].subject == "object"
+    assert (quick.outcome, quick.raw) == (explained.outcome, explained.raw)
 
 
 @pytest.mark.parametrize(
@@ -208,3 +205,32 @@ async def test_what_another_identity_may_see_is_told_to_nobody(
     )
     assert "no copy of this object" in existing.problem
     assert existing.text == missing.text
+
+
+async def test_what_is_hidden_and_why(hub: RunningHub) -> None:
+    found = await explain_resource(hub, ExplainRequest("chosen", "services"))
+    assert found.counts == {"kept": 1, "changed": 0, "hidden": 1, "unknown": 0}
+    (hidden,) = found.objects
+    assert (hidden["name"], hidden["outcome"]) == ("lb", "hidden")
+    assert "LoadBalancer" in hidden["reasons"][0].reason
+    head = explain(hub, ExplainRequest("chosen", "services")).text
+    assert found.text.startswith(f"{head}1 kept, 0 changed, 1 hidden, 0 unknown\ndefault/lb: hidden\n  ")
+
+
+async def test_one_namespace_alone(hub: RunningHub) -> None:
+    found = await explain_resource(hub, ExplainRequest("chosen", "services", "elsewhere"))
+    assert sum(found.counts.values()) == 0
+
+
+async def test_objects_are_bounded_and_all_are_counted(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_OBJECTS", 0)
+    found = await explain_resource(hub, ExplainRequest("chosen", "services"))
+    assert (found.counts["hidden"], found.objects) == (1, [])
+    assert found.text.endswith("and 1 more: name a namespace\n")
+
+
+async def test_a_resource_without_a_copy_says_so(hub: RunningHub) -> None:
+    found = await explain_resource(hub, ExplainRequest("chosen", "pods"))
+    assert "note: the hub has no copy of this resource: nobody asked for it yet\n0 kept" in found.text

@@ -17,11 +17,9 @@ from addons.link.drills import Drills
 from addons.requests.request_context import begin
 from addons.ui.commands import console_commands
 from addons.ui.commands.console_commands import COMPONENT, IN_EVENT_LOG, LINK, RESOURCE, VERB, ConsoleCommands
-from tests.addons.support.hub_parts import HubParts
+from addons.ui.running_hub import RunningHub
 from tests.addons.support.observed import until
-from tests.addons.support.report_parts import SERVICES, read, running_hub
-from tests.addons.support.samples import cloud_service, request_context, service
-from tests.cloud.scriptable import ScriptableCloud
+from tests.addons.support.samples import request_context
 
 
 class Typed:
@@ -44,19 +42,13 @@ class Typed:
 
 
 @pytest.fixture
-async def typed(
-    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Typed]:
-    cloud.store.create(service("web"))
-    cloud.store.create(cloud_service("lb"))
-    await read(parts, SERVICES)
+async def typed(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Typed]:
     drills = Drills(lambda: None)
-    hub = replace(running_hub(parts, {"discardcloudservice": "chosen"}), drills=drills)
     addon = ConsoleCommands()
     with taddons.context(addon) as context:
         made = Typed(context, addon, drills)
         monkeypatch.setattr(console_commands, "show", made.shown.append)
-        addon.start(hub)
+        addon.start(replace(hub, drills=drills))
         yield made
     drills.close()
 
@@ -65,7 +57,7 @@ async def typed(
     ("line", "words"),
     [
         ("edgehub.status", "Online for"),
-        ("edgehub.components", "none"),
+        ("edgehub.components", "seen"),
         ("edgehub.sources", "/api/v1/services"),
         ("edgehub.views", "none"),
         ("edgehub.watchers", "none"),

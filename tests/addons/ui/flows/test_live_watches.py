@@ -12,7 +12,7 @@ from mitmproxy.test import tflow
 from mitmproxy.websocket import WebSocketMessage
 
 from addons.ui.flows import live_watches
-from addons.ui.flows.filtered import FilteredRead
+from addons.ui.flows.flow_records import FilteredRead
 from addons.ui.flows.live_watches import (
     MAX_ALL,
     MAX_EVENT,

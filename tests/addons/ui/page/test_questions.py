@@ -11,19 +11,9 @@ from addons.ui.reports.rule_trial import try_rules
 from addons.ui.running_hub import RunningHub
 from kube.store.store import Store
 from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import SERVICES, read, running_hub
-from tests.addons.support.samples import cloud_service, config_map, fill, service
+from tests.addons.support.report_parts import SERVICES
+from tests.addons.support.samples import cloud_service, config_map, fill
 from tests.cloud.scriptable import ScriptableCloud
-
-
-@pytest.fixture
-async def hub(parts: HubParts, cloud: ScriptableCloud) -> RunningHub:
-    cloud.store.create(service("web"))
-    cloud.store.create(cloud_service("lb"))
-    await read(parts, SERVICES)
-    made = running_hub(parts, {"discardcloudservice": "chosen"})
-    made.traffic.began("seen", "services", 200, is_watch=False)
-    return made
 
 
 async def test_there_are_lists_to_choose_from(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,7 @@ from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import SERVICES, read, running_hub
-from tests.addons.support.samples import POD, cloud_service, service
+from tests.addons.support.samples import POD
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 
@@ -32,15 +31,6 @@ SECRET = {
 
 def documents(text: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(text))
-
-
-@pytest.fixture
-async def hub(parts: HubParts, cloud: ScriptableCloud) -> RunningHub:
-    cloud.store.create(service("web"))
-    cloud.store.create(cloud_service("lb"))
-    cloud.store.create(SECRET)
-    await read(parts, SERVICES)
-    return running_hub(parts, {"discardcloudservice": "chosen"})
 
 
 @pytest.mark.parametrize(
@@ -81,7 +71,10 @@ async def test_a_component_that_nothing_knows_is_told_with_the_nearest(hub: Runn
 
 
 @pytest.mark.parametrize("encoding", [Encoding.JSON, Encoding.PROTOBUF])
-async def test_a_secret_has_no_values(hub: RunningHub, parts: HubParts, encoding: Encoding) -> None:
+async def test_a_secret_has_no_values(
+    hub: RunningHub, parts: HubParts, cloud: ScriptableCloud, encoding: Encoding
+) -> None:
+    cloud.store.create(SECRET)
     await parts.sources.get(HUB_IDENTITY, ListWatch(SECRETS, encoding=encoding)).ready(5)
     text = await dump(hub, "secrets", "", "", "")
     assert documents(text)[0]["metadata"]["name"] == "db"

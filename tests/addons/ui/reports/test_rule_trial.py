@@ -1,4 +1,4 @@
-"""The report `rules try`: what an edit would change, without changing it."""
+"""The report `rules try`: which texts the hub reads as rules, and what an edit would change, without changing it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from addons.ui.reports import evaluation, rule_trial
-from addons.ui.reports.rule_trial import MAX_REASONS, try_rules
+from addons.ui import judgement
+from addons.ui.reports import rule_trial
+from addons.ui.reports.rule_trial import MAX_REASONS, MAX_TEXT, read_rules, try_rules
 from addons.ui.running_hub import RunningHub
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SLICES as SLICES_TYPE
@@ -108,7 +109,7 @@ async def test_names_are_bounded_and_all_are_counted(
 
 
 async def test_it_ends_with_what_it_has(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "MAX_SECONDS", -1.0)
+    monkeypatch.setattr(judgement, "MAX_SECONDS", -1.0)
     trial = await try_rules(hub, {**IN_FORCE, "filter_discardcloudservice": "cached"})
     assert trial["complete"] is False
 
@@ -117,3 +118,48 @@ async def test_a_resource_without_a_copy(hub: RunningHub) -> None:
     hub.traffic.began("reader", "endpoints", 200, is_watch=False)
     found = row(await try_rules(hub, {**IN_FORCE, "endpoints": "reader"}), "reader")
     assert (found["copy"], found["objects"]) == (False, 0)
+
+
+MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: yurt-hub-cfg}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        (f"{MAP}data: {{endpoints: x}}\n", {"endpoints": "x"}),
+        (f"kind: Service\n---\n{MAP}data: {{endpoints: x}}\n", {"endpoints": "x"}),
+        ('{"kind": "ConfigMap", "data": {"endpoints": "x"}}', {"endpoints": "x"}),
+        ("endpoints: x\ncache_agents: '*'\n", {"endpoints": "x", "cache_agents": "*"}),
+        ("data:\n  endpoints: x\n", {"endpoints": "x"}),
+        ("data: x\n", {"data": "x"}),
+        ("endpoints: 2024-99-99\n", {"endpoints": "2024-99-99"}),
+        (MAP, None),
+        ("", None),
+        ("# nothing\n", None),
+    ],
+)
+def test_a_configmap_or_its_data(text: str, data: dict[str, str] | None) -> None:
+    assert read_rules(text.encode()) == data
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"a: [", "no YAML"),
+        (b"\xff\xfe\xff", "no"),
+        (b"kind: Service\n", "no ConfigMap"),
+        (b"- x\n", "no ConfigMap"),
+        ((MAP + "---\n" + MAP).encode(), "more than one"),
+        ((MAP + "data: [x]\n").encode(), "no mapping"),
+        (b"endpoints: 7\n", "data.endpoints is no text but 7: put it in quotation marks"),
+        (b"a: &x [1]\nb: *x\n", "refers to itself"),
+        (b"[" * 200_000, "within each other"),
+        (b"{a: " * 200_000, "within each other"),
+        (b"- " * 200_000, "within each other"),
+        (b"- a\n" * 60_000, "nodes"),
+        (b"#" * (MAX_TEXT + 1), "longer than"),
+    ],
+)
+def test_what_is_refused(text: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        read_rules(text)

@@ -1,4 +1,4 @@
-"""Filters applied for a report: as in a view, in slices, and until a deadline."""
+"""Filters applied for people: as in a view, with each reason, in slices, and until a deadline."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import pytest
 from addons.filters.chain import FILTERS
 from addons.filters.filter import Filter
 from addons.filters.plugins import plugin_of
+from addons.filters.verdict import Outcome
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.ui.reports import evaluation
-from addons.ui.reports.evaluation import Filtered, in_slices, shown, why
+from addons.ui import judgement as module
+from addons.ui.judgement import Judgement, in_slices, judge
+from addons.ui.running_hub import RunningHub
 from kube.reflector.list_watch import ListWatch
 from kube.wire.encoding import Encoding
 from tests.addons.support.filter_plugins import Hiding
 from tests.addons.support.hub_parts import HubParts
-from tests.addons.support.report_parts import SERVICES, read
-from tests.addons.support.samples import cloud_service, service
+from tests.addons.support.report_parts import SERVICES
+from tests.addons.support.samples import service
 from tests.cloud.scriptable import ScriptableCloud
 
 
@@ -36,23 +38,20 @@ DISCARD = next(each for each in FILTERS if each.name == "discardcloudservice")
 
 
 @pytest.fixture
-async def items(parts: HubParts, cloud: ScriptableCloud) -> dict[str, Any]:
-    cloud.store.create(service("web"))
-    cloud.store.create(cloud_service("lb"))
-    await read(parts, SERVICES)
+async def items(parts: HubParts, hub: RunningHub) -> dict[str, Any]:
     return {item.key[1]: item for source in parts.sources for item in source.store}
 
 
 async def test_what_a_component_is_shown(parts: HubParts, items: dict[str, Any]) -> None:
-    assert shown(items["web"], (DISCARD,), parts.inputs).item is items["web"]
-    assert shown(items["lb"], (DISCARD,), parts.inputs).item is None
-    assert shown(items["lb"], (), parts.inputs).item is items["lb"]
+    assert judge(items["web"], (DISCARD,), parts.inputs).shown is items["web"]
+    assert judge(items["lb"], (DISCARD,), parts.inputs).shown is None
+    assert judge(items["lb"], (), parts.inputs) == Judgement(items["lb"], Outcome.KEPT)
 
 
 async def test_a_filter_that_fails_hides(parts: HubParts, items: dict[str, Any]) -> None:
     failing = (cast(Filter, Failing()),)
-    assert shown(items["web"], failing, parts.inputs).item is None
-    assert "a fault" in why(items["web"], failing, parts.inputs)[0].reason
+    judgement = judge(items["web"], failing, parts.inputs)
+    assert (judgement.shown, judgement.why) == (None, ": object dropped: cannot be filtered: a fault")
 
 
 async def test_what_only_protobuf_is_kept_of_is_not_known(parts: HubParts, cloud: ScriptableCloud) -> None:
@@ -62,12 +61,13 @@ async def test_what_only_protobuf_is_kept_of_is_not_known(parts: HubParts, cloud
     await source.ready(5)
     (item,) = source.store
     careful = plugin_of(Hiding(protobuf=False), "")
-    assert shown(item, (careful,), parts.inputs) == Filtered(None, pending=True)
-    assert shown(item, (plugin_of(Hiding(), ""),), parts.inputs) == Filtered(None)
+    assert judge(item, (careful,), parts.inputs).is_pending
+    hidden = judge(item, (plugin_of(Hiding(), ""),), parts.inputs)
+    assert (hidden.shown, hidden.is_pending) == (None, False)
 
 
 async def test_others_run_in_between(items: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "BREATH", -1.0)
+    monkeypatch.setattr(module, "BREATH", -1.0)
     ran: list[object] = []
     task = asyncio.create_task(asyncio.sleep(0))
     task.add_done_callback(ran.append)

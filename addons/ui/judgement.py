@@ -1,0 +1,123 @@
+"""What filters make of objects now, for people: nothing is counted, no view is touched, and the event loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+
+from addons.filters.chain import apply_chain
+from addons.filters.filter import Filter
+from addons.filters.plugins import need_json
+from addons.filters.verdict import Note as FilterNote
+from addons.filters.verdict import Outcome, ignore_note
+from addons.inputs.filter_inputs import FilterInputs
+from kube.store.store import Item
+from kube.wire.encoding import Encoding
+
+BREATH = 0.01
+"""Seconds of work after which the event loop serves others."""
+MAX_SECONDS = 20.0
+"""Seconds after which a report ends with what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One decision of one filter."""
+
+    filter: str
+    subject: str
+    outcome: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.filter}: {self.subject} {self.outcome}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """An object of the cloud, and the filters' verdict on it."""
+
+    item: Item
+    outcome: Outcome
+    notes: tuple[Note, ...] = ()
+    """Every decision, where they are explained."""
+    is_pending: bool = False
+    """The verdict is not known yet: an input is missing, or a filter does not read the encoding of this copy."""
+    failure: str = ""
+    """Why a filter failed: the object is hidden then, as in a view."""
+    raw: bytes = b""
+    """What filters changed the object to."""
+
+    @property
+    def shown(self) -> Item | None:
+        """What the component is shown; None for a hidden object."""
+        match self.outcome:
+            case Outcome.KEPT:
+                return self.item
+            case Outcome.CHANGED:
+                return self.item.as_filtered(self.raw)
+        return None
+
+    @property
+    def decisive(self) -> list[Note]:
+        """The decisions that dropped or changed something."""
+        if self.failure:
+            return [Note("", "object", Outcome.DROPPED, f"cannot be filtered: {self.failure}")]
+        return [note for note in self.notes if note.outcome != Outcome.KEPT]
+
+    @property
+    def why(self) -> str:
+        """The same in one line, filter by filter."""
+        subjects = [note for note in self.decisive if note.subject != "object"] or self.decisive
+        return "; ".join(dict.fromkeys(map(str, subjects)))
+
+
+def judge(
+    item: Item, filters: tuple[Filter, ...], inputs: FilterInputs, *, explains: bool = True
+) -> Judgement:
+    """What filters make of one object now. To explain each decision costs filters more than to take it."""
+    if item.store.codec.encoding is Encoding.PROTOBUF and need_json(filters):
+        return Judgement(item, Outcome.KEPT, is_pending=True)
+    notes: list[Note] = []
+    outcome, raw, recorded = Outcome.KEPT, b"", inputs.ask()
+    try:
+        obj = item.decode()
+        for filter_ in filters:
+            told = _noting(filter_.name, notes) if explains else ignore_note
+            verdict = apply_chain((filter_,), obj, recorded, told)
+            notes += [Note(name, "object", step.outcome, step.reason) for name, step in verdict.steps]
+            outcome = verdict.outcome if verdict.outcome is not Outcome.KEPT else outcome
+            if outcome is Outcome.DROPPED:
+                break
+        raw = obj.encode() if outcome is Outcome.CHANGED else b""
+    except Exception as error:
+        # The log names the filter where a view has the object.
+        return Judgement(item, Outcome.DROPPED, failure=str(error))
+    return Judgement(item, outcome, tuple(notes), recorded.pending, raw=raw)
+
+
+def _noting(name: str, notes: list[Note]) -> FilterNote:
+    def note(subject: str, outcome: Outcome, reason: str) -> None:
+        notes.append(Note(name, subject, outcome, reason))
+
+    return note
+
+
+async def in_slices(items: Iterable[Item], deadline: float) -> AsyncIterator[Item]:
+    """The present items, until `deadline` in monotonic seconds. Other tasks run in between."""
+    breath = time.monotonic() + BREATH
+    for item in list(items):
+        yield item
+        now = time.monotonic()
+        if now > deadline:
+            return
+        if now > breath:
+            await asyncio.sleep(0)
+            breath = time.monotonic() + BREATH
+
+
+def deadline() -> float:
+    """The deadline of a report that begins now."""
+    return time.monotonic() + MAX_SECONDS
