@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +10,10 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kube.certificate_authority import certificate_pem, general_name, make_authority
 
 NODES_GROUP = "system:nodes"
 """The group that the Node authorizer asks for; a node's user name is `system:node:<name>`."""
@@ -43,82 +45,73 @@ class Authority:
     """A certificate authority whose certificates pass OpenSSL's strict checks (Python 3.13's default)."""
 
     def __init__(self, name: str = "edgehub test CA") -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._subject = _name(name)
-        public = self._key.public_key()
-        certificate = (
-            _builder(self._subject, self._subject, public)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_key_usage(signs_certificates=True), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
-        self.certificate = certificate.public_bytes(serialization.Encoding.PEM)
+        now = datetime.now(UTC)
+        self._authority = make_authority(name, now - BACKDATING, now + LIFETIME)
+        self.certificate = certificate_pem(self._authority.certificate)
 
     @property
     def credential(self) -> Credential:
         """The authority itself, for a signer in the cluster."""
-        return Credential(self.certificate, _pem(self._key))
+        return Credential(self.certificate, _pem(self._authority.key))
 
     def issue_server(self, name: str, hosts: Sequence[str], groups: Sequence[str] = ()) -> Credential:
         """A server certificate for these DNS names and IP addresses."""
-        return self._issue(_name(name, groups), ExtendedKeyUsageOID.SERVER_AUTH, hosts)
+        names = x509.SubjectAlternativeName([*map(general_name, hosts)])
+        return self._issue(_name(name, groups), _SERVER, *([names] if hosts else []))
 
     def sign_request(self, request: bytes, life: timedelta, age: timedelta = timedelta(0)) -> bytes:
         """A certificate (PEM) as a signer of the cluster makes one of a request (PEM). It began `age` ago."""
         asked = x509.load_pem_x509_csr(request)
-        now = datetime.now(UTC)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(asked.subject)
-            .issuer_name(self._subject)
-            .public_key(asked.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - age)
-            .not_valid_after(now - age + life)
-            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        )
-        own = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        builder = builder.add_extension(own, critical=False)
-        for extension in asked.extensions:
-            builder = builder.add_extension(extension.value, extension.critical)
-        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        extensions = [(_SERVER, False), *((each.value, each.critical) for each in asked.extensions)]
+        return self._sign(asked.subject, asked.public_key(), datetime.now(UTC) - age, life, extensions)
 
     def issue_client(self, user: str, groups: Sequence[str] = ()) -> Credential:
         """A client certificate; kube-apiserver reads CN as the user and each O as a group."""
-        return self._issue(_name(user, groups), ExtendedKeyUsageOID.CLIENT_AUTH, ())
+        return self._issue(_name(user, groups), _CLIENT)
 
     def issue_node(self, node: str, lifetime: timedelta = LIFETIME) -> Credential:
         """The certificate that a kubelet gets at its bootstrap, and that a hub on that node uses."""
-        subject = _name(f"system:node:{node}", [NODES_GROUP])
-        return self._issue(subject, ExtendedKeyUsageOID.CLIENT_AUTH, (), lifetime)
+        return self._issue(_name(f"system:node:{node}", [NODES_GROUP]), _CLIENT, lifetime=lifetime)
 
     def issue_admin(self) -> Credential:
         """A cluster admin's client certificate."""
         return self.issue_client("admin", [ADMIN_GROUP])
 
     def _issue(
+        self, subject: x509.Name, *extensions: x509.ExtensionType, lifetime: timedelta = LIFETIME
+    ) -> Credential:
+        key, begins = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC) - BACKDATING
+        optional = [(extension, False) for extension in extensions]
+        certificate = self._sign(subject, key.public_key(), begins, BACKDATING + lifetime, optional)
+        return Credential(certificate, _pem(key))
+
+    def _sign(
         self,
         subject: x509.Name,
-        usage: x509.ObjectIdentifier,
-        hosts: Sequence[str],
-        lifetime: timedelta = LIFETIME,
-    ) -> Credential:
-        key = ec.generate_private_key(ec.SECP256R1())
+        key: CertificatePublicKeyTypes,
+        begins: datetime,
+        life: timedelta,
+        extensions: Iterable[tuple[x509.ExtensionType, bool]],
+    ) -> bytes:
+        """A certificate (PEM) with these extensions, critical or not, and one that says who signed it."""
+        signer = self._authority
         builder = (
-            _builder(subject, self._subject, key.public_key(), lifetime)
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage(signs_certificates=False), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-            .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False
-            )
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(signer.certificate.subject)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(begins)
+            .not_valid_after(begins + life)
         )
-        if hosts:
-            names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
-            builder = builder.add_extension(names, critical=False)
-        certificate = builder.sign(self._key, hashes.SHA256())
-        return Credential(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+        own = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
+        for extension, critical in ((own, False), *extensions):
+            builder = builder.add_extension(extension, critical)
+        return certificate_pem(builder.sign(signer.key, hashes.SHA256()))
+
+
+_SERVER = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+_CLIENT = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])
 
 
 def signing_key() -> bytes:
@@ -141,40 +134,4 @@ def _name(common_name: str, organisations: Sequence[str] = ()) -> x509.Name:
             *(x509.NameAttribute(NameOID.ORGANIZATION_NAME, organisation) for organisation in organisations),
             x509.NameAttribute(NameOID.COMMON_NAME, common_name),
         ]
-    )
-
-
-def _general_name(host: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(host))
-    except ValueError:
-        return x509.DNSName(host)
-
-
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, lifetime: timedelta = LIFETIME
-) -> x509.CertificateBuilder:
-    now = datetime.now(UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - BACKDATING)
-        .not_valid_after(now + lifetime)
-    )
-
-
-def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
     )

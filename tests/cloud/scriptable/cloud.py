@@ -1,8 +1,7 @@
 """The test cloud as tests and the demo use it: `async with ScriptableCloud() as cloud: cloud.store.create({...})`.
 
-Protobuf is made from JSON through the schema table of `kube`, which knows only the fields that filters and selectors
-read: other fields are missing for protobuf clients, and are lost from writes in protobuf. Unlike a real server it
-deletes pods and namespaces at once, does not validate specs, keeps no managedFields and knows no server-side apply.
+Unlike a real server it deletes pods and namespaces at once, does not validate specs, keeps no managedFields and knows
+no server-side apply.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from tests.cloud.ports import LOOPBACK
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
 from tests.deploy.support.boot import SYSTEMD
-from tests.deploy.support.relay import end, file_listener, relay
 from tests.hub.support.process import ROOT, SLACK
+from tests.support.relay import end, file_listener, relay
 
 PROXY = "/lib/systemd/systemd-socket-proxyd"
 """Passes connections on: the node's loopback has the cloud at its port 6443."""

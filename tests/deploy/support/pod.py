@@ -18,7 +18,7 @@ import pytest
 from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
 from tests.deploy.support import sandbox
-from tests.deploy.support.relay import connect_file, end, file_listener, relay
+from tests.support.relay import connect_file, end, file_listener, relay
 
 API = f"https://{sandbox.LOOPBACK}:{sandbox.API_PORT}"
 """Where a pod finds the API server."""

@@ -19,7 +19,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.deploy.support.relay import connect_file, file_listener, relay
+from tests.support.relay import connect_file, file_listener, relay
 
 SECRETS = "run/secrets/kubernetes.io/serviceaccount"
 """/var/run is a link to /run."""
