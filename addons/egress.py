@@ -19,9 +19,9 @@ from addons.link.link import Link, Relaying
 from addons.link.servers import Server
 from addons.offline.cached_response import is_too_large
 from addons.pool.shared_links.lending import LentWays
-from addons.proxy.connection_limits import Connections
 from addons.proxy.lent_way import AskedWay, Lent
-from addons.requests.caller import Caller, Lending
+from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.exchange.open_connections import OpenConnections
 from addons.requests.exchange.request_head import is_upgrade
 from addons.requests.hidden_credentials import lend
 from addons.requests.request_context import RequestContext, context_of
@@ -37,7 +37,7 @@ class Egress:
 
     name = "edgehub-egress"
 
-    def __init__(self, connections: Connections, link: Link) -> None:
+    def __init__(self, connections: OpenConnections, link: Link) -> None:
         self._connections = connections
         self.link = link
         self._lent: LentWays | None = None
@@ -54,12 +54,10 @@ class Egress:
             raise forbidden("this hub lends no way to the cloud")
         client, address = way.client, way.client.peername[0].partition("%")[0]
         server = self._lent.lend(client.id, way.headers, address, way.host, way.port)
-        way.lent = Lent(partial(self._open_lent, client, server), partial(self._lent.pace, client.id))
+        way.lent = Lent(partial(self._open_lent, server), partial(self._lent.pace, client.id))
 
-    async def _open_lent(
-        self, client: connection.Client, server: Server
-    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        if not self._connections.has_room(client):
+    async def _open_lent(self, server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if not self._connections.has_room(Listener.PEER):
             raise ConnectionError("the hub has too many connections")
         return await self.link.lend(server)
 
@@ -106,7 +104,7 @@ class Egress:
         # As people see it; the request goes where `upstream` leads. To set the host makes the field `Host` anew.
         flow.request.scheme, flow.request.data.port = server.scheme, server.port
         flow.request.host = server.host
-        has_room = partial(self._connections.has_room, flow.client_conn)
+        has_room = partial(self._connections.has_room, context.listener)
         context.upstream = Relaying(self.link, way, is_upgrade(flow.request.headers.fields), has_room)
         if context.failover is not None:
             context.failover = self._suspecting(context.failover)

@@ -1,24 +1,27 @@
 """The parts of the hub's addon in the order in which their hooks are called, each with the reason for its place."""
 
 from addons.assembly import Assembly
+from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.link.link import Link
 from addons.memory import Memory
 from addons.options import Options
-from addons.proxy.connection_limits import Connections, raise_descriptor_limit
 from addons.proxy.hub_addon import HubAddon
+from addons.requests.exchange.open_connections import OpenConnections
 from addons.resolve import Resolve
 from addons.router import Router
+from addons.startup.descriptors import raise_descriptor_limit
 from addons.traffic import Traffic
 
 _options = Options()
-_connections = Connections(raise_descriptor_limit())
+_open_connections = OpenConnections(raise_descriptor_limit())
+_connections = Connections(_open_connections)
 _resolve = Resolve()
 _identity = Identity(_options)
 _link = Link()
-_egress = Egress(_connections, _link)
+_egress = Egress(_open_connections, _link)
 _router = Router(_options, _egress.relay)
 _console = Console(_options, _link.drills)
 _traffic = Traffic()

@@ -19,16 +19,17 @@ from mitmproxy.options import Options as MitmproxyOptions
 from mitmproxy.test import taddons
 
 from addons.assembly import Assembly
+from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity
 from addons.link.link import Link
 from addons.offline.offline_mode import Offline
 from addons.options import Options
-from addons.proxy.connection_limits import Connections
 from addons.proxy.hub_addon import HubAddon
 from addons.proxy.master import HubMaster
 from addons.requests.caller import Lending
+from addons.requests.exchange.open_connections import OpenConnections
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.settings import Settings, parse_settings
@@ -63,9 +64,9 @@ class Running:
         self.session = session
         options = Options()
         self.traffic = Traffic()
-        connections = Connections(1_000)
+        opened = OpenConnections(1_000)
         self.link = Link()
-        self.resolve, self.egress = Resolve(), Egress(connections, self.link)
+        self.resolve, self.egress = Resolve(), Egress(opened, self.link)
         identity, router = Identity(options), Router(options, self.egress.relay)
         self.assembly = Assembly(
             options,
@@ -79,7 +80,7 @@ class Running:
         )
         chain = [
             options,
-            connections,
+            Connections(opened),
             self.resolve,
             identity,
             router,

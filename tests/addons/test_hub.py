@@ -18,6 +18,7 @@ from mitmproxy.test import taddons, tflow, tutils
 
 from addons import hub
 from addons.assembly import Assembly
+from addons.connections import Connections
 from addons.console import Console
 from addons.egress import Egress
 from addons.filters.inputs import HubAddress
@@ -30,9 +31,9 @@ from addons.link.servers import parse_server
 from addons.memory import Memory
 from addons.options import Options
 from addons.parts import Parts
-from addons.proxy.connection_limits import Connections
 from addons.proxy.hub_addon import HubAddon
 from addons.requests.caller import Lending
+from addons.requests.exchange.open_connections import OpenConnections
 from addons.requests.request_context import context_of
 from addons.resolve import Resolve
 from addons.router import Router, RouterParts
@@ -48,7 +49,7 @@ PARTS: list[Any] = [part for part, _, _ in places]
 
 WIRING = {
     Options: {"as_typed"},
-    Connections: {"count_own", "has_room"},
+    Connections: set(),
     Attachments: {"attach", "detach", "ended", "may_hold", "refuse_others", "start", "told", "visible"},
     Console: {"start", "web_address"},
     Resolve: {"allow"},
@@ -63,7 +64,7 @@ WIRING = {
 
 NOT_HOOKS = {
     *{"attach", "detach", "ended", "may_hold", "refuse_others", "told", "visible"},
-    *{"web_address", "as_typed", "count_own", "has_room", "allow", "serve_peers", "serve_with"},
+    *{"web_address", "as_typed", "allow", "serve_peers", "serve_with"},
     *{"start", "rules_changed", "restored", "lend", "relay"},
 }
 
@@ -140,16 +141,16 @@ class Known:
 def chain() -> Iterator[dict[type, Any]]:
     """A chain of its own, started as Lifecycle would, without probes and files; by type."""
     options, resolve = Options(), Resolve()
-    connections = Connections(1_000)
+    opened = OpenConnections(1_000)
     options.settings = hub_settings()
     link = Link()
-    egress = Egress(connections, link)
+    egress = Egress(opened, link)
     identity, router = Identity(options), Router(options, egress.relay)
     known: Any = Known()
     rules, inputs = _as(RulesInForce, known), _as(FilterInputs, known)
     router.start(RouterParts(ANSWERERS, rules, inputs, lambda _: True))
     link.start(Cloud([ServerHealth(parse_server("https://cloud:6443"))], "priority"), NO_CREDENTIALS)
-    chained = (options, connections, resolve, identity, router, egress, Traffic())
+    chained = (options, Connections(opened), resolve, identity, router, egress, Traffic())
     yield {type(each): each for each in chained}
     link.close()
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mitmproxy import connection
-
 from addons.link.servers import Server
-from addons.proxy.connection_limits import Connections
+from addons.requests.caller import Listener
+from addons.requests.exchange.open_connections import OpenConnections
 
 
-class Cut(Connections):
+class Cut(OpenConnections):
     """Has two ways to each server, and room for more."""
 
     def __init__(self) -> None:
@@ -20,7 +19,7 @@ class Cut(Connections):
     def count_own(self, own: Callable[[], int]) -> None:
         """Nothing is counted."""
 
-    def has_room(self, client: connection.Client) -> bool:
+    def has_room(self, listener: Listener | None) -> bool:
         return not self.is_full
 
     def cut_lent(self, server: Server) -> int:

@@ -141,7 +141,7 @@ async def test_what_comes_behind_an_answer_is_not_read_for_ever(
 
 
 async def test_a_body_that_comes_too_slowly_is_refused_and_its_rest_waited_for(proxy: Proxy[Raw]) -> None:
-    """`addons.proxy.connection_limits` says what time it is, and ends what is waited for too long."""
+    """`addons.connections` says what time it is, and ends what is waited for too long."""
     proxy.layer_type = HubHttpLayer
     async with proxy.serve(), asyncio.timeout(10):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)

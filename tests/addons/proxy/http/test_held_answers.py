@@ -9,12 +9,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from addons.connections import Connections
 from addons.offline.cached_response import MAX_KEPT
-from addons.proxy.connection_limits import Connections
 from addons.proxy.http.http_connections import STREAM_UNREAD
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.request_bodies import BODY_TIME
 from addons.requests.exchange.client_addresses import ClientAddress
+from addons.requests.exchange.open_connections import OpenConnections
 from addons.telemetry import metrics
 from tests.addons.support.answering import REQUEST
 from tests.addons.support.lasting_parts import connected
@@ -86,7 +87,7 @@ async def test_an_answer_is_held_for_a_bounded_time() -> None:
         asked = streams.get("/", {})
         await streams.until(lambda: asked in streams.status)
         times = [time.monotonic(), time.monotonic() + BODY_TIME]
-        limits = Connections(1000, lambda: times[0])
+        limits = Connections(OpenConnections(1000), lambda: times[0])
         limits.client_connected(proxy.handlers[0].client)
         address = layer_in(proxy).address
         await limits._end_late_bodies()

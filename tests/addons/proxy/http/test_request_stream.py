@@ -12,12 +12,13 @@ from h2.errors import ErrorCodes
 from mitmproxy import http
 from mitmproxy.proxy.layers.http import HttpStream
 
-from addons.proxy.connection_limits import Connections
+from addons.connections import Connections
 from addons.proxy.http import http_layer
 from addons.proxy.http.messages import refuse
 from addons.proxy.http.request_bodies import BODY_TIME
 from addons.requests.exchange import client_addresses
 from addons.requests.exchange.client_addresses import MAX_REQUEST_BODY
+from addons.requests.exchange.open_connections import OpenConnections
 from addons.telemetry import metrics
 from kube.errors import unauthorized
 from kube.http.transport.response_sink import SENDS
@@ -111,7 +112,7 @@ async def test_a_body_is_held_for_a_bounded_time(is_streamed: bool) -> None:
             while held_bodies() < 100:  # noqa: ASYNC110 - nobody is told of a piece of a body
                 await asyncio.sleep(0.01)
         times = [time.monotonic(), time.monotonic() + BODY_TIME]
-        limits = Connections(1000, lambda: times[0])
+        limits = Connections(OpenConnections(1000), lambda: times[0])
         limits.client_connected(proxy.handlers[0].client)
         await limits._end_late_bodies()
         assert held_bodies() == 100

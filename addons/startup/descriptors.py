@@ -1,0 +1,49 @@
+"""As many descriptors as the system allows, and few words in the log while there are none left."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+from addons.telemetry import metrics
+
+MOST_DESCRIPTORS = 65_536
+"""Descriptors that the hub asks for at the start, where the system allows as many."""
+ACCEPT_LOG = 60.0
+"""Seconds between lines in the log about connections that could not be accepted."""
+
+logger = logging.getLogger(__name__)
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the process' soft limit on descriptors as far as the system allows; the limit then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return soft if soft != resource.RLIM_INFINITY else MOST_DESCRIPTORS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def quieten_accept(loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.monotonic) -> None:
+    """Log one line a minute, instead of a hundred a second, while no connection can be accepted.
+
+    asyncio itself pauses accepting for a second then, and reports each of its tries.
+    """
+    others, last = loop.get_exception_handler(), -ACCEPT_LOG
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        nonlocal last
+        if not str(context.get("message", "")).startswith("socket.accept()"):
+            (others or type(loop).default_exception_handler)(loop, context)
+            return
+        metrics.CONNECTIONS_REFUSED.labels("accept").inc()
+        if clock() - last >= ACCEPT_LOG:
+            last = clock()
+            logger.error("connections cannot be accepted: %s", context.get("exception"))
+
+    loop.set_exception_handler(handle)
