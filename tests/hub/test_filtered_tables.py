@@ -1,4 +1,7 @@
-"""kubectl behind a filter: the columns and cells of the cloud's own Tables, of what the filter shows."""
+"""kubectl behind a filter: the columns and cells of the cloud's own Tables, of what the filter shows.
+
+Of Services the hub makes them itself; of a custom resource they are the cloud's.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import itertools
 import re
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -15,12 +19,81 @@ from kube.json_type import Json
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
+from tests.cloud.rights import group, rights, rule
 from tests.hub.support.objects import service, services, set_rules
 from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.site import hub_before
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 NUMBERS = itertools.count()
 FROM_THE_STATE = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+KIND = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.acme.example}
+spec:
+  group: acme.example
+  scope: Namespaced
+  names: {kind: Widget, listKind: WidgetList, plural: widgets, singular: widget}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+    additionalPrinterColumns:
+    - {name: Tier, type: string, jsonPath: .spec.tier}
+    - {name: Size, type: integer, jsonPath: .spec.size}
+    - {name: Owner, type: string, jsonPath: .spec.owner, priority: 1}
+    - {name: Age, type: date, jsonPath: .metadata.creationTimestamp}
+"""
+READERS = rights("widgets", [rule("acme.example", "widgets", "get list watch")], group("system:nodes"))
+FILTER = '''
+"""Hides widgets with a label from everybody."""
+
+from dataclasses import dataclass
+
+from addons.filters.filter import READS
+from addons.filters.verdict import dropped, ignore_note, kept
+
+
+@dataclass(frozen=True)
+class Hidden:
+    name = "acme-hidden"
+    resources = frozenset({("acme.example", "widgets")})
+    components = frozenset({"*"})
+    verbs = READS
+    reasons = frozenset({"hidden", "shown"})
+    after = ()
+    protobuf = True
+
+    def apply(self, obj, inputs, note=ignore_note):
+        return dropped("hidden") if obj.labels.get("hidden") else kept("shown")
+
+
+FILTERS = (Hidden(),)
+'''
+
+
+def widget(name: str, tier: str, **labels: str) -> Json:
+    metadata = {"name": name, "labels": labels}
+    spec = {"tier": tier, "size": 3, "owner": "people"}
+    return {"apiVersion": "acme.example/v1", "kind": "Widget", "metadata": metadata, "spec": spec}
+
+
+def widgets(namespace: str) -> str:
+    return f"/apis/acme.example/v1/namespaces/{namespace}/widgets"
+
+
+@pytest.fixture(scope="module")
+def hub(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_name: str) -> Iterator[Hub]:
+    """One that hides some widgets, by a filter of its operator's."""
+    for each in (KIND, READERS):
+        real_cloud.apply(each)
+    real_cloud.kubectl("wait", "--for=condition=Established", "crd/widgets.acme.example")
+    folder = tmp_path_factory.mktemp("hub")
+    (folder / "hidden.py").write_text(FILTER)
+    with hub_before(real_cloud, folder, node_name, "--filter-module", str(folder / "hidden.py")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +102,14 @@ def kubeconfig(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def filtered(real_cloud: RealCloud, hub: Hub, namespace: str) -> Iterator[str]:
-    """A namespace with a Service that kubectl sees, and one of type LoadBalancer that it does not."""
+def shown(real_cloud: RealCloud, hub: Hub, namespace: str) -> Iterator[str]:
+    """A namespace with a Service and two widgets that people see, and one of each that they do not."""
     hidden = service("hidden")
     hidden["spec"]["type"] = "LoadBalancer"
     for each in (service("web"), hidden):
         real_cloud.admin.post(services(namespace), each)
+    for each in (widget("a", "gold"), widget("b", "tin"), widget("c", "none", hidden="true")):
+        real_cloud.admin.post(widgets(namespace), each)
     set_rules(real_cloud, discardcloudservice="kubectl,tables")
     hub.process.wait_for_line("rules .* are in force", SLACK)
     yield namespace
@@ -47,27 +122,33 @@ def rows(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "how", [("services",), ("services", "-o", "wide"), ("service", "web"), ("services", "-A")]
+    "how",
+    [
+        *(("services",), ("services", "-o", "wide"), ("service", "web"), ("services", "-A")),
+        *(("widgets",), ("widgets", "-o", "wide"), ("widget", "a"), ("widgets", "-A")),
+        ("widgets", "--chunk-size=1"),
+    ],
 )
 async def test_kubectl_prints_what_it_prints_at_the_cloud_without_what_is_hidden(
-    real_cloud: RealCloud, kubeconfig: Path, filtered: str, how: tuple[str, ...]
+    real_cloud: RealCloud, kubeconfig: Path, shown: str, how: tuple[str, ...]
 ) -> None:
     def printed(config: Path | None) -> list[str]:
         cache = f"--cache-dir={kubeconfig.parent / 'cache'}"
-        return rows(real_cloud.kubectl("get", *how, "-n", filtered, cache, kubeconfig=config).stdout)
+        return rows(real_cloud.kubectl("get", *how, "-n", shown, cache, kubeconfig=config).stdout)
 
     cloud, hub = await asyncio.to_thread(printed, None), await asyncio.to_thread(printed, kubeconfig)
-    assert hub == [line for line in cloud if " LoadBalancer " not in line]
+    assert hub == [line for line in cloud if not {"LoadBalancer", "none"} & set(line.split())]
     assert len(hub) >= 2
+    assert ("TIER SIZE" in hub[0]) is how[0].startswith("widget")
 
 
 @pytest.mark.since(34, "a watch that begins with the present state, to compare with")
 @pytest.mark.parametrize("include", ["None", "Metadata", "Object"])
 def test_a_watch_of_a_table_is_the_clouds_event_for_event(
-    real_cloud: RealCloud, hub: Hub, filtered: str, include: str
+    real_cloud: RealCloud, hub: Hub, shown: str, include: str
 ) -> None:
     """Columns come in the first event alone; a bookmark has the row of an empty object."""
-    path = services(filtered)
+    path = services(shown)
 
     def seen(client: RestClient) -> list[tuple[str, Json]]:
         events = client.watch(
@@ -111,3 +192,30 @@ def compared(table: Json) -> Json:
         if not obj.get("spec"):  # of a bookmark: Go writes structs that have nothing
             obj.pop("spec", None), obj.pop("status", None)
     return table
+
+
+@pytest.mark.since(34, "a watch that begins with the present state, to compare with")
+@pytest.mark.parametrize("include", ["None", "Metadata", "Object"])
+def test_a_watch_has_the_clouds_cells_event_for_event(
+    real_cloud: RealCloud, hub: Hub, shown: str, include: str
+) -> None:
+    """What comes to be hidden is deleted for who watches, with the cells that it had."""
+    path, asked = widgets(shown), {"includeObject": include, "allowWatchBookmarks": "true", **FROM_THE_STATE}
+    with RestClient(hub.url, user_agent="tables/v1") as client:
+        events = client.watch(path, timeout=SLACK, accept=TABLE, **asked)
+        with closing(events):
+            of_hub = [(event.type, compared(event.object)) for event in islice(events, 3)]
+            real_cloud.admin.patch(f"{path}/a", {"spec": {"tier": "silver"}})
+            edited = compared(next(events).object)
+            real_cloud.admin.patch(f"{path}/b", {"metadata": {"labels": {"hidden": "true"}}})
+            hidden = next(events)
+            real_cloud.admin.delete(f"{path}/a")
+            deleted = next(events)
+    assert [each[0] for each in of_hub] == ["ADDED", "ADDED", "BOOKMARK"]
+    columns = of_hub[0][1]["columnDefinitions"]
+    assert [each["name"] for each in columns] == ["Name", "Tier", "Size", "Owner", "Age"]
+    cells = [each["rows"][0]["cells"][:4] for _, each in of_hub[:2]]
+    assert cells == [["a", "gold", "3", "people"], ["b", "tin", "3", "people"]]
+    assert edited["rows"][0]["cells"][:2] == ["a", "silver"]
+    assert (hidden.type, compared(hidden.object)["rows"][0]["cells"][:2]) == ("DELETED", ["b", "tin"])
+    assert (deleted.type, compared(deleted.object)["rows"][0]["cells"][:2]) == ("DELETED", ["a", "silver"])
