@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import stat
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ from tests.hub.support.bootstrap import (
     requests_of,
 )
 from tests.hub.support.machine import Machine, edgehub
+from tests.hub.support.pool_site import eventually
 from tests.hub.support.process import SLACK, Hub
 
 LIFE = "24s"
@@ -66,12 +67,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Pa
         yield made
 
 
-def until(check: Callable[[], object], timeout: float = 2 * SLACK) -> None:
-    """Poll until the condition holds: another process cannot notify the test."""
-    deadline = time.monotonic() + timeout
-    while not check():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+until = partial(eventually, what="it is so", patience=2 * SLACK)
 
 
 def hub_with(cloud: RealCloud, folder: Path, node: str, token: str) -> Hub:

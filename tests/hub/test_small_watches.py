@@ -59,7 +59,7 @@ def make(cloud: RealCloud, name: str) -> None:
 async def test_a_small_watch_has_one_bookmark_and_outlasts_a_restart_of_kube_apiserver(
     own_cloud: RealCloud, tmp_path: Path
 ) -> None:
-    hub = hub_before(own_cloud, tmp_path / "hub", NODE)
+    hub = await asyncio.to_thread(hub_before, own_cloud, tmp_path / "hub", NODE)
     await asyncio.to_thread(make, own_cloud, "first")
     await asyncio.to_thread(hub.start)
     try:
@@ -91,7 +91,7 @@ async def test_a_status_that_kubelet_writes_crosses_the_link_once(
     large = {"filler": "x" * 20_000}
     await asyncio.to_thread(own_cloud.admin.post, NODES, {"metadata": {"name": NODE, "annotations": large}})
     with Link(own_cloud.host, own_cloud.port) as link:
-        hub = hub_before(own_cloud, tmp_path / "hub", NODE, link=link)
+        hub = await asyncio.to_thread(hub_before, own_cloud, tmp_path / "hub", NODE, link=link)
         await asyncio.to_thread(hub.start)
         try:
             async with watching(

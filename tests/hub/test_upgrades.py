@@ -8,9 +8,9 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from scripts.benchmark.load import resident_megabytes
+from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import Hub, started
 
 EXEC = "/api/v1/namespaces/default/pods/web/exec?command=sh&stdin=true&stdout=true"
@@ -56,28 +56,6 @@ async def spdy_cloud() -> AsyncIterator[str]:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-@pytest.fixture
-async def websocket_cloud() -> AsyncIterator[str]:
-    """A cloud that answers exec over WebSocket, as kube-apiserver does to today's kubectl."""
-
-    async def serve(request: web.Request) -> web.StreamResponse:
-        if "upgrade" not in request.headers.get("Connection", "").lower():
-            return web.Response(status=404)
-        socket = web.WebSocketResponse(protocols=(PROTOCOL,))
-        await socket.prepare(request)
-        async for message in socket:
-            await socket.send_bytes(bytes(message.data).upper())
-        return socket
-
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", serve)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
-
-
 async def test_spdy_passes_in_both_directions(spdy_cloud: str, tmp_path: Path) -> None:
     async with started(Hub(tmp_path, spdy_cloud), ready=False) as hub:
         reader, writer = await asyncio.open_connection("127.0.0.1", hub.port)
@@ -100,9 +78,9 @@ async def test_spdy_passes_in_both_directions(spdy_cloud: str, tmp_path: Path) -
         await writer.wait_closed()
 
 
-async def test_a_websocket_passes_in_both_directions(websocket_cloud: str, tmp_path: Path) -> None:
+async def test_a_websocket_passes_in_both_directions(cloud: ScriptableCloud, tmp_path: Path) -> None:
     async with (
-        started(Hub(tmp_path, websocket_cloud), ready=False) as hub,
+        started(Hub(tmp_path, cloud.url)) as hub,
         aiohttp.ClientSession() as session,
         session.ws_connect(hub.url + EXEC, protocols=(PROTOCOL,)) as socket,
     ):

@@ -7,11 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from addons.telemetry import metrics
 from addons.telemetry.log import Pace
 from addons.views import source_log
-from addons.views.source_log import RBAC, RBAC_OF_NODES, log_failure
+from addons.views.source_log import RBAC, RBAC_OF_NODES, Failures, log_failure
 from kube.errors import forbidden, unavailable
-from kube.http.client import Unreachable
+from kube.http.client import TooLarge, Unreachable
+from kube.reflector.list_pages import Malformed
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.reflector import Failure
+from kube.requests.request_info import ResourceType
+from tests.addons.support.observed import value_of
 
 ROOT = Path(__file__).parents[3]
 NODES = "/api/v1/nodes"
@@ -57,6 +63,23 @@ def test_an_outage_is_told_once_for_all_sources_elsewhere(
 def test_what_a_caller_may_not_see_is_the_callers_affair(caplog: pytest.LogCaptureFixture) -> None:
     log_failure(NODES, "some-token's-digest", forbidden("no"))
     assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Unreachable("reset"), "broken off"),
+        (TooLarge("a list"), "too large"),
+        (Malformed("a frame"), "malformed"),
+        (forbidden("no"), "error"),
+    ],
+)
+def test_each_failure_is_counted_once(error: Failure, reason: str) -> None:
+    counted = metrics.SOURCE_ERRORS.labels("services", reason)
+    before, failures = value_of(counted), Failures(ListWatch(ResourceType("", "v1", "services")), "")
+    for noted in (error, error, None, error):
+        failures.note(noted, is_up=True)
+    assert value_of(counted) == before + 1
 
 
 def test_the_manifest_is_where_the_log_says() -> None:

@@ -27,7 +27,8 @@ from tests.kube.support.toys import RecordedInputs, Toy
 
 RESUMED = {
     "lost between frames": fault.LostWatch(1),
-    "torn frame": fault.TornFrame(1),
+    "torn frame": fault.TornFrame(),
+    "torn second frame": fault.TornFrame(1),
     "ended after an event": fault.ShortWatch(1),
     "ended at once": fault.ShortWatch(0),
     "429": fault.Refuse(429, retry_after=1),
@@ -38,7 +39,8 @@ RESUMED = {
 LISTED_ANEW = {
     "410 as an event": fault.ExpiredWatch(),
     "410 by HTTP": fault.Refuse(410),
-    "malformed frame": fault.MalformedFrame(1),
+    "malformed frame": fault.MalformedFrame(),
+    "malformed second frame": fault.MalformedFrame(1),
     "403": fault.Refuse(403),
     "404": fault.Refuse(404),
 }
@@ -94,12 +96,15 @@ async def test_a_connection_that_is_closed_without_an_answer_is_tried_again(
     assert reflector.lists + reflector.watches == 3
 
 
-async def test_a_relist_that_fails_leaves_the_copy_as_it_is(cloud: ScriptableCloud, start: Start) -> None:
+@pytest.mark.parametrize("what", [fault.MalformedBody(), fault.TruncatedBody()], ids=["malformed", "torn"])
+async def test_a_relist_that_fails_leaves_the_copy_as_it_is(
+    cloud: ScriptableCloud, start: Start, what: fault.Fault
+) -> None:
     cloud.store.create(service("x"))
     cloud.faults.add(fault.ExpiredWatch(), when=WATCHES)
     # The first list is good, the next three are not.
     first = cloud.faults.add(fault.Delay(0.0), when=LISTS)
-    bad = cloud.faults.add(fault.MalformedBody(), times=3, when=lambda each: LISTS(each) and first.used > 0)
+    bad = cloud.faults.add(what, times=3, when=lambda each: LISTS(each) and first.used > 0)
     store = Store()
     recorder = RecordedInputs(store)
     reflector = start(store)
