@@ -13,10 +13,9 @@ from mitmproxy.addonmanager import Loader
 
 from addons.certificates.asked_certificate import serving_certificate_of
 from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate
-from addons.certificates.own_certificate import Certificate, OwnCertificate
-from addons.certificates.serving_certificate import ServingCertificate
+from addons.certificates.serving_certificate import Certificate, ServingCertificate
 from addons.certificates.tls_port_certificate import FILE as CLUSTER_FILE
-from addons.certificates.tls_port_certificate import TlsPortCertificate
+from addons.certificates.tls_port_certificate import OwnCertificate, TlsPortCertificate
 from addons.console import Console
 from addons.egress import Egress
 from addons.identity import Identity

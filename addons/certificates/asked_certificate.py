@@ -15,13 +15,14 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from addons.certificates.certificate_events import Tell, teller
 from addons.certificates.serving_certificate import Pair, now, read_pair, write_file
 from addons.certificates.signing_request import (
     NotSigned,
+    Tell,
     node_names,
     serving_request,
     signed_certificate,
+    teller,
 )
 from kube.certificate_authority import key_pem, names_of
 from kube.concurrency.backoff import Backoff

@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL, crypto
 
-from addons.certificates.own_certificate import Certificate
+from addons.certificates.serving_certificate import Certificate
 from kube.peers import NODE_PREFIX, NODES_GROUP, is_node_name
 
 ALPN = (b"h2", b"http/1.1")

@@ -16,9 +16,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from addons.certificates.asked_certificate import AskedCertificate
-from addons.certificates.certificate_events import Tell, teller
 from addons.certificates.serving_certificate import read_pair
-from addons.certificates.signing_request import NotSigned, client_request, signed_certificate
+from addons.certificates.signing_request import NotSigned, Tell, client_request, signed_certificate, teller
 from addons.requests.clients import Clients
 from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError

@@ -1,23 +1,26 @@
 """Asks the cluster to sign a certificate for a node: a CertificateSigningRequest, and the wait for its answer.
 
 The signers are kubelet's, whose rules kube-apiserver and kube-controller-manager check: subject, names and usages are
-those of a kubelet's client certificate and of its serving certificate.
+those of a kubelet's client certificate and of its serving certificate. That the hub lacks a certificate is told to the
+cluster's people by Events on the Node.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import datetime
+import hashlib
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from addons.certificates.certificate_events import Tell
+from addons.rules.events import about_node, send_event, warning
 from kube.certificate_authority import general_name
 from kube.concurrency.backoff import Backoff
 from kube.http.client import Client
@@ -38,6 +41,10 @@ SLOW_POLLS = 300.0
 REQUEST_LIFE = 86400.0
 """Seconds after which kube-controller-manager deletes a request that nobody answered. The next one follows then, so
 that a cluster without an approver has one of each hub."""
+
+
+type Tell = Callable[[str], Awaitable[None]]
+"""Tells the cluster's people why there is no new certificate."""
 
 
 class NotSigned(Exception):
@@ -132,3 +139,19 @@ def _request(use: str, node: str, request: x509.CertificateSigningRequest, signe
             "usages": ["digital signature", usage],
         },
     }
+
+
+def event_of(node: str, what: str, why: str, now: datetime.datetime) -> Json:
+    """The Event about a certificate. Its name follows from what is wrong, so that each retry makes no new one."""
+    digest = hashlib.sha256(f"{what}\0{why}".encode()).hexdigest()[:16]
+    message = f"the hub has no new certificate {what}: {why}"[:1024]
+    return warning(about_node(node), digest, "NoCertificate", message, node, now)
+
+
+def teller(client: Client, node: str, what: str) -> Tell:
+    """Sends an Event for each reason. `client` sends with the node's own identity."""
+
+    async def tell(why: str) -> None:
+        await send_event(client, event_of(node, what, why, datetime.datetime.now(datetime.UTC)))
+
+    return tell

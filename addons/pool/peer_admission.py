@@ -8,7 +8,7 @@ from cryptography import x509
 from OpenSSL import SSL
 
 from addons.certificates.client_certificates import is_verified, node_of, server_side
-from addons.certificates.own_certificate import Certificate
+from addons.certificates.serving_certificate import Certificate
 from addons.pool.deputies import Deputies
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
 from addons.telemetry import metrics

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from cryptography import x509
 
-from addons.certificates.own_certificate import Certificate
+from addons.certificates.serving_certificate import Certificate
 from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import Lender
 from addons.pool.announcement import Announcement, NoAnnouncement

@@ -16,8 +16,8 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.test import tflow
 from OpenSSL import SSL
 
-from addons.certificates.serving_certificate import own_certificate
-from addons.certificates.tls_port_certificate import TlsPortCertificate
+from addons.certificates.serving_certificate import ServingCertificate
+from addons.certificates.tls_port_certificate import TlsPortCertificate, own_certificate
 from addons.identity import Identity
 from addons.options import Options
 from addons.requests.caller import WEBSOCKET_BEARER, Caller, Lending, Listener
@@ -55,7 +55,9 @@ def authority() -> Authority:
 def identity(authority: Authority, tmp_path: Path) -> Identity:
     made = under_guard(Identity(cast(Options, Settings())))
     credentials = Credentials("", "", False, Piece(authority.certificate), Piece(), Piece(), Piece())
-    made.serve_with(credentials, TlsPortCertificate(own_certificate(tmp_path, ["127.0.0.1"])))
+    own_certificate(tmp_path, ["127.0.0.1"])
+    files = ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key")
+    made.serve_with(credentials, TlsPortCertificate(files))
     return made
 
 

@@ -18,7 +18,7 @@ import pytest
 from mitmproxy import http
 from mitmproxy.test import tflow
 
-from addons.certificates.serving_certificate import own_certificate
+from addons.certificates.tls_port_certificate import own_certificate
 from addons.proxy.fail_closed import guarded
 from tests.cloud.ports import LOOPBACK
 from tests.support import blocking

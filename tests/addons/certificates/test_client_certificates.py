@@ -9,7 +9,8 @@ from cryptography import x509
 
 from addons.certificates import client_certificates
 from addons.certificates.client_certificates import CONTEXTS, is_verified, node_of, server_side
-from addons.certificates.serving_certificate import own_certificate
+from addons.certificates.serving_certificate import ServingCertificate
+from addons.certificates.tls_port_certificate import own_certificate
 from tests.addons.support.tls_peers import client_context, shake_hands
 from tests.cloud.pki import Authority
 
@@ -47,7 +48,8 @@ def test_a_certificate_counts_when_the_clusters_ca_has_signed_it(
 def test_connections_that_show_the_same_share_a_context(tmp_path: Path) -> None:
     """A context costs as much memory as the rest of a connection."""
     authority = x509.load_pem_x509_certificate(AUTHORITY.certificate)
-    own = own_certificate(tmp_path, ["127.0.0.1"])
+    own_certificate(tmp_path, ["127.0.0.1"])
+    own = ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key")
     shared = server_side(own, [authority]).get_context()
     assert server_side(own, [authority]).get_context() is shared
     assert server_side(own, []).get_context() is not shared
@@ -64,7 +66,8 @@ def test_few_contexts_are_remembered(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_cannot_be_read_is_shown_to_nobody(tmp_path: Path) -> None:
-    own = own_certificate(tmp_path, ["127.0.0.1"])
+    own_certificate(tmp_path, ["127.0.0.1"])
+    own = ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key")
     server_side(own, [])
     (tmp_path / "serving.key").unlink()
     with pytest.raises(OSError, match=r"serving\.key"):

@@ -15,14 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL
 
-from addons.certificates import serving_certificate
-from addons.certificates.serving_certificate import (
-    RENEW_DAYS,
-    SERVICE_NAMES,
-    GivenCertificate,
-    ServingCertificate,
-    own_certificate,
-)
+from addons.certificates import tls_port_certificate
+from addons.certificates.serving_certificate import Certificate, GivenCertificate, ServingCertificate
+from addons.certificates.tls_port_certificate import RENEW_DAYS, SERVICE_NAMES, own_certificate
 from tests.addons.support.tls_peers import client_context, shake_hands
 from tests.cloud.pki import Authority
 
@@ -43,7 +38,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in FILES}
 
 
-def serves(folder: Path, made: ServingCertificate, name: str = "127.0.0.1") -> bool:
+def serves(folder: Path, made: Certificate, name: str = "127.0.0.1") -> bool:
     """Whether a client that trusts the folder's CA, by OpenSSL's strict rules, completes a handshake."""
     server = SSL.Context(SSL.TLS_SERVER_METHOD)
     try:
@@ -116,7 +111,7 @@ def test_it_is_renewed_in_time(
     folder: Path, monkeypatch: pytest.MonkeyPatch, days: int, renewed: bool
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(serving_certificate, "SERVING_DAYS", days)
+        patch.setattr(tls_port_certificate, "SERVING_DAYS", days)
         own_certificate(folder, ADDRESSES)
     before = contents(folder)
     own_certificate(folder, ADDRESSES)

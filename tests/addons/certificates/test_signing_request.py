@@ -1,10 +1,10 @@
-"""A request for a serving certificate, and the cluster's answers to it."""
+"""A request for a certificate, the cluster's answers to it, and the Event about one that the hub lacks."""
 
 from __future__ import annotations
 
 import base64
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,9 +16,11 @@ from addons.certificates.client_certificates import node_of
 from addons.certificates.signing_request import (
     NotSigned,
     client_request,
+    event_of,
     node_names,
     serving_request,
     signed_certificate,
+    teller,
 )
 from kube.certificate_authority import names_of
 from tests.addons.support.scripted_client import Asked, ScriptedClient
@@ -124,3 +126,30 @@ async def test_the_names_are_those_of_the_node() -> None:
     assert await node_names(client, "n1") == ("10.0.0.1", "n1")
     with pytest.raises(NotSigned, match="no addresses"):
         await node_names(ScriptedClient(lambda _: {}), "n1")
+
+
+# -- what the cluster's people are told ---------------------------------------------------------------------------
+
+
+def test_a_reason_that_comes_again_makes_the_same_event() -> None:
+    first, later = (
+        event_of("n1", "of this node", "it is denied", datetime(2026, 1, day, tzinfo=UTC)) for day in (1, 2)
+    )
+    other = event_of("n1", "of this node", "nobody answers", datetime(2026, 1, 1, tzinfo=UTC))
+    assert first["metadata"] == later["metadata"] != other["metadata"]
+    assert first["involvedObject"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
+    assert first["message"] == "the hub has no new certificate of this node: it is denied"
+
+
+def test_a_long_reason_is_cut_at_what_the_api_takes() -> None:
+    message = event_of("n1", "of this node", "x" * 5000, datetime.now(UTC))["message"]
+    assert isinstance(message, str)
+    assert len(message) == 1024
+
+
+async def test_it_is_sent_to_the_namespace_of_what_has_none() -> None:
+    client = ScriptedClient(lambda _: {})
+    await teller(client, "n1", "of this node")("it is denied")
+    (asked,) = client.asked
+    assert (asked.method, asked.path) == ("POST", "/api/v1/namespaces/default/events")
+    assert json.loads(asked.body)["reason"] == "NoCertificate"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from addons.certificates.own_certificate import Certificate
-from addons.certificates.serving_certificate import own_certificate
+from addons.certificates.serving_certificate import Certificate
+from addons.certificates.tls_port_certificate import own_certificate
 from addons.pool.deputies import Deputies
 from addons.pool.peer_admission import Admission
 from addons.telemetry import metrics

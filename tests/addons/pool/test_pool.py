@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import pytest
 
-from addons.certificates.own_certificate import Certificate
-from addons.certificates.serving_certificate import own_certificate
+from addons.certificates.serving_certificate import Certificate
+from addons.certificates.tls_port_certificate import own_certificate
 from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import parse_server
 from addons.pool.announcement import Announcement
