@@ -18,16 +18,6 @@ NODES = ResourceType("", "v1", "nodes")
 logger = logging.getLogger(__name__)
 
 
-class NoAnnouncement:
-    """Of a relay, which no manager elects."""
-
-    def announce(self, can_lead: bool) -> None:
-        """Nobody is told."""
-
-    async def run(self) -> None:
-        await asyncio.Event().wait()
-
-
 class Announcement:
     """Writes the annotation whenever it changes, and again until the cloud has taken it."""
 

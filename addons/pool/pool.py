@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from cryptography import x509
 
-from addons.certificates.serving_certificate import Certificate
+from addons.certificates.asked_certificate import AskedCertificate
+from addons.certificates.serving_certificate import GivenCertificate
 from addons.link.health import Cloud, ServerHealth
 from addons.link.servers import Lender
-from addons.pool.announcement import Announcement, NoAnnouncement
+from addons.pool.announcement import Announcement
 from addons.pool.deputies import MAX_LENDERS, Deputies
 from addons.pool.following import Following
 from addons.pool.peer_admission import Admission
@@ -51,23 +51,6 @@ PEER_KEY = ViewKey(HUB, "watch", EVERYTHING)
 logger = logging.getLogger(__name__)
 
 
-class PeerCertificate(Protocol):
-    """The serving certificate of the peer port: `addons.certificates.asked_certificate`."""
-
-    @property
-    def current(self) -> Certificate | None:
-        """None while there is none."""
-
-    def expiry(self) -> datetime.datetime | None:
-        """When it ends; None where there is none."""
-
-    def want(self, wanted: bool) -> None:
-        """Say whether the hub needs a certificate; only then does it ask the cluster for one."""
-
-    async def run(self, changed: Callable[[], None]) -> None:
-        """Get a certificate and renew it in time, until cancelled."""
-
-
 class Pool:
     """Starts with `run`. Everything else asks it, or is told by it."""
 
@@ -78,13 +61,16 @@ class Pool:
         facts: PoolFacts,
         sources: Sources,
         following: Following,
-        certificate: PeerCertificate,
-        announcement: Announcement | NoAnnouncement,
+        certificate: AskedCertificate | GivenCertificate,
+        announcement: Announcement | None,
         open_port: Callable[[bool], Awaitable[None]],
         cloud: Cloud,
         port: int,
     ) -> None:
-        """`open_port` opens or closes the peer port, with OSError. `port` is the peer port of all hubs of a pool."""
+        """`open_port` opens or closes the peer port, with OSError. `port` is the peer port of all hubs of a pool.
+
+        Without an announcement no manager elects the hub, as of a relay.
+        """
         self.role = Role.NONE
         self.since = time.time()
         self.following = following
@@ -125,11 +111,12 @@ class Pool:
             group.create_task(
                 self._certificate.run(self._certificate_changed), name="certificate of the peer port"
             )
-            group.create_task(self._announcement.run(), name="announcement of the peer port")
             group.create_task(self._keep_port(), name="peer port")
             group.create_task(self._follow_cloud(), name="age of the leader")
             group.create_task(self._follow_naming(), name="naming of deputies")
             group.create_task(self._hold(), name="views for the pool")
+            if self._announcement is not None:
+                group.create_task(self._announcement.run(), name="announcement of the peer port")
             if self.borrowing is not None:
                 group.create_task(self.borrowing(), name="borrowed ways")
             if self.neighbours is not None:
@@ -297,14 +284,18 @@ class Pool:
                     self._log_port(error.strerror or str(error))
                 else:
                     self._is_open, self._port_error = wanted, ""
-                    self._announcement.announce(wanted)
+                    self._announce()
                     self._update()
             elif not wanted:
                 self._port_error = ""
             # An earlier process may have announced a port that this one cannot open, or has no certificate for.
             if is_shared and (has_certificate or self._certificate_is_known):
-                self._announcement.announce(self._is_open)
+                self._announce()
             await comes_within(PORT_RETRY if wanted is not self._is_open else None, woken)
+
+    def _announce(self) -> None:
+        if self._announcement is not None:
+            self._announcement.announce(self._is_open)
 
     def _log_port(self, error: str) -> None:
         if error != self._port_error:

@@ -7,17 +7,17 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from addons.certificates.asked_certificate import serving_certificate_of
+from addons.certificates.asked_certificate import AskedCertificate, serving_certificate_of
 from addons.certificates.serving_certificate import GivenCertificate, ServingCertificate
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.words import endpoint_stores
 from addons.link.link import Link
-from addons.pool.announcement import Announcement, NoAnnouncement
+from addons.pool.announcement import Announcement
 from addons.pool.deputies import ANY_ADDRESS
 from addons.pool.following import Following
 from addons.pool.peer_serving import PeerServing
 from addons.pool.peer_tls import PeerTls
-from addons.pool.pool import PeerCertificate, Pool
+from addons.pool.pool import Pool
 from addons.pool.pool_config import first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
 from addons.pool.shared_links.borrowing import Borrowing
@@ -50,10 +50,9 @@ def join_pool(
     cloud, further = link.cloud, lambda: (*rules.current().pool_resources, NODE_LABELS)
     open_source = sources.get_own
     facts: PoolFacts
-    announcement: Announcement | NoAnnouncement
+    announcement: Announcement | None = None
     if settings.peer_clients == "nodes":
         facts = RelayFacts(inputs, open_source, settings.namespace, settings.node, further)
-        announcement = NoAnnouncement()
     else:
         facts = PoolFacts(inputs, open_source, settings.namespace, first_config(settings.leaders), further)
         announcement = Announcement(settings.node, settings.peer_port, client)
@@ -115,7 +114,9 @@ def _certificate_file(settings: Settings) -> Path:
     return settings.state_dir / "pki" / "peer.pem"
 
 
-def _certificate(settings: Settings, client: Client, cloud_changed: Pulse) -> PeerCertificate:
+def _certificate(
+    settings: Settings, client: Client, cloud_changed: Pulse
+) -> AskedCertificate | GivenCertificate:
     if settings.peer_cert is not None and settings.peer_key is not None:
         return GivenCertificate(ServingCertificate(settings.peer_cert, settings.peer_key))
     return serving_certificate_of("peer", settings.node, client, _certificate_file(settings), cloud_changed)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from addons.pool.announcement import Announcement, NoAnnouncement
+from addons.pool.announcement import Announcement
 from kube.http.client import Unreachable
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.support.background import beside
@@ -60,11 +60,3 @@ async def test_what_the_cloud_did_not_take_is_written_again(caplog: pytest.LogCa
         announcement.announce(True)
         assert await node.writes.get() == "10269"
     assert "not written yet: gone" in caplog.text
-
-
-async def test_a_relay_tells_nobody() -> None:
-    silent = NoAnnouncement()
-    silent.announce(True)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await silent.run()

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from addons.certificates.asked_certificate import AskedCertificate
 from addons.certificates.serving_certificate import Certificate
 from addons.certificates.tls_port_certificate import own_certificate
 from addons.link.health import Cloud, ServerHealth
@@ -114,7 +115,7 @@ class Hub:
             cast(PoolFacts, self.facts),
             parts.sources,
             following,
-            self.certificate,
+            cast(AskedCertificate, self.certificate),
             Announcement("a", 10269, client),
             self._open_port,
             cast(Cloud, self),

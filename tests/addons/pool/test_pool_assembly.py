@@ -27,9 +27,14 @@ async def closed(_wanted: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "kind"), [({}, AskedCertificate), ({"peer_cert": "/c", "peer_key": "/k"}, GivenCertificate)]
+    ("given", "kind"),
+    [
+        ({}, AskedCertificate),
+        ({"peer_cert": "/c", "peer_key": "/k"}, GivenCertificate),
+        ({"peer_clients": "nodes", "mode": "cloud", "peer_cert": "/c", "peer_key": "/k"}, GivenCertificate),
+    ],
 )
-async def test_the_certificate_is_the_operators_or_asked_for(
+async def test_the_certificate_is_the_operators_or_asked_for_and_a_relay_announces_nothing(
     given: dict[str, Any], kind: type, tmp_path: Path
 ) -> None:
     settings = replace(parse_settings(values(**given)), state_dir=tmp_path)
@@ -46,6 +51,7 @@ async def test_the_certificate_is_the_operators_or_asked_for(
             lambda _connection, _why: None,
         )
         assert isinstance(pool._certificate, kind)
+        assert (pool._announcement is None) is (settings.peer_clients == "nodes")
         assert pool.serving is not None
         assert parts.sources.upstream_of == pool.following.reader_of
         pool.close()
