@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from addons.filters.builtin.topology import Order
 from addons.filters.chain import build_filters
@@ -32,8 +32,7 @@ from addons.views.source import NotedOf
 from addons.views.sources import Sources
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(NamedTuple):
     """What answers requests."""
 
     rules: RulesInForce

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mitmproxy import http
 
@@ -47,8 +47,7 @@ from kube.wire.json_fields import parse_object, write_json
 from kube.wire.negotiation import METADATA_KIND, TABLE_KIND
 
 
-@dataclass(frozen=True, slots=True)
-class RouterParts:
+class RouterParts(NamedTuple):
     """What the router decides by."""
 
     answerers: Mapping[RouteKind, Answerer]

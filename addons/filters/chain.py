@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import NamedTuple
 
 from addons.filters.builtin.discardcloudservice import DiscardCloudService
 from addons.filters.builtin.endpoints import EndpointsInPool
@@ -55,8 +55,7 @@ def build_filters(
 FILTERS: tuple[Filter, ...] = build_filters()
 
 
-@dataclass(frozen=True, slots=True)
-class ChainVerdict:
+class ChainVerdict(NamedTuple):
     """What the filters together made of the object, and what each that was asked said."""
 
     outcome: Outcome

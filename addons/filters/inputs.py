@@ -20,8 +20,7 @@ def family_of(address: str) -> str:
     return IPV6 if ":" in address else IPV4
 
 
-@dataclass(frozen=True, slots=True)
-class HubAddress:
+class HubAddress(NamedTuple):
     """Where pods reach the hub: IP literals, the main one first, and the TLS port."""
 
     hosts: tuple[str, ...]
@@ -36,8 +35,7 @@ AUTO_ADDRESS = "169.254.2.1"
 """The address for pods that the hub makes by itself: link-local, so that no network beyond the node has it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodAddress:
+class PodAddress(NamedTuple):
     """Where pods reach the hub; no address where nobody says."""
 
     addresses: tuple[str, ...]
@@ -53,8 +51,7 @@ def parse_pod_address(name: str, text: str) -> PodAddress:
     return PodAddress(addresses(name, ",".join(others)) if others else (AUTO_ADDRESS,), makes=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceFacts:
+class ServiceFacts(NamedTuple):
     """The part of a Service that decides about its endpoints."""
 
     annotations: Mapping[str, str]
@@ -82,8 +79,7 @@ class Selection:
     """None where one has a name in the pods' specs for its number."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodWord:
+class PodWord(NamedTuple):
     """What kubelet said of a pod of its node while the cloud was away, or the cloud's own word of it since."""
 
     name: str

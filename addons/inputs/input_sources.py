@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 
 from addons.views.source import Source
@@ -57,7 +56,7 @@ def list_watches_of(kind: InputKind, node: str, pool: str = "") -> list[ListWatc
         case InputKind.ADDRESS:
             return [ListWatch(_NODES)]
         case InputKind.OWN_POOL | InputKind.POOL:
-            types = (replace(NODEPOOL_TYPE, version=version) for version in NODEPOOL_VERSIONS)
+            types = (NODEPOOL_TYPE._replace(version=version) for version in NODEPOOL_VERSIONS)
             selector = f"metadata.name={pool}" if kind is InputKind.OWN_POOL else ""
             return [ListWatch(type_, field_selector=selector, encoding=Encoding.JSON) for type_ in types]
         case InputKind.SLICE:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import datetime
 
 from addons.inputs.words import FRESH, Words, word_in
@@ -84,13 +83,13 @@ class KubeletWords(Words):
         said = word_in(document, word.since)
         if item is None or said.uid != word.uid:
             if word.addresses or not word.version:
-                self._say(change.key, replace(word, addresses=(), version=max(word.version, change.version)))
+                self._say(change.key, word._replace(addresses=(), version=max(word.version, change.version)))
         elif not word.version:
             # The cloud has not heard kubelet: its own word are the labels, and that it deleted the pod.
             terminates = word.is_terminating or said.is_terminating
-            self._put(change.key, replace(word, labels=said.labels, is_terminating=terminates))
-        elif item.version >= word.version and said != replace(word, version=0, is_fresh=True):
-            self._say(change.key, replace(said, version=item.version))
+            self._put(change.key, word._replace(labels=said.labels, is_terminating=terminates))
+        elif item.version >= word.version and said != word._replace(version=0, is_fresh=True):
+            self._say(change.key, said._replace(version=item.version))
 
     def advanced(self) -> None:
         """Take the copies for kubelet's words while the cloud is away: they may come from the disk only now."""
@@ -134,7 +133,7 @@ class KubeletWords(Words):
         word = self._get(key)
         if word is None:
             return
-        self._say(key, replace(word, version=version))
+        self._say(key, word._replace(version=version))
         item = self._pods.get(key) if self._pods is not None else None
         if item is not None:
             self.changed(Change(item.version, key, None, item))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from addons.filters.builtin.localpods import LocalPods
 from addons.filters.inputs import Inputs, PodWord
@@ -72,7 +71,7 @@ class Words:
             del self._fresh[key]
             word = self._get(key)
             if word is not None:
-                self._put(key, replace(word, is_fresh=False))
+                self._put(key, word._replace(is_fresh=False))
         over = {
             namespace: max(word.version for word in words.values())
             for namespace, words in self._words.items()
@@ -101,7 +100,7 @@ class Words:
     def _say(self, key: Key, word: PodWord) -> None:
         """Put the cloud's own word."""
         self._fresh[key] = self._clock()
-        self._put(key, replace(word, is_fresh=True))
+        self._put(key, word._replace(is_fresh=True))
 
     def _put(self, key: Key, word: PodWord) -> None:
         namespace, name = key

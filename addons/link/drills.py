@@ -11,9 +11,8 @@ import errno
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from addons.telemetry import metrics
 from kube.concurrency.pulse import comes_within
@@ -37,8 +36,7 @@ class DrillKind(StrEnum):
     SLOW = "slow"
 
 
-@dataclass(frozen=True, slots=True)
-class Drill:
+class Drill(NamedTuple):
     """One drill. `kbps` are kilobits a second from the cloud, `ms` milliseconds until an answer begins."""
 
     kind: DrillKind

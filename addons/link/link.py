@@ -10,8 +10,8 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from OpenSSL import SSL
 
@@ -339,8 +339,7 @@ class Link:
                     self._probes.suspect(health)
 
 
-@dataclass(frozen=True, slots=True)
-class Relaying:
+class Relaying(NamedTuple):
     """Where a relayed request goes: an `addons.requests.request_context.RelayUpstream`."""
 
     link: Link

@@ -10,7 +10,7 @@ import datetime
 import ipaddress
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -21,8 +21,7 @@ from kube.http.kubeconfig import Credentials
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Made:
+class _Made(NamedTuple):
     """A context, and the contents of the files that it was made of."""
 
     pieces: tuple[bytes, ...]

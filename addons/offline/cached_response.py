@@ -7,7 +7,6 @@ import re
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -47,16 +46,14 @@ _TYPE_META, _RAW, _METADATA = b"\x0a", b"\x12", b"\x0a"
 """Tags: of runtime.Unknown its typeMeta and raw message, of a list its metadata."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseKey:
+class ResponseKey(NamedTuple):
     """The name of an answer, and its owner: "" for the node's own answers, else the digest of another identity."""
 
     name: str
     owner: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CachedResponse:
+class CachedResponse(NamedTuple):
     """An answer that a client got, with the body on the wire: of a list of several pages, the first of them."""
 
     headers: Mapping[str, str]
@@ -98,7 +95,7 @@ class CachedResponse:
 
     def followed_by(self, token: str, page: CachedResponse) -> CachedResponse:
         """The list with one more page."""
-        return replace(self, further=(*self.further, (token, page)))
+        return self._replace(further=(*self.further, (token, page)))
 
     def single(self) -> Encoded:
         """The object in the body; ValueError where there is none, or it is over MAX_UNPACKED."""

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import orjson
 
@@ -36,8 +37,7 @@ TABLE, INDEX = table_of("answers"), table_of("answers.index")
 """The tables on disk: bodies, and entries of the index."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(NamedTuple):
     """What the index holds of an answer. `last_used` is wall time in seconds, within an hour of the truth."""
 
     digest: str
@@ -197,7 +197,7 @@ class CachedResponses:
     def _use(self, name: str) -> None:
         entry = self._shares.entries[name]
         if not self._access.is_recent(entry.last_used):
-            entry = replace(entry, last_used=int(self._access.clock()))
+            entry = entry._replace(last_used=int(self._access.clock()))
             self._used.add(name)
             self._bodies.change()
         self._shares.use(name, entry)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -160,6 +159,6 @@ def _own_pods(sources: Sources, node: str) -> ListWatch | None:
     own = _wanted(node)
     list_watches = sources.list_watches(HUB_IDENTITY, PODS)
     return next(
-        (kept_answer for kept_answer in list_watches if replace(kept_answer, encoding=own.encoding) == own),
+        (kept_answer for kept_answer in list_watches if kept_answer._replace(encoding=own.encoding) == own),
         None,
     )

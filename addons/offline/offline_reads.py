@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 
 from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
@@ -43,8 +43,7 @@ EVALUABLE = frozenset({"metadata.name", "metadata.namespace"})
 type OwnForm = Callable[[str, Item], Awaitable[Item]]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """The objects of a source that a list asks for."""
 
     source: Source

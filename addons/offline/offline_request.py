@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from addons.offline.cached_response import ResponseKey, response_key
 from addons.requests.answers import Answer, object_answer
@@ -23,8 +23,7 @@ SUFFIX_ALPHABET = string.ascii_lowercase + string.digits
 """The alphabet of generated names. kube-apiserver leaves some letters out of its own."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfflineRequest:
+class OfflineRequest(NamedTuple):
     """A request with its body. `target` is the request target on the wire, `content_type` has no parameters."""
 
     info: RequestInfo

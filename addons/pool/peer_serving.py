@@ -130,9 +130,9 @@ class PeerServing:
         assert type_ is not None
         assert read is not None
         if not wanted.reads_differences:
-            read = replace(read, timeout_seconds=min(read.timeout_seconds or PLAIN_WATCH, PLAIN_WATCH))
+            read = read._replace(timeout_seconds=min(read.timeout_seconds or PLAIN_WATCH, PLAIN_WATCH))
         own = replace(
-            wanted, caller=Caller(Lending.HUB), component=HUB, route=replace(wanted.route, read=read)
+            wanted, caller=Caller(Lending.HUB), component=HUB, route=wanted.route._replace(read=read)
         )
         with self._noting(wanted.peer, type_) as note:
             return await self._serving.answer(own, stream, note)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from addons.link.servers import Server
 from addons.rules.shared_kinds import SHARED
@@ -37,16 +37,14 @@ class Role(StrEnum):
     """The hub reads shared resources from a leader."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class LeaderHub:
+class LeaderHub(NamedTuple):
     """A node that the pool's ConfigMap names, and the IP address of its hub."""
 
     node: str
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class PoolConfig:
+class PoolConfig(NamedTuple):
     """A pool as its hubs see it. The default is a pool that shares nothing."""
 
     leaders: tuple[LeaderHub, ...] = ()

@@ -10,6 +10,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from mitmproxy import connection
@@ -40,8 +41,7 @@ _open: WeakValueDictionary[str, Carrying] = WeakValueDictionary()
 """Those that lead to a server, by the client's id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lent:
+class Lent(NamedTuple):
     """The way that a connection of the peer port is lent."""
 
     open: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import NamedTuple
 
 from kube.errors import forbidden
 
@@ -21,8 +21,7 @@ OF_PODS = ("kube-probe/", "kube-lifecycle/")
 _AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[0-9a-z_.-]+))(?::[0-9]{1,5})?")
 
 
-@dataclass(frozen=True, slots=True)
-class OwnAddress:
+class OwnAddress(NamedTuple):
     """The address by which a request reached the hub, and the names by which it may be called as well."""
 
     host: str

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import orjson
 
@@ -58,8 +59,7 @@ class Caller:
     impersonates: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(NamedTuple):
     """What is known of the other end of a client connection."""
 
     listener: Listener

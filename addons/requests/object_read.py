@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from addons.telemetry.labels import group_resource_label
 from kube.errors import StatusError, bad_request
@@ -18,8 +18,7 @@ from kube.wire.negotiation import TABLE_KIND, Representation, acceptable
 OBJECT_VERBS = frozenset({"get", "list", "watch"})
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRead:
+class ObjectRead(NamedTuple):
     """What a client reads. Of a get, the selectors are empty and the version is 0."""
 
     verb: str

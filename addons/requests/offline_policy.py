@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kube.requests.request_info import RequestInfo
 
@@ -25,8 +25,7 @@ PEOPLE = frozenset({"kubectl", "k9s"})
 controller would take it for the whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfflinePolicy:
+class OfflinePolicy(NamedTuple):
     """The node that stands in, and whether there is a cloud, as far as is known."""
 
     node: str

@@ -5,8 +5,8 @@ show the decision.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from addons.filters.filter import Filter
 from addons.filters.plugins import need_json
@@ -67,8 +67,7 @@ class RouteKind(StrEnum):
     """To this node's kubelet, where kube-apiserver would ask it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """What to do with a request, and the rule that decided it."""
 
     kind: RouteKind
@@ -135,7 +134,7 @@ def decide(
     is_away = offline_policy is not None and not offline_policy.is_up
     if offline_policy is not None and is_away and route.kind is RouteKind.RELAY and is_kubelets(info):
         if offline_policy.asks_kubelet:
-            return replace(route, kind=RouteKind.KUBELET, reason="kubelet, while the cloud is away")
+            return route._replace(kind=RouteKind.KUBELET, reason="kubelet, while the cloud is away")
         raise unavailable(
             "the cloud cannot be reached, and this hub has no certificate for kubelet "
             "(--kubelet-client-certificate): use crictl on the pod's node"
@@ -147,16 +146,16 @@ def decide(
     known = (caller.lending is Lending.HUB or caller.authorization) and not caller.impersonates
     is_person = component in PEOPLE and info.method == "GET" and is_away
     if known and is_kept_lease(info, rules.leases):
-        return replace(route, kind=RouteKind.CACHED_RELAY, reason="a lease that its holder renews here, too")
+        return route._replace(kind=RouteKind.CACHED_RELAY, reason="a lease that its holder renews here, too")
     if not known or not (rules.is_cached(component) or is_person):
         return route
     if caller.lending is Lending.HUB and is_own_lease(info, offline_policy.node):
-        return replace(route, kind=RouteKind.LOCAL, reason="this node's lease")
+        return route._replace(kind=RouteKind.LOCAL, reason="this node's lease")
     is_kept_review = offline_policy.asks_kubelet and caller.lending is Lending.HUB and is_access_review(info)
     if not (is_kept_review or is_answered_offline(info) or (is_person and is_object_watch(info))):
         return route
     reason = route.reason if rules.is_cached(component) else "people, while the cloud is away"
-    return replace(route, kind=RouteKind.CACHED_RELAY, reason=reason, read=route.read or _read(info, accept))
+    return route._replace(kind=RouteKind.CACHED_RELAY, reason=reason, read=route.read or _read(info, accept))
 
 
 def _read(info: RequestInfo, accept: str | None) -> ObjectRead | None:
@@ -242,8 +241,7 @@ def _filtered(info: RequestInfo, accept: str | None, filters: tuple[Filter, ...]
     if info.verb == "list" and info.options.continue_token:
         parse_continued(info.options)
     # Filters cannot look into a Table that another has made.
-    read = replace(
-        parse_read(info, accept),
+    read = parse_read(info, accept)._replace(
         accepted=tuple(representation for representation in accepted if representation.kind != TABLE_KIND),
     )
     names = tuple(filter_.name for filter_ in filters)

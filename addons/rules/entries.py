@@ -4,7 +4,7 @@ names."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from addons.filters.filter import READS, Filter, GroupResource
 from kube.requests.component import component_of
@@ -15,8 +15,7 @@ LEASE = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251
 """A namespace and a name, which the policy of `addons.rules.admission_policy` checks by the same pattern."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleEntry:
+class RuleEntry(NamedTuple):
     """One binding of a filter to requests, or one exclusion. `written_in` says, for people, where it was written."""
 
     excludes: bool

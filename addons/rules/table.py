@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from addons.filters.chain import FILTERS
 from addons.filters.filter import READS, Filter, GroupResource
@@ -60,8 +61,7 @@ MAX_SHOWN = 128
 """Characters of a bad entry that logs and Events repeat."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """A part of the ConfigMap that was skipped: its key, its text (cut to MAX_SHOWN) and why, in the user's
     words."""
 

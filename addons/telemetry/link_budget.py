@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import orjson
 
@@ -12,8 +12,7 @@ UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
 _FORM = re.compile(rf"([0-9]+(?:\.[0-9]+)?)({'|'.join(UNITS)})/(day|month)")
 
 
-@dataclass(frozen=True, slots=True)
-class LinkBudget:
+class LinkBudget(NamedTuple):
     """So many bytes, both directions together, in each period: `day` or `month`."""
 
     bytes: int

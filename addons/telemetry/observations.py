@@ -6,8 +6,8 @@ import asyncio
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from heapq import merge
+from typing import NamedTuple
 
 from addons.telemetry.observation import Observation
 from kube.bounds import reached
@@ -26,8 +26,7 @@ MAX_WAITING = 1_000
 type Told = Callable[[Observation], None]
 
 
-@dataclass(frozen=True, slots=True)
-class WantedLines:
+class WantedLines(NamedTuple):
     """Which lines somebody wants; what is "" selects nothing."""
 
     component: str = ""

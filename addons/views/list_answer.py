@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from itertools import batched
 from typing import NamedTuple
 
@@ -73,8 +72,8 @@ class PagedLists:
         if page.rest.continue_token and not self._keep(view, whole):
             return whole.page(start, 0, read.namespace)
         if not (read.labels.is_everything and read.fields.is_everything):
-            return replace(
-                page, rest=page.rest._replace(remaining=None)
+            return page._replace(
+                rest=page.rest._replace(remaining=None)
             )  # kube-apiserver would have to count them
         return page
 

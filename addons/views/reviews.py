@@ -11,7 +11,7 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from addons.requests.caller import Caller, Lending, digest_of, expiry_of
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
@@ -48,8 +48,7 @@ type Review = Right | tuple[str]
 """A right, or USER alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reviewed:
+class Reviewed(NamedTuple):
     """What the cloud said, and when; both times are monotonic seconds."""
 
     answer: str
@@ -105,7 +104,7 @@ class Reviews:
             await self.may(authorization, info)
             return
         try:
-            await self.may(authorization, replace(info, name=""))
+            await self.may(authorization, info._replace(name=""))
         except StatusError:
             await self.may(authorization, info)
 

@@ -10,8 +10,9 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from addons.filters.filter import Filter
 from addons.filters.plugins import need_json
@@ -41,8 +42,7 @@ type NotedOf = Callable[[Source, ViewKey, View], Noted | None]
 """Who is told, for people, of the events of a new view; None for nobody."""
 
 
-@dataclass(frozen=True, slots=True)
-class ViewKey:
+class ViewKey(NamedTuple):
     """Who looks at a source, and at what of it. A rules edit changes the filters of a view, and not its key."""
 
     component: str
@@ -286,7 +286,7 @@ class Source:
         """The view's key by the rules in force."""
         group, resource = self.list_watch.type.group, self.list_watch.type.resource
         verb = self._rules().verb_of_view(wanted.component, group, resource, wanted.verb)
-        return replace(wanted, verb=verb)
+        return wanted._replace(verb=verb)
 
     def _open(self, wanted: ViewKey, user: str) -> OpenView:
         """The view for a client by the rules in force, made where there is none."""
@@ -310,7 +310,7 @@ class Source:
 
         Where the rules filter lists and watches differently, each list is from elsewhere to the view of the watches.
         """
-        is_split = self._key(replace(key, verb="list")).verb == "list"
+        is_split = self._key(key._replace(verb="list")).verb == "list"
         return ANY_VERSION if is_split and self._filters(key) else self._known_elsewhere(key)
 
     def _known_elsewhere(self, key: ViewKey) -> int:

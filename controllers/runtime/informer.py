@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -283,7 +283,7 @@ async def served_type(client: Client, resource: ResourceType, versions: Iterable
             continue
         served = objects(mapping(orjson.loads(answer.body)).get("resources"))
         if any(text(entry.get("name")) == resource.resource for entry in served):
-            return replace(resource, version=version)
+            return resource._replace(version=version)
     return None
 
 

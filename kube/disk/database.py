@@ -13,9 +13,8 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, SupportsBytes
+from typing import NamedTuple, NoReturn, SupportsBytes
 
 import diskcache
 
@@ -54,8 +53,7 @@ class SetAside(DiskError):
     """The store could not be read; an empty one has taken its place."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableChanges:
+class TableChanges(NamedTuple):
     """TableChanges of one table; None deletes a row. `whole`: rows that are not named here are deleted.
 
     A value may be packed in memory. Its bytes are made when they are written, one value after the other.

@@ -9,9 +9,8 @@ import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
-from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from typing import NamedTuple, Self
 from urllib.parse import quote, urlencode
 
 from kube.bounds import reached
@@ -57,8 +56,7 @@ class TooLarge(Unreachable):
     """A response over the limit. The client has dropped it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiResponse:
+class ApiResponse(NamedTuple):
     """A whole response with status 2xx."""
 
     content_type: str
@@ -96,8 +94,7 @@ class ApiResponse:
         return self.body
 
 
-@dataclass(frozen=True, slots=True)
-class RawResponse:
+class RawResponse(NamedTuple):
     """A whole response of any status, as it was on the wire."""
 
     status: int
@@ -106,8 +103,7 @@ class RawResponse:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class WatchStream:
+class WatchStream(NamedTuple):
     """An open watch: its media type, and its bytes as they come. The client has unpacked gzip, and no other coding."""
 
     content_type: str

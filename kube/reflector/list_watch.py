@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kube.requests.request_info import ResourceType
 from kube.wire.encoding import Encoding
 
 
-@dataclass(frozen=True, slots=True)
-class ListWatch:
+class ListWatch(NamedTuple):
     """A list and watch of one resource. The cloud evaluates the selectors, which are in their canonical form."""
 
     type: ResourceType
@@ -48,7 +47,7 @@ class ListWatch:
     @property
     def accept_names(self) -> str:
         """The Accept header of a list of names and versions. A leader of a pool serves whole objects alone."""
-        names = replace(self, metadata_only=True).accept_as("PartialObjectMetadataList")
+        names = self._replace(metadata_only=True).accept_as("PartialObjectMetadataList")
         return f"{names},{self.accept}"
 
     def accept_as(self, kind: str) -> str:

@@ -5,7 +5,6 @@ here.
 """
 
 import re
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -56,8 +55,7 @@ _ILLEGAL_IN_TARGET = re.compile("[\x00-\x20\x7f\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceType:
+class ResourceType(NamedTuple):
     """A resource of the API, such as services; `group` is "" for the core group."""
 
     group: str
@@ -85,8 +83,7 @@ class ResourceType:
         return f"{root}{scope}/{self.resource}" + (f"/{_step(name)}" if name else "")
 
 
-@dataclass(frozen=True, slots=True)
-class ListOptions:
+class ListOptions(NamedTuple):
     """The options of a list, watch or deletecollection, as the client sent them; of a get only `resource_version`.
 
     `limit` and `timeout_seconds` may be negative. The server takes a negative limit for none, and ends a watch with a
@@ -117,8 +114,7 @@ _NO_OPTIONS = ListOptions()
 _PLAIN_WATCH = ListOptions(watch=True)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestInfo:
+class RequestInfo(NamedTuple):
     """A parsed request.
 
     `path` is decoded and has no query. `verb` is RBAC's verb, "" for a method that no resource knows, and the method
@@ -306,7 +302,7 @@ def _selected_name(field_selector: str) -> str:
 def _named(options: ListOptions, name: str) -> ListOptions:
     """The options of /watch/…/name: the name becomes a field selector (apiserver, handlers/get.go listOpts)."""
     if not options.field_selector:
-        return replace(options, field_selector=f"metadata.name={escape_value(name)}")
+        return options._replace(field_selector=f"metadata.name={escape_value(name)}")
     selector = parse_field_selector(options.field_selector)
     if not selector.is_everything and selector.exact("metadata.name") != name:
         raise ValueError("fieldSelector metadata.name doesn't match requested name")

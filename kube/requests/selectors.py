@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import NamedTuple
 
 from kube.requests.label_requirements import LabelRequirement, merged, parse_label_requirements
 
@@ -38,8 +39,7 @@ class LabelSelector(_Selector[LabelRequirement]):
         return all(requirement.matches(labels) for requirement in self.requirements)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class FieldRequirement:
+class FieldRequirement(NamedTuple):
     """One condition on a field such as "spec.nodeName"."""
 
     field: str

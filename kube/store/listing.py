@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from kube.packed_text import Kept
 from kube.requests.continue_tokens import ContinueToken
@@ -72,8 +72,7 @@ class Form:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(NamedTuple):
     """The objects of a list at one version, in the order of their keys. Later changes of the store do not reach it.
 
     `codec` is that of the list, `api_version` and `kind` are those of its items.
@@ -93,9 +92,9 @@ class Listing:
         items = self.items[begin : begin + limit] if limit else self.items[begin:]
         remaining = len(self.items) - begin - len(items)
         if not remaining:
-            return replace(self, items=items)
+            return self._replace(items=items)
         token = ContinueToken(self.version, _key(items[-1], namespace) + "\0").encode()
-        return replace(self, items=items, rest=Rest(token, remaining))
+        return self._replace(items=items, rest=Rest(token, remaining))
 
     def formed(self, items: Iterable[Item]) -> list[Kept]:
         """Some of the items in the form of the list. For a metadata list, each item is parsed."""

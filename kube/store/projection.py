@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kube.store.ring import Frame
 from kube.store.scope import EVERYTHING, Scope, ScopeIndex
@@ -27,8 +27,7 @@ type Why = tuple[tuple[str, object], ...]
 """For people: each filter that saw an object, and its verdict. Empty where nothing of the object was changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(NamedTuple):
     """What a chain made of an item: the same item (kept), another one (changed) or None (hidden).
 
     `pending` says that an input is not known yet. The projection then shows what it showed before, or nothing where

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kube.bounds import reached
@@ -42,8 +41,7 @@ class Frame:
             self._kept = packed(self._kept)
 
 
-@dataclass(frozen=True, slots=True)
-class RingEvent:
+class RingEvent(NamedTuple):
     """One event. `sequence` is 0 for the cloud's event of this version; events that the node caused come after it."""
 
     version: int

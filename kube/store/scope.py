@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kube.requests.label_requirements import Operator
 from kube.requests.selectors import FieldSelector, LabelSelector
@@ -14,8 +14,7 @@ type Anchor = tuple[str, str, str]
 """What an object must have to be in a scope: namespace ("" for any), label key ("" for the name) and value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(NamedTuple):
     """A namespace ("" for all of them) and selectors."""
 
     namespace: str

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kube.bounds import reached
@@ -109,8 +108,7 @@ class Witness(NamedTuple):
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One object came (no `old`), changed, or went (no `new`; `last` is its state at deletion) at `version`."""
 
     version: int

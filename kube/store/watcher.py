@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kube.errors import StatusError
 from kube.store.projection import Projection
@@ -27,8 +26,7 @@ type Outlet = Callable[[bytes], bool]
 """Sends bytes to a client at once. Sends nothing and returns False where the client has no room, or has left."""
 
 
-@dataclass(frozen=True, slots=True)
-class Beginning:
+class Beginning(NamedTuple):
     """What a client gets first: events that it missed, objects that it must not keep, and then a state."""
 
     state: Sequence[Item]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
 
 
-@dataclass(frozen=True, slots=True)
-class Encoded:
+class Encoded(NamedTuple):
     """An immutable object. `decode` returns a copy that the caller may write to."""
 
     codec: Codec

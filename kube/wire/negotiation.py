@@ -1,14 +1,13 @@
 """Content negotiation: what a client accepts, in the order in which a kube-apiserver tries it."""
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from kube.errors import bad_request, not_acceptable
 from kube.wire.encoding import Encoding
 
 
-@dataclass(frozen=True, slots=True)
-class Representation:
+class Representation(NamedTuple):
     """A form of an object. `kind` is "" for the plain object, else what it is turned into, of `group` and `version`."""
 
     encoding: Encoding
@@ -17,8 +16,7 @@ class Representation:
     group: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Clause:
+class _Clause(NamedTuple):
     type: str
     subtype: str
     quality: float

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from addons.filters.builtin.kubernetesservice import write_texts
 from addons.filters.builtin.pruning import SLICE, has_addresses, node_reader, service_of, unprunable
@@ -53,8 +54,7 @@ class LocalPods:
         return changed("kubelets-word") if differs else kept("same-word")
 
 
-@dataclass(frozen=True, slots=True)
-class _Edit:
+class _Edit(NamedTuple):
     """One object, and what decides about it."""
 
     obj: ApiObject

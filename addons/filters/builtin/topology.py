@@ -7,9 +7,9 @@ array of node label keys. Where a Service has both, both must be satisfied.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from typing import NamedTuple
 
 from addons.filters.inputs import Inputs
 from kube.requests.node_labels import ANY_ENDPOINT, parse_topology_keys
@@ -42,8 +42,7 @@ _REACHES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Topology:
+class Topology(NamedTuple):
     """Both annotations, parsed. `doubts` names the annotations that have no usable value, as reasons of a verdict."""
 
     reach: Reach = Reach.EVERYWHERE
@@ -76,8 +75,7 @@ LabelsOf = Callable[[str], Mapping[str, str] | None]
 """The labels of a node by its name; None if the node is not known. Rules call it often, so it should cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeRule:
+class NodeRule(NamedTuple):
     """Decides about an endpoint by the name of its node ("" = it names none)."""
 
     reason: str

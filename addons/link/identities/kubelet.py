@@ -5,8 +5,8 @@ The files are read for each connection: people ask rarely, and what is renewed c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -26,8 +26,7 @@ def kubelet_at(port: int) -> Server:
     return Server("https", LOOPBACK, port, KUBELET)
 
 
-@dataclass(frozen=True, slots=True)
-class KubeletAccess:
+class KubeletAccess(NamedTuple):
     """Who the hub is towards kubelet, and who kubelet must be."""
 
     node: str

@@ -8,7 +8,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _DEVICE = re.compile(r"[^\s/:\[\]]{1,15}")
 """As Linux names a device: IFNAMSIZ with its final zero."""
@@ -17,8 +17,7 @@ NOT_THERE = frozenset({errno.ENODEV, errno.ENXIO, errno.EADDRNOTAVAIL, errno.EPE
 """What the kernel says where the uplink is missing, has no address, or may not be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class Uplink:
+class Uplink(NamedTuple):
     """A device, or an address of one, by which connections leave the node."""
 
     name: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from addons.link.health import Cloud
 from addons.offline.cached_response import CachedResponse, ResponseKey, response_key, unpacked
@@ -34,8 +34,7 @@ TAKEN_AWAY = frozenset({403, 404})
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(NamedTuple):
     """A request whose answer is kept."""
 
     method: str

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -100,7 +99,7 @@ class PodRequests:
                 f"the node has no right to pods/{info.subresource}: ask with a token of your own, at the TLS port, "
                 "or use crictl on the pod's node"
             )
-        review = replace(info, verb=VERBS[info.subresource])
+        review = info._replace(verb=VERBS[info.subresource])
         await self._reviews.may_in_namespace(caller.authorization, review)
         pod = await self._find(PODS, info.namespace, info.name)
         if pod is None or pod.get("spec", {}).get("nodeName") != self._node:
@@ -122,7 +121,7 @@ class PodRequests:
         task.add_done_callback(lambda _: self._learning.pop(token))
 
     async def _ask(self, caller: Caller, info: RequestInfo) -> None:
-        further = (replace(info, verb=verb, subresource=subresource) for subresource, verb in VERBS.items())
+        further = (info._replace(verb=verb, subresource=subresource) for subresource, verb in VERBS.items())
         with contextlib.suppress(StatusError):
             await self._reviews.identity(caller)
         for question in (*further, *(parse_request("GET", path) for path in KEPT)):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from dataclasses import replace
 from typing import Any
 
 from addons.offline.offline_request import OfflineRequest
@@ -60,7 +59,7 @@ class EventWrites:
         body = event.body()
         _check_size(body)
         entry = self._journal.put_event("POST", request.target, codec.content_type, body)
-        self.keep(replace(request, content_type=codec.content_type, body=body))
+        self.keep(request._replace(content_type=codec.content_type, body=body))
         await self._journal.wait_written(entry)
         return object_answer(event, 201)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from addons.offline.cached_response import CachedResponse
 from addons.offline.node_lease import LEASES, checked, duration_of
@@ -26,8 +26,7 @@ MAX_LEASE = 16 * 1024
 """Of one Lease: a hundred times what a leader writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(NamedTuple):
     """A Lease as the cloud had it last, or as its holder renewed it since."""
 
     lease: Encoded
@@ -100,7 +99,7 @@ class HeldLeases:
         if len(lease.raw) > MAX_LEASE:
             reached("lease of a pod")
             raise unavailable("the cloud cannot be reached, and this Lease is too large for the hub")
-        self._held[key] = replace(held, lease=lease, renewed=self._clock())
+        self._held[key] = held._replace(lease=lease, renewed=self._clock())
         return object_answer(lease)
 
     def _key(self, info: RequestInfo) -> Key | None:

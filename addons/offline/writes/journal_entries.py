@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import orjson
 
@@ -107,8 +108,7 @@ def _unknown(value: Json) -> Json:
     return {name: _unknown(field) if isinstance(field, dict) else UNKNOWN for name, field in value.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class EventEntry:
+class EventEntry(NamedTuple):
     """One request that creates or patches an event, as the client sent it."""
 
     sequence: int

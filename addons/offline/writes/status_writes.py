@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
@@ -41,8 +41,7 @@ KUBELETS = frozenset(
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectCopy:
+class ObjectCopy(NamedTuple):
     """One copy of an object: an item of a store, or (where `store` is None) the cloud's kept answer to a GET."""
 
     object: Encoded
@@ -56,7 +55,7 @@ class ObjectCopy:
     def written(self, request: OfflineRequest) -> ObjectCopy:
         """The copy after a write; StatusError where kube-apiserver would refuse the write."""
         raw = updated(*self.form, request.info.method, request.content_type, request.body)
-        return ObjectCopy(replace(self.object, raw=raw), self.store)
+        return ObjectCopy(self.object._replace(raw=raw), self.store)
 
     def entry(self, path: str, after: ObjectCopy) -> StatusEntry:
         """The journal's entry for a write that made `after` of this copy."""

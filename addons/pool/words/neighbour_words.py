@@ -10,7 +10,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 
 from addons.filters.inputs import Inputs, PodWord
 from addons.inputs.words import Words
@@ -89,7 +88,7 @@ class NeighbourWords(Words):
         for key, word in self:
             version = min(word.version or self._began_at.get(key, 0) + 1, newest + 1)
             if version != word.version:
-                self._put(key, replace(word, version=version, is_fresh=False))
+                self._put(key, word._replace(version=version, is_fresh=False))
 
     def forget(self) -> None:
         """End all words: the node is of the pool no more."""
@@ -121,7 +120,7 @@ class NeighbourWords(Words):
                 if was is not None and (not was.version or key in self._refused):
                     self._drop([key])
             elif word.version:
-                if was is None or replace(was, is_fresh=True) != word:
+                if was is None or was._replace(is_fresh=True) != word:
                     self._say(key, word)
             else:
                 if was is None or was.version:

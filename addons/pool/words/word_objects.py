@@ -6,7 +6,6 @@ The object's resourceVersion is one of the hub that speaks. That of the pod in t
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from ipaddress import ip_address
 
 from addons.filters.inputs import PodWord
@@ -65,4 +64,4 @@ def read_word(raw: bytes, node: str) -> PodWord:
         raise ValueError("it names no pod")
     for address in word.addresses:
         ip_address(address)
-    return replace(word, node=node, version=version)
+    return word._replace(node=node, version=version)

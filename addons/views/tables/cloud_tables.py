@@ -6,7 +6,6 @@ The view decides which objects a client sees; the cloud, asked with the client's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 import orjson
 
@@ -46,7 +45,7 @@ class CloudTable:
 
     def listing(self, shown: Listing) -> Listing:
         """The same objects as a Table."""
-        return replace(shown, form=self._form, codec=_JSON)
+        return shown._replace(form=self._form, codec=_JSON)
 
     def stream(self, stream: ClientStream, api_version: str, kind: str) -> ClientStream:
         """Takes the events of a watch as JSON, and writes Tables."""

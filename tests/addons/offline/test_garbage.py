@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -101,13 +100,13 @@ def test_another_identitys_secrets_are_no_pods() -> None:
 
 def test_what_has_no_room_is_the_least_used_of_the_parts() -> None:
     parts = {
-        name: {**meta(replace(SERVICES, label_selector=name)), "asked": asked, "bytes": MAX_PARTS // 2}
+        name: {**meta(SERVICES._replace(label_selector=name)), "asked": asked, "bytes": MAX_PARTS // 2}
         for name, asked in (("a=1", 3), ("a=2", 1), ("a=3", 2))
     }
     whole = {"whole": {**meta(SERVICES), "asked": 0, "bytes": 10 * MAX_PARTS}}
     assert beyond_room(parts | whole) == ["a=3", "a=2"]
     empty = {
-        str(number): meta(replace(SERVICES, namespace="a")) for number in range(MAX_PARTS // OF_A_COPY + 1)
+        str(number): meta(SERVICES._replace(namespace="a")) for number in range(MAX_PARTS // OF_A_COPY + 1)
     }
     assert len(beyond_room(empty)) == 1
 
@@ -182,7 +181,7 @@ async def test_parts_without_room_go_as_soon_as_nobody_follows_them(
     cloud: ScriptableCloud, node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud.store.create(pod("here", "x"))
-    parts = [replace(PODS, field_selector="", label_selector=f"!x{number}") for number in range(3)]
+    parts = [PODS._replace(field_selector="", label_selector=f"!x{number}") for number in range(3)]
     for part in parts:
         await node.ask(part)
         node.wall += DAY / 24

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
 
@@ -169,7 +168,7 @@ async def its(tmp_path: Path) -> AsyncIterator[Node]:
 
 
 JSON_EVERYWHERE, JSON_OF_NAMESPACE, JSON_OF_NODE = (
-    replace(each, encoding=Encoding.JSON) for each in (EVERYWHERE, OF_NAMESPACE, OF_NODE)
+    each._replace(encoding=Encoding.JSON) for each in (EVERYWHERE, OF_NAMESPACE, OF_NODE)
 )
 
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
@@ -216,7 +216,7 @@ async def test_a_leader_is_asked_for_what_it_says_that_it_serves(scene: Scene) -
     reader = source.reflector.upstream
     assert reader is not None
     assert source.reflector.switched.is_set()
-    scene.update(config=replace(POOL, scope=(SERVICES, things)))
+    scene.update(config=POOL._replace(scope=(SERVICES, things)))
     assert scene.following._choose(reader, resumes=True).leader is None
     scene.probes.shares = "things.example.com"
     async with asyncio.timeout(PATIENCE), _running(scene):

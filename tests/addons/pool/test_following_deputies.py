@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 
@@ -118,7 +117,7 @@ async def test_no_follower_takes_the_place_of_a_leader_by_its_address(scene: Sce
 async def test_a_pool_without_deputies_has_none_whatever_leaders_say(scene: Scene) -> None:
     scene.update(can_serve=True)
     await learn(scene)
-    config = replace(POOL, has_deputies=False)
+    config = POOL._replace(has_deputies=False)
     scene.following.update(Role.FOLLOWER, config, MEMBERS, can_serve=True)
     assert names(scene) == names(scene)[:2]
     scene.following._node = FIRST

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -52,7 +51,7 @@ def _forget(pool: Pool) -> None:
 
 def _depose(pool: Pool) -> None:
     """The pool has no leader any more."""
-    pool.elect(Role.NONE, replace(pool.config, leaders=()))
+    pool.elect(Role.NONE, pool.config._replace(leaders=()))
 
 
 def _dissolve(pool: Pool) -> None:
@@ -62,12 +61,12 @@ def _dissolve(pool: Pool) -> None:
 
 def _unshare(pool: Pool) -> None:
     """The pool shares other resources."""
-    pool.elect(Role.FOLLOWER, replace(pool.config, scope=()))
+    pool.elect(Role.FOLLOWER, pool.config._replace(scope=()))
 
 
 def _elect_a_dead_node(pool: Pool) -> None:
     pool.leading_next.fail(Link.REFUSED)
-    pool.elect(Role.FOLLOWER, replace(pool.config, leaders=(pool.next_leader,)))
+    pool.elect(Role.FOLLOWER, pool.config._replace(leaders=(pool.next_leader,)))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +94,7 @@ def _mend(pool: Pool) -> None:
 
 
 def _elect_the_next(pool: Pool) -> None:
-    pool.elect(Role.FOLLOWER, replace(pool.config, leaders=(pool.next_leader,)))
+    pool.elect(Role.FOLLOWER, pool.config._replace(leaders=(pool.next_leader,)))
 
 
 def _elect_the_first(pool: Pool) -> None:
@@ -193,7 +192,7 @@ async def test_followers_go_back_to_a_leader_in_turn_and_ask_the_cloud_nothing()
 async def test_a_leader_that_is_elected_gets_all_followers_and_the_cloud_none() -> None:
     async with pool_of(SIZE) as pool:
         lists = pool.lists
-        pool.elect(Role.FOLLOWER, replace(pool.config, leaders=(pool.next_leader,)))
+        pool.elect(Role.FOLLOWER, pool.config._replace(leaders=(pool.next_leader,)))
         await asyncio.sleep(1.0)
         assert len(pool.leading_next.readers) == SIZE
         assert not pool.leading.readers

@@ -6,7 +6,6 @@ import asyncio
 import datetime
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -222,7 +221,7 @@ async def test_a_leader_names_its_deputies_in_each_answer(hub: Hub, tmp_path: Pa
     hub.pool._deputies.announce("b", "10.0.0.2", "10.0.0.9")
     hub.pool._deputies.announce("c", "10.0.0.3", "10.0.0.9")
     assert hub.pool.headers() == {AGE_HEADER: "0", DEPUTIES_HEADER: "b/10.0.0.2"}
-    hub.facts.config = replace(hub.facts.config, has_deputies=False)
+    hub.facts.config = hub.facts.config._replace(has_deputies=False)
     assert hub.pool.headers() == {AGE_HEADER: "0"}
 
 

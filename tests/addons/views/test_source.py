@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -222,7 +221,7 @@ async def test_a_new_rule_holds_objects_against_selectors_a_slice_at_a_time(
     for number in range(20):
         cloud.store.create(cloud_service(f"s{number}"))
     source = await ready(parts)
-    selected = replace(KEY, scope=Scope("", parse_label_selector("a!=b"), parse_field_selector("")))
+    selected = KEY._replace(scope=Scope("", parse_label_selector("a!=b"), parse_field_selector("")))
     watcher = (await source.view(selected, 5)).watch(None, bookmarks=False)
     matched = 0
 
@@ -255,7 +254,7 @@ async def test_a_view_is_judged_while_another_one_waits_for_an_input(
     source = await ready(parts, SLICES)
     parts.set_rules({"filter_forwardkubesvctraffic": "agent/endpointslices"})
     with pytest.raises(StatusError, match="an input of the filters is not known yet"):
-        await source.view(replace(KEY, component="kube-proxy"), 0.2)
+        await source.view(KEY._replace(component="kube-proxy"), 0.2)
     view = await source.view(KEY, 20)
     assert (view.projection.is_evaluated, len(list(view))) == (True, 5)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,9 +89,9 @@ async def scene() -> AsyncIterator[Scene]:
 
 async def test_a_word_is_what_the_node_said_last(scene: Scene) -> None:
     await scene.list(WORD)
-    assert scene.word == replace(WORD, node="n2")
+    assert scene.word == WORD._replace(node="n2")
     assert scene.word.concerns(10**9), "the cloud has not heard it"
-    await scene.say(replace(WORD, addresses=("10.0.0.3",)))
+    await scene.say(WORD._replace(addresses=("10.0.0.3",)))
     assert scene.word.addresses == ("10.0.0.3",)
 
 
@@ -100,7 +99,7 @@ async def test_however_often_a_node_speaks_slices_are_filtered_twice_a_second(sc
     await scene.list(WORD)
     scene.told.clear()
     for number in range(100):
-        scene.send(replace(WORD, addresses=(f"10.0.1.{number}",)))
+        scene.send(WORD._replace(addresses=(f"10.0.1.{number}",)))
         await asyncio.sleep(SHORTEST / 50)
     await asyncio.sleep(SHORTEST)
     assert scene.word is not None
@@ -113,9 +112,9 @@ async def test_it_ends_when_this_nodes_slices_show_it_and_not_when_the_nodes_do(
     await scene.list(WORD)
     scene.later(slices(on_n2("10.0.0.1", 4)))
     assert scene.word is not None, "the cloud has not heard it"
-    await scene.say(replace(WORD, version=20))
+    await scene.say(WORD._replace(version=20))
     assert scene.word.concerns(21), "a slice may be written without it"
-    await scene.say(replace(WORD, version=20), "DELETED")
+    await scene.say(WORD._replace(version=20), "DELETED")
     for _ in range(3):
         scene.later(slices(on_n2("10.0.0.1", 19)))
     assert scene.word is not None, "this node's slices are late"
@@ -131,11 +130,11 @@ async def test_a_word_that_its_node_takes_back_is_none(scene: Scene) -> None:
 
 
 async def test_a_hub_that_begins_anew_says_the_same(scene: Scene) -> None:
-    await scene.list(WORD, replace(WORD, name="web-1", version=20), began=100)
+    await scene.list(WORD, WORD._replace(name="web-1", version=20), began=100)
     scene.words.store.disprove()
     scene.told.clear()
     await scene.list(WORD, began=50)
-    assert scene.word == replace(WORD, node="n2")
+    assert scene.word == WORD._replace(node="n2")
     assert "web-1" in scene.words.of("default"), "the cloud has it, and this node's slices may not"
     assert scene.told == []
 
@@ -154,14 +153,14 @@ async def test_silence_ends_nothing_and_then_the_cloud_counts_where_it_wrote(sce
 
 
 async def test_a_version_that_the_cloud_never_reached_does_not_last(scene: Scene) -> None:
-    await scene.list(replace(WORD, version=10**18))
+    await scene.list(WORD._replace(version=10**18))
     scene.words.give_up()
     assert scene.word is not None
     assert scene.word.version == CUT_AT + 1
 
 
 async def test_a_restored_cloud_knows_nothing_of_former_versions(scene: Scene) -> None:
-    await scene.list(replace(WORD, version=20), replace(WORD, name="web-1"))
+    await scene.list(WORD._replace(version=20), WORD._replace(name="web-1"))
     restored = slices(on_n2("10.0.0.1", 4))
     restored.disprove()
     restored.replace(restored.codec, restored.api_version, restored.kind, 7, [])
@@ -178,14 +177,14 @@ async def test_a_word_about_a_pod_of_another_node_is_refused_and_counted_once(sc
     await asyncio.sleep(SHORTEST)
     assert scene.word is None
     for address in ("10.6.6.6", "10.6.6.7"):
-        await scene.say(replace(WORD, addresses=(address,)))
+        await scene.say(WORD._replace(addresses=(address,)))
     assert scene.word is None
     assert refused("of another node") == before + 1
 
 
 async def test_what_is_no_word_is_counted_and_harms_no_other(scene: Scene) -> None:
     before = refused("malformed")
-    await scene.list(WORD, replace(WORD, name="web-1", addresses=("x",)), replace(WORD, name="web-2", uid=""))
+    await scene.list(WORD, WORD._replace(name="web-1", addresses=("x",)), WORD._replace(name="web-2", uid=""))
     assert list(scene.words.of("default")) == ["web-0"]
     assert refused("malformed") == before + 2
 
@@ -200,11 +199,11 @@ async def test_a_node_that_tells_of_too_much_is_heard_no_more(
     before = value_of(reached)
     monkeypatch.setattr(neighbour_words, "MAX_WORDS", 3)
     monkeypatch.setattr(neighbour_words, "MAX_WORD_BYTES", 2000)
-    many = [replace(WORD, name=f"web-{number}") for number in range(4)]
+    many = [WORD._replace(name=f"web-{number}") for number in range(4)]
     if way == "pods":
         await scene.list(*many)
     elif way == "bytes":
-        await scene.list(WORD, replace(WORD, name="web-1", labels={"x": "y" * 2000}))
+        await scene.list(WORD, WORD._replace(name="web-1", labels={"x": "y" * 2000}))
     else:
         await scene.list(*many[:3])
         assert not floods

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import Any, cast
 
 import orjson
@@ -163,7 +162,7 @@ async def test_all_others_are_heard_until_their_last_word_has_ended(scene: Scene
     await scene.until(lambda: "https://10.0.0.3:10269" not in scene.neighbours.peers)
     await asyncio.sleep(PATIENCE)
     assert scene.word is not None, "the cloud has not heard it"
-    scene.speaking.say(replace(WORD, version=20))
+    scene.speaking.say(WORD._replace(version=20))
     scene.stores[:] = [slices(on_n2("10.0.0.2", 21))]
     await scene.until(lambda: not scene.neighbours.peers)
     assert not scene.inputs.others
@@ -178,7 +177,7 @@ async def test_a_hub_that_is_cut_off_without_a_word_is_asked_anew(scene: Scene) 
     scene.speaking.is_mute = True
     await scene.until(lambda: scene.cuts)
     scene.speaking.is_mute = False
-    scene.speaking.say(replace(WORD, addresses=("10.0.0.9",)))
+    scene.speaking.say(WORD._replace(addresses=("10.0.0.9",)))
     await scene.until(lambda: scene.word is not None and scene.word.addresses == ("10.0.0.9",))
 
 
@@ -188,10 +187,10 @@ async def test_a_silent_hub_ends_nothing_until_the_cloud_has_written_since(scene
     del scene.speaking.said["10.0.0.2"]
     scene.speaking.hang_up()
     await asyncio.sleep(PATIENCE)
-    assert scene.word == replace(WORD, node="n2"), "there is no cloud"
+    assert scene.word == WORD._replace(node="n2"), "there is no cloud"
     scene.find_cloud()
     await asyncio.sleep(FRESH / 2)
-    assert scene.word == replace(WORD, node="n2"), "it may be back in a moment"
+    assert scene.word == WORD._replace(node="n2"), "it may be back in a moment"
     await asyncio.sleep(2 * FRESH)
     assert scene.word is not None
     assert scene.word.version == CUT_AT + 1
@@ -214,7 +213,7 @@ async def test_nothing_stays_of_a_node_that_leaves_the_pool_with_the_cloud_there
 
 async def test_a_hub_that_lists_without_end_is_left(scene: Scene) -> None:
     before = value_of(metrics.BOUNDS_REACHED.labels("words of another node"))
-    scene.speaking.say(replace(WORD, labels={"x": "y" * MAX_WORD_BYTES}))
+    scene.speaking.say(WORD._replace(labels={"x": "y" * MAX_WORD_BYTES}))
     scene.lose_cloud()
     await scene.until(lambda: value_of(metrics.BOUNDS_REACHED.labels("words of another node")) > before)
     asked = sum(each.server == "https://10.0.0.2:10269" for each in scene.client.asked)

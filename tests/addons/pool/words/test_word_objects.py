@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import orjson
 import pytest
 from hypothesis import given
@@ -21,13 +19,13 @@ WORD = PodWord("web-0", "u", {"app": "web"}, ("10.0.0.2", "fd00::2"), True, Fals
     "word",
     [
         WORD,
-        replace(WORD, addresses=(), is_ready=False),
-        replace(WORD, is_terminating=True, version=77),
-        replace(WORD, labels={}),
+        WORD._replace(addresses=(), is_ready=False),
+        WORD._replace(is_terminating=True, version=77),
+        WORD._replace(labels={}),
     ],
 )
 def test_a_word_comes_as_it_was_said(word: PodWord) -> None:
-    assert read_word(word_object(KEY, word, 5), "n2") == replace(word, node="n2")
+    assert read_word(word_object(KEY, word, 5), "n2") == word._replace(node="n2")
 
 
 @pytest.mark.parametrize(
