@@ -10,7 +10,9 @@ import socket
 from typing import TYPE_CHECKING
 
 from addons.settings import Settings
+from addons.telemetry.background import background
 from addons.ui.attached.attachments import Attachments
+from addons.ui.page.timeline import Timeline
 from addons.ui.running_hub import RunningHub
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ class AdminPort:
     def __init__(self, settings: Settings) -> None:
         """OSError, whose `filename` is the address, when the port cannot be opened."""
         self._admin: Admin | None = None
+        self._looking: asyncio.Task[None] | None = None
         listen, port = settings.listen, settings.admin_port
         family = socket.AF_INET6 if ":" in listen else socket.AF_INET
         try:
@@ -32,15 +35,20 @@ class AdminPort:
 
     async def serve(self, hub: RunningHub, attachments: Attachments) -> None:
         """Wait for the first client, then serve it and all others."""
+        # The page tells of the hours before somebody opens it.
+        timeline = Timeline(hub)
+        self._looking = background(timeline.run(), "timeline of the page")
         loop, came = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(self.socket, came.set)
         await came.wait()
         loop.remove_reader(self.socket)
         # Components are answered while another thread reads modules and pages.
-        self._admin = await asyncio.to_thread(_admin_of, hub, attachments, self.socket)
+        self._admin = await asyncio.to_thread(_admin_of, hub, attachments, timeline, self.socket)
         await self._admin.start()
 
     def close(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
         if self._admin is not None:
             self._admin.close()
         else:
@@ -48,7 +56,9 @@ class AdminPort:
         self.socket.close()
 
 
-def _admin_of(hub: RunningHub, attachments: Attachments, listening: socket.socket) -> Admin:
+def _admin_of(
+    hub: RunningHub, attachments: Attachments, timeline: Timeline, listening: socket.socket
+) -> Admin:
     from addons.ui.admin import Admin  # noqa: PLC0415 - not before the first client, as said above
 
-    return Admin(hub, attachments, listening)
+    return Admin(hub, attachments, timeline, listening)

@@ -7,16 +7,15 @@ import cProfile
 import io
 import pstats
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
-import orjson
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from addons.link.drills import DrillKind, Drills
 from addons.ui.explain import ExplainRequest, explain, explain_resource, unknown_resource
+from addons.ui.handlers import HUB, QUEUE, json_response
 from addons.ui.operator_check import for_operator
-from addons.ui.report_queue import ReportQueue
 from addons.ui.reports import components, copies, journal, rules, status, support
 from addons.ui.reports.dump import dump
 from addons.ui.reports.rule_trial import try_text
@@ -87,100 +86,104 @@ def _tables(profile: cProfile.Profile) -> str:
     return text.getvalue()
 
 
-class DebugPages:
-    """The handlers, for the admin server."""
+routes = web.RouteTableDef()
+_profiles = Profiles()
 
-    def __init__(self, hub: RunningHub, reports: ReportQueue) -> None:
-        self._hub = hub
-        self._reports = reports
-        self._profiles = Profiles()
 
-    def routes(self) -> list[web.RouteDef]:
-        operators = partial(for_operator, self._hub.settings.plain_users)
-        return [
-            *(web.get(f"/debug/{name}", self._shown(report)) for name, report in REPORTS.items()),
-            web.get("/debug/explain", self._explain),
-            web.get("/debug/dump", operators(self._dump)),
-            web.get("/debug/log", operators(self._log)),
-            web.get("/debug/requests", operators(self._requests)),
-            web.get("/debug/support", operators(self._support)),
-            web.get("/debug/profile", operators(self._profile)),
-            web.get("/debug/rules/try", self._how_to_try),
-            web.post("/debug/rules/try", operators(self._try)),
-            web.post("/debug/link", operators(self._link)),
-        ]
+def _shown(report: Report) -> Handler:
+    async def page(request: web.Request) -> web.StreamResponse:
+        return json_response(report(request.app[HUB]))
 
-    def _shown(self, report: Report) -> Callable[[web.Request], Any]:
-        async def page(_request: web.Request) -> web.Response:
-            return json_response(report(self._hub))
+    return page
 
-        return page
 
-    async def _explain(self, request: web.Request) -> web.Response:
-        hub = self._hub
-        query = request.query
-        asked = {name: query[name] for name in ExplainRequest._fields if name in query}
-        question = ExplainRequest(**{"component": "", "resource": "", **asked})
-        # A resource with its group may be a custom one that nobody here has read yet.
-        resource = question.resource
-        if resource and "." not in resource and (problem := unknown_resource(hub.sources, resource)):
-            raise StatusError(404, "NotFound", problem)
-        if question.name:
-            told = explain(hub, question)
-        else:
-            async with self._reports.take():
-                told = await explain_resource(hub, question)
-        is_json = query.get("format") == "json" or "json" in request.headers.get("Accept", "")
-        return json_response(told) if is_json else web.Response(text=told.text)
+for _name, _report in REPORTS.items():
+    routes.get(f"/debug/{_name}")(_shown(_report))
 
-    async def _dump(self, request: web.Request) -> web.Response:
-        query = request.query
-        if not query.get("resource"):
-            resources = {
-                source.list_watch.type.group_resource for source in self._hub.sources if not source.user
-            }
-            return web.Response(text="".join(f"{name}\n" for name in sorted(resources)))
-        async with self._reports.take():
-            text = await dump(
-                self._hub, *(query.get(name, "") for name in ("resource", "namespace", "name", "as"))
-            )
-        return web.Response(text=text, content_type="application/yaml")
 
-    async def _log(self, request: web.Request) -> web.Response:
-        return web.Response(text="".join(f"{line}\n" for line in self._hub.log.lines))
+@routes.get("/debug/explain")
+async def _explain(request: web.Request) -> web.Response:
+    hub, query = request.app[HUB], request.query
+    asked = {name: query[name] for name in ExplainRequest._fields if name in query}
+    question = ExplainRequest(**{"component": "", "resource": "", **asked})
+    # A resource with its group may be a custom one that nobody here has read yet.
+    resource = question.resource
+    if resource and "." not in resource and (problem := unknown_resource(hub.sources, resource)):
+        raise StatusError(404, "NotFound", problem)
+    if question.name:
+        told = explain(hub, question)
+    else:
+        async with request.app[QUEUE].take():
+            told = await explain_resource(hub, question)
+    is_json = query.get("format") == "json" or "json" in request.headers.get("Accept", "")
+    return json_response(told) if is_json else web.Response(text=told.text)
 
-    async def _requests(self, request: web.Request) -> web.Response:
-        """What the hub itself asked last. Targets of another identity name what that identity reads."""
-        return json_response([request.describe() for request in self._hub.own_requests.last])
 
-    async def _support(self, request: web.Request) -> web.Response:
-        packed = await asyncio.to_thread(support.archive, support.files(self._hub))
-        return web.Response(body=packed, content_type="application/gzip")
+@routes.get("/debug/dump")
+@for_operator
+async def _dump(request: web.Request) -> web.Response:
+    hub, query = request.app[HUB], request.query
+    if not query.get("resource"):
+        resources = {source.list_watch.type.group_resource for source in hub.sources if not source.user}
+        return web.Response(text="".join(f"{name}\n" for name in sorted(resources)))
+    async with request.app[QUEUE].take():
+        text = await dump(hub, *(query.get(name, "") for name in ("resource", "namespace", "name", "as")))
+    return web.Response(text=text, content_type="application/yaml")
 
-    async def _profile(self, request: web.Request) -> web.Response:
-        seconds = request.query.get("seconds", str(PROFILE_SECONDS))
-        return web.Response(text=await self._profiles.take(seconds))
 
-    async def _how_to_try(self, _request: web.Request) -> web.Response:
-        return web.Response(text=HOW_TO_TRY)
+@routes.get("/debug/log")
+@for_operator
+async def _log(request: web.Request) -> web.Response:
+    return web.Response(text="".join(f"{line}\n" for line in request.app[HUB].log.lines))
 
-    async def _try(self, request: web.Request) -> web.Response:
-        text = await request.read()
-        async with self._reports.take():
-            try:
-                return json_response(await try_text(self._hub, text))
-            except ValueError as error:
-                raise bad_request(str(error)) from None
 
-    async def _link(self, request: web.Request) -> web.Response:
-        drills = self._hub.drills
-        if drills is None or not drills.are_allowed:
-            raise forbidden("this hub allows no drills: start it with --allow-drills, or beside an interface")
+@routes.get("/debug/requests")
+@for_operator
+async def _requests(request: web.Request) -> web.Response:
+    """What the hub itself asked last. Targets of another identity name what that identity reads."""
+    return json_response([record.describe() for record in request.app[HUB].own_requests.last])
+
+
+@routes.get("/debug/support")
+@for_operator
+async def _support(request: web.Request) -> web.Response:
+    packed = await asyncio.to_thread(support.archive, support.files(request.app[HUB]))
+    return web.Response(body=packed, content_type="application/gzip")
+
+
+@routes.get("/debug/profile")
+@for_operator
+async def _profile(request: web.Request) -> web.Response:
+    return web.Response(text=await _profiles.take(request.query.get("seconds", str(PROFILE_SECONDS))))
+
+
+@routes.get("/debug/rules/try")
+async def _how_to_try(_request: web.Request) -> web.Response:
+    return web.Response(text=HOW_TO_TRY)
+
+
+@routes.post("/debug/rules/try")
+@for_operator
+async def _try(request: web.Request) -> web.Response:
+    text = await request.read()
+    async with request.app[QUEUE].take():
         try:
-            begin(drills, request.query)
+            return json_response(await try_text(request.app[HUB], text))
         except ValueError as error:
             raise bad_request(str(error)) from None
-        return json_response(status.link(self._hub))
+
+
+@routes.post("/debug/link")
+@for_operator
+async def _link(request: web.Request) -> web.Response:
+    drills = request.app[HUB].drills
+    if drills is None or not drills.are_allowed:
+        raise forbidden("this hub allows no drills: start it with --allow-drills, or beside an interface")
+    try:
+        begin(drills, request.query)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
+    return json_response(status.link(request.app[HUB]))
 
 
 def begin(drills: Drills, question: Mapping[str, str]) -> None:
@@ -196,9 +199,3 @@ def begin(drills: Drills, question: Mapping[str, str]) -> None:
         if not text.removeprefix("-").isdecimal() or len(text) > 9:
             raise ValueError(f"{name} is a number, not {text!r}")
     drills.begin(DrillKind(link), **{name: int(text) for name, text in numbers.items()})
-
-
-def json_response(document: Any) -> web.Response:
-    return web.Response(
-        body=orjson.dumps(document, option=orjson.OPT_INDENT_2), content_type="application/json"
-    )

@@ -9,25 +9,26 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from addons.requests.peer_user import peer_user
+from addons.ui.handlers import HUB
 from kube.errors import StatusError, forbidden
 
 ROOT = 0
 
 
-def for_operator(plain_users: frozenset[int], handler: Handler) -> Handler:
+def for_operator(handler: Handler) -> Handler:
     """A handler that answers the operator alone; StatusError as `refuse_others`."""
 
     async def guarded(request: web.Request) -> web.StreamResponse:
-        await refuse_others(request, plain_users)
+        await refuse_others(request, request.app[HUB].settings.plain_users)
         return await handler(request)
 
     return guarded
 
 
-async def comes_from_operator(request: web.Request, plain_users: frozenset[int]) -> bool:
+async def comes_from_operator(request: web.Request) -> bool:
     """Whether `refuse_others` refuses nobody."""
     try:
-        await refuse_others(request, plain_users)
+        await refuse_others(request, request.app[HUB].settings.plain_users)
     except StatusError:
         return False
     return True

@@ -13,7 +13,7 @@ import yaml
 
 from addons.ui.masking import USUALLY, Tree, Visible, masked
 from kube.schemas.json_objects import shown_object
-from kube.store.store import key_text
+from kube.store.store import Item, key_text
 from kube.tables.cells import aligned
 from kube.tables.server_table import TABLE
 from kube.wire.api_objects import decode_object
@@ -152,6 +152,12 @@ def object_tree(
     is_json = encoding is Encoding.JSON
     tree = parse_object(raw) if is_json else shown_object(api_version, kind, raw)
     return masked(kind, tree if visible.managed_fields else _folded(tree), visible)
+
+
+def item_tree(item: Item, visible: Visible = USUALLY) -> Tree:
+    """The same of an object in a store."""
+    store = item.store
+    return object_tree(store.codec.encoding, store.api_version, store.kind, item.raw, visible)
 
 
 def _folded(tree: Tree) -> Tree:

@@ -19,7 +19,7 @@ from addons.requests.request_context import context_of
 from addons.ui.commands import shell
 from addons.ui.debug_pages import REPORTS, begin
 from addons.ui.explain import ExplainRequest, explain, explain_resource
-from addons.ui.report_queue import ReportQueue
+from addons.ui.handlers import ReportQueue
 from addons.ui.reports import status, support
 from addons.ui.reports.components import known_components
 from addons.ui.reports.dump import dump

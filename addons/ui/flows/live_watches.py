@@ -22,7 +22,7 @@ from addons.ui.flows.bodies import NOTE, StreamFunction
 from addons.ui.flows.flow_records import FilteredRead
 from addons.ui.judgement import Judgement
 from addons.ui.masking import USUALLY, Visible
-from addons.ui.readable import as_yaml, object_tree, readable_event
+from addons.ui.readable import as_yaml, item_tree, readable_event
 from kube.store.scope import Scope
 from kube.store.store import Change, Store, key_text
 from kube.wire.codec import Codec, FrameReader, WatchFrame
@@ -225,11 +225,7 @@ class LiveWatch:
             "why": event.judged.why,
         }
         if len(item.raw) <= MAX_EVENT:
-            store = item.store
-            tree = object_tree(
-                store.codec.encoding, store.api_version, store.kind, item.raw, visible=self._visible
-            )
-            return as_yaml(head | {"content": tree})
+            return as_yaml(head | {"content": item_tree(item, self._visible)})
         return as_yaml(head)
 
     def _add(self, text: str, *, is_cloud: bool, at: float) -> None:

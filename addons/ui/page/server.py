@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator
 from importlib.resources import files
 
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from addons.telemetry import metrics
 from addons.ui.debug_pages import PAGES
+from addons.ui.handlers import CLOSED, HUB, QUEUE, Places, stream
 from addons.ui.operator_check import comes_from_operator, for_operator
 from addons.ui.page.markup import text
 from addons.ui.page.questions import explain_form, explained, rules_text, trial_html
 from addons.ui.page.sections import sections, title
 from addons.ui.page.timeline import Rates, Timeline
-from addons.ui.report_queue import ReportQueue
 from addons.ui.reports.rule_trial import try_text
 from addons.ui.running_hub import RunningHub
 from kube.concurrency.pulse import comes_within
-from kube.errors import too_many_requests
 
 MAX_LISTENERS = 16
 """Open pages that get updates. A further page loads, and gets none."""
@@ -53,100 +50,17 @@ PARTS = (
 """The sections below the two that a person asks, with their headings, in their order."""
 
 
-class PageServer:
-    """The handlers, for the admin server. `close` ends the streams."""
+class LivePage:
+    """What all open pages share: the sections are made once for all of them."""
 
-    def __init__(self, hub: RunningHub, reports: ReportQueue) -> None:
+    def __init__(self, hub: RunningHub, timeline: Timeline) -> None:
+        self.listeners = Places(MAX_LISTENERS, "listener", "too many pages are open")
         self._hub = hub
-        self._reports = reports
+        self._timeline = timeline
         self._rates = Rates(hub.traffic)
-        self._timeline = Timeline(hub)
-        self._looking: asyncio.Task[None] | None = None
-        self._listeners = 0
-        self._closed = asyncio.Event()
         self._rendered: dict[bool, tuple[float, dict[str, str]]] = {}
-        self._files = {name: files("addons.ui.page").joinpath(name).read_text() for name in FILES}
 
-    def routes(self) -> list[web.RouteDef]:
-        return [
-            web.get("/", self._page),
-            *(web.get(f"/{name}", self._file(name)) for name in FILES),
-            web.get("/events", self._events),
-            web.post("/try", for_operator(self._hub.settings.plain_users, self._try)),
-        ]
-
-    def start(self) -> None:
-        self._looking = asyncio.create_task(self._timeline.run(), name="timeline of the page")
-
-    def close(self) -> None:
-        self._closed.set()
-        if self._looking is not None:
-            self._looking.cancel()
-
-    async def _page(self, request: web.Request) -> web.Response:
-        shown = self._sections(is_operator=await comes_from_operator(request, self._hub.settings.plain_users))
-        answer = ""
-        if request.query.get("component") and request.query.get("resource"):
-            async with self._reports.take():
-                answer = await explained(self._hub, request.query)
-        parts = "".join(_section(name, heading, shown[name]) for name, heading in PARTS)
-        asking = _explain_section(explain_form(self._hub, request.query), answer)
-        trying = _try_section(rules_text(self._hub))
-        body = asking + trying + parts
-        return web.Response(
-            text=DOCUMENT.format(
-                title=text(title(self._hub)),
-                state=shown["state"],
-                chain=shown["chain"],
-                body=body,
-                pages=_links(
-                    ("/healthz", "/readyz", "/metrics", *(f"/debug/{name}" for name in sorted(PAGES)))
-                ),
-            ),
-            content_type="text/html",
-            headers=HEADERS,
-        )
-
-    def _file(self, name: str) -> Handler:
-        async def serve(_request: web.Request) -> web.Response:
-            return web.Response(text=self._files[name], content_type=FILES[name], headers=HEADERS)
-
-        return serve
-
-    async def _events(self, request: web.Request) -> web.StreamResponse:
-        if self._listeners >= MAX_LISTENERS:
-            metrics.ADMIN_REFUSED.labels("listener").inc()
-            raise too_many_requests("too many pages are open", retry_after=30)
-        is_operator = await comes_from_operator(request, self._hub.settings.plain_users)
-        response = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
-        self._listeners += 1
-        try:
-            await response.prepare(request)
-            told: dict[str, str] = {}
-            while not self._closed.is_set():
-                shown = self._sections(is_operator=is_operator) | {"title": title(self._hub)}
-                news = {name: made for name, made in shown.items() if told.get(name) != made}
-                told = shown
-                # A comment where nothing is new: to write it fails once the page is closed.
-                await response.write(b"data: " + orjson.dumps(news) + b"\n\n" if news else b":\n\n")
-                await comes_within(INTERVAL, self._closed.wait())
-        except ConnectionResetError:
-            pass  # the person has left the page
-        finally:
-            self._listeners -= 1
-        return response
-
-    async def _try(self, request: web.Request) -> web.Response:
-        given = await request.read()
-        async with self._reports.take():
-            try:
-                trial = trial_html(await try_text(self._hub, given))
-            except ValueError as error:
-                trial = f'<p class="bad">{text(error)}</p>'
-        return web.Response(text=trial, content_type="text/html", headers=HEADERS)
-
-    def _sections(self, *, is_operator: bool) -> dict[str, str]:
-        """All open pages share the sections, which are made once for all of them."""
+    def sections(self, *, is_operator: bool) -> dict[str, str]:
         at, shown = self._rendered.get(is_operator, (0.0, {}))
         now = time.monotonic()
         if not shown or now - at >= INTERVAL / 2:
@@ -155,15 +69,80 @@ class PageServer:
         return shown
 
 
+LIVE_PAGE = web.AppKey("live page", LivePage)
+
+routes = web.RouteTableDef()
+
+
+@routes.get("/")
+async def _page(request: web.Request) -> web.Response:
+    hub, query = request.app[HUB], request.query
+    shown = request.app[LIVE_PAGE].sections(is_operator=await comes_from_operator(request))
+    answer = ""
+    if query.get("component") and query.get("resource"):
+        async with request.app[QUEUE].take():
+            answer = await explained(hub, query)
+    paths = ("/healthz", "/readyz", "/metrics", *(f"/debug/{name}" for name in sorted(PAGES)))
+    document = DOCUMENT.format(
+        title=text(title(hub)),
+        state=shown["state"],
+        chain=shown["chain"],
+        body=_explain_section(explain_form(hub, query), answer)
+        + _try_section(rules_text(hub))
+        + "".join(_section(name, heading, shown[name]) for name, heading in PARTS),
+        pages=" ".join(f'<a href="{text(path)}">{text(path)}</a>' for path in paths),
+    )
+    return web.Response(text=document, content_type="text/html", headers=HEADERS)
+
+
+def _file(name: str) -> Handler:
+    content = files("addons.ui.page").joinpath(name).read_text()
+
+    async def serve(_request: web.Request) -> web.StreamResponse:
+        return web.Response(text=content, content_type=FILES[name], headers=HEADERS)
+
+    return serve
+
+
+for _name in FILES:
+    routes.get(f"/{_name}")(_file(_name))
+
+
+@routes.get("/events")
+async def _events(request: web.Request) -> web.StreamResponse:
+    with request.app[LIVE_PAGE].listeners.take():
+        updates = _updates(request.app, is_operator=await comes_from_operator(request))
+        return await stream(request, updates, {**HEADERS, "Content-Type": "text/event-stream"})
+
+
+async def _updates(app: web.Application, *, is_operator: bool) -> AsyncGenerator[bytes, None]:
+    told: dict[str, str] = {}
+    while True:
+        shown = app[LIVE_PAGE].sections(is_operator=is_operator) | {"title": title(app[HUB])}
+        news = {name: made for name, made in shown.items() if told.get(name) != made}
+        told = shown
+        # A comment where nothing is new.
+        yield b"data: " + orjson.dumps(news) + b"\n\n" if news else b":\n\n"
+        await comes_within(INTERVAL, app[CLOSED].wait())
+
+
+@routes.post("/try")
+@for_operator
+async def _try(request: web.Request) -> web.Response:
+    given = await request.read()
+    async with request.app[QUEUE].take():
+        try:
+            trial = trial_html(await try_text(request.app[HUB], given))
+        except ValueError as error:
+            trial = f'<p class="bad">{text(error)}</p>'
+    return web.Response(text=trial, content_type="text/html", headers=HEADERS)
+
+
 def _section(name: str, heading: str, body: str) -> str:
     return (
         f'<section aria-labelledby="h-{name}"><h2 id="h-{name}">{heading}</h2>'
         f'<div id="{name}">{body}</div></section>'
     )
-
-
-def _links(paths: Iterable[str]) -> str:
-    return " ".join(f'<a href="{text(path)}">{text(path)}</a>' for path in paths)
 
 
 def _explain_section(form: str, answer: str) -> str:

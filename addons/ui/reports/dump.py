@@ -6,7 +6,7 @@ from addons.filters.filter import Filter
 from addons.ui.explain import hub_source, unknown_component, unknown_resource
 from addons.ui.judgement import deadline, in_slices, judge
 from addons.ui.masking import Tree, Visible
-from addons.ui.readable import as_yaml, object_tree
+from addons.ui.readable import as_yaml, item_tree
 from addons.ui.resource_names import nearest
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
@@ -58,9 +58,8 @@ async def dump(hub: RunningHub, resource: str, namespace: str, name: str, compon
 
 
 def _yaml(item: Item, visible: Visible, *, is_secret: bool) -> str:
-    store = item.store
     try:
-        tree = object_tree(store.codec.encoding, store.api_version, store.kind, item.raw, visible)
+        tree = item_tree(item, visible)
     except ValueError as error:
         return f"# {item.key[0]}/{item.key[1]} cannot be shown: {error}\n"
     return as_yaml(_without_values(tree) if is_secret else tree)

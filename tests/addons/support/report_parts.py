@@ -20,6 +20,7 @@ from addons.settings import Settings, parse_settings
 from addons.ui.admin import Admin
 from addons.ui.admin_port import AdminPort
 from addons.ui.attached.attachments import Attachments
+from addons.ui.page.timeline import Timeline
 from addons.ui.running_hub import RunningHub
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
@@ -72,7 +73,8 @@ async def served(hub: RunningHub, attachments: Attachments | None = None) -> Asy
     """A client of the admin port, a free one, of a hub."""
     hub = replace(hub, settings=replace(hub.settings, admin_port=free_port()))
     port = AdminPort(hub.settings)
-    admin = Admin(hub, attachments or Attachments(lambda: hub.settings, Drills(lambda: None)), port.socket)
+    attachments = attachments or Attachments(lambda: hub.settings, Drills(lambda: None))
+    admin = Admin(hub, attachments, Timeline(hub), port.socket)
     await admin.start()
     try:
         async with aiohttp.ClientSession() as session:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from addons.link.drills import Drills
+from addons.ui import admin_port
+from addons.ui.admin_port import AdminPort
+from addons.ui.attached.attachments import Attachments
+from addons.ui.page import timeline
+from addons.ui.page.timeline import Timeline
 from addons.ui.running_hub import RunningHub
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.offline_process import Process
 from tests.addons.support.report_parts import AdminClient, served
 from tests.addons.support.samples import POD, SERVICES, metadata
+from tests.cloud.ports import free_port
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 
@@ -93,6 +102,28 @@ async def test_explain_for_people_and_for_tools(pages: AdminClient) -> None:
     assert text.startswith("kubelet list /api/v1/namespaces/default/services\nroute: view")
     found = await pages.json(path)
     assert (found["component"], found["route"], found["outcome"]) == ("kubelet", "view", "kept")
+
+
+async def test_the_page_tells_of_the_time_before_its_first_client(
+    hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticked = asyncio.Event()
+
+    class Ticking(Timeline):
+        def tick(self) -> None:
+            super().tick()
+            ticked.set()
+
+    monkeypatch.setattr(timeline, "MINUTE", 0.01)
+    monkeypatch.setattr(admin_port, "Timeline", Ticking)
+    settings = dataclasses.replace(hub.settings, admin_port=free_port())
+    port = AdminPort(settings)
+    serving = asyncio.create_task(port.serve(hub, Attachments(lambda: settings, Drills(lambda: None))))
+    await ticked.wait()
+    async with aiohttp.ClientSession() as session, session.get(settings.admin_url) as answer:
+        assert "<svg" in await answer.text()
+    await serving
+    port.close()
 
 
 @pytest.mark.parametrize("listen", ["127.0.0.1", "::1"])

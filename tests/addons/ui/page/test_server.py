@@ -9,6 +9,7 @@ import pytest
 from addons.telemetry import metrics
 from addons.ui.page import server
 from addons.ui.page.server import MAX_LISTENERS, POLICY
+from addons.ui.running_hub import RunningHub
 from tests.addons.support.observed import until
 from tests.addons.support.report_parts import AdminClient
 
@@ -39,13 +40,15 @@ async def test_its_files(pages: AdminClient, name: str, media_type: str) -> None
     assert text
 
 
-async def test_events_bring_what_has_changed(pages: AdminClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_bring_what_has_changed(
+    pages: AdminClient, hub: RunningHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "INTERVAL", 0.01)
     async with pages.session.get(f"{pages.url}/events") as stream:
         assert stream.content_type == "text/event-stream"
         first = json.loads((await stream.content.readline()).removeprefix(b"data: "))
         assert {"state", "chain", "log", "title"} < set(first)
-        pages.admin._hub.cloud.servers[0].failed("no route")
+        hub.cloud.servers[0].failed("no route")
         while True:
             line = await stream.content.readline()
             if line.startswith(b"data: ") and "state" in (news := json.loads(line.removeprefix(b"data: "))):
@@ -67,7 +70,7 @@ async def test_open_pages_are_bounded_and_one_that_is_left_is_no_error(
     assert metrics.ADMIN_REFUSED.labels("listener")._value.get() == before + 1
     for each in streams:
         each.close()
-    await until(lambda: pages.admin._page._listeners == 0)
+    await until(lambda: pages.admin.app[server.LIVE_PAGE].listeners.taken == 0)
     assert caplog.text == ""
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from addons.telemetry import metrics
-from addons.ui.report_queue import MAX_WAITING, ReportQueue
+from addons.ui.handlers import MAX_WAITING, ReportQueue
 from kube.errors import StatusError
 
 
