@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 
 import pytest
 from aiohttp import web
@@ -14,8 +15,8 @@ from kube.http.client import Client, Unreachable
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.sessions import new_session
+from tests.kube.support.serving import Handler, serving
 
-type Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 type Serve = Callable[[Handler], Awaitable[Client]]
 
 GZIP = {"Content-Encoding": "gzip"}
@@ -24,22 +25,13 @@ GZIP = {"Content-Encoding": "gzip"}
 @pytest.fixture
 async def serve() -> AsyncIterator[Serve]:
     """Answers all requests by a handler; what is returned is a client of that server."""
-    session = new_session()
-    runners: list[web.ServerRunner] = []
+    async with AsyncExitStack() as servers, new_session() as session:
 
-    async def start(handler: Handler) -> Client:
-        runner = web.ServerRunner(
-            web.Server(handler, handler_cancellation=True, access_log=None), shutdown_timeout=0.01
-        )
-        runners.append(runner)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return Client(session, f"http://127.0.0.1:{runner.addresses[0][1]}/", {"X-Own": "1"})
+        async def start(handler: Handler) -> Client:
+            url = await servers.enter_async_context(serving(handler))
+            return Client(session, f"{url}/", {"X-Own": "1"})
 
-    yield start
-    await session.close()
-    for runner in runners:
-        await runner.cleanup()
+        yield start
 
 
 def answering(

@@ -8,6 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, suppress
 
 import orjson
 import pytest
@@ -18,6 +19,7 @@ from kube.http import client as client_module
 from kube.http import gzip_bodies, zstd_bodies
 from kube.http.client import Client, TooLarge
 from tests.cloud.sessions import new_session
+from tests.kube.support.serving import serving
 
 type Serve = Callable[..., Awaitable[Client]]
 
@@ -33,35 +35,23 @@ async def serve(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serve]:
     monkeypatch.setattr(gzip_bodies, "MAX_UNPACKED", LIMIT)
     monkeypatch.setattr(gzip_bodies, "IN_LOOP", 1000)
     monkeypatch.setattr(client_module, "MAX_SHORT", SHORT)
-    session = new_session()
-    runners: list[web.ServerRunner] = []
+    async with AsyncExitStack() as servers, new_session() as session:
 
-    async def start(piece: bytes, encoding: str, status: int = 200) -> Client:
-        async def handler(request: web.BaseRequest) -> web.StreamResponse:
-            response = web.StreamResponse(
-                status=status, headers={"Content-Encoding": encoding} if encoding else {}
-            )
-            await response.prepare(request)
-            try:
-                while True:
+        async def start(piece: bytes, encoding: str, status: int = 200) -> Client:
+            async def handler(request: web.BaseRequest) -> web.StreamResponse:
+                response = web.StreamResponse(
+                    status=status, headers={"Content-Encoding": encoding} if encoding else {}
+                )
+                await response.prepare(request)
+                with suppress(ConnectionError):
                     await response.write(piece)
-                    if encoding:
-                        return response
-            except ConnectionError:
+                    while not encoding:
+                        await response.write(piece)
                 return response
 
-        runner = web.ServerRunner(web.Server(handler))
-        runners.append(runner)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0][:2]
-        return Client(session, f"http://{host}:{port}", {})
+            return Client(session, await servers.enter_async_context(serving(handler)), {})
 
-    yield start
-    await session.close()
-    for runner in runners:
-        await runner.cleanup()
+        yield start
 
 
 async def test_an_endless_body_is_dropped(serve: Serve) -> None:

@@ -123,14 +123,6 @@ def test_what_cannot_be_used_is_said_in_the_operators_words(document: object, wo
         parse_kubeconfig(document, FOLDER)
 
 
-@pytest.mark.parametrize("content", [b"a: b: c", b"\xff\xfe\xff", b"", b"- 1"])
-def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "kubeconfig"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"kubeconfig {path}: "):
-        load_kubeconfig(path)
-
-
 def test_an_exec_plugin_gives_the_credentials() -> None:
     found = parsed(user={"exec": EXEC})
     assert found.plugin is not None
@@ -164,11 +156,6 @@ def test_several_are_merged_as_by_kubectl(tmp_path: Path) -> None:
         load_kubeconfig(tmp_path / "none", tmp_path / "neither")
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no-such-file"):
-        load_kubeconfig(tmp_path / "no-such-file")
-
-
 def test_files_are_relative_to_the_kubeconfigs_folder(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("secret\n")
     path = tmp_path / "kubeconfig"
@@ -189,20 +176,23 @@ def test_a_token_file_wins_over_a_token_and_is_read_again_when_it_changes(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("content", "words"),
     [
-        (None, "no.kubeconfig: No such file or directory$"),
-        ("a: [", "it is not one document of YAML"),
-        ("a: b\n---\na: b\n", "it is not one document of YAML"),
-        ("kind: Pod", "it has no current-context, and none is named"),
-        ("", "it is not a mapping"),
+        (None, "No such file or directory$"),
+        (b"a: [", "it is not one document of YAML"),
+        (b"a: b: c", "it is not one document of YAML"),
+        (b"a: b\n---\na: b\n", "it is not one document of YAML"),
+        (b"\xff\xfe\xff", "can't decode"),
+        (b"kind: Pod", "it has no current-context, and none is named"),
+        (b"", "it is not a mapping"),
+        (b"- 1", "it is not a mapping"),
     ],
 )
-def test_a_file_that_is_no_kubeconfig_is_told_in_words(tmp_path: Path, text: str | None, words: str) -> None:
+def test_a_file_that_is_no_kubeconfig_is_named(tmp_path: Path, content: bytes | None, words: str) -> None:
     path = tmp_path / "no.kubeconfig"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises(ValueError, match=words):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"kubeconfig {path}: .*{words}"):
         load_kubeconfig(path)
 
 
@@ -217,24 +207,16 @@ def test_a_file_that_was_never_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_old_piece_serves_while_a_rotation_is_half_done(tmp_path: Path) -> None:
+    """Its file is gone, or is cut to be written anew."""
     path = tmp_path / "client.crt"
     path.write_bytes(b"old")
     piece = Piece(path=path)
     assert piece.read() == b"old"
     path.unlink()
     assert piece.read() == b"old"
-    path.write_bytes(b"new")
-    assert piece.read() == b"new"
-
-
-def test_a_file_that_is_cut_to_be_written_anew_is_a_rotation_half_done(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    path.write_bytes(b"old")
-    piece = Piece(path=path)
-    assert piece.read() == b"old"
-    path.unlink()
-    path.write_bytes(b"")
-    assert piece.read() == b"old"
+    for written, found in ((b"", b"old"), (b"new", b"new")):
+        path.write_bytes(written)
+        assert piece.read() == found
 
 
 def test_authorities_are_the_certificates_of_the_bundle() -> None:

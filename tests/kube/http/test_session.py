@@ -14,6 +14,7 @@ from kube.http.transport.http1_connection import Http1Connection
 from tests.cloud.sessions import new_session
 from tests.kube.support.cleartext import CleartextSession
 from tests.kube.support.http2_peer import Asked, Peer
+from tests.kube.support.serving import serving
 
 LATER = 10.0
 """Seconds, more than any of these tests takes."""
@@ -42,14 +43,8 @@ async def http1() -> AsyncIterator[tuple[Session, str]]:
             request.transport.close()
         return response
 
-    runner = web.ServerRunner(
-        web.Server(handler, handler_cancellation=True, access_log=None), shutdown_timeout=0.01
-    )
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    async with new_session() as session:
-        yield session, f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with serving(handler) as url, new_session() as session:
+        yield session, url
 
 
 @asynccontextmanager
@@ -115,3 +110,31 @@ async def test_nobody_there(served: Served) -> None:
     with pytest.raises(OSError, match="onnect"):
         async with session.open("GET", "http://127.0.0.1:1/", headers=(), body=None, timeout=LATER):
             pass
+
+
+@asynccontextmanager
+async def saying(answer: bytes, asked: list[bytes]) -> AsyncIterator[str]:
+    """The URL of a server that says this once, and notes what it was asked."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+async def test_the_managers_session_adds_nothing_to_a_request() -> None:
+    asked: list[bytes] = []
+    async with (
+        saying(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", asked) as url,
+        new_session() as session,
+    ):
+        opened = session.open("GET", f"{url}/a%2Fb?x=%20", headers=[("X-Own", "1")], body=None, timeout=LATER)
+        async with opened as response:
+            assert (response.status, await response.read(LIMIT)) == (200, b"")
+    host = url[len("http://") :].encode()
+    assert asked == [b"GET /a%2Fb?x=%20 HTTP/1.1\r\nHost: " + host + b"\r\nX-Own: 1\r\n\r\n"]

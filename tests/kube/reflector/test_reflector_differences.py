@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 import pytest
 from aiohttp import web
@@ -17,6 +16,7 @@ from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.kube.support.reflecting import PATIENCE, Start, until
+from tests.kube.support.serving import serving
 from tests.kube.support.toys import RecordedInputs, Toy
 
 CODEC = codec_for(Encoding.JSON)
@@ -33,8 +33,6 @@ MISFITS = {
     "cut off": FITS[:-1],
     "no record": b"<html>log in</html>",
 }
-
-type Answer = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Server:
@@ -72,22 +70,9 @@ class Server:
         return response
 
 
-@asynccontextmanager
-async def served(answer: Answer) -> AsyncIterator[str]:
-    """The URL of a server that answers so."""
-    server = web.Server(answer, handler_cancellation=True, access_log=None)
-    runner = web.ServerRunner(server, shutdown_timeout=0.01)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
-
-
 async def test_a_list_in_zstd_and_differences_to_it_are_followed(start: Start) -> None:
     server = Server([FITS[:7], FITS[7:], plain_record(CODEC.encode_bookmark("v1", "Service", 20))])
-    async with served(server.answer) as url:
+    async with serving(server.answer) as url:
         store = Store()
         heard = RecordedInputs(store)
         reflector = start(store, url=url)
@@ -103,7 +88,7 @@ async def test_after_a_difference_that_does_not_fit_the_next_watch_is_plain(
     """Nothing is listed again, and nothing is lost."""
     bookmark = CODEC.encode_bookmark("v1", "Service", 20)
     server = Server([misfit], [EVENT, bookmark], [plain_record(bookmark)])
-    async with served(server.answer) as url:
+    async with serving(server.answer) as url:
         store = Store()
         heard = RecordedInputs(store)
         reflector = start(store, url=url)
@@ -123,7 +108,7 @@ async def test_a_coding_that_was_not_asked_for_is_malformed(start: Start) -> Non
             return web.Response(body=bytes(LIST), content_type="application/json")
         return web.Response(headers={"Content-Type": "application/json", "Content-Encoding": "br"})
 
-    async with served(answer) as url:
+    async with serving(answer) as url:
         store = Store()
         reflector = start(store, url=url)
         await until(reflector, store, lambda: isinstance(reflector.error, Malformed))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 from aiohttp import web
@@ -15,13 +14,13 @@ from kube.reflector import reflector as reflector_module
 from kube.reflector.list_pages import Malformed
 from kube.reflector.state import State
 from kube.store.store import Store
-from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable import faults as fault
 from tests.cloud.scriptable.request_log import LoggedRequest
 from tests.kube.support.reflecting import LISTS, WATCHES, Start, copied, equal, reflecting, service, until
-from tests.kube.support.toys import RecordedInputs, Toy
+from tests.kube.support.serving import serving
+from tests.kube.support.toys import RecordedInputs
 
 # -- what goes wrong -----------------------------------------------------------------------------------------------
 
@@ -175,89 +174,28 @@ async def test_a_watch_that_stalls_past_its_time_is_opened_anew(
 # -- odd servers ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-async def serve() -> AsyncIterator[
-    Callable[[Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]], Awaitable[str]]
-]:
-    """Answers all requests by a handler; what is returned is the server's URL."""
-    runners: list[web.ServerRunner] = []
-
-    async def begin(handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]) -> str:
-        server = web.Server(handler, handler_cancellation=True, access_log=None)
-        runners.append(web.ServerRunner(server, shutdown_timeout=0.01))
-        await runners[-1].setup()
-        await web.TCPSite(runners[-1], "127.0.0.1", 0).start()
-        return f"http://127.0.0.1:{runners[-1].addresses[0][1]}"
-
-    yield begin
-    for runner in runners:
-        await runner.cleanup()
-
-
-@pytest.mark.parametrize("encoding", Encoding)
-async def test_a_packed_watch_of_many_members_is_followed(
-    start: Start, serve: Callable[..., Awaitable[str]], encoding: Encoding
-) -> None:
-    """As kube-apiserver 1.37 packs one: a gzip member for each flush."""
-    codec = codec_for(encoding)
-    frames = [
-        codec.encode_event("ADDED", "v1", "Service", Toy("x", version=11).raw(encoding)),
-        codec.encode_event("MODIFIED", "v1", "Service", Toy("x", version=12).raw(encoding)),
-        codec.encode_bookmark("v1", "Service", 20),
-    ]
-    done = asyncio.Event()
-
-    async def handler(request: web.BaseRequest) -> web.StreamResponse:
-        if "watch" not in request.query:
-            body = gzip.compress(bytes(codec.encode_list("v1", "Service", 10, [])))
-            return web.Response(
-                body=body, headers={"Content-Type": codec.content_type, "Content-Encoding": "gzip"}
-            )
-        assert "gzip" in request.headers["Accept-Encoding"].split(",")
-        headers = {"Content-Type": codec.watch_content_type, "Content-Encoding": "gzip"}
-        response = web.StreamResponse(headers=headers)
-        await response.prepare(request)
-        for frame in frames:
-            packed = gzip.compress(frame)
-            await response.write(packed[:7])
-            await response.write(packed[7:])
-        await done.wait()
-        return response
-
-    store = Store()
-    recorder = RecordedInputs(store)
-    reflector = start(store, url=await serve(handler), encoding=encoding)
-    await until(reflector, store, lambda: store.version == 20)
-    assert recorder.heard == ["at 10", (11, ("a", "x"), None, 11), (12, ("a", "x"), 11, 12), "at 20"]
-    assert reflector.watches == 1
-    done.set()
-
-
-@pytest.mark.parametrize("content_type", ["text/html", "", "application/yaml"])
-async def test_an_answer_in_no_known_encoding_is_malformed(
-    start: Start, serve: Callable[..., Awaitable[str]], content_type: str
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        ("text/html", b"<html>log in</html>"),
+        ("", b"<html>log in</html>"),
+        ("application/yaml", b"kind: ServiceList"),
+        ("application/json", b'{"kind":"Service","apiVersion":"v1"}'),
+    ],
+)
+async def test_an_answer_that_is_no_list_in_a_known_encoding_is_malformed(
+    start: Start, content_type: str, body: bytes
 ) -> None:
     """A captive portal answers 200 to everything."""
 
     async def handler(_: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(body=b"<html>log in</html>", headers={"Content-Type": content_type})
+        return web.Response(body=body, headers={"Content-Type": content_type})
 
-    store = Store()
-    reflector = start(store, url=await serve(handler))
-    await until(reflector, store, lambda: isinstance(reflector.error, Malformed))
-    assert not store.complete
-    assert reflector.refusal is None
-
-
-async def test_an_object_that_is_no_list_is_malformed(
-    start: Start, serve: Callable[..., Awaitable[str]]
-) -> None:
-    async def handler(_: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(body=b'{"kind":"Service","apiVersion":"v1"}', content_type="application/json")
-
-    store = Store()
-    reflector = start(store, url=await serve(handler))
-    await until(reflector, store, lambda: isinstance(reflector.error, Malformed))
+    async with serving(handler) as url:
+        store = Store()
+        reflector = start(store, url=url)
+        await until(reflector, store, lambda: isinstance(reflector.error, Malformed))
+    assert (store.complete, reflector.refusal) == (False, None)
     assert reflector.error is not None
     assert (reflector.error.__traceback__, reflector.error.__context__) == (None, None)  # they hold a list
 
