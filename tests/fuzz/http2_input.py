@@ -10,33 +10,13 @@ from h2.connection import H2Connection
 
 from kube.http.transport.http2_connection import Http2Connection
 from kube.http.transport.streamed_response import StreamedResponse
+from tests.kube.support.sink import Sink
 
 FIELDS = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"a:1"), (b":path", b"/")]
 LARGE = b"body" * 50_000
 """More than a peer has room for at first."""
 FAR = 1e9
 """A deadline that never comes."""
-
-
-class Sink(asyncio.Transport):
-    """Takes what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: list[bytes] = []
-        self._is_closing = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written.append(bytes(data))
-
-    def is_closing(self) -> bool:
-        return self._is_closing
-
-    def close(self) -> None:
-        self._is_closing = True
-
-    def abort(self) -> None:
-        self._is_closing = True
 
 
 def seeds() -> Iterator[bytes]:
@@ -86,7 +66,7 @@ def _open() -> tuple[Http2Connection, Sink, list[StreamedResponse]]:
 async def _asked() -> bytes:
     connection, sink, _ = _open()
     connection.connection_lost(None)
-    return b"".join(sink.written)
+    return sink.take()
 
 
 async def _feed(step: int, stream: bytes) -> None:

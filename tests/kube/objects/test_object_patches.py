@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 from kube.errors import StatusError
 from kube.objects.object_patches import (
     JSON_PATCH,
+    MAX_COPIED,
+    MAX_OPERATIONS,
     MERGE_PATCH,
     STRATEGIC_MERGE_PATCH,
+    apply_json_patch,
     apply_patch,
     merge_patch,
 )
@@ -67,23 +70,17 @@ def test_merge_patches(document: dict[str, Any], patch: dict[str, Any], expected
     assert merge_patch(document, patch) == expected
 
 
-@pytest.mark.parametrize("content_type", [JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH])
 @pytest.mark.parametrize(
-    "patch", [b"", b"{", b"null", b"5", b'"x"', b"\xff", DEEP, b'{"a":' * 300 + b"1" + b"}" * 300]
+    ("content_type", "other"), [(JSON_PATCH, b"{}"), (MERGE_PATCH, b"[]"), (STRATEGIC_MERGE_PATCH, b"[]")]
 )
-def test_what_is_no_patch(content_type: str, patch: bytes) -> None:
+@pytest.mark.parametrize(
+    "patch", [None, b"", b"{", b"null", b"5", b'"x"', b"\xff", DEEP, b'{"a":' * 300 + b"1" + b"}" * 300]
+)
+def test_what_is_no_patch(content_type: str, other: bytes, patch: bytes | None) -> None:
+    """`other` is JSON that another type takes."""
     with pytest.raises(StatusError) as caught:
-        apply_patch(content_type, NODE, patch, "Node")
+        apply_patch(content_type, NODE, other if patch is None else patch, "Node")
     assert (caught.value.code, caught.value.reason) == (400, "BadRequest")
-
-
-@pytest.mark.parametrize(
-    ("content_type", "patch"), [(JSON_PATCH, b"{}"), (MERGE_PATCH, b"[]"), (STRATEGIC_MERGE_PATCH, b"[]")]
-)
-def test_the_wrong_shape(content_type: str, patch: bytes) -> None:
-    with pytest.raises(StatusError) as caught:
-        apply_patch(content_type, NODE, patch, "Node")
-    assert caught.value.code == 400
 
 
 @pytest.mark.parametrize(
@@ -109,6 +106,120 @@ def test_a_json_patch_that_leaves_no_object(operations: list[dict[str, Any]]) ->
         applied(JSON_PATCH, operations)
     assert (caught.value.code, caught.value.reason) == (422, "Invalid")
 
+
+# -- JSON patches --------------------------------------------------------------------------------------------------
+
+VALUES: dict[str, Any] = {"a": {"b": [1, 2, 3]}, "m~n": {"x/y": 1}, "t": True, "n": None}
+
+
+def op(kind: str, path: object, **rest: object) -> dict[str, object]:
+    return {"op": kind, "path": path, **rest}
+
+
+@pytest.mark.parametrize(
+    ("operations", "changed"),
+    [
+        ([], {}),
+        ([op("add", "/z", value=5)], {"z": 5}),
+        ([op("add", "/t", value=5)], {"t": 5}),
+        ([op("add", "/a/b/0", value=0)], {"a": {"b": [0, 1, 2, 3]}}),
+        ([op("add", "/a/b/3", value=4)], {"a": {"b": [1, 2, 3, 4]}}),
+        ([op("add", "/a/b/-", value=4)], {"a": {"b": [1, 2, 3, 4]}}),
+        ([op("add", "/a/b/-1", value=4)], {"a": {"b": [1, 2, 3, 4]}}),
+        ([op("add", "/a/", value=1)], {"a": {"b": [1, 2, 3], "": 1}}),
+        ([op("remove", "/a/b/1")], {"a": {"b": [1, 3]}}),
+        ([op("remove", "/a/b/-1")], {"a": {"b": [1, 2]}}),
+        ([op("remove", "/a/b"), op("add", "/a/b", value=[])], {"a": {"b": []}}),
+        ([op("replace", "/a/b/1", value=9)], {"a": {"b": [1, 9, 3]}}),
+        ([op("replace", "/z", value=9)], {"z": 9}),
+        ([op("replace", "/m~0n/x~1y", value=2)], {"m~n": {"x/y": 2}}),
+        ([op("move", "/z", **{"from": "/a/b/0"})], {"z": 1, "a": {"b": [2, 3]}}),
+        ([op("copy", "/z", **{"from": "/a"}), op("add", "/z/b/-", value=4)], {"z": {"b": [1, 2, 3, 4]}}),
+        ([op("test", "/a/b", value=[1, 2, 3])], {}),
+        ([op("test", "", value=VALUES)], {}),
+        ([op("test", "/n", value=None), op("test", "/missing", value=None)], {}),
+    ],
+)
+def test_the_operations_of_a_json_patch(operations: list[Any], changed: dict[str, Any]) -> None:
+    before = copy.deepcopy(VALUES)
+    assert apply_json_patch(VALUES, operations) == {**before, **changed}
+    assert before == VALUES
+
+
+def test_a_json_patch_of_the_whole_document() -> None:
+    assert apply_json_patch(VALUES, [op("replace", "", value={"z": 1})]) == {"z": 1}
+    assert apply_json_patch(VALUES, [op("add", "", value={"z": 1})]) == {"z": 1}
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        op("add", "/a/b/5", value=1),
+        op("add", "/a/b/x", value=1),
+        op("add", "/a/b/" + "1" * 5000, value=1),
+        op("add", "/missing/x", value=1),
+        op("add", "/t/x", value=1),
+        op("add", "t", value=1),
+        op("add", 5, value=1),
+        op("add", "/a/b/²", value=1),
+        op("remove", "/missing"),
+        op("remove", ""),
+        op("remove", "/a/b/3"),
+        op("remove", "/a/b/-"),
+        op("replace", "/a/b/3", value=1),
+        op("replace", "/missing/x", value=1),
+        op("move", "/z", **{"from": "/missing"}),
+        op("move", "/z"),
+        op("copy", "/missing/x", **{"from": "/a"}),
+        op("test", "/t", value=1),
+        op("test", "/a/b/0", value=True),
+        op("test", "/a", value={"b": [1, 2]}),
+        op("test", "/a", value={}),
+        op("nothing", "/a"),
+        {"path": "/a"},
+        {"op": "add"},
+    ],
+)
+def test_an_operation_that_does_not_apply(operation: dict[str, Any]) -> None:
+    before = copy.deepcopy(VALUES)
+    with pytest.raises(StatusError) as caught:
+        apply_json_patch(VALUES, [op("add", "/first", value=1), operation])
+    assert (caught.value.code, caught.value.reason) == (422, "Invalid")
+    assert before == VALUES
+
+
+@pytest.mark.parametrize("operations", [{}, None, "x", [1], [[]], 5])
+def test_what_is_no_json_patch(operations: object) -> None:
+    with pytest.raises(StatusError) as caught:
+        apply_json_patch(VALUES, operations)
+    assert caught.value.code == 400
+
+
+def test_the_number_of_operations_has_a_limit() -> None:
+    test = op("test", "/t", value=True)
+    assert apply_json_patch(VALUES, [test] * MAX_OPERATIONS) == VALUES
+    with pytest.raises(StatusError) as caught:
+        apply_json_patch(VALUES, [test] * (MAX_OPERATIONS + 1))
+    assert caught.value.code == 413
+
+
+def test_copies_have_a_limit() -> None:
+    document = {"text": "x" * (MAX_COPIED // 2)}
+    again = op("copy", "/again", **{"from": "/text"})
+    assert apply_json_patch(document, [again]) == {**document, "again": document["text"]}
+    with pytest.raises(StatusError) as caught:
+        apply_json_patch(document, [again, again])
+    assert caught.value.code == 422
+
+
+def test_copies_of_copies_end() -> None:
+    double = {"op": "copy", "from": "/a", "path": "/a/b/-"}
+    with pytest.raises(StatusError) as caught:
+        apply_json_patch(VALUES, [double] * MAX_OPERATIONS)
+    assert caught.value.code == 422
+
+
+# -- any patch -----------------------------------------------------------------------------------------------------
 
 DOCUMENTS = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(0, 9), st.sampled_from("abc")),

@@ -31,7 +31,6 @@ from tests.kube.support.reflecting import (
     copied,
     equal,
     queries,
-    reflecting,
     service,
     until,
 )
@@ -291,12 +290,11 @@ async def test_after_a_list_and_an_outage_it_says_where_the_cloud_is() -> None:
             assert told == [cloud.store.version] * 2
 
 
-async def test_a_store_that_is_disproved_is_listed_anew_at_once() -> None:
-    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
-        cloud.store.create(service("web"))
-        store = Store()
-        reflector = start(store)
-        await until(reflector, store, lambda: reflector.state is State.WATCHING)
-        reflector.disprove()
-        await until(reflector, store, lambda: reflector.lists == 2 and reflector.state is State.WATCHING)
-        assert equal(store, cloud)
+async def test_a_store_that_is_disproved_is_listed_anew_at_once(cloud: ScriptableCloud, start: Start) -> None:
+    cloud.store.create(service("web"))
+    store = Store()
+    reflector = start(store)
+    await until(reflector, store, lambda: reflector.state is State.WATCHING)
+    reflector.disprove()
+    await until(reflector, store, lambda: reflector.lists == 2 and reflector.state is State.WATCHING)
+    assert equal(store, cloud)

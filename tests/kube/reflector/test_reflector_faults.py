@@ -18,7 +18,7 @@ from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable import faults as fault
 from tests.cloud.scriptable.request_log import LoggedRequest
-from tests.kube.support.reflecting import LISTS, WATCHES, Start, copied, equal, reflecting, service, until
+from tests.kube.support.reflecting import LISTS, WATCHES, Start, copied, equal, service, until
 from tests.kube.support.serving import serving
 from tests.kube.support.toys import RecordedInputs
 
@@ -202,31 +202,31 @@ async def test_an_answer_that_is_no_list_in_a_known_encoding_is_malformed(
 
 @pytest.mark.parametrize(("ahead", "lists", "restored"), [(0, 1, False), (10, 2, True)])
 async def test_a_copy_that_is_ahead_of_its_own_resource_is_listed_anew(
-    ahead: int, lists: int, restored: bool
+    ahead: int, lists: int, restored: bool, cloud: ScriptableCloud, start: Start
 ) -> None:
-    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
-        store, called = Store(), asyncio.Event()
-        reflector = start(store)
-        reflector.restored = called.set
-        await until(reflector, store, lambda: reflector.state is State.WATCHING)
-        store.given_version = cloud.store.version + ahead
-        reflector.verify()
-        await asyncio.sleep(0)
-        cloud.store.create(service("later"))
-        await until(reflector, store, lambda: reflector.watches == 2 and equal(store, cloud))
-        assert (reflector.lists, called.is_set()) == (lists, restored)
+    store, called = Store(), asyncio.Event()
+    reflector = start(store)
+    reflector.restored = called.set
+    await until(reflector, store, lambda: reflector.state is State.WATCHING)
+    store.given_version = cloud.store.version + ahead
+    reflector.verify()
+    await asyncio.sleep(0)
+    cloud.store.create(service("later"))
+    await until(reflector, store, lambda: reflector.watches == 2 and equal(store, cloud))
+    assert (reflector.lists, called.is_set()) == (lists, restored)
 
 
-async def test_a_list_of_pages_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_of_pages_without_end_is_given_up(
+    cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(list_pages, "PAGE", 2)
-    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
-        for number in range(20):
-            cloud.store.create(service(f"at-{number}", text="x" * 100))
-        monkeypatch.setattr(list_pages, "MAX_LIST", 3000)
-        store = Store()
-        reflector = start(store)
-        await until(reflector, store, lambda: isinstance(reflector.error, TooLarge))
-        assert cloud.requests.count(verb="list", resource="services") < 10
-        assert not store.complete
-        monkeypatch.undo()
-        await until(reflector, store, copied(reflector, store, cloud))
+    for number in range(20):
+        cloud.store.create(service(f"at-{number}", text="x" * 100))
+    monkeypatch.setattr(list_pages, "MAX_LIST", 3000)
+    store = Store()
+    reflector = start(store)
+    await until(reflector, store, lambda: isinstance(reflector.error, TooLarge))
+    assert cloud.requests.count(verb="list", resource="services") < 10
+    assert not store.complete
+    monkeypatch.undo()
+    await until(reflector, store, copied(reflector, store, cloud))

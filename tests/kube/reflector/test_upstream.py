@@ -18,7 +18,7 @@ from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
-from tests.kube.support.reflecting import LISTS, WATCHES, reflecting, until
+from tests.kube.support.reflecting import LISTS, WATCHES, Start, reflecting, until
 
 
 class Failing:
@@ -86,84 +86,88 @@ def service(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}}
 
 
-async def test_a_switched_watch_resumes_from_its_version_without_a_delay_or_a_list() -> None:
+async def test_a_switched_watch_resumes_from_its_version_without_a_delay_or_a_list(
+    cloud: ScriptableCloud, start: Start
+) -> None:
     store = Store()
-    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
-        reflector = start(store)
-        failing = Failing(reflector.client)
-        upstream: Upstream = failing
-        reflector.upstream = upstream
-        await until(reflector, store, lambda: store.complete and bool(cloud.requests.where(WATCHES)))
-        for name in ("one", "two"):
-            cloud.store.create(service(name))
-            await until(reflector, store, lambda name=name: ("default", name) in _keys(store))  # type: ignore[misc]  # the default binds the loop's value
-        assert failing.switches == 1
-        assert reflector.error is None
-        assert len(cloud.requests.where(LISTS)) == 1
+    reflector = start(store)
+    failing = Failing(reflector.client)
+    upstream: Upstream = failing
+    reflector.upstream = upstream
+    await until(reflector, store, lambda: store.complete and bool(cloud.requests.where(WATCHES)))
+    for name in ("one", "two"):
+        cloud.store.create(service(name))
+        await until(reflector, store, lambda name=name: ("default", name) in _keys(store))  # type: ignore[misc]  # the default binds the loop's value
+    assert failing.switches == 1
+    assert reflector.error is None
+    assert len(cloud.requests.where(LISTS)) == 1
 
 
-async def test_what_comes_from_a_leader_is_not_compared_with_the_cloud() -> None:
+async def test_what_comes_from_a_leader_is_not_compared_with_the_cloud(
+    cloud: ScriptableCloud, start: Start
+) -> None:
     store = Store()
-    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
-        reflector = start(store)
-        reflector.upstream = failing = Failing(reflector.client)
-        await until(reflector, store, lambda: store.complete and bool(cloud.requests.where(WATCHES)))
-        before = reflector.watches
-        reflector.verify()
-        await asyncio.sleep(0)
-        cloud.store.create(service("one"))
-        await until(reflector, store, lambda: ("default", "one") in _keys(store))
-        assert reflector.watches > before
-        assert (reflector.lists, failing.may_be_older) == (1, True)
+    reflector = start(store)
+    reflector.upstream = failing = Failing(reflector.client)
+    await until(reflector, store, lambda: store.complete and bool(cloud.requests.where(WATCHES)))
+    before = reflector.watches
+    reflector.verify()
+    await asyncio.sleep(0)
+    cloud.store.create(service("one"))
+    await until(reflector, store, lambda: ("default", "one") in _keys(store))
+    assert reflector.watches > before
+    assert (reflector.lists, failing.may_be_older) == (1, True)
 
 
-async def test_a_copy_from_disk_is_listed_anew_at_a_leader() -> None:
+async def test_a_copy_from_disk_is_listed_anew_at_a_leader(cloud: ScriptableCloud, start: Start) -> None:
     store = Store()
     store.replace(codec_for(Encoding.JSON), "v1", "Service", 1, [])
-    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
-        cloud.store.create(service("one"))
-        reflector = start(store)
-        reflector.upstream = Failing(reflector.client)
-        await until(reflector, store, lambda: ("default", "one") in _keys(store))
-        assert reflector.lists == 1
+    cloud.store.create(service("one"))
+    reflector = start(store)
+    reflector.upstream = Failing(reflector.client)
+    await until(reflector, store, lambda: ("default", "one") in _keys(store))
+    assert reflector.lists == 1
 
 
-async def test_a_leader_proves_its_history_to_a_copy_of_the_cloud_after_a_break() -> None:
+async def test_a_leader_proves_its_history_to_a_copy_of_the_cloud_after_a_break(
+    cloud: ScriptableCloud, start: Start
+) -> None:
     """The leader may know of a restore that the cloud went through meanwhile, or may not yet."""
     store = Store()
-    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
-        reflector = start(store)
-        reflector.upstream = leader = NextLeader(reflector.client)
-        await until(reflector, store, lambda: store.complete and bool(cloud.requests.where(WATCHES)))
-        assert not leader.is_elsewhere
-        reflector.verify()
-        await asyncio.sleep(0)
-        cloud.store.create(service("one"))
-        await until(reflector, store, lambda: ("default", "one") in _keys(store))
-        names = cloud.requests.where(lambda each: each.verb == "list" and not LISTS(each))
-        assert (reflector.lists, len(names)) == (1, 1)
+    reflector = start(store)
+    reflector.upstream = leader = NextLeader(reflector.client)
+    await until(reflector, store, lambda: store.complete and bool(cloud.requests.where(WATCHES)))
+    assert not leader.is_elsewhere
+    reflector.verify()
+    await asyncio.sleep(0)
+    cloud.store.create(service("one"))
+    await until(reflector, store, lambda: ("default", "one") in _keys(store))
+    names = cloud.requests.where(lambda each: each.verb == "list" and not LISTS(each))
+    assert (reflector.lists, len(names)) == (1, 1)
 
 
-async def test_a_cloud_that_goes_on_after_a_leader_proves_its_history_first() -> None:
+async def test_a_cloud_that_goes_on_after_a_leader_proves_its_history_first(
+    cloud: ScriptableCloud, start: Start
+) -> None:
     store = Store()
-    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
-        reflector = start(store)
-        reflector.upstream = GoneLeader(reflector.client)
-        await until(reflector, store, lambda: store.complete and bool(cloud.requests.where(WATCHES)))
-        names = cloud.requests.where(lambda each: each.verb == "list" and not LISTS(each))
-        assert (reflector.lists, len(names)) == (1, 1)
+    reflector = start(store)
+    reflector.upstream = GoneLeader(reflector.client)
+    await until(reflector, store, lambda: store.complete and bool(cloud.requests.where(WATCHES)))
+    names = cloud.requests.where(lambda each: each.verb == "list" and not LISTS(each))
+    assert (reflector.lists, len(names)) == (1, 1)
 
 
-async def test_a_reflector_asks_again_when_another_server_is_better() -> None:
+async def test_a_reflector_asks_again_when_another_server_is_better(
+    cloud: ScriptableCloud, start: Start
+) -> None:
     store = Store()
-    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
-        reflector = start(store)
-        await until(reflector, store, lambda: reflector.watches == 1 and store.complete)
-        await asyncio.sleep(0)
-        reflector.switch()
-        await until(reflector, store, lambda: reflector.watches > 1)
-        names = cloud.requests.where(lambda each: each.verb == "list" and not LISTS(each))
-        assert (reflector.lists, len(names)) == (1, 1), "the other server proves its history"
+    reflector = start(store)
+    await until(reflector, store, lambda: reflector.watches == 1 and store.complete)
+    await asyncio.sleep(0)
+    reflector.switch()
+    await until(reflector, store, lambda: reflector.watches > 1)
+    names = cloud.requests.where(lambda each: each.verb == "list" and not LISTS(each))
+    assert (reflector.lists, len(names)) == (1, 1), "the other server proves its history"
 
 
 def _keys(store: Store) -> set[tuple[str, str]]:
@@ -222,15 +226,16 @@ class Behind(Bursting):
         return ApiResponse(Encoding.JSON, json.dumps(page).encode())
 
 
-async def test_a_leader_that_is_behind_what_clients_were_given_proves_nothing() -> None:
+async def test_a_leader_that_is_behind_what_clients_were_given_proves_nothing(
+    cloud: ScriptableCloud, start: Start
+) -> None:
     store = Store()
-    async with ScriptableCloud() as cloud, reflecting(cloud) as start:
-        reflector = start(store)
-        reflector.upstream = Behind()
-        await until(reflector, store, lambda: store.complete and reflector.watches == 1)
-        reflector.verify()
-        await until(reflector, store, lambda: reflector.watches == 2)
-        assert (store.version, store.former_version) == (97, 99)
+    reflector = start(store)
+    reflector.upstream = Behind()
+    await until(reflector, store, lambda: store.complete and reflector.watches == 1)
+    reflector.verify()
+    await until(reflector, store, lambda: reflector.watches == 2)
+    assert (store.version, store.former_version) == (97, 99)
 
 
 def event(kind: str, version: int, **fields: str) -> Json:

@@ -34,14 +34,6 @@ def test_who_an_object_is(encoding: Encoding) -> None:
     assert service.annotations["quoted"] == '{"a": [1, 2]}\n<&>'
 
 
-def test_labels_are_copies(encoding: Encoding) -> None:
-    service = obj("services.single", encoding)
-    service.labels["app"] = "changed"
-    service.annotations.clear()
-    assert service.labels["app"] == "web"
-    assert service.annotations
-
-
 @pytest.mark.parametrize(
     ("text", "version"), [("", 0), ("0", 0), ("7", 7), ("07", 0), ("x", 0), ("-1", 0), (str(2**64), 0)]
 )

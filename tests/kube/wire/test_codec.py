@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from kube.errors import StatusError, expired, too_large_version
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import MAX_FRAME, Codec, WatchFrame, codec_for
-from kube.wire.codec_base import INITIAL_EVENTS_ENDED, read_status
+from kube.wire.codec_base import INITIAL_EVENTS_ENDED, Rest, item_kind, read_status
 from kube.wire.encoding import Encoding
+from kube.wire.fields import Edits
+from kube.wire.json_fields import JsonFields
 from kube.wire.protobuf_codec import MAGIC, delimited
-from tests.kube.support.recorded import LISTS, OBJECTS, STREAMS, body, single
+from tests.kube.support.recorded import LISTS, OBJECTS, STREAMS, body, obj, single
 
 SERVICE = ("v1", "Service")
 encodings = st.sampled_from(Encoding)
@@ -116,6 +118,8 @@ def test_a_page(codec: Codec) -> None:
     assert page.continue_token
     whole = codec.decode_list(body("services.list", codec.encoding))
     assert (whole.continue_token, whole.remaining) == ("", None)
+    ours = codec.decode_list(bytes(codec.encode_list(*SERVICE, 7, [], Rest("more", 3))))
+    assert (ours.version, ours.continue_token, ours.remaining) == (7, "more", 3)
 
 
 def test_an_object_is_no_list(codec: Codec) -> None:
@@ -168,6 +172,40 @@ def test_metadata_only_is_what_the_server_makes_of_it(codec: Codec) -> None:
     raw = codec.metadata_only(single("services.single", codec.encoding)[2])
     expected = single("services.metadata", codec.encoding)[2]
     assert raw == expected or json.loads(raw) == json.loads(expected)
+
+
+@pytest.mark.parametrize("kind", ["", "List", "Table", "Service", "ServiceLists"])
+def test_what_is_no_list_of_one_kind(kind: str) -> None:
+    with pytest.raises(ValueError, match="is not the kind of a list"):
+        item_kind(kind)
+
+
+def test_read_status_of_the_server(encoding: Encoding) -> None:
+    invalid = read_status(obj("services.invalid", encoding).fields)
+    assert (invalid.code, invalid.reason, invalid.retry_after) == (422, "Invalid", None)
+    assert invalid.message.endswith("resourceVersionMatch is forbidden unless resourceVersion is provided")
+    assert dict(invalid.details) == {
+        "group": "meta.k8s.io",
+        "kind": "ListOptions",
+        "causes": [
+            {
+                "reason": "FieldValueForbidden",
+                "message": "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided",
+                "field": "resourceVersionMatch",
+            }
+        ],
+    }
+    future = read_status(obj("services.future", encoding).fields)
+    assert (future.code, future.reason, future.retry_after) == (504, "Timeout", 1)
+    assert future.details["causes"][0]["reason"] == "ResourceVersionTooLarge"
+    assert future.details["retryAfterSeconds"] == 1
+    missing = read_status(obj("services.missing", encoding).fields)
+    assert (missing.code, dict(missing.details)) == (404, {"name": "nobody", "kind": "services"})
+
+
+def test_a_status_that_says_nothing_is_an_internal_error() -> None:
+    empty = read_status(JsonFields({"details": [], "code": "410"}, Edits()))
+    assert (empty.code, empty.reason, empty.message, dict(empty.details)) == (500, "", "", {})
 
 
 # Watches
@@ -296,6 +334,18 @@ def test_garbage_is_a_value_error(codec: Codec, garbage: bytes) -> None:
     ):
         with pytest.raises(ValueError, match=r"."):
             read(garbage)
+
+
+def test_a_reader_that_broke_stays_broken(codec: Codec) -> None:
+    garbage, torn = codec.frames(), codec.frames()
+    with pytest.raises(ValueError, match=r"."):
+        garbage.feed(b"\0\0\0\1\xff")
+    torn.feed(body("services.watch", codec.encoding)[:20])
+    with pytest.raises(ValueError, match="within an event"):
+        torn.close()
+    for again in (garbage.close, torn.close, lambda: garbage.feed(b"\n"), lambda: torn.feed(b"\n")):
+        with pytest.raises(ValueError, match="the watch was broken before: "):
+            again()
 
 
 def test_the_largest_event_and_one_byte_more(codec: Codec) -> None:

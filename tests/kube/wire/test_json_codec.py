@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kube.packed_text import PackedText
 from kube.wire import json_codec
-from kube.wire.codec_base import ListPage, Rest
+from kube.wire.codec_base import ListPage
 from kube.wire.encoding import Encoding
 from kube.wire.json_codec import JsonCodec
 from kube.wire.json_fields import MAX_DEEP
@@ -31,12 +31,6 @@ def test_items_of_custom_resources_keep_their_kind(packing: int, monkeypatch: py
     listed = CODEC.encode_list("x/v2", "Other", 7, [CODEC.kept(item), CODEC.kept(item)])
     assert len(bytes(listed)) == listed.size
     assert json.loads(bytes(listed))["items"] == [json.loads(item)] * 2
-
-
-def test_a_page_says_what_follows() -> None:
-    page = CODEC.encode_list("v1", "Service", 7, [], Rest("more", 3))
-    metadata = {"resourceVersion": "7", "continue": "more", "remainingItemCount": 3}
-    assert json.loads(bytes(page))["metadata"] == metadata
 
 
 def test_a_list_whose_items_are_null_is_empty() -> None:

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from kube.errors import StatusError
 from kube.wire import protobuf_codec
-from kube.wire.codec_base import Rest
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC, ProtobufCodec, delimited, open_envelope
 from tests.kube.support.recorded import LISTS, STREAMS, body
@@ -41,11 +40,6 @@ def test_a_frame_read_by_the_walker() -> None:
     assert struct.unpack(">I", frame[:4])[0] == len(frame) - 4
     assert find(frame[4:], 1) == [b"MODIFIED"]
     assert find(frame[4:], 2, 1) == [ENVELOPE]
-
-
-def test_a_page_says_what_follows() -> None:
-    page = CODEC.decode_list(bytes(CODEC.encode_list("v1", "Service", 7, [], Rest("more", 3))))
-    assert (page.version, page.continue_token, page.remaining) == (7, "more", 3)
 
 
 @given(st.binary(max_size=300))

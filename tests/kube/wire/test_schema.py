@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.internal import api_implementation
 
 from kube.schemas.message_table import messages
-from kube.wire.schema import ENTRY, KINDS, MANY, MESSAGES, ONE, TABLE, FieldKind, message_type_of
+from kube.wire.schema import ENTRY, KINDS, MANY, MESSAGES, ONE, TABLE, message_type_of
 
 PUBLISHED = {"s": "string", "[s": "string", "{s": ENTRY, "i": "int32", "l": "int64", "b": "bool"}
 """Type of the table, by how often and as what a field is in Kubernetes' own table."""
@@ -44,23 +44,6 @@ def test_each_field_of_a_kind_has_the_number_and_the_type_that_kubernetes_publis
 
 def test_every_kind_but_status_has_a_message_with_metadata() -> None:
     assert {name for name in KINDS.values() if "metadata" not in TABLE[name]} == {"Status"}
-
-
-@pytest.mark.parametrize(
-    ("message", "field", "kind"),
-    [
-        ("ObjectMeta", "labels", FieldKind.MAPPING),
-        ("Service", "spec", FieldKind.CHILD),
-        ("EndpointSlice", "endpoints", FieldKind.CHILDREN),
-        ("Endpoint", "addresses", FieldKind.TEXTS),
-        ("EndpointConditions", "ready", FieldKind.FLAG),
-        ("ListMeta", "remainingItemCount", FieldKind.NUMBER),
-        ("AnyList", "items", FieldKind.RAWS),
-        ("Unknown", "raw", FieldKind.RAW),
-    ],
-)
-def test_kinds_of_fields(message: str, field: str, kind: FieldKind) -> None:
-    assert MESSAGES[message].kinds[field] is kind
 
 
 def test_a_kind_that_the_table_lacks_has_its_metadata() -> None:
