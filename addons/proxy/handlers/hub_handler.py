@@ -24,14 +24,14 @@ from mitmproxy.proxy.commands import StartHook
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.proxy.server import LiveConnectionHandler
 
-from addons.proxy.http.direct_pieces import DirectPieces
 from addons.proxy.http.ended_layers import EndedLayer, layers_below, take_apart
 from addons.proxy.http.http_connections import STREAM_UNREAD
 from addons.proxy.http.http_layer import layer_of
-from addons.proxy.http.own_answers import players
+from addons.proxy.http.played_stream import players
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientLeft
 from addons.requests.exchange.client_socket import GatheringWriter, PausingReader
+from addons.requests.exchange.direct_pieces import DirectPieces
 
 _handlers: WeakValueDictionary[str, HubHandler] = WeakValueDictionary()
 

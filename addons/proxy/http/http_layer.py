@@ -20,13 +20,13 @@ from mitmproxy.proxy.layers.http._events import (
 from mitmproxy.proxy.layers.tls import ClientTLSLayer
 
 from addons.proxy.http.client_connections import BoundedHttp1Server, BoundedHttp2Server
-from addons.proxy.http.direct_pieces import DirectPieces, Http1Pieces, Http2Pieces
 from addons.proxy.http.http_connections import STREAM_UNREAD
-from addons.proxy.http.own_answers import Played, players
+from addons.proxy.http.played_stream import Played, players
 from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.http.request_stream import RequestStream
 from addons.proxy.http.server_side import ServerSide
 from addons.requests.exchange.client_addresses import FAIR_UNREAD, address_of
+from addons.requests.exchange.direct_pieces import DirectPieces, Http1Pieces, Http2Pieces
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
 

@@ -16,11 +16,9 @@ from mitmproxy.net.http.http1.read import _read_headers, _read_request_line
 from mitmproxy.proxy.layers.http._http2 import parse_h2_request_headers
 
 from addons.requests.answers import status_answer
+from addons.requests.exchange.client_side import WITHOUT_BODY
 from kube.errors import StatusError
 from kube.http.transport.request_fields import OF_CONNECTION
-
-WITHOUT_BODY = (204, 304)
-"""Codes of answers that have no body, and no length."""
 
 
 class HeadersReadOnce(http.Headers):

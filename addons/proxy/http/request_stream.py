@@ -55,78 +55,14 @@ class HeldBody(HttpEvent):
     data: bytes
 
 
-class FailoverStream(HttpStream):
-    """A flow's stream that calls `RequestContext.failover` once before it gives up, where mitmproxy would answer 502.
+class RequestStream(HttpStream):
+    """The way of one request through mitmproxy. It is no part of a cycle, so it is freed when the request has ended.
 
-    This works for a request that mitmproxy holds whole, as long as the client has received nothing of an answer.
-    mitmproxy holds the answer too, for as long as the request could still be turned. An answer of more than MAX_ANSWER
-    bytes is handed on as it comes instead: kube-apiserver announces no length for what is larger than some kilobytes.
+    Where mitmproxy would answer 502, it calls `RequestContext.failover` once before it gives up. This works for a
+    request that mitmproxy holds whole, as long as the client has received nothing of an answer. mitmproxy holds the
+    answer too, for as long as the request could still be turned. An answer of more than MAX_ANSWER bytes is handed on
+    as it comes instead: kube-apiserver announces no length for what is larger than some kilobytes.
     """
-
-    def handle_protocol_error(
-        self, event: RequestProtocolError | ResponseProtocolError
-    ) -> layer.CommandGenerator[None]:
-        if isinstance(event, ResponseProtocolError) and self._is_whole and self._turn():
-            # mitmproxy goes on as if the client had just ended its request.
-            self.request_body_buf += self.flow.request.raw_content or b""
-            self.response_body_buf.clear()
-            self.client_state = self.state_consume_request_body
-            self.server_state = self.state_wait_for_response_headers
-            yield from self.client_state(RequestEndOfMessage(self.stream_id))
-        else:
-            yield from super().handle_protocol_error(event)
-
-    def state_consume_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
-        yield from super().state_consume_response_body(event)
-        is_held = self.server_state == self.state_consume_response_body
-        if is_held and not self._may_hold(len(self.response_body_buf)):
-            yield from self._hold_no_longer()
-
-    def _may_hold(self, size: int) -> bool:
-        """Whether the hub may have so many bytes of the answer."""
-        return size <= MAX_ANSWER
-
-    def _hold_no_longer(self) -> layer.CommandGenerator[None]:
-        """Hand a response on as a stream that is too large to be held; end it where it must be held whole."""
-        reached("held answer")
-        context = context_of(self.flow)
-        if context is None or context.stream_too_large is None:
-            message = f"the response has more than {MAX_ANSWER} bytes, or others have too many"
-            code = ErrorCode.GENERIC_SERVER_ERROR
-            yield SendHttp(RequestProtocolError(self.stream_id, message, code), self.context.server)
-            yield from super().handle_protocol_error(ResponseProtocolError(self.stream_id, message, code))
-            return
-        assert self.flow.response is not None
-        context.failover = None
-        self.flow.response.stream = context.stream_too_large
-        held = bytes(self.response_body_buf)
-        self.response_body_buf.clear()
-        yield from self.start_response_stream()
-        yield from self.handle_event(ResponseData(self.stream_id, held))
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether mitmproxy holds the whole request, and the client has received nothing of an answer."""
-        waiting = (self.state_wait_for_response_headers, self.state_consume_response_body)
-        return self.client_state == self.state_done and self.server_state in waiting
-
-    def _turn(self) -> bool:
-        context = context_of(self.flow)
-        if context is None or context.failover is None:
-            return False
-        failover, context.failover = context.failover, None
-        try:
-            failover(self.flow)
-        except Exception:
-            logger.exception("a request whose server failed could not be answered")
-            metrics.HOOK_ERRORS.labels("edgehub-failover", "failover").inc()
-            return False
-        self.flow.response = None
-        return True
-
-
-class RequestStream(FailoverStream):
-    """The way of one request through mitmproxy. It is no part of a cycle, so it is freed when the request has ended."""
 
     client_state: Any = OwnMethod()
     server_state: Any = OwnMethod()
@@ -170,6 +106,19 @@ class RequestStream(FailoverStream):
         """Whether the response's head has been sent, and pieces of its body may follow."""
         takes_pieces = self.server_state in (self.state_stream_response_body, self.state_play_response)
         return takes_pieces and self._paused is None
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the response's head has said that its body comes in chunks."""
+        assert self.flow.response is not None
+        return "chunked" in self.flow.response.headers.get("transfer-encoding", "")
+
+    def changed(self, piece: bytes) -> bytes:
+        """What the addons make of a piece of the response's body."""
+        assert self.flow.response is not None
+        change = self.flow.response.stream
+        made = change(piece) if callable(change) else piece
+        return made if isinstance(made, bytes) else b"".join(made)
 
     async def response_begun(self) -> bool:
         """Wait until the addons have seen the response's head; whether pieces of its body may follow."""
@@ -240,7 +189,8 @@ class RequestStream(FailoverStream):
         self._after_body = None
 
     def _may_hold(self, size: int) -> bool:
-        if not super()._may_hold(size) or not self.address.resize_answer(self._collected, size):
+        """Count so many bytes of the answer as held; False where the hub may not have them."""
+        if size > MAX_ANSWER or not self.address.resize_answer(self._collected, size):
             return False
         self._collected = size
         return True
@@ -338,7 +288,59 @@ class RequestStream(FailoverStream):
             self._after_body, self.server_state = None, self.state_done
             ended = RequestProtocolError(self.stream_id, event.message, event.code)
             yield SendHttp(ended, self.context.server)
-        yield from super().handle_protocol_error(event)
+        if isinstance(event, ResponseProtocolError) and self._is_whole and self._turn():
+            # mitmproxy goes on as if the client had just ended its request.
+            self.request_body_buf += self.flow.request.raw_content or b""
+            self.response_body_buf.clear()
+            self.client_state = self.state_consume_request_body
+            self.server_state = self.state_wait_for_response_headers
+            yield from self.client_state(RequestEndOfMessage(self.stream_id))
+        else:
+            yield from super().handle_protocol_error(event)
+
+    def state_consume_response_body(self, event: events.Event) -> layer.CommandGenerator[None]:
+        yield from super().state_consume_response_body(event)
+        is_held = self.server_state == self.state_consume_response_body
+        if is_held and not self._may_hold(len(self.response_body_buf)):
+            yield from self._hold_no_longer()
+
+    def _hold_no_longer(self) -> layer.CommandGenerator[None]:
+        """Hand a response on as a stream that is too large to be held; end it where it must be held whole."""
+        reached("held answer")
+        context = context_of(self.flow)
+        if context is None or context.stream_too_large is None:
+            message = f"the response has more than {MAX_ANSWER} bytes, or others have too many"
+            code = ErrorCode.GENERIC_SERVER_ERROR
+            yield SendHttp(RequestProtocolError(self.stream_id, message, code), self.context.server)
+            yield from super().handle_protocol_error(ResponseProtocolError(self.stream_id, message, code))
+            return
+        assert self.flow.response is not None
+        context.failover = None
+        self.flow.response.stream = context.stream_too_large
+        held = bytes(self.response_body_buf)
+        self.response_body_buf.clear()
+        yield from self.start_response_stream()
+        yield from self.handle_event(ResponseData(self.stream_id, held))
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether mitmproxy holds the whole request, and the client has received nothing of an answer."""
+        waiting = (self.state_wait_for_response_headers, self.state_consume_response_body)
+        return self.client_state == self.state_done and self.server_state in waiting
+
+    def _turn(self) -> bool:
+        context = context_of(self.flow)
+        if context is None or context.failover is None:
+            return False
+        failover, context.failover = context.failover, None
+        try:
+            failover(self.flow)
+        except Exception:
+            logger.exception("a request whose server failed could not be answered")
+            metrics.HOOK_ERRORS.labels("edgehub-failover", "failover").inc()
+            return False
+        self.flow.response = None
+        return True
 
     @property
     def kept_body(self) -> bytes | bytearray | None:

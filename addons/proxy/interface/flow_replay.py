@@ -15,11 +15,11 @@ from mitmproxy.proxy import commands
 from mitmproxy.proxy.layers.http import HTTPMode
 from mitmproxy.utils import asyncio_utils
 
-from addons.proxy.http.direct_pieces import DirectPieces
 from addons.proxy.http.http_layer import HubHttpLayer
-from addons.proxy.http.own_answers import players
+from addons.proxy.http.played_stream import players
 from addons.proxy.http.request_stream import RequestStream
 from addons.proxy.listeners import mode_of_state
+from addons.requests.exchange.direct_pieces import DirectPieces
 
 NAME = "clientplayback"
 

@@ -15,9 +15,9 @@ from mitmproxy.test import taddons
 
 from addons.proxy.http.http_connections import STREAM_UNREAD, STREAM_WINDOW
 from addons.proxy.http.http_layer import HubHttpLayer
-from addons.proxy.http.server_side import LARGEST_WINDOW
 from addons.requests.exchange import client_addresses
 from addons.requests.exchange.client_socket import GatheringWriter
+from addons.requests.exchange.relayed_answers import LARGEST_WINDOW
 from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import ask, connected, watch
 from tests.addons.support.observed import value_of

@@ -7,11 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from h2.connection import H2Connection
 from OpenSSL import SSL
 
 from addons.certificates.serving_certificate import ServingCertificate
-from addons.proxy.http.direct_pieces import LARGEST_FRAME, SEALING, DirectPieces, Http2Pieces, seal
 from addons.requests.answers import ClientStream
+from addons.requests.exchange.direct_pieces import LARGEST_FRAME, SEALING, DirectPieces, Http2Pieces, seal
 from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, answer_here
 from tests.addons.support.lasting_parts import connected
 from tests.addons.support.proxied import Raw, watching_proxy
@@ -174,6 +175,7 @@ async def test_what_is_larger_than_a_record_goes_in_frames_and_a_frame_of_h2_goe
         pieces = frames_of(stream)
         assert isinstance(pieces, Http2Pieces)
         assert pieces.send(bytes(LARGEST_FRAME + 1))
+        assert isinstance(pieces._h2_conn, H2Connection)
         pieces._h2_conn.ping(b"12345678")
         assert not pieces.send(b"x")
 

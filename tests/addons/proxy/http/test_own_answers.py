@@ -12,13 +12,13 @@ import pytest
 from mitmproxy.proxy.layers.http._base import HttpEvent
 from mitmproxy.proxy.layers.http._events import ResponseData
 
-from addons.proxy.http import http_layer, own_answers
-from addons.proxy.http.direct_pieces import TLS_RECORD
+from addons.proxy.http import http_layer, played_stream
 from addons.proxy.http.http_connections import STREAM_UNREAD
-from addons.proxy.http.own_answers import Played
+from addons.proxy.http.played_stream import Played
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientLeft, ClientStream
 from addons.requests.exchange import client_addresses
+from addons.requests.exchange.direct_pieces import TLS_RECORD
 from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, answer_here
 from tests.addons.support.lasting_parts import connected
 from tests.addons.support.proxied import Raw, watching_proxy
@@ -182,7 +182,7 @@ async def test_what_waits_for_a_window_goes_on_in_pieces_of_a_record(monkeypatch
         sizes.extend(len(each.data) for each in parts if isinstance(each, ResponseData))
         return Played(stream, parts)
 
-    monkeypatch.setattr(own_answers, "Played", note)
+    monkeypatch.setattr(played_stream, "Played", note)
     async with connected(Raw(b"")) as (proxy, streams):
         answer_here(proxy, Answering(lambda stream: stream.write(bytes(CLIENT_WINDOW + TLS_RECORD))))
         stream = streams.get("/watch", {})

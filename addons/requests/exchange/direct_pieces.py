@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from h2.stream import H2Stream, StreamState
 from OpenSSL import SSL
-
-from addons.proxy.http.http_connections import HubH2Connection
-from addons.proxy.http.request_stream import RequestStream
 
 TLS_RECORD = 16 * 1024
 """Bytes that OpenSSL gets at once: the most of one record. A connection keeps a buffer for the largest that it was
@@ -27,12 +25,44 @@ TAKES_DATA = (StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE)
 """The states of a stream in which the hub may send a body."""
 
 
+class PieceStream(Protocol):
+    """The stream of an answer that is streamed."""
+
+    @property
+    def stream_id(self) -> int:
+        """Its number."""
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether pieces of the body may go now."""
+
+    @property
+    def is_chunked(self) -> bool:
+        """Whether the head has said that the body comes in chunks."""
+
+    def changed(self, piece: bytes) -> bytes:
+        """What the addons make of a piece."""
+
+
+class FramedConnection(Protocol):
+    """A client's connection of HTTP/2, as h2 has it."""
+
+    outbound_flow_control_window: int
+    _data_to_send: bytearray
+
+    @property
+    def streams(self) -> Mapping[int, H2Stream]: ...
+
+    def unread_on(self, stream: int) -> int:
+        """Bytes that wait for the client's window on a stream."""
+
+
 class DirectPieces(ABC):
     """Sends pieces of the response's body of one stream."""
 
     def __init__(
         self,
-        stream: RequestStream,
+        stream: PieceStream,
         tls: SSL.Connection | None,
         transport: asyncio.WriteTransport,
         noted: Callable[[], None],
@@ -52,11 +82,7 @@ class DirectPieces(ABC):
             return False
         if not self._stream.is_streaming or not self._has_window(len(data)):
             return False
-        response = self._stream.flow.response
-        assert response is not None
-        change = response.stream
-        made = change(data) if callable(change) else data
-        plain = self._framed(made if isinstance(made, bytes) else b"".join(made))
+        plain = self._framed(self._stream.changed(data))
         self._noted()
         self._transport.write(plain if self._tls is None else seal(self._tls, plain))
         return True
@@ -77,9 +103,7 @@ class Http1Pieces(DirectPieces):
         return True
 
     def _framed(self, data: bytes) -> bytes:
-        response = self._stream.flow.response
-        assert response is not None
-        if not data or "chunked" not in response.headers.get("transfer-encoding", ""):
+        if not data or not self._stream.is_chunked:
             return data
         return b"%x\r\n%b\r\n" % (len(data), data)
 
@@ -89,11 +113,11 @@ class Http2Pieces(DirectPieces):
 
     def __init__(
         self,
-        stream: RequestStream,
+        stream: PieceStream,
         tls: SSL.Connection | None,
         transport: asyncio.WriteTransport,
         noted: Callable[[], None],
-        h2_conn: HubH2Connection,
+        h2_conn: FramedConnection,
     ) -> None:
         super().__init__(stream, tls, transport, noted)
         self._h2_conn = h2_conn
