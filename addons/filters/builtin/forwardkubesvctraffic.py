@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from addons.filters.builtin.kubernetesservice import (
     https_port,
-    is_slice_of_kubernetes,
+    is_kubernetes,
     say_address,
     write_number,
 )
@@ -35,7 +35,7 @@ class ForwardKubeSvcTraffic:
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
         if obj.kind != SLICE:
             return kept("other-kind")
-        if not is_slice_of_kubernetes(obj):
+        if not is_kubernetes(obj):
             return kept("other-slice")
         hub = inputs.hub
         host = hub.host_of(obj.fields.text("addressType"))

@@ -5,7 +5,7 @@ The filters that lead pods to the hub share these functions.
 
 from __future__ import annotations
 
-from addons.filters.builtin.pruning import SERVICE_NAME_LABEL
+from addons.filters.builtin.pruning import SERVICE_NAME_LABEL, SLICE
 from addons.filters.verdict import Note, Outcome, ignore_note
 from kube.wire.api_objects import ApiObject
 from kube.wire.fields import Fields
@@ -17,14 +17,14 @@ HTTPS = "https"
 
 
 def is_kubernetes(obj: ApiObject) -> bool:
-    """True for that Service and for its Endpoints; for slices see `is_slice_of_kubernetes`."""
-    return obj.name == NAME and obj.namespace == NAMESPACE
+    """Whether this is that Service, its Endpoints, or a slice of it.
 
-
-def is_slice_of_kubernetes(obj: ApiObject) -> bool:
-    """By name, as OpenYurt and SuperEdge do, or by label: on a dual-stack cluster the slice of the second family has
-    another name."""
-    return obj.namespace == NAMESPACE and (obj.name == NAME or obj.labels.get(SERVICE_NAME_LABEL) == NAME)
+    A slice is known by its name, as to OpenYurt and SuperEdge, or by its label: on a dual-stack cluster the slice of
+    the second family has another name.
+    """
+    if obj.namespace != NAMESPACE:
+        return False
+    return obj.name == NAME or (obj.kind == SLICE and obj.labels.get(SERVICE_NAME_LABEL) == NAME)
 
 
 def https_port(owner: Fields) -> Fields | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from addons.filters.builtin.kubernetesservice import HTTPS, is_kubernetes, is_slice_of_kubernetes, say_address
+from addons.filters.builtin.kubernetesservice import HTTPS, is_kubernetes, say_address
 from addons.filters.builtin.pruning import KINDS, SLICE
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
 from addons.filters.inputs import HubAddress, Inputs, family_of
@@ -49,7 +49,7 @@ class LocalEndpoint:
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
         if obj.kind not in KINDS:
             return kept("other-kind")
-        if not (is_slice_of_kubernetes(obj) if obj.kind == SLICE else is_kubernetes(obj)):
+        if not is_kubernetes(obj):
             return kept("other-service")
         try:
             local = self.forced or parse_local_endpoint(obj.annotations)

@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from addons.filters.builtin.kubernetesservice import is_kubernetes, is_slice_of_kubernetes
-from addons.filters.builtin.pruning import SLICE, prune, unprunable
+from addons.filters.builtin.kubernetesservice import is_kubernetes
+from addons.filters.builtin.pruning import prune, unprunable
 from addons.filters.builtin.topology import NodeRule
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
 from addons.filters.inputs import Inputs
@@ -38,7 +38,7 @@ class LocalHealth:
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
         if left := unprunable(obj):
             return kept(left)
-        if is_slice_of_kubernetes(obj) if obj.kind == SLICE else is_kubernetes(obj):
+        if is_kubernetes(obj):
             return kept("kubernetes-service")
         is_healthy = cache(inputs.is_healthy)
 

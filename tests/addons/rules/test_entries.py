@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from addons.filters.builtin.servicetopology import ServiceTopology
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH, READS
-from addons.rules.entries import ANY, RuleEntry, built_in, parse_component, parse_entry, split_entries
+from addons.rules.entries import ANY, RuleEntry, parse_entry, split_entries
 from addons.rules.table import MAX_LEASES, MAX_RESOURCES, parse_rules
 
 TOPOLOGY = ServiceTopology()
@@ -88,17 +88,6 @@ def test_no_entry_raises_anything_else(text: str) -> None:
         assert entry.verbs <= READS
 
 
-def test_what_an_entry_covers() -> None:
-    entry = parse_entry(TOPOLOGY, "coredns/endpointslices#list", "here")
-    assert entry.covers(ENDPOINT_SLICES, "list")
-    assert not entry.covers(ENDPOINT_SLICES, "watch")
-    assert not entry.covers(ENDPOINTS, "list")
-
-
-def test_a_default_is_an_entry_too() -> None:
-    assert built_in(TOPOLOGY, "coredns") == RuleEntry(False, "coredns", BOTH, LIST_AND_WATCH, "built-in")
-
-
 @pytest.mark.parametrize(
     ("value", "entries"),
     [
@@ -112,17 +101,6 @@ def test_a_default_is_an_entry_too() -> None:
 )
 def test_entries_are_separated_by_commas(value: str, entries: list[str]) -> None:
     assert split_entries(value) == entries
-
-
-@pytest.mark.parametrize(("text", "component"), [("*", ANY), (" Kube-Proxy ", "kube-proxy"), ("a.b", "a.b")])
-def test_components_that_can_be_read(text: str, component: str) -> None:
-    assert parse_component(text) == component
-
-
-@pytest.mark.parametrize("text", ["", ".", "..", "a b", "a/b", "**", "x" * 65])
-def test_components_that_cannot_be_read(text: str) -> None:
-    with pytest.raises(ValueError, match="a component is"):
-        parse_component(text)
 
 
 def test_leases_that_pods_may_renew_here() -> None:

@@ -51,6 +51,7 @@ CASES = [
     ),
     Case("names for addresses", kubernetes(family="FQDN"), "kept", "no-hub-address"),
     Case("no port https", kubernetes(ports=[METRICS]), "kept", "no-https-port"),
+    Case("neither name nor label", kubernetes("kubernetes-v6", None), "kept", "other-slice"),
     Case("another Service's", endpoint_slice(CLOUD, ports=[HTTPS]), "kept", "other-slice"),
     Case("endpoints", endpoints(name="kubernetes"), "kept", "other-kind"),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.filters.builtin.pruning import prune, service_of
+from addons.filters.builtin.pruning import prune
 from addons.filters.builtin.topology import NodeRule
 from addons.filters.verdict import ignore_note
 from kube.wire.encoding import Encoding
@@ -36,18 +36,6 @@ SUBSETS = endpoints(
     subset({"10.0.1.1": "n2"}, {"10.0.1.2": "n3"}),
     subset({}, {"10.0.2.1": "n1"}),
 )
-
-
-@pytest.mark.parametrize(
-    ("sample", "service"),
-    [
-        (endpoint_slice([], service_name="web"), "web"),
-        (endpoint_slice([], name="web-abc", service_name=None), ""),
-        (endpoints(name="db"), "db"),
-    ],
-)
-def test_the_service_of_endpoints(encoding: Encoding, sample: Sample, service: str) -> None:
-    assert service_of(sample.build(encoding)) == service
 
 
 @pytest.mark.parametrize(

@@ -50,10 +50,10 @@ ENDPOINTS = endpoints(
 
 def world(annotations: dict[str, str]) -> World:
     found = pooled_world(annotations)
-    found.nodes["n1"] |= {"z": "1", "y": "a"}
+    found.nodes["n1"] |= {"z": "1", "y": "a", "e": ""}
     found.nodes["n2"] |= {"z": "2"}
     found.nodes["n3"] |= {"z": "1"}
-    found.nodes["n4"] |= {"z": "2", "y": "a"}
+    found.nodes["n4"] |= {"z": "2", "y": "a", "e": ""}
     return found
 
 
@@ -83,6 +83,8 @@ FILTERED = [
     (Case("keys, v1beta1", OLD_SLICE, "changed", "same-key", world(keys('["z"]'))), [1, 3]),
     (Case("keys, endpoints", ENDPOINTS, "changed", "same-key", world(keys('["z"]'))), [1, 3]),
     (Case("any of several keys", SLICE, "changed", "same-key", world(keys('["z", "y"]'))), [1, 3, 4]),
+    (Case("a star before the end", SLICE, "changed", "same-key", world(keys('["*", "z"]'))), [1, 3]),
+    (Case("labels without a value", SLICE, "changed", "same-key", world(keys('["e"]'))), [1, 4]),
     (Case("a key this node lacks", SLICE, "changed", "no-own-label", world(keys('["x"]'))), []),
     (
         Case("an unknown own node", SLICE, "changed", "no-own-node", replace(world(keys('["z"]')), nodes={})),

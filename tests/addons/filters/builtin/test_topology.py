@@ -87,23 +87,10 @@ def test_no_annotation_can_break_it(annotations: dict[str, str]) -> None:
     assert set(topology.doubts) <= {"unknown-topology", "bad-topology-keys"}
 
 
-def allowed(rule: NodeRule, *nodes: str) -> list[str]:
-    return [node for node in nodes if rule.allows(node)]
-
-
-def test_only_this_node() -> None:
+def test_why_a_node_is_this_one_or_not() -> None:
     rule = on_this_node(World(node_name="n1"))
-    assert allowed(rule, "n1", "n2", "") == ["n1"]
     assert rule.explain("n2") == "endpoint of node n2, this node is n1"
     assert rule.explain("") == "endpoint that names no node, this node is n1"
-
-
-def test_only_the_nodes_of_this_pool() -> None:
-    world = pooled_world({})
-    rule = in_this_pool(world)
-    assert isinstance(rule, NodeRule)
-    assert allowed(rule, "n1", "n2", "n3", "n4", "gone", "") == ["n1", "n2"]
-    assert world.asked == [("own_pool",), ("pool_nodes", "p1")]
 
 
 @pytest.mark.parametrize(
@@ -141,28 +128,6 @@ NODES: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize(
-    ("keys", "nodes", "reason", "left"),
-    [
-        (("z",), NODES, "same-key", ["n1", "n2"]),
-        (("z", "y"), NODES, "same-key", ["n1", "n2", "n3"]),
-        (("y",), NODES, "same-key", ["n1", "n3"]),
-        (("z",), NODES | {"n1": {"z": "2"}}, "same-key", ["n1", "n3"]),
-        (("z",), NODES | {"n1": {"z": ""}}, "same-key", ["n1", "n4"]),
-        (("z",), NODES | {"n1": {}}, "no-own-label", []),
-        (("x",), NODES, "no-own-label", []),
-        (("*", "z"), NODES, "same-key", ["n1", "n2"]),
-        (("z",), {"n2": {"z": "1"}}, "no-own-node", []),
-    ],
-)
-def test_nodes_that_share_a_key(
-    keys: tuple[str, ...], nodes: dict[str, dict[str, str]], reason: str, left: list[str]
-) -> None:
-    rule = sharing_a_key(keys, "n1", nodes.get)
-    assert rule.reason == reason
-    assert allowed(rule, "n1", "n2", "n3", "n4", "gone", "") == left
-
-
-@pytest.mark.parametrize(
     ("node", "why"),
     [
         ("n2", "node n2 has z=1, this node z=1; node n2 has no y, this node y=a"),
@@ -177,36 +142,6 @@ def test_why_a_node_shares_a_key_or_not(node: str, why: str) -> None:
 
 def test_an_unknown_own_node_is_said() -> None:
     assert sharing_a_key(("z",), "n9", NODES.get).explain("n2") == "this node n9 is not known"
-
-
-@pytest.mark.parametrize(
-    ("keys", "ready", "reason", "left"),
-    [
-        (("z", "y"), ["n2", "n3"], "preferred-key", ["n1", "n2"]),
-        (("y", "z"), ["n2", "n3"], "preferred-key", ["n1", "n3"]),
-        (("y", "z"), ["n2"], "preferred-key", ["n1", "n2"]),
-        (("z", "y"), ["n4"], "no-preferred", []),
-        (("z", "*"), ["n4"], "any-endpoint", ["n1", "n2", "n3", "n4", "gone", ""]),
-        (("z", "*"), ["n2"], "preferred-key", ["n1", "n2"]),
-        (("x", "*"), ["n2"], "any-endpoint", ["n1", "n2", "n3", "n4", "gone", ""]),
-        (("*",), [], "any-endpoint", ["n1", "n2", "n3", "n4", "gone", ""]),
-        (("z", "y"), [], "no-preferred", []),
-    ],
-)
-def test_the_first_key_with_a_ready_endpoint_wins(
-    keys: tuple[str, ...], ready: list[str], reason: str, left: list[str]
-) -> None:
-    rule = by_preference(keys, lambda: ready, "n1", NODES.get)
-    assert rule.reason == reason
-    assert allowed(rule, "n1", "n2", "n3", "n4", "gone", "") == left
-
-
-def test_what_cannot_decide_is_not_asked() -> None:
-    def never() -> list[str]:
-        raise AssertionError("asked for ready nodes")
-
-    assert by_preference(("*",), never, "n1", NODES.get).reason == "any-endpoint"
-    assert by_preference(("x", "*"), never, "n1", NODES.get).reason == "any-endpoint"
 
 
 @pytest.mark.parametrize(
@@ -225,9 +160,3 @@ def test_what_cannot_decide_is_not_asked() -> None:
 )
 def test_why_the_other_rules_decide(make: Callable[[], NodeRule], why: str) -> None:
     assert make().explain("n3") == why
-
-
-def test_both_rules_must_allow() -> None:
-    rule = both(on_this_node(World()), sharing_a_key(("z",), "n1", NODES.get))
-    assert rule.reason == "both-topologies"
-    assert allowed(rule, "n1", "n2", "n3") == ["n1"]
