@@ -15,7 +15,9 @@ from h2.config import H2Configuration
 from h2.connection import ConnectionState
 from h2.events import Event
 from h2.exceptions import DenialOfServiceError, FrameTooLargeError, ProtocolError
+from h2.settings import SettingCodes
 from hpack import Encoder
+from hyperframe.frame import Frame, SettingsFrame
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
 
 from addons.telemetry import metrics
@@ -33,6 +35,8 @@ LONGEST_CODED = 2048
 service account has some 1,200."""
 MAX_TABLE = 4096
 """Bytes of the heads that a connection remembers to name them again: as many as a client allows that says nothing."""
+SETTINGS = frozenset(SettingCodes)
+"""Those that h2 knows."""
 MAX_REMEMBERED = 1_000
 """Ended streams whose numbers a connection remembers."""
 STREAM_WINDOW = 128 * 1024
@@ -119,6 +123,15 @@ class HeadEncoder(Encoder):
         return super().encode(fields, huffman and all(len(field[1]) <= LONGEST_CODED for field in fields))
 
 
+class SettingValues(list[int]):
+    """The values of a setting, the one in force first. h2 has a deque of each, 760 bytes: 10 KB for a connection."""
+
+    __slots__ = ()
+
+    def popleft(self) -> int:
+        return self.pop(0)
+
+
 class HubH2Connection(BufferedH2Connection):
     """Allows a client a stream for each of its watches (mitmproxy: 100).
 
@@ -134,6 +147,9 @@ class HubH2Connection(BufferedH2Connection):
         self.local_settings.max_concurrent_streams = STREAMS_PER_CLIENT
         self.local_settings.initial_window_size = STREAM_WINDOW
         self.local_settings.acknowledge()
+        for settings in (self.local_settings, self.remote_settings):
+            for code, values in settings._settings.items():
+                settings._settings[code] = SettingValues(values)  # type: ignore[assignment]  # has all that h2 calls
         self._has_wider_window = False
         self._untaken: Counter[int] = Counter()
         self._backlogs = Backlogs()
@@ -188,6 +204,11 @@ class HubH2Connection(BufferedH2Connection):
             metrics.CONNECTIONS_REFUSED.labels("frame").inc()
             raise
         return events
+
+    def _receive_settings_frame(self, frame: SettingsFrame) -> tuple[list[Frame], list[Event]]:
+        """Leave out what no side knows (RFC 9113, 6.5.2). h2 keeps it: 65,000 settings, 400 KB, were 56 MB."""
+        frame.settings = {code: value for code, value in frame.settings.items() if code in SETTINGS}
+        return super()._receive_settings_frame(frame)
 
     def connection_window_updated(self) -> None:
         """Remember to look at all streams once, behind the last of what came. mitmproxy does so at each frame.

@@ -157,3 +157,12 @@ def test_what_is_told_of_windows_costs_one_look_at_the_streams() -> None:
     wide = SettingsFrame(0, {SettingsFrame.INITIAL_WINDOW_SIZE: 100}).serialize()
     connection.receive_data(wide + WindowUpdateFrame(0, window_increment=10_000).serialize())
     assert connection.unread == len(streams) * 100 - 65_535 - 10_000 - 500
+
+
+def test_settings_that_nobody_knows_are_not_kept() -> None:
+    """A client without a token sent 400 KB of them, of which h2 made 56 MB for as long as the connection lasted."""
+    connection = server()
+    known = {SettingsFrame.INITIAL_WINDOW_SIZE: 7, SettingsFrame.MAX_CONCURRENT_STREAMS: 8}
+    unknown = dict.fromkeys(range(100, 256), 1)
+    connection.receive_data(PREFACE + SettingsFrame(0, known | unknown).serialize())
+    assert (connection.remote_settings.initial_window_size, len(connection.remote_settings)) == (7, 6)
