@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from OpenSSL import SSL
 
+from addons.link.better_way import UplinkChoice, keep_choosing
 from addons.link.drills import Drills
 from addons.link.health import Cloud, ServerHealth
 from addons.link.identities.kubelet import KUBELET, KubeletAccess
@@ -22,8 +23,6 @@ from addons.link.identities.token_lanes import NO_LANE, TokenLanes
 from addons.link.probes import Probes
 from addons.link.servers import Lender, Server, Way
 from addons.link.tls import UpstreamTls, plain_connection
-from addons.link.uplink_choice import UplinkChoice
-from addons.link.uplinks.better_way import keep_choosing
 from addons.link.uplinks.uplink import Uplink
 from addons.link.wire import Wire, connect
 from addons.requests.caller import Lending
@@ -154,7 +153,7 @@ class Link:
         return self._credentials.bearer
 
     def tls(self, server: Server, lending: Lending, offers: list[bytes]) -> SSL.Connection:
-        """TLS towards a server that is about to send its ClientHello, as `UpstreamTls` and `PeerTls` say.
+        """TLS towards a server that is about to send its ClientHello, as `UpstreamTls` and `addons.pool.peer_tls` say.
 
         RuntimeError before the start.
         """

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 
 from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.servers import Server
-from addons.link.uplinks.connect_errors import Fault, fault_of
+from addons.link.uplinks.uplink import Fault, fault_of
 from addons.telemetry import metrics
 from addons.telemetry.background import background
 from kube.concurrency.pulse import Pulse, comes_within

@@ -14,34 +14,30 @@ from addons.link.tls import client_context, show_certificate
 from kube.http.kubeconfig import Credentials
 
 
-class PeerTls:
-    """Makes OpenSSL connections to leaders."""
+def peer_connection(
+    credentials: Credentials,
+    authorities: Callable[[], Iterable[x509.Certificate]],
+    server: Server,
+    alpn: list[bytes],
+) -> SSL.Connection:
+    """A connection that is about to send its ClientHello. The handshake fails unless the peer is the server's node.
 
-    def __init__(
-        self, credentials: Credentials, authorities: Callable[[], Iterable[x509.Certificate]]
-    ) -> None:
-        """`authorities` are further CAs of the cluster, besides the kubeconfig's."""
-        self._credentials = credentials
-        self._authorities = authorities
+    `authorities` are further CAs of the cluster, besides the kubeconfig's. ValueError or OpenSSL.SSL.Error when the
+    credentials cannot be used.
+    """
 
-    def connection(self, server: Server, alpn: list[bytes]) -> SSL.Connection:
-        """A connection that is about to send its ClientHello. The handshake fails unless the peer is the server's node.
+    def check(_conn: SSL.Connection, shown: crypto.X509, _errno: int, depth: int, ok: int) -> bool:
+        return bool(ok) and (depth > 0 or is_hub_of(shown.to_cryptography(), server))
 
-        ValueError or OpenSSL.SSL.Error when the credentials cannot be used.
-        """
-
-        def check(_conn: SSL.Connection, shown: crypto.X509, _errno: int, depth: int, ok: int) -> bool:
-            return bool(ok) and (depth > 0 or is_hub_of(shown.to_cryptography(), server))
-
-        context = client_context({*self._credentials.authorities, *self._authorities()})
-        context.set_verify(SSL.VERIFY_PEER, check)
-        certificate, key = self._credentials.certificate.read(), self._credentials.key.read()
-        if certificate:
-            show_certificate(context, certificate, key)
-        ssl_conn = SSL.Connection(context)
-        ssl_conn.set_alpn_protos(alpn)
-        ssl_conn.set_connect_state()
-        return ssl_conn
+    context = client_context({*credentials.authorities, *authorities()})
+    context.set_verify(SSL.VERIFY_PEER, check)
+    certificate, key = credentials.certificate.read(), credentials.key.read()
+    if certificate:
+        show_certificate(context, certificate, key)
+    ssl_conn = SSL.Connection(context)
+    ssl_conn.set_alpn_protos(alpn)
+    ssl_conn.set_connect_state()
+    return ssl_conn
 
 
 def is_hub_of(certificate: x509.Certificate, server: Server) -> bool:

@@ -16,7 +16,7 @@ from addons.pool.announcement import Announcement
 from addons.pool.deputies import ANY_ADDRESS
 from addons.pool.following import Following
 from addons.pool.peer_serving import PeerServing
-from addons.pool.peer_tls import PeerTls
+from addons.pool.peer_tls import peer_connection
 from addons.pool.pool import Pool
 from addons.pool.pool_config import first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
@@ -78,7 +78,7 @@ def join_pool(
         stores = partial(endpoint_stores, sources)
         pool.neighbours = Neighbours(settings.peer_port, client, inputs, stores, cloud, link.cut)
     pool.serving = PeerServing(sources, serving, pool.serves, pool.shares, words)
-    link.start_peers(PeerTls(credentials, pool.authorities).connection, lambda: pool.peers)
+    link.start_peers(partial(peer_connection, credentials, pool.authorities), lambda: pool.peers)
     _share_links(settings, credentials, link, pool, close)
     return pool
 

@@ -15,7 +15,7 @@ from addons.link.drills import DrillKind
 from addons.link.health import Condition, ServerHealth
 from addons.link.identities.token_lanes import SHARED_LANES
 from addons.link.servers import Way, parse_server
-from addons.link.uplinks.connect_errors import Fault, fault_of
+from addons.link.uplinks.uplink import Fault, fault_of
 from addons.proxy.lent_way import AskedWay
 from addons.requests.caller import Caller, Lending
 from addons.requests.request_context import context_of

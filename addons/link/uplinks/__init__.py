@@ -1,1 +1,1 @@
-"""The ways out of this node: its uplinks, how a connection is opened by one, and when a better way is used again."""
+"""The ways out of this node: its uplinks, and how a connection is opened by one."""

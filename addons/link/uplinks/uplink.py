@@ -1,4 +1,4 @@
-"""An uplink of this node: parsed from the operator's text, and how a connection is opened by it."""
+"""An uplink of this node: parsed from the operator's text, how a connection is opened by it, and why one could not."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import ipaddress
 import re
 import socket
 from collections.abc import Callable
+from enum import StrEnum
 from typing import NamedTuple
 
 _DEVICE = re.compile(r"[^\s/:\[\]]{1,15}")
@@ -15,6 +16,14 @@ _DEVICE = re.compile(r"[^\s/:\[\]]{1,15}")
 _FORM = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[^:\[\]]+))(?::(?P<cost>[0-9]+))?")
 NOT_THERE = frozenset({errno.ENODEV, errno.ENXIO, errno.EADDRNOTAVAIL, errno.EPERM})
 """What the kernel says where the uplink is missing, has no address, or may not be used."""
+SERVER_ERRNOS = frozenset(
+    {
+        *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT),
+        *(errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN, errno.ENETRESET),
+    }
+)
+"""What the kernel says when the server, or the link to it, does not take a connection."""
+_ERRNO = re.compile(r"\[Errno (-?\d+)\]")
 
 
 class Uplink(NamedTuple):
@@ -73,6 +82,33 @@ async def connect[P: asyncio.BaseProtocol](
     if uplink is None:
         return await loop.create_connection(make, host, port)
     return await loop.create_connection(make, sock=await uplink.open(host, port))
+
+
+class Fault(StrEnum):
+    """Why a connection could not be opened."""
+
+    SERVER = "server"
+    """The server or the link refused it."""
+    RESOLVER = "resolver"
+    """The server's name could not be resolved."""
+    NODE = "node"
+    """The node has no descriptor, port or memory for it."""
+    NONE = "none"
+    """Nothing failed: the client left before the connection was open, or the hub cut it."""
+
+
+def fault_of(message: str) -> Fault:
+    """The fault in mitmproxy's message about a connection, which holds what asyncio raised.
+
+    asyncio tries each address of a name and joins their errors; one that the server caused decides. The errors of the
+    resolver are negative numbers.
+    """
+    numbers = [int(number) for number in _ERRNO.findall(message)]
+    if not numbers:
+        return Fault.NONE
+    if SERVER_ERRNOS.intersection(numbers):
+        return Fault.SERVER
+    return Fault.RESOLVER if min(numbers) < 0 else Fault.NODE
 
 
 def parse_uplinks(name: str, text: str) -> tuple[Uplink, ...]:

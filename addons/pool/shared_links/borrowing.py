@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from addons.link.better_way import BetterWay, keep_choosing
 from addons.link.budget import Budget
 from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.servers import Lender
-from addons.link.uplinks.better_way import BetterWay, keep_choosing
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse
 

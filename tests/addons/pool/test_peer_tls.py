@@ -12,7 +12,7 @@ from OpenSSL import SSL
 from addons.certificates.client_certificates import is_verified, node_of, server_side
 from addons.certificates.serving_certificate import ServingCertificate
 from addons.link.servers import Server, parse_relays
-from addons.pool.peer_tls import PeerTls, is_hub_of
+from addons.pool.peer_tls import is_hub_of, peer_connection
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.peer_handshake import shake
 from tests.cloud.pki import Authority, Credential
@@ -26,7 +26,7 @@ def connect(folder: Path, shown: Credential, others: list[x509.Certificate] | No
     own = AUTHORITY.issue_node("b")
     trusted = Piece(AUTHORITY.certificate)
     credentials = Credentials("", "", False, trusted, Piece(own.certificate), Piece(own.key), Piece())
-    client = PeerTls(credentials, lambda: others or []).connection(LEADER, [b"h2"])
+    client = peer_connection(credentials, lambda: others or [], LEADER, [b"h2"])
     certificate = ServingCertificate(*shown.write(folder, "leader"))
     server = server_side(certificate, [x509.load_pem_x509_certificate(AUTHORITY.certificate)])
     shake(client, server)

@@ -11,10 +11,10 @@ from typing import cast
 
 import pytest
 
+from addons.link.better_way import HOLD
 from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.probes import Probes
 from addons.link.servers import Lender, parse_server
-from addons.link.uplinks.better_way import HOLD
 from addons.link.uplinks.uplink import parse_uplinks
 from addons.pool.shared_links.borrowing import AT_ONCE, RETRY, TRY, Borrowing, lenders_to_ask
 from kube.http.client import Client, RawResponse, Unreachable

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from addons.link.better_way import HOLD, LASTING, LONGEST_HOLD, BetterWay, UplinkChoice
 from addons.link.health import Cloud
 from addons.link.servers import parse_server
-from addons.link.uplink_choice import UplinkChoice
-from addons.link.uplinks.better_way import HOLD
 from addons.link.uplinks.uplink import Uplink, parse_uplinks
 
 A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
@@ -118,3 +119,26 @@ def test_a_node_that_names_none_goes_as_its_routes_lead() -> None:
     ]
     assert not cloud.is_spare(cloud.servers[0])
     assert (cloud.servers[0].budget.interval, cloud.servers[0].budget.timeout) == (2.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("lasted", "holds"),
+    [
+        ([LASTING], [HOLD, HOLD]),
+        ([LASTING - 1, 1, 0], [HOLD, 2 * HOLD, 4 * HOLD, 8 * HOLD]),
+        ([0] * 6, [HOLD, 2 * HOLD, 4 * HOLD, 8 * HOLD, LONGEST_HOLD, LONGEST_HOLD, LONGEST_HOLD]),
+        ([0, 0, LASTING, 0], [HOLD, 2 * HOLD, 4 * HOLD, HOLD, 2 * HOLD]),
+    ],
+)
+def test_a_way_that_does_not_last_is_trusted_later_each_time(lasted: list[float], holds: list[float]) -> None:
+    way, now, found = BetterWay(), 0.0, []
+    for each in [*lasted, 0.0]:
+        way.lost(now)
+        left = way.seconds_left(now, is_up=True)
+        assert left is not None
+        found.append(left)
+        now += left
+        assert way.seconds_left(now, is_up=True) == 0.0
+        way.used(now)
+        now += each
+    assert found == holds
