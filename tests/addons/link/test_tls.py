@@ -1,12 +1,8 @@
-"""TLS to the cloud, against a real server on loopback: the servers that the hub trusts, the certificate it shows."""
+"""TLS to the cloud, by real handshakes: the servers that the hub trusts, and the certificate that it shows."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import ssl
-import threading
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,6 +13,7 @@ from OpenSSL import SSL
 
 from addons.link.tls import UpstreamTls
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece
+from tests.addons.support.tls_peers import meet
 from tests.cloud.pki import Authority, Credential
 
 HTTP1 = [b"http/1.1"]
@@ -40,39 +37,10 @@ class TlsServer:
         self.context.load_verify_locations(cadata=authority.certificate.decode())
         self.context.verify_mode = ssl.CERT_OPTIONAL
         self.context.set_alpn_protocols(["h2", "http/1.1"])
-        self.context.set_servername_callback(self._note_name)
+        self.context.set_servername_callback(lambda _conn, name, _context: self.names.append(name))
         self.names: list[str | None] = []
         self.shown: list[str] = []
         """The common name of each client's certificate, "" for none."""
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.address: tuple[str, int] = self._socket.getsockname()[:2]
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        self._thread.join(5)
-
-    def _note_name(
-        self, _conn: ssl.SSLSocket | ssl.SSLObject, name: str | None, _context: ssl.SSLSocket
-    ) -> None:
-        self.names.append(name)
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                plain, _ = self._socket.accept()
-            except OSError:
-                return
-            with plain:
-                plain.settimeout(5)
-                try:
-                    with self.context.wrap_socket(plain, server_side=True) as conn:
-                        self.shown.append(common_name(conn.getpeercert(binary_form=True)))
-                        conn.sendall(b"hello")
-                except OSError:
-                    continue
 
 
 @pytest.fixture
@@ -81,13 +49,11 @@ def authority() -> Authority:
 
 
 @pytest.fixture
-def server(tmp_path: Path, authority: Authority) -> Iterator[TlsServer]:
+def server(tmp_path: Path, authority: Authority) -> TlsServer:
     credential = authority.issue_server(
         "kube-apiserver", ["127.0.0.1", "kubernetes.default.svc", "*.example.com"]
     )
-    made = TlsServer(tmp_path, authority, credential)
-    yield made
-    made.close()
+    return TlsServer(tmp_path, authority, credential)
 
 
 def credentials(
@@ -105,21 +71,11 @@ def greet(
     lend: bool = True,
     alpn: list[bytes] = HTTP1,
 ) -> SSL.Connection:
-    """A handshake and the server's first words; OpenSSL.SSL.Error when either end refuses."""
+    """The hub's end of a handshake; OpenSSL.SSL.Error when either end refuses."""
     ours = tls.connection(name, lend_certificate=lend, alpn=alpn)
-    with socket.create_connection(server.address, 5) as plain:
-        while True:
-            try:
-                ours.do_handshake()
-                if ours.recv(5) == b"hello":
-                    return ours
-            except SSL.WantReadError:
-                with contextlib.suppress(SSL.WantReadError):
-                    plain.sendall(ours.bio_read(1 << 16))
-                received = plain.recv(1 << 16)
-                if not received:
-                    raise SSL.Error("the server hung up") from None
-                ours.bio_write(received)
+    shown = meet(ours, server.context).getpeercert(binary_form=True)
+    server.shown.append(common_name(shown))
+    return ours
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "kubernetes.default.svc", "a.example.com"])

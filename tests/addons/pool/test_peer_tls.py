@@ -14,7 +14,7 @@ from addons.certificates.serving_certificate import ServingCertificate
 from addons.link.servers import Server, parse_relays
 from addons.pool.peer_tls import is_hub_of, peer_connection
 from kube.http.kubeconfig import Credentials, Piece
-from tests.addons.support.peer_handshake import shake
+from tests.addons.support.tls_peers import shake
 from tests.cloud.pki import Authority, Credential
 
 AUTHORITY, FOREIGN, CLIENTS = Authority(), Authority("foreign CA"), Authority("client CA")

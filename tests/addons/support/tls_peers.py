@@ -1,4 +1,4 @@
-"""The other end of a TLS handshake, in memory: a Python `ssl` client, strict as Python 3.13's and Go's are."""
+"""The other end of a TLS handshake, in memory: pyOpenSSL's, or Python's `ssl`, strict as Python 3.13's and Go's are."""
 
 from __future__ import annotations
 
@@ -64,23 +64,55 @@ def shake_hands(
     raise ValueError("the handshake does not end")
 
 
+def meet(client: SSL.Connection, server: ssl.SSLContext) -> ssl.SSLObject:
+    """The server's end of a whole handshake with a client of pyOpenSSL; OpenSSL.SSL.Error when either side refuses."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server_end = server.wrap_bio(incoming, outgoing, server_side=True)
+    for _ in range(STEPS):
+        done = _step(client)
+        _drain(client, incoming)
+        try:
+            server_end.do_handshake()
+        except ssl.SSLWantReadError:
+            done = False
+        except ssl.SSLError as error:
+            raise SSL.Error(str(error)) from error
+        _pump(outgoing, client)
+        if done:
+            return server_end
+    raise ValueError("the handshake does not end")
+
+
+def shake(client: SSL.Connection, server: SSL.Connection) -> None:
+    """A whole handshake between two of pyOpenSSL; OpenSSL.SSL.Error when either side gives up."""
+    for _ in range(STEPS):
+        done = _step(client)
+        _drain(client, server)
+        done &= _step(server)
+        _drain(server, client)
+        if done:
+            return
+    raise ValueError("the handshake does not end")
+
+
 def _pump(outgoing: ssl.MemoryBIO, server: SSL.Connection) -> None:
     data = outgoing.read()
     if data:
         server.bio_write(data)
 
 
-def _step(server: SSL.Connection) -> bool:
+def _step(end: SSL.Connection) -> bool:
     try:
-        server.do_handshake()
+        end.do_handshake()
     except SSL.WantReadError:
         return False
     return True
 
 
-def _drain(server: SSL.Connection, incoming: ssl.MemoryBIO) -> None:
+def _drain(end: SSL.Connection, into: ssl.MemoryBIO | SSL.Connection) -> None:
+    write = into.write if isinstance(into, ssl.MemoryBIO) else into.bio_write
     try:
         while True:
-            incoming.write(server.bio_read(1 << 16))
+            write(end.bio_read(1 << 16))
     except SSL.WantReadError:
         return

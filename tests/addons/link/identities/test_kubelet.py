@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ssl
 from pathlib import Path
 
@@ -12,28 +11,13 @@ from OpenSSL import SSL
 from addons.link.identities.kubelet import KUBELET, KubeletAccess, kubelet_at
 from addons.link.link import Link
 from addons.requests.caller import Lending
+from tests.addons.support.tls_peers import meet
 from tests.cloud.pki import Authority, Credential
 
 OFFERS = [b"http/1.1"]
 
 
-def handshake(
-    client: SSL.Connection, server: ssl.SSLObject, bios: tuple[ssl.MemoryBIO, ssl.MemoryBIO]
-) -> None:
-    """Both sides' in memory. SSL.Error where the client refuses the server."""
-    incoming, outgoing = bios
-    for _ in range(10):
-        with contextlib.suppress(SSL.WantReadError):
-            client.do_handshake()
-        with contextlib.suppress(SSL.WantReadError):
-            incoming.write(client.bio_read(65536))
-        with contextlib.suppress(ssl.SSLWantReadError):
-            server.do_handshake()
-        if sent := outgoing.read():
-            client.bio_write(sent)
-
-
-def meet(
+def shown_to_kubelet(
     folder: Path, serving: Credential, trusted: bytes, client: Credential
 ) -> tuple[KubeletAccess, bytes | None]:
     """What kubelet is shown in a handshake that succeeds."""
@@ -44,16 +28,15 @@ def meet(
     authority = folder / "authority.crt"
     authority.write_bytes(trusted)
     access = KubeletAccess("n1", *client.write(folder, "client"), authority)
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = context.wrap_bio(incoming, outgoing, server_side=True)
-    handshake(access.tls(OFFERS), server, (incoming, outgoing))
-    return access, server.getpeercert(binary_form=True)
+    return access, meet(access.tls(OFFERS), context).getpeercert(binary_form=True)
 
 
 def test_kubelet_of_this_node_sees_who_the_hub_is(tmp_path: Path) -> None:
     authority = Authority()
     client = authority.issue_client("for-kubelet", ["nurses"])
-    access, shown = meet(tmp_path, authority.issue_server("any", ["n1"]), authority.certificate, client)
+    access, shown = shown_to_kubelet(
+        tmp_path, authority.issue_server("any", ["n1"]), authority.certificate, client
+    )
     assert shown == ssl.PEM_cert_to_DER_cert(client.certificate.decode())
     assert access.user() == ("for-kubelet", ["nurses", "system:authenticated"])
 
@@ -63,7 +46,7 @@ def test_a_server_of_another_name_or_ca_is_not_asked(tmp_path: Path, is_known: b
     authority, other = Authority(), Authority("another")
     serving = (authority if is_known else other).issue_server("any", ["n2" if is_known else "n1"])
     with pytest.raises(SSL.Error):
-        meet(tmp_path, serving, authority.certificate, authority.issue_client("for-kubelet"))
+        shown_to_kubelet(tmp_path, serving, authority.certificate, authority.issue_client("for-kubelet"))
 
 
 def test_without_a_certificate_the_link_leads_to_no_kubelet() -> None:
