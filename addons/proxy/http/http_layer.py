@@ -73,7 +73,6 @@ class HubHttpLayer(HttpLayer):
 
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
         self._has_served = True
-        self.address.begin_request()
         # `fork` makes a server of its own first, with an identifier that takes as long as a hook.
         context = copy.copy(self.context)
         context.layers = self.context.layers.copy()
@@ -166,6 +165,11 @@ class HubHttpLayer(HttpLayer):
         if not isinstance(own, BoundedHttp1Server):
             return False
         return own.waits or self._server_side.unsent(own.stream_id) > STREAM_UNREAD
+
+    @property
+    def weight(self) -> int:
+        """The requests under way, each with what its head counts for."""
+        return sum(stream.weight for stream in self.streams.values() if isinstance(stream, RequestStream))
 
     @property
     def unread(self) -> int:

@@ -86,6 +86,8 @@ class RequestStream(HttpStream):
         self.mode: HTTPMode = self.mode  # mitmproxy looks for it in the list, when it is first asked
         context.layers.remove(self)
         self.request_body_buf = bytearray()  # type: ignore[assignment]  # as mitmproxy's own, and small pieces cost no more
+        self.weight = 1
+        """As how many requests this one counts at its address."""
         self._held = 0
         """Bytes of the body that count as held."""
         self._collected = 0
@@ -205,6 +207,7 @@ class RequestStream(HttpStream):
 
     def state_wait_for_request_headers(self, event: RequestHeaders) -> layer.CommandGenerator[None]:
         head = event.request.data
+        self.weight = self.address.begin_request(head.path, head.headers.fields)
         fault = fault_of(head.method, head.path, head.authority, head.headers.fields) or self._too_many()
         if fault is not None:
             self.flow = http.HTTPFlow(self.context.client, self.context.server)
@@ -372,9 +375,8 @@ class RequestStream(HttpStream):
         self._hold(0)
 
     def _too_many(self) -> StatusError | None:
-        if self.address.has_room:
-            return None
-        return too_many_requests("too many requests from this address are under way", 1)
+        why = "too many requests from this address are under way"
+        return None if self.address.has_room else too_many_requests(why, 1)
 
     def _hold(self, wanted: int) -> StatusError | None:
         fault = self.address.resize_body(self._held, wanted)

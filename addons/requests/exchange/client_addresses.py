@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 from weakref import WeakSet, WeakValueDictionary
 
@@ -19,6 +19,8 @@ MAX_CONNECTIONS = 256
 """Connections from one address to one listener that is not the plain port."""
 MAX_REQUESTS = 4_000
 """Requests under way from one address to one listener."""
+LONG_HEAD = 4 * 1024
+"""Bytes of a request's head for each of which it counts as one request more: the hub keeps the head to the end."""
 MAX_UNREAD = 4 * 1024 * 1024
 """Bytes that all client connections may hold; beyond, addresses that hold more than an even share lose streams."""
 FAIR_UNREAD = 1024 * 1024
@@ -59,6 +61,10 @@ class ClientLayer(Protocol):
     @property
     def streams(self) -> Mapping[int, object]:
         """The requests under way."""
+
+    @property
+    def weight(self) -> int:
+        """The requests under way, each with what its head counts for."""
 
     @property
     def held(self) -> int:
@@ -129,9 +135,11 @@ class ClientAddress:
         """How many more requests fit even if none ends. To count all of them at each request would cost more than some
         requests do."""
 
-    def begin_request(self) -> None:
-        """Note a further request."""
-        self._certain -= 1
+    def begin_request(self, target: bytes, fields: Iterable[tuple[bytes, bytes]]) -> int:
+        """Note the head of a further request; as how many requests it counts."""
+        weight = 1 + (len(target) + sum(len(name) + len(value) for name, value in fields)) // LONG_HEAD
+        self._certain -= weight
+        return weight
 
     @property
     def requests(self) -> int:
@@ -142,7 +150,7 @@ class ClientAddress:
     def has_room(self) -> bool:
         """Whether the address may have its latest request."""
         if self._certain < 0:
-            self._certain = MAX_REQUESTS - self.requests
+            self._certain = MAX_REQUESTS - sum(layer.weight for layer in self.layers)
         return self._certain >= 0
 
     @property

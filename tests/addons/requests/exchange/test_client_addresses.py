@@ -10,6 +10,7 @@ from mitmproxy.test import tflow
 from addons.requests.exchange import client_addresses
 from addons.requests.exchange.client_addresses import (
     FAIR_UNREAD,
+    LONG_HEAD,
     MAX_BODIES,
     MAX_BODIES_OF_ADDRESS,
     MAX_REQUEST_BODY,
@@ -28,6 +29,7 @@ class Layer:
 
     held: int = 0
     streams: dict[int, object] = field(default_factory=dict)
+    weight: int = 0
 
     def end_least_read(self) -> None:
         """Nothing is there."""
@@ -41,15 +43,18 @@ def test_connections_of_one_address_and_port_belong_together() -> None:
     assert address_of(elsewhere).listener is not found.listener
 
 
-def test_requests_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_addresses, "MAX_REQUESTS", 3)
+@pytest.mark.parametrize(("head", "weight"), [(100, 1), (LONG_HEAD - 1, 1), (10 * LONG_HEAD, 11)])
+def test_requests_are_bounded_over_all_connections_by_their_heads(
+    monkeypatch: pytest.MonkeyPatch, head: int, weight: int
+) -> None:
+    """4,000 requests with heads of 64 KB, which wait for the end of their bodies, held 256 MB."""
+    monkeypatch.setattr(client_addresses, "MAX_REQUESTS", 3 * weight)
     address, layers = ClientAddress(ListenerClients()), [Layer(), Layer()]
     address.layers.update(layers)
     for number in range(4):
-        layers[number % 2].streams[number] = object()
-        address.begin_request()
+        layers[number % 2].weight += address.begin_request(b"/", [(b"name", bytes(head - 5))])
         assert address.has_room is (number < 3)
-    layers[0].streams.clear()
+    layers[0].weight = 0
     assert address.has_room
 
 
@@ -153,6 +158,6 @@ def test_an_address_without_clients_is_forgotten() -> None:
     for number in range(1000):
         client = tflow.tclient_conn()
         client.peername = (f"10.0.{number // 250}.{number % 250}", 1)
-        address_of(client).begin_request()
+        address_of(client).begin_request(b"/", ())
     del client
     assert not [each for each in client_addresses._addresses if each[1].startswith("10.0.")]
