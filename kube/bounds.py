@@ -11,15 +11,15 @@ from collections.abc import Callable
 _listeners: list[Callable[[str], None]] = []
 
 
-def listen(told: Callable[[str], None]) -> None:
-    """Call `told` with the name of each bound that is reached from now on."""
-    _listeners.append(told)
+def listen(listener: Callable[[str], None]) -> None:
+    """Call the listener with the name of each bound that is reached from now on."""
+    _listeners.append(listener)
 
 
 def reached(bound: str) -> None:
     """Tell that a bound was reached, and something dropped or refused. `bound` is its name, for people."""
-    for told in _listeners:
-        told(bound)
+    for listener in _listeners:
+        listener(bound)
 
 
 class Recent[K, V](OrderedDict[K, V]):

@@ -19,13 +19,13 @@ type Kept = bytes | PackedText
 class PackedText:
     """An immutable text, packed in memory."""
 
-    __slots__ = ("_packed", "_size", "mark")
+    __slots__ = ("_packed", "_size", "type_size")
 
-    def __init__(self, text: bytes, mark: int = 0) -> None:
-        """`mark` is a number that its codec reads without unpacking the text."""
-        self.mark = mark
+    def __init__(self, text: bytes, type_size: int = 0) -> None:
+        """`type_size` is that of `kube.wire.json_fields.size_of_type`, which needs no unpacking then."""
+        self.type_size = type_size
         self._size = len(text)
-        with _turn:
+        with _lock:
             result = _packer.compress(text)
         # The result keeps the room that zstd had for it, which is that of the whole text. The copy takes what it needs.
         self._packed = bytes(memoryview(result))
@@ -34,7 +34,7 @@ class PackedText:
         return self._size
 
     def __bytes__(self) -> bytes:
-        with _turn:
+        with _lock:
             return _unpacker.decompress(self._packed)
 
     def __sizeof__(self) -> int:
@@ -42,12 +42,12 @@ class PackedText:
         return object.__sizeof__(self) + self._packed.__sizeof__()
 
 
-def packed(text: bytes, mark: int = 0) -> Kept:
-    """A text as it is best kept, with its `PackedText.mark`."""
-    return PackedText(text, mark) if len(text) >= WORTH_PACKING else text
+def packed(text: bytes, type_size: int = 0) -> Kept:
+    """A text as it is best kept, with its `PackedText.type_size`."""
+    return PackedText(text, type_size) if len(text) >= WORTH_PACKING else text
 
 
-_turn = Lock()
+_lock = Lock()
 """Threads read long lists and write copies to the disk; zstd's contexts are for one thread at a time."""
 _packer = zstandard.ZstdCompressor(LEVEL)
 _unpacker = zstandard.ZstdDecompressor()

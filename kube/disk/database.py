@@ -208,10 +208,10 @@ class Disk:
             # A failed commit leaves its transaction open until the connection closes.
             self.close()
             # The first error says what happened. diskcache raises its own over it, or that of a failed ROLLBACK.
-            told = _first(error)
-            if _is_unreadable(told):
-                self._set_aside(told)
-            raise DiskError(f"{self.folder}: {told}") from error
+            cause = _first(error)
+            if _is_unreadable(cause):
+                self._set_aside(cause)
+            raise DiskError(f"{self.folder}: {cause}") from error
 
     def _opened(self) -> tuple[Reading, Cache]:
         """Open the store for writing, and for reading beside it."""

@@ -130,20 +130,20 @@ def parse_exec(
         {str(variable["name"]): str(variable.get("value") or "") for variable in section.get("env") or ()},
         version,
         str(section.get("installHint") or ""),
-        _told(cluster, authority()) if section.get("provideClusterInfo") else None,
+        _cluster_info(cluster, authority()) if section.get("provideClusterInfo") else None,
     )
 
 
-def _told(cluster: Mapping[str, Any], authority: bytes) -> dict[str, Any]:
+def _cluster_info(cluster: Mapping[str, Any], authority: bytes) -> dict[str, Any]:
     """A cluster of a kubeconfig as plugins are told of it."""
     names = ("server", "tls-server-name", "insecure-skip-tls-verify")
-    told = {name: cluster[name] for name in names if cluster.get(name)}
+    info = {name: cluster[name] for name in names if cluster.get(name)}
     if authority:
-        told["certificate-authority-data"] = base64.b64encode(authority).decode()
+        info["certificate-authority-data"] = base64.b64encode(authority).decode()
     for extension in cluster.get("extensions") or ():
         if extension.get("name") == f"{GROUP}/exec":
-            told["config"] = extension.get("extension")
-    return told
+            info["config"] = extension.get("extension")
+    return info
 
 
 def _seconds(timestamp: object) -> float | None:

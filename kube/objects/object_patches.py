@@ -179,15 +179,15 @@ class JsonPatching:
 
     def _container(self, path: list[str]) -> Any:
         """The object or array that holds the value at a path."""
-        place = self.document
+        value = self.document
         for part in path[:-1]:
-            if isinstance(place, dict):
-                place = place.get(part)
-            elif isinstance(place, list):
-                place = place[_index(part, len(place))]
-        if not path or not isinstance(place, dict | list):
+            if isinstance(value, dict):
+                value = value.get(part)
+            elif isinstance(value, list):
+                value = value[_index(part, len(value))]
+        if not path or not isinstance(value, dict | list):
             raise _refused(f"the document is missing the path /{'/'.join(path)}")
-        return place
+        return value
 
 
 def _parts(operation: Json, name: str) -> list[str]:

@@ -44,7 +44,7 @@ def canonical(name: str, document: object, path: str = "") -> Json:
         is_zero = value is None if field.is_pointer else value in (None, "", 0, [], {})
         if field.is_always_there or not is_zero:
             result[field_name] = value
-    newer = {each: value for each, value in document.items() if each not in fields and value is not None}
+    newer = {key: value for key, value in document.items() if key not in fields and value is not None}
     return result | newer
 
 

@@ -32,16 +32,16 @@ def emptied(patch: Json, kind: str) -> Json:
 def _emptied(patch: Json, keys: MergeKeys, path: str) -> Json:
     fields: Json = {}
     for name, value in patch.items():
-        place = below(path, name)
+        field_path = below(path, name)
         if name.startswith("$"):
             continue
         if isinstance(value, dict):
-            fields[name] = _emptied(value, keys, place)
-        elif isinstance(value, list) and keys.get(place) and (named := _by_key(value, keys[place])):
+            fields[name] = _emptied(value, keys, field_path)
+        elif isinstance(value, list) and keys.get(field_path) and (named := _by_key(value, keys[field_path])):
             # Elements that repeat their key, and those with a directive, are a list that goes as a whole.
-            key = keys[place]
+            key = keys[field_path]
             fields[name] = [
-                {**_emptied(element, keys, place), key: element[key]} for element in named.values()
+                {**_emptied(element, keys, field_path), key: element[key]} for element in named.values()
             ]
         else:
             fields[name] = None
@@ -52,13 +52,13 @@ def _united(one: Json, other: Json, keys: MergeKeys, path: str) -> Json:
     """Two patches with the same result as one. Where both set a field, they set it to the same."""
     united = dict(one)
     for name, new in other.items():
-        place = below(path, name)
+        field_path = below(path, name)
         match united.get(name), new:
             case dict() as old, dict():
-                united[name] = _united(old, new, keys, place)
-            case list() as old, list() if keys.get(place):
-                united[name] = _united_elements(old, new, keys, place)
-            case list() as old, list() if place in keys or name.startswith(DELETE_FROM):
+                united[name] = _united(old, new, keys, field_path)
+            case list() as old, list() if keys.get(field_path):
+                united[name] = _united_elements(old, new, keys, field_path)
+            case list() as old, list() if field_path in keys or name.startswith(DELETE_FROM):
                 united[name] = old + [element for element in new if element not in old]
             case _:
                 united[name] = new
@@ -77,23 +77,23 @@ def _united_elements(one: list[Any], other: list[Any], keys: MergeKeys, path: st
 def _changes(before: Json, after: Json, keys: MergeKeys, path: str) -> Json:
     patch: Json = {name: None for name, value in before.items() if _gone(value, after.get(name))}
     for name, new in after.items():
-        old, place = before.get(name), below(path, name)
+        old, field_path = before.get(name), below(path, name)
         if new is None or new == old:
             continue
         match old, new:
             case dict(), dict():
                 # Objects that differ in nulls or in the order of a merged list are equal.
-                if changes := _changes(old, new, keys, place):
+                if changes := _changes(old, new, keys, field_path):
                     patch[name] = changes
-            case ((list() | None), list()) if keys.get(place):
-                if elements := _elements(old or [], new, keys, place):
+            case ((list() | None), list()) if keys.get(field_path):
+                if elements := _elements(old or [], new, keys, field_path):
                     patch[name] = elements
                 elif old is None:
                     patch[name] = []
-            case list(), list() if place in keys:
+            case list(), list() if field_path in keys:
                 patch |= _texts(name, old, new)
             case _:
-                patch[name] = _added(new, keys, place)
+                patch[name] = _added(new, keys, field_path)
     return patch
 
 

@@ -141,7 +141,7 @@ def _live(original: list[Any], patch: list[Any], key: str) -> list[Any]:
         return original
     deleted = {_identity(directive, key) for directive in directives}
     remaining = [element for element in original if _identity(element, key) not in deleted]
-    known = _places(remaining, key)
+    known = _positions(remaining, key)
     added = [
         element for element in patch if DIRECTIVE not in element and _identity(element, key) not in known
     ]
@@ -199,21 +199,21 @@ def _merged_elements(original: list[Any], patch: list[Any], keys: MergeKeys, pat
     key = keys[path]
     merged = list(original)
     # Of elements with the same key the first one gets the changes.
-    places = {_identity(element, key): place for place, element in reversed(list(enumerate(merged)))}
+    positions = _positions(merged, key)
     for element in patch:
         identity = _identity(element, key)
-        if identity in places:
-            place = places[identity]
-            merged[place] = strategic_merge(merged[place], element, keys, path)
+        if identity in positions:
+            position = positions[identity]
+            merged[position] = strategic_merge(merged[position], element, keys, path)
         else:
-            places[identity] = len(merged)
+            positions[identity] = len(merged)
             merged.append(_cleaned(element))
     return merged
 
 
 def _interleaved(merged: list[Any], order: list[Any], original: list[Any], key: str) -> list[Any]:
     """The elements that `order` names in its order, and the others where they were between them."""
-    ordered, live = _places(order, key), _places(original, key)
+    ordered, live = _positions(order, key), _positions(original, key)
     named = [element for element in merged if _identity(element, key) in ordered]
     named.sort(key=lambda element: ordered[_identity(element, key)])
     rest = [element for element in merged if _identity(element, key) not in ordered]
@@ -221,16 +221,16 @@ def _interleaved(merged: list[Any], order: list[Any], original: list[Any], key: 
     others = deque(rest)
     result: list[Any] = []
     for element in named:
-        place = live.get(_identity(element, key))
-        while others and place is not None and live.get(_identity(others[0], key), place) < place:
+        position = live.get(_identity(element, key))
+        while others and position is not None and live.get(_identity(others[0], key), position) < position:
             result.append(others.popleft())
         result.append(element)
     return [*result, *others]
 
 
-def _places(elements: list[Any], key: str) -> dict[Any, int]:
-    """The first place of each identity."""
-    return {_identity(element, key): place for place, element in reversed(list(enumerate(elements)))}
+def _positions(elements: list[Any], key: str) -> dict[Any, int]:
+    """The first position of each identity."""
+    return {_identity(element, key): position for position, element in reversed(list(enumerate(elements)))}
 
 
 def _identity(element: Any, key: str) -> Any:

@@ -60,7 +60,7 @@ class RingEvent(NamedTuple):
         return len(self.kept) + len(self.record)
 
 
-class Place(NamedTuple):
+class Cursor(NamedTuple):
     """A position in a ring, and the version of a client that was sent everything before the position."""
 
     position: int

@@ -32,11 +32,11 @@ from kube.errors import HISTORY_RESTARTED, StatusError, expired
 from kube.store.listing import Form, Listing
 from kube.store.projection import ProjectedChange, Projection
 from kube.store.resumption import Resumption, judge
-from kube.store.ring import Frame, Place, Ring, Rings
+from kube.store.ring import Cursor, Frame, Ring, Rings
 from kube.store.scope import Scope
 from kube.store.store import Item, Key
 from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
-from kube.store.watcher import Beginning, News, Watcher, correction
+from kube.store.watcher import Beginning, NewEvents, Watcher, correction
 from kube.wire.codec import Codec
 from kube.wire.codec_base import NO_ANNOTATIONS
 
@@ -94,8 +94,8 @@ class View:
         self._trimming: asyncio.TimerHandle | None = None
         self._known: dict[Item, bool] = {}
         """Whether objects, unfiltered, match, of those that `match` has just looked at."""
-        self._is_telling = False
-        """`_tell` comes in the loop's next turn, with all events of this one."""
+        self._is_delivering = False
+        """`_deliver` comes in the loop's next turn, with all events of this one."""
         self.noted: Noted | None = None
         """Told, for people, of each event that clients are sent, and of each that filters keep from them."""
         projection.listen(self, scope)
@@ -208,7 +208,7 @@ class View:
         else:
             watcher = self._open(self.ring.end, 0, bookmarks, coding, self._missed(since, resumption))
         if (gap := self._projection.store.history.gap_after(since)) is not None:
-            watcher.tell_gap(gap)
+            watcher.note_gap(gap)
         return watcher
 
     def _missed(self, since: int, resumption: Resumption) -> Beginning:
@@ -217,9 +217,9 @@ class View:
         missed = (self._event(change)[1] for change in self._projection.replay(since))
         return Beginning((), [bytes(frame) for frame in missed if frame])
 
-    def place(self) -> Place:
-        """The place of a watcher that has read the whole ring."""
-        return Place(self.ring.end, self.version)
+    def cursor(self) -> Cursor:
+        """The cursor of a watcher that has read the whole ring."""
+        return Cursor(self.ring.end, self.version)
 
     def send_bookmark(self) -> None:
         """Tell watchers that asked for bookmarks which version they have reached."""
@@ -254,9 +254,9 @@ class View:
             self.ring.touch(self.version)
         shown_before = change.before is not None and self.scope.matches(change.before)
         record = self._record(frame, change.before if shown_before else None)
-        if not self._is_telling:
-            self._is_telling = True
-            asyncio.get_running_loop().call_soon(self._tell, self.ring.end)
+        if not self._is_delivering:
+            self._is_delivering = True
+            asyncio.get_running_loop().call_soon(self._deliver, self.ring.end)
         self.ring.append(change.version, frame, record)
         if self.noted is not None:
             self.noted(event_type, change.key, change.version, len(frame))
@@ -292,7 +292,7 @@ class View:
         history = self._projection.store.history
         self._end_seen(lambda seen: history.is_in_gap(seen) and seen not in self._confirmed)
         for watcher in list(self.watchers):
-            watcher.tell_gap(history.newest_gap)
+            watcher.note_gap(history.newest_gap)
 
     def end_ahead(self) -> None:
         """End the watches whose clients are ahead: what the view shows may be made of older objects than theirs."""
@@ -343,12 +343,12 @@ class View:
         self.watchers[watcher] = None
         return watcher
 
-    def _tell(self, position: int) -> None:
+    def _deliver(self, position: int) -> None:
         """Have all watchers send the events from this position on."""
-        self._is_telling = False
-        news = News(self.ring, position)
+        self._is_delivering = False
+        new = NewEvents(self.ring, position)
         for watcher in list(self.watchers):
-            watcher.tell(news)
+            watcher.deliver(new)
 
     def _trim(self) -> None:
         self._trimming = None

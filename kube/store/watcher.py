@@ -1,7 +1,7 @@
 """One open watch of a view: what its client gets first, and then a position in the view's ring.
 
 Most of the time every watcher of a view has read the whole ring, and waits. What happens next concerns all of them
-alike: `News` is written once for each coding, and goes to each client without a turn of the client's task.
+alike: `NewEvents` is written once for each coding, and goes to each client without a turn of the client's task.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from kube.errors import StatusError
 from kube.store.projection import Projection
-from kube.store.ring import Place, Ring, RingEvent
+from kube.store.ring import Cursor, Ring, RingEvent
 from kube.store.scope import Scope
 from kube.store.store import Item
 from kube.store.stream_coding import StreamCoding
@@ -83,8 +83,8 @@ class Watched(Protocol):
     def codec(self) -> Codec:
         """How the view writes objects."""
 
-    def place(self) -> Place:
-        """The place of a watcher that has read the whole ring."""
+    def cursor(self) -> Cursor:
+        """The cursor of a watcher that has read the whole ring."""
 
     def frame(self, event_type: str, item: Item) -> bytes:
         """One event of an object."""
@@ -93,7 +93,7 @@ class Watched(Protocol):
         """A bookmark of a version."""
 
 
-class News:
+class NewEvents:
     """The events of a ring from a position to its end, for all watchers that have read up to that position."""
 
     def __init__(self, ring: Ring, position: int) -> None:
@@ -156,7 +156,7 @@ class Watcher:
         self.ended = False
         self.fell_behind = False
         """Whether the view cut the watch because its client read too slowly. The client resumes by its version."""
-        self._start = view.place()
+        self._start = view.cursor()
         self._beginning = beginning
         self._position = position
         self.seen_version = seen_version
@@ -166,8 +166,8 @@ class Watcher:
         """What the next bookmark says of a gap in the history."""
         self._waiter: asyncio.Future[None] | None = None
         self._error: StatusError | None = None
-        self._end: Place | None = None
-        """The place at which the watch was ended. The client gets nothing behind it."""
+        self._end: Cursor | None = None
+        """Where the watch was ended. The client gets nothing behind it."""
 
     @property
     def unread(self) -> int:
@@ -197,21 +197,21 @@ class Watcher:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
 
-    def tell(self, news: News) -> None:
+    def deliver(self, new: NewEvents) -> None:
         """Send events to a client that has all before them and room for them; wake the client's task else."""
-        if self._can_take(news) and self._send(news.written(self.coding)):
-            self._position = news.end
+        if self._can_take(new) and self._send(new.written(self.coding)):
+            self._position = new.end
         else:
             self.wake()
 
-    def _can_take(self, news: News) -> bool:
+    def _can_take(self, new: NewEvents) -> bool:
         """Whether `frames` waits, and these events are what comes next, for this client as for all others."""
         waits = self._waiter is not None and not self._waiter.done()
         return (
             waits
-            and news.is_shared
-            and self._position == news.position
-            and self.seen_version < news.oldest
+            and new.is_shared
+            and self._position == new.position
+            and self.seen_version < new.oldest
             and not self._bookmark_due
             and not self.ended
         )
@@ -235,7 +235,7 @@ class Watcher:
         self._bookmark_due = True
         self.wake()
 
-    def tell_gap(self, since: int) -> None:
+    def note_gap(self, since: int) -> None:
         """As `send_bookmark`, for other hubs too: a list left a gap after this version.
 
         Of several gaps the first counts, as if all from there on were one.
@@ -247,8 +247,7 @@ class Watcher:
     def end(self, error: StatusError | None = None) -> None:
         """Let `frames` give the rest, a last bookmark unless there is an error, and then end."""
         if self._end is None:
-            place = self.view.place()
-            self._end = place._replace(version=self.view.reached(self.seen_version))
+            self._end = self.view.cursor()._replace(version=self.view.reached(self.seen_version))
             self._error = error
             self._bookmark_due = error is None
         self.ended = True

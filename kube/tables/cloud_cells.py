@@ -21,7 +21,7 @@ class CloudCells:
 
     def __init__(self) -> None:
         self.columns: list[Json] = []
-        self._told: dict[tuple[str, str], tuple[str, list[Any]]] = {}
+        self._cells: dict[tuple[str, str], tuple[str, list[Any]]] = {}
 
     def learn(self, body: bytes) -> None:
         """Take what a Table of the cloud has, with the metadata of each object. ValueError where it is none."""
@@ -32,32 +32,32 @@ class CloudCells:
             table = orjson.loads(body)
             if table["kind"] != TABLE[1]:
                 raise ValueError(f"the cloud makes no Table of this kind, but {table['kind']}")
-            told = {
+            rows = {
                 _key(row["object"]): (row["object"]["metadata"]["resourceVersion"], list(row["cells"]))
                 for row in table["rows"] or ()
             }
             columns = list(table["columnDefinitions"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"no Table: {error!r}") from None
-        if not all(len(cells) == len(columns) for _, cells in told.values()):
+        if not all(len(cells) == len(columns) for _, cells in rows.values()):
             raise ValueError("a Table whose rows do not have its columns")
         self.columns = columns
-        self._told |= told
+        self._cells |= rows
 
     def has(self, obj: Json) -> bool:
         """Whether the cells of an object are of its version."""
-        version, _ = self._told.get(_key(obj), ("", []))
+        version, _ = self._cells.get(_key(obj), ("", []))
         return bool(version) and version == obj["metadata"].get("resourceVersion")
 
     def forget(self, obj: Json) -> None:
         """Let go of the cells of an object that is no longer shown."""
-        self._told.pop(_key(obj), None)
+        self._cells.pop(_key(obj), None)
 
     def of(self, obj: Json, known: list[Any]) -> list[Any]:
         """The cells of an object: the last that the cloud told, else `known`, which is name and age, in the columns."""
         if not self.columns:
             return known
-        _, cells = self._told.get(_key(obj), ("", []))
+        _, cells = self._cells.get(_key(obj), ("", []))
         if len(cells) == len(self.columns):
             return cells
         name, age = known

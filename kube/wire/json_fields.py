@@ -22,8 +22,8 @@ LONG_OBJECT = 128 * 1024
 event was read, and what came meanwhile and stayed kept as much of the heap from being returned."""
 DEEPEST = 16
 """Objects in each other in managedFields that stay text; a pod's have ten."""
-MARK = "managedFields that stay text"
-_MARK = MARK.encode()
+PLACEHOLDER = "managedFields that stay text"
+_PLACEHOLDER = PLACEHOLDER.encode()
 _TOO_DEEP = re.compile("depth (limit )?exceeded")
 _TOO_DEEP_TO_WRITE = "Recursion limit reached"
 """How the versions of orjson say that a value is nested too deep."""
@@ -87,26 +87,26 @@ class ManagedText:
 
 
 def _cut_managed(text: bytes | memoryview) -> tuple[bytes, ManagedText] | None:
-    """A long JSON text with MARK for its first long managedFields, and these; None where it has none.
+    """A long JSON text with PLACEHOLDER for its first long managedFields, and these; None where it has none.
 
     They are compact JSON of plain ASCII: objects of texts and of objects, in a list. A kube-apiserver writes no other,
-    and what is not so is read as the rest is. Where the text with MARK is JSON, so is the whole.
+    and what is not so is read as the rest is. Where the text with PLACEHOLDER is JSON, so is the whole.
     """
     if len(text) < LONG_OBJECT:
         return None
-    found = next((each for each in _managed().finditer(text) if len(each[1]) >= LONG_OBJECT // 2), None)
+    found = next((match for match in _managed().finditer(text) if len(match[1]) >= LONG_OBJECT // 2), None)
     if found is None:
         return None
     begin, end = found.span(1)
-    rest = b'"'.join((text[:begin], _MARK, text[end:]))
-    return (rest, ManagedText(found[1])) if rest.count(_MARK) == 1 else None
+    rest = b'"'.join((text[:begin], _PLACEHOLDER, text[end:]))
+    return (rest, ManagedText(found[1])) if rest.count(_PLACEHOLDER) == 1 else None
 
 
 def _put_back(value: object, managed: ManagedText) -> bool:
-    """Put managedFields in the place of MARK in what was parsed, an object, an event or a list; False without MARK."""
-    for each in _objects(value):
-        metadata = each.get("metadata") if isinstance(each, dict) else None
-        if isinstance(metadata, dict) and metadata.get("managedFields") == MARK:
+    """Put managedFields back into an object, an event or a list that was parsed; False where it has no PLACEHOLDER."""
+    for candidate in _objects(value):
+        metadata = candidate.get("metadata") if isinstance(candidate, dict) else None
+        if isinstance(metadata, dict) and metadata.get("managedFields") == PLACEHOLDER:
             metadata["managedFields"] = managed
             return True
     return False
@@ -179,7 +179,7 @@ def size_of_type(item: Kept) -> int:
     A kube-apiserver writes both in each custom resource of a list, there apiVersion first: it sorts the fields.
     """
     if isinstance(item, PackedText):
-        return item.mark
+        return item.type_size
     match = _TYPE.match(item)
     return len(match[0]) - 1 if match is not None else 0
 

@@ -278,10 +278,10 @@ def varint(number: int) -> bytes:
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """A number of at most 64 bits that begins here, and where it ends. ValueError where the data ends first."""
     number = 0
-    for place, byte in enumerate(data[at : at + 10]):
-        number |= (byte & 0x7F) << 7 * place
+    for group, byte in enumerate(data[at : at + 10]):
+        number |= (byte & 0x7F) << 7 * group
         if not byte & 0x80:
-            return number, at + place + 1
+            return number, at + group + 1
     raise ValueError("a length in protobuf is not complete")
 
 
@@ -341,5 +341,5 @@ def _set_texts(message: Any, values: Mapping[str, Any], names: tuple[str, ...]) 
 
 
 def _sendable(text: str) -> str:
-    """The text with "?" for surrogates. A request's text may hold them in place of bytes; a message may not."""
+    """The text with "?" for surrogates. A request's text may hold them in group of bytes; a message may not."""
     return text.encode(errors="replace").decode()

@@ -26,7 +26,9 @@ def test_a_list_unpacks_its_texts_piece_by_piece(monkeypatch: pytest.MonkeyPatch
             unpacked.append(self)
             return super().__bytes__()
 
-    body = listing.body([Counted(bytes(each), each.mark) for each in formed if isinstance(each, PackedText)])
+    body = listing.body(
+        [Counted(bytes(each), each.type_size) for each in formed if isinstance(each, PackedText)]
+    )
     assert not unpacked
     pieces = iter(body)
     first = next(pieces)

@@ -71,11 +71,11 @@ async def test_quiet_watches_cost_nothing() -> None:
     """60 watches of quiet views once cost 19.5 MB of bookmarks a day."""
     view = view_of(filled(10))
     client = watching(view)
-    before = view.place().position
+    before = view.cursor().position
     for _ in range(24 * 60):
         view.send_bookmark()
         told(client)
-    assert view.place().position == before
+    assert view.cursor().position == before
     client.close()
     client.watch()
     assert told(client) == [], "bookmarks are no history"

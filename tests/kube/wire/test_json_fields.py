@@ -14,8 +14,8 @@ from kube.wire.encoding import Encoding
 from kube.wire.fields import Edits
 from kube.wire.json_fields import (
     LONG_OBJECT,
-    MARK,
     MAX_DEEP,
+    PLACEHOLDER,
     JsonFields,
     ManagedText,
     parse_object,
@@ -176,7 +176,7 @@ def test_an_event_takes_little_more_memory_than_its_bytes() -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        an_object(managed(), metadata2=MARK),
+        an_object(managed(), metadata2=PLACEHOLDER),
         an_object(managed(number=1)),
         an_object(managed(empty=None)),
         an_object(managed(word="ü")),
