@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import orjson
 
-from controllers.bindings.json_diffs import json_diff
 from controllers.bindings.rendering.injection import Rendering
 from controllers.bindings.workloads import WORKLOAD_TYPES, Workload, read_workload
 from controllers.cluster.admission_reviews import read_request, response
@@ -49,3 +48,33 @@ def review_response(review: WorkloadReview, rendering: Rendering) -> bytes:
     operations = json_diff(review.incoming, rendering.workload)
     warnings = [f"binding {skip.binding}: {skip}"[:LONGEST_WARNING] for skip in rendering.skipped]
     return response(review.uid, operations, warnings[:MOST_WARNINGS])
+
+
+def json_diff(old: Json, new: Json) -> list[Json]:
+    """The JSON patch (RFC 6902) that turns `old` into `new`."""
+    operations: list[Json] = []
+    _compare(old, new, "", operations)
+    return operations
+
+
+def _compare(old: object, new: object, path: str, operations: list[Json]) -> None:
+    if old == new:
+        return  # most of an object is as it was, and paths are made for the rest alone
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in old:
+            if key not in new:
+                operations.append({"op": "remove", "path": f"{path}/{_escaped(key)}"})
+        for key, value in new.items():
+            if key not in old:
+                operations.append({"op": "add", "path": f"{path}/{_escaped(key)}", "value": value})
+            else:
+                _compare(old[key], value, f"{path}/{_escaped(key)}", operations)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (before, after) in enumerate(zip(old, new, strict=True)):
+            _compare(before, after, f"{path}/{index}", operations)
+    else:
+        operations.append({"op": "replace", "path": path, "value": new})
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 
 from controllers.bindings.binding import BINDING_KIND, BINDINGS, PLAIN_KINDS, Binding
 from controllers.bindings.binding_status import WorkloadOutcome, binding_status
-from controllers.bindings.json_diffs import merge_diff
 from controllers.bindings.renderer import Renderer
 from controllers.bindings.rendering.injection import Rendering
 from controllers.bindings.rendering.slots import Slot, Value
@@ -278,3 +277,16 @@ def injected(rendering: Rendering) -> Mapping[Slot, Value]:
 
 def workload_key(workload: Workload) -> Key:
     return workload.namespace, f"{workload.kind}/{workload.name}"
+
+
+def merge_diff(old: Json, new: Json) -> Json:
+    """The merge patch (RFC 7386) that turns `old` into `new`. A list that differs is replaced whole."""
+    patch: Json = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            if inner := merge_diff(before, value):
+                patch[key] = inner
+        elif key not in old or before != value:
+            patch[key] = value
+    return patch

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import aiohttp
 import orjson
 
 from kube.json_type import Json
-from scripts.benchmark.load import new_cloud, p99, resident_megabytes, waiting
-from scripts.benchmark.manager import MANIFESTS, PATIENCE, THREADS, kubeconfig, steady
+from scripts.benchmark.load import THREADS, new_cloud, p99, post_all, resident_megabytes, waiting
+from scripts.benchmark.manager import MANIFESTS, PATIENCE, kubeconfig, steady
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.real import RealCloud
 from tests.controllers.support.process import ManagerProcess
@@ -24,7 +22,6 @@ NAMESPACE = "default"
 DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
 BINDINGS = f"/apis/apps.openyurt.io/v1alpha1/namespaces/{NAMESPACE}/yurtappconfigbindings"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/edgehub-configbinding"
-KIND = "yurtappconfigbindings.apps.openyurt.io"
 ITEMS = [image("registry.example/{{nodepool}}/app:2"), env(SITE="{{nodepool}}")]
 PATCHES = [patch("add", "/volumes/-", {"name": "site", "hostPath": {"path": "/etc/{{nodepool}}"}})]
 
@@ -78,20 +75,11 @@ def measure(size: Size) -> Figures:
 def fill(cloud: RealCloud, size: Size, port: int) -> None:
     """Create the workloads of all sets, and have the API server call the webhook by URL: no kube-proxy runs here."""
     cloud.apply(MANIFESTS)
-    cloud.kubectl("wait", "--for=condition=Established", f"crd/{KIND}", "--timeout=30s")
-    cloud.kubectl("get", "--raw", BINDINGS)  # kubectl tries again until the kind is served
     webhooks = cloud.admin.get(CONFIGURATION)["webhooks"]
     webhooks[0]["clientConfig"] = {"url": f"https://{LOOPBACK}:{port}/mutate-workload"}
     cloud.admin.patch(CONFIGURATION, {"webhooks": webhooks})
-    with ThreadPoolExecutor(THREADS) as threads:
-        paths = [DEPLOYMENTS] * (size.sets * size.pools)
-        list(threads.map(cloud.admin.post, paths, deployments(size)))
-
-
-def deployments(size: Size) -> Iterator[Json]:
-    for number in range(size.sets):
-        for pool in range(size.pools):
-            yield deployment(number, f"pool-{pool}")
+    pools = range(size.pools)
+    post_all(cloud, DEPLOYMENTS, (deployment(n, f"pool-{pool}") for n in range(size.sets) for pool in pools))
 
 
 def deployment(number: int, pool: str) -> Json:

@@ -8,10 +8,11 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,12 @@ REST = 12.0
 """Seconds before memory is read: the hub returns free memory every two, and closes late connections every five."""
 
 
-SLICE = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices/svc-{{}}-abcde"
-SERVICE = f"/api/v1/namespaces/{NAMESPACE}/services/svc-{{}}"
+ENDPOINT_SLICES = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
+SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"
+SLICE = f"{ENDPOINT_SLICES}/svc-{{}}-abcde"
+SERVICE = f"{SERVICES}/svc-{{}}"
+THREADS = 8
+"""Requests under way at once."""
 
 
 def service(number: int) -> Json:
@@ -97,15 +102,15 @@ def hubs_cloud() -> Iterator[tuple[RealCloud, Path]]:
 
 def fill(cloud: RealCloud, services: int, endpoints: int) -> None:
     """Make the cluster that the bench measures on."""
-
-    def make(number: int) -> None:
-        cloud.admin.post(f"/api/v1/namespaces/{NAMESPACE}/services", service(number))
-        path = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
-        cloud.admin.post(path, endpoint_slice(number, endpoints))
-
     cloud.admin.post("/api/v1/nodes", {"metadata": {"name": "node-1"}})
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(make, range(services)))
+    post_all(cloud, SERVICES, map(service, range(services)))
+    post_all(cloud, ENDPOINT_SLICES, (endpoint_slice(number, endpoints) for number in range(services)))
+
+
+def post_all(cloud: RealCloud, path: str, objects: Iterable[Json]) -> None:
+    """Make objects, several at once."""
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(partial(cloud.admin.post, path), objects))
 
 
 @dataclass(frozen=True, slots=True)

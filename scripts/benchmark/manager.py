@@ -5,23 +5,22 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kube.json_type import Json
 from scripts.benchmark.load import (
-    NAMESPACE,
+    ENDPOINT_SLICES,
+    SERVICES,
     cpu_seconds,
     new_cloud,
     p99,
+    post_all,
     resident_megabytes,
     slice_of,
     waiting,
 )
-from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.real import RealCloud
 from tests.controllers.support.process import ManagerProcess
 from tests.controllers.support.scene import (
@@ -37,7 +36,6 @@ from tests.controllers.support.scene import (
 
 MANIFESTS = Path(__file__).parents[2] / "controllers" / "manifests"
 ENDPOINTS = 10
-THREADS = 8
 QUIET = 1.0
 """Seconds without work for any controller that count as a steady state."""
 HEARTBEATS = 30.0
@@ -129,22 +127,10 @@ def measure(size: Size) -> Figures:
 def fill(cloud: RealCloud, size: Size) -> None:
     """Create the cluster. Every second Service keeps its traffic in the pool. A slice has endpoints in two pools."""
     cloud.apply(MANIFESTS)
-    for kind in ("nodepools.apps.openyurt.io", "servicegrids.superedge.io"):
-        cloud.kubectl("wait", "--for=condition=Established", f"crd/{kind}", "--timeout=30s")
-    cloud.kubectl("get", "--raw", POOLS)  # kubectl tries again until the kind is served
-    slices = "/apis/discovery.k8s.io/v1"
-    requests: list[tuple[str, Iterator[Json]]] = [
-        (POOLS, (pool(n) for n in range(size.pools))),
-        (NODES, (node(n, size) for n in range(size.nodes))),
-        (f"/api/v1/namespaces/{NAMESPACE}/services", (service(n) for n in range(size.services))),
-        (
-            f"{slices}/namespaces/{NAMESPACE}/endpointslices",
-            (endpoint_slice(n, size) for n in range(size.slices)),
-        ),
-    ]
-    with ThreadPoolExecutor(THREADS) as threads:
-        for path, objects in requests:
-            list(threads.map(cloud.admin.post, [path] * size.slices, objects))
+    post_all(cloud, POOLS, map(pool, range(size.pools)))
+    post_all(cloud, NODES, (node(n, size) for n in range(size.nodes)))
+    post_all(cloud, SERVICES, map(service, range(size.services)))
+    post_all(cloud, ENDPOINT_SLICES, (endpoint_slice(n, size) for n in range(size.slices)))
 
 
 def pool(number: int) -> Json:
@@ -185,12 +171,7 @@ def endpoint_slice(number: int, size: Size) -> Json:
 
 def kubeconfig(cloud: RealCloud) -> Path:
     """A kubeconfig of a service account with the rights that the manifests give."""
-    return write_kubeconfig(
-        cloud.folder / "account.kubeconfig",
-        cloud.url,
-        authority=cloud.authority.certificate,
-        token=cloud.token("kube-system", "edgehub-manager"),
-    )
+    return cloud.kubeconfig("account", token=cloud.token("kube-system", "edgehub-manager"))
 
 
 def steady(manager: ManagerProcess) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -15,7 +14,17 @@ import aiohttp
 from kube.json_type import Json
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from scripts.benchmark.load import HEADERS, NAMESPACE, SLICES, cpu_seconds, session, slice_of
+from scripts.benchmark.load import (
+    ENDPOINT_SLICES,
+    HEADERS,
+    NAMESPACE,
+    SERVICES,
+    SLICES,
+    cpu_seconds,
+    post_all,
+    session,
+    slice_of,
+)
 from tests.cloud.real import RealCloud
 from tests.hub.support.node_pools import POOL_CRD, POOLS
 from tests.hub.support.process import Hub
@@ -56,8 +65,6 @@ class Counting:
 def fill(cloud: RealCloud, slices: int) -> None:
     """Create a pool of 500 nodes, two of them in this node's zone, and slices with endpoints on them."""
     cloud.apply(POOL_CRD)
-    cloud.kubectl("wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io", "--timeout=30s")
-    cloud.kubectl("get", "--raw", POOLS)  # kubectl tries again until the kind is served
     admin = cloud.admin
     admin.post(
         "/api/v1/namespaces/kube-system/configmaps", {"metadata": {"name": "yurt-hub-cfg"}, "data": RULES}
@@ -69,23 +76,19 @@ def fill(cloud: RealCloud, slices: int) -> None:
         labels = {"zone": zone, "apps.openyurt.io/nodepool": "p1"}
         admin.post("/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
     others = slices - KEYED
-    with ThreadPoolExecutor(8) as threads:
-        services = [service(f"keyed-{n}", "topologyKeys", '["zone"]') for n in range(KEYED)]
-        services += [
-            service(f"pooled-{n}", "openyurt.io/topologyKeys", "openyurt.io/nodepool")
-            for n in range(others // PER_SERVICE)
-        ]
-        path = f"/api/v1/namespaces/{NAMESPACE}/services"
-        list(threads.map(lambda thread: admin.post(path, thread), services))
-        made = [endpoint_slice(n, f"keyed-{n}", [2, 3] * (ENDPOINTS // 2)) for n in range(KEYED)]
-        for n in range(others):
-            # Each slice has endpoints on ten nodes in a row. The last nodes are not in the pool yet.
-            first = n * ENDPOINTS % (POOL_NODES + ENDPOINTS) + 1
-            made.append(
-                endpoint_slice(KEYED + n, f"pooled-{n // PER_SERVICE}", list(range(first, first + ENDPOINTS)))
-            )
-        path = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
-        list(threads.map(lambda thread: admin.post(path, thread), made))
+    services = [service(f"keyed-{n}", "topologyKeys", '["zone"]') for n in range(KEYED)]
+    services += [
+        service(f"pooled-{n}", "openyurt.io/topologyKeys", "openyurt.io/nodepool")
+        for n in range(others // PER_SERVICE)
+    ]
+    post_all(cloud, SERVICES, services)
+    made = [endpoint_slice(n, f"keyed-{n}", [2, 3] * (ENDPOINTS // 2)) for n in range(KEYED)]
+    for n in range(others):
+        # Each slice has endpoints on ten nodes in a row. The last nodes are not in the pool yet.
+        first = n * ENDPOINTS % (POOL_NODES + ENDPOINTS) + 1
+        nodes = list(range(first, first + ENDPOINTS))
+        made.append(endpoint_slice(KEYED + n, f"pooled-{n // PER_SERVICE}", nodes))
+    post_all(cloud, ENDPOINT_SLICES, made)
 
 
 def service(name: str, annotation: str, value: str) -> Json:
@@ -121,9 +124,8 @@ async def topology(hub: Hub, cloud: RealCloud, slices: int) -> dict[str, Cost]:
         return lambda: admin.patch("/api/v1/nodes/node-1", {"metadata": {"labels": {"zone": zone}}})
 
     def annotate(name: str, value: str | None) -> Callable[[], object]:
-        path = f"/api/v1/namespaces/{NAMESPACE}/services/{name}"
         annotations = {"topologyKeys": value}
-        return lambda: admin.patch(path, {"metadata": {"annotations": annotations}})
+        return lambda: admin.patch(f"{SERVICES}/{name}", {"metadata": {"annotations": annotations}})
 
     costs: dict[str, Cost] = {}
     async with session() as http, watchers(hub, http, slices) as counting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ documentation address (RFC 5737), that nothing can reach by accident and that ne
 machine."""
 START_TIMEOUT = 120.0
 """Seconds to readiness, 4 on idle cores; many times that on busy ones."""
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 READY_INTERVAL = 0.05
 """Seconds between two looks at /readyz, which offers nothing to wait on."""
 APISERVER_GRACE = 2.0
@@ -145,13 +147,16 @@ class RealCloud:
         """A kubeconfig with the identity of a node; `server` replaces the cloud's own URL."""
         return self.kubeconfig(f"node-{node}", self.authority.issue_node(node), server)
 
-    def kubeconfig(self, name: str, credential: Credential, server: str = "") -> Path:
+    def kubeconfig(
+        self, name: str, credential: Credential | None = None, server: str = "", token: str = ""
+    ) -> Path:
         """A kubeconfig `<name>.kubeconfig` in the folder, with this identity and the cloud's CA."""
         return write_kubeconfig(
             self.folder / f"{name}.kubeconfig",
             server or self.url,
             authority=self.authority.certificate,
             credential=credential,
+            token=token,
         )
 
     def token(self, namespace: str, service_account: str, *, seconds: int = 3600) -> str:
@@ -193,13 +198,23 @@ class RealCloud:
         return done
 
     def apply(self, manifests: str | Path | Iterable[Json]) -> str:
-        """`kubectl apply` of a YAML text, of a file or folder, or of objects; returns what kubectl says."""
+        """`kubectl apply` of a YAML text, of a file or folder, or of objects; returns what kubectl says.
+
+        Kinds among them are served then.
+        """
         if isinstance(manifests, Path):
             files = served(manifests) if manifests.is_dir() else [manifests]
-            return self.kubectl("apply", *(f"--filename={file}" for file in files)).stdout
-        listed = {"apiVersion": "v1", "kind": "List"}
-        text = manifests if isinstance(manifests, str) else json.dumps({**listed, "items": [*manifests]})
-        return self.kubectl("apply", "-f", "-", stdin=text).stdout
+            told = self.kubectl("apply", *(f"--filename={file}" for file in files)).stdout
+        else:
+            listed = {"apiVersion": "v1", "kind": "List"}
+            text = manifests if isinstance(manifests, str) else json.dumps({**listed, "items": [*manifests]})
+            told = self.kubectl("apply", "-f", "-", stdin=text).stdout
+        for name in re.findall(r"^customresourcedefinition\S*/(\S+) (?!unchanged)", told, re.MULTILINE):
+            spec = self._wait_for(CRDS, name, _is_established)["spec"]
+            stored = next(version["name"] for version in spec["versions"] if version["storage"])
+            # A kube-apiserver takes some seconds to its first answer about a new kind; kubectl tries again.
+            self.kubectl("get", "--raw", f"/apis/{spec['group']}/{stored}/{spec['names']['plural']}")
+        return told
 
     def audit_mark(self) -> int:
         """The present end of the audit log, for `audit(since=…)`."""
@@ -225,8 +240,8 @@ class RealCloud:
         except OSError:
             return False
 
-    def _wait_for(self, collection: str, name: str, condition: Callable[[Json], bool] = bool) -> None:
-        self.admin.wait_for(collection, name, condition, timeout=START_TIMEOUT)
+    def _wait_for(self, collection: str, name: str, condition: Callable[[Json], bool] = bool) -> Json:
+        return self.admin.wait_for(collection, name, condition, timeout=START_TIMEOUT)
 
     def _write_files(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -292,3 +307,8 @@ class RealCloud:
             "--secure-port=0",
             *self._manager_flags_given,
         ]
+
+
+def _is_established(kind: Json) -> bool:
+    conditions = kind.get("status", {}).get("conditions", ())
+    return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)

@@ -49,12 +49,6 @@ def managed_cloud(
     ]
     with RealCloud(folder, cloud_programs, controllers=controllers, apiserver_flags=flags) as cloud:
         cloud.apply(MANIFESTS)
-        for kind in (
-            "nodepools.apps.openyurt.io",
-            "servicegrids.superedge.io",
-            "yurtappconfigbindings.apps.openyurt.io",
-        ):
-            cloud.kubectl("wait", "--for=condition=Established", f"crd/{kind}", "--timeout=30s")
         yield cloud
 
 
@@ -82,12 +76,7 @@ def identity_for_webhooks(folder: Path) -> Path:
 @pytest.fixture(scope="package")
 def account(managed_cloud: RealCloud) -> Path:
     """A kubeconfig with the identity that the manifests give the manager."""
-    return write_kubeconfig(
-        managed_cloud.folder / "account.kubeconfig",
-        managed_cloud.url,
-        authority=managed_cloud.authority.certificate,
-        token=managed_cloud.token("kube-system", "edgehub-manager"),
-    )
+    return managed_cloud.kubeconfig("account", token=managed_cloud.token("kube-system", "edgehub-manager"))
 
 
 @pytest.fixture(scope="package")

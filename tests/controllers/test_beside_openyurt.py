@@ -64,26 +64,17 @@ def own_kind(managed_cloud: RealCloud) -> Iterator[None]:
     yield
     remove(managed_cloud)
     managed_cloud.apply(MANIFESTS / "nodepools.yaml")
-    managed_cloud.kubectl("wait", "--for=condition=Established", f"crd/{KIND}", "--timeout=30s")
 
 
 def remove(cloud: RealCloud) -> None:
     cloud.kubectl("delete", "crd", KIND, "--ignore-not-found", "--timeout=60s")
 
 
-def establish(cloud: RealCloud, definition: Json) -> None:
-    cloud.apply([definition])
-    name = definition["metadata"]["name"]
-    cloud.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
-    version = definition["spec"]["versions"][0]["name"]
-    cloud.kubectl("get", "--raw", f"/apis/{GROUP}/{version}/{name.partition('.')[0]}")
-
-
 @pytest.mark.usefixtures("own_kind")
 def test_pools_of_older_versions_are_read_as_they_are(
     scene: Scene, managed_cloud: RealCloud, start_manager: StartManager
 ) -> None:
-    establish(managed_cloud, OLD)
+    managed_cloud.apply([OLD])
     # All but NodePool itself: it changes no kind that is there.
     before = scene.admin.get(CRD)
     rest = [each for each in served(MANIFESTS) if each.name != "nodepools.yaml"]
@@ -122,7 +113,7 @@ def test_hub_and_manager_follow_pools_through_an_upgrade_of_openyurt(
     scene: Scene, managed_cloud: RealCloud, start_manager: StartManager, tmp_path: Path
 ) -> None:
     """OpenYurt 1.6 serves no v1beta2. 1.7 converts between three versions, and moves what is stored to the newest."""
-    establish(managed_cloud, OLD)
+    managed_cloud.apply([OLD])
     first = start_manager("--no-leader-elect")
     pool, old = scene.name("pool"), POOLS.replace("v1beta2", "v1beta1")
     kind = {"apiVersion": f"{GROUP}/v1beta1", "kind": "NodePool"}
@@ -152,7 +143,7 @@ def test_hub_and_manager_follow_pools_through_an_upgrade_of_openyurt(
 
         scene.until(lambda: seen() == [own])
         scene.until(lambda: followed() == {"v1beta1"})
-        establish(managed_cloud, upgraded(webhook, "v1beta1"))
+        managed_cloud.apply([upgraded(webhook, "v1beta1")])
         scene.relabel(other, pool)
         scene.until(lambda: seen() == [own, other])
         scene.until(lambda: "v1beta2" in followed())
@@ -161,7 +152,7 @@ def test_hub_and_manager_follow_pools_through_an_upgrade_of_openyurt(
         first.process.stop()
         start_manager("--no-leader-elect")
         assert webhook.converted["v1beta2"] > 0
-        establish(managed_cloud, upgraded(webhook, "v1beta2"))
+        managed_cloud.apply([upgraded(webhook, "v1beta2")])
         scene.relabel(other, None)
         scene.until(lambda: seen() == [own])
         for path in (old, POOLS):
@@ -182,7 +173,7 @@ def no_creation(managed_cloud: RealCloud) -> Iterator[None]:
 def test_triggers_and_grids_run_without_node_pools(
     scene: Scene, managed_cloud: RealCloud, start_manager: StartManager
 ) -> None:
-    establish(managed_cloud, BUCKET)
+    managed_cloud.apply([BUCKET])
     start_manager().wait_until_leading()
     grid = scene.grid()
     scene.sees(scene.services, f"{grid}-svc", lambda obj: obj["spec"]["selector"])

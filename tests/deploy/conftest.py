@@ -31,7 +31,6 @@ def release(helm: Path, empty_cloud: RealCloud, tmp_path: Path) -> Callable[[str
 def plain_manifests(empty_cloud: RealCloud) -> Iterator[None]:
     """The cluster has what `kubectl apply -f controllers/manifests/` makes."""
     empty_cloud.apply(MANIFESTS)
-    empty_cloud.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
     yield
     empty_cloud.kubectl(
         "delete", "--ignore-not-found", "--wait=false", *(f"--filename={each}" for each in served(MANIFESTS))

@@ -89,7 +89,6 @@ def hub(real_cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory, node_na
     """One that hides some widgets, by a filter of its operator's."""
     for each in (KIND, READERS):
         real_cloud.apply(each)
-    real_cloud.kubectl("wait", "--for=condition=Established", "crd/widgets.acme.example")
     folder = tmp_path_factory.mktemp("hub")
     (folder / "hidden.py").write_text(FILTER)
     with hub_before(real_cloud, folder, node_name, "--filter-module", str(folder / "hidden.py")) as made:

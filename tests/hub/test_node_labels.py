@@ -33,8 +33,6 @@ def hub(real_cloud: RealCloud, tmp_path: Path) -> Iterator[Hub]:
     """A hub before a cloud with the kind, and with all that the manager writes."""
     for manifest in (HUB_NODES, KIND):
         real_cloud.apply(manifest)
-    real_cloud.kubectl("wait", "--for=condition=Established", "crd/nodelabels.edgehub.io", "--timeout=60s")
-    real_cloud.kubectl("get", "--raw", LABELS)
     admin, zones = real_cloud.admin, {NEAR: "a", FAR: "b"}
     for number in range(BUCKETS):
         admin.post(LABELS, written(f"{number:02}", zones))

@@ -55,11 +55,6 @@ def hub(
     """A hub with every option of topology, behind a link that can be cut."""
     real_cloud.apply(HUB_NODES)
     real_cloud.apply(POOL_CRD)
-    real_cloud.kubectl(
-        "wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io", "--timeout=30s"
-    )
-    # A kube-apiserver takes some seconds to the first answer about a kind that is new; kubectl tries again.
-    real_cloud.kubectl("get", "--raw", POOLS)
     flags = (
         *("--local-health", health.url, "--local-health-interval", "1"),
         *("--local-endpoint", "169.254.20.11,fd00::11", "--local-port", "51003"),

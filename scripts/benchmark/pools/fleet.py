@@ -18,10 +18,9 @@ from kube.json_type import Json
 from kube.requests.node_labels import BUCKETS, NODE_LABELS, bucket_of
 from kube.requests.node_pools import POOL_LABEL
 from kube.wire.encoding import Encoding
-from scripts.benchmark.load import SLICES, new_cloud
+from scripts.benchmark.load import ENDPOINT_SLICES, SLICES, new_cloud
 from scripts.benchmark.pools.links import (
     CODEC,
-    PATH,
     POOLS,
     Cost,
     Traffic,
@@ -139,9 +138,7 @@ def bookmark_of(cloud: RealCloud) -> float:
 def label_change(cloud: RealCloud) -> float:
     """Bytes of an event of NodeLabels in a cluster of so many nodes."""
     cloud.apply(KIND)
-    cloud.kubectl("wait", "--for=condition=Established", f"crd/{NODE_LABELS.group_resource}", "--timeout=60s")
     path = NODE_LABELS.path()
-    cloud.kubectl("get", "--raw", path)
     made = cloud.admin.post(path, bucket("zone-1"))
     version = made["metadata"]["resourceVersion"]
     cloud.admin.patch(f"{path}/00", {"groups": bucket("zone-2")["groups"]})
@@ -171,10 +168,10 @@ def rolling_restart(cloud: RealCloud) -> Traffic:
     """One pod after the other is replaced: the new one comes, gets ready, the old one ends, is gone."""
     chance = random.Random(7)
     obj = new_slice("fleet-web", PODS, chance)
-    cloud.admin.post(PATH, obj)
+    cloud.admin.post(ENDPOINT_SLICES, obj)
     state, begin = watched_from(cloud, SLICES, Encoding.PROTOBUF)
     for endpoints in steps(obj["endpoints"], chance):
-        cloud.admin.put(f"{PATH}/fleet-web", {**obj, "endpoints": endpoints})
+        cloud.admin.put(f"{ENDPOINT_SLICES}/fleet-web", {**obj, "endpoints": endpoints})
     return Traffic("restart", state, watched(cloud, "fleet", resourceVersion=begin))
 
 

@@ -16,7 +16,7 @@ from kube.json_type import Json
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import WatchFrame
 from kube.wire.encoding import Encoding
-from scripts.benchmark.load import NAMESPACE, SLICES, new_cloud, slice_of
+from scripts.benchmark.load import ENDPOINT_SLICES, NAMESPACE, SLICES, new_cloud, slice_of
 from tests.cloud.real import RealCloud
 
 POOLS, NODES = 10, 100
@@ -27,7 +27,6 @@ UPDATES = 1000
 GZIP_LEVEL = 4
 """The level that kube-apiserver uses."""
 CODEC = codec_for(Encoding.PROTOBUF)
-PATH = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +53,13 @@ def record(cloud: RealCloud, name: str, slices: int, endpoints: int) -> Traffic:
     chance = random.Random(7)
     made = [new_slice(f"{name}-{number}", endpoints, chance) for number in range(slices)]
     for event in made:
-        cloud.admin.post(PATH, event)
+        cloud.admin.post(ENDPOINT_SLICES, event)
     begin = cloud.admin.get(SLICES)["metadata"]["resourceVersion"]
     for number in range(UPDATES):
         obj = made[number % slices]
         obj["endpoints"][chance.randrange(endpoints)] = endpoint_of(name, chance)
         obj["metadata"]["annotations"] = {"endpoints.kubernetes.io/last-change-trigger-time": _time(number)}
-        cloud.admin.put(f"{PATH}/{obj['metadata']['name']}", obj)
+        cloud.admin.put(f"{ENDPOINT_SLICES}/{obj['metadata']['name']}", obj)
     events = watched(cloud, name, resourceVersion=str(begin))
     state = cloud.admin.request("GET", SLICES, headers={"Accept": Encoding.PROTOBUF.value})
     page = CODEC.decode_list(state.body)

@@ -15,8 +15,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from scripts.benchmark.load import REST, cpu_seconds, new_cloud, p99, tree_megabytes
-from scripts.benchmark.pools.site import PATH, Client, Crowd, crowd_names, fill, running, watching
+from scripts.benchmark.load import ENDPOINT_SLICES, REST, cpu_seconds, new_cloud, p99, tree_megabytes
+from scripts.benchmark.pools.site import Client, Crowd, crowd_names, fill, running, watching
 from tests.cloud.link import Link
 from tests.hub.support.pool_site import PATIENCE, Site, eventually
 from tests.hub.support.process import Hub
@@ -50,7 +50,7 @@ def update(scene: Scene, updates: int, interval: float = INTERVAL) -> int:
         time.sleep(max(0.0, began + number * interval - time.perf_counter()))
         scene.sent[obj] = time.perf_counter()
         change: Any = {"metadata": {"labels": {"bench": str(time.time_ns())}}}
-        made = scene.site.cloud.admin.patch(f"{PATH}/{obj}", change)
+        made = scene.site.cloud.admin.patch(f"{ENDPOINT_SLICES}/{obj}", change)
         return int(made["metadata"]["resourceVersion"])
 
     with ThreadPoolExecutor(1 if interval else THREADS) as threads:

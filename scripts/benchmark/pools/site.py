@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,11 +16,12 @@ from typing import Any, Self
 import aiohttp
 
 from scripts.benchmark.load import (
+    ENDPOINT_SLICES,
     HEADERS,
-    NAMESPACE,
     SLICES,
     endpoint_slice,
     listed_slices,
+    post_all,
     session,
     updates_of,
 )
@@ -36,7 +36,6 @@ HUBS = 6
 ENDPOINTS = 10
 NET, CLIENTS_NET = 40, 41
 """The nodes have the addresses 127.0.NET.1 and so on, those without a hub 127.0.CLIENTS_NET.1 and so on."""
-PATH = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
 
 
 @dataclass(slots=True)
@@ -113,12 +112,7 @@ class Crowd:
 
 
 def fill(cloud: RealCloud, slices: int) -> None:
-    with ThreadPoolExecutor(8) as threads:
-        list(
-            threads.map(
-                lambda number: cloud.admin.post(PATH, endpoint_slice(number, ENDPOINTS)), range(slices)
-            )
-        )
+    post_all(cloud, ENDPOINT_SLICES, (endpoint_slice(number, ENDPOINTS) for number in range(slices)))
 
 
 @contextmanager

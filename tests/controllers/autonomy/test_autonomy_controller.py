@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.real import RealCloud
 from tests.cloud.versions import NEWER_MANIFESTS, chosen, minor_of
@@ -39,12 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, 
         folder, cloud_programs, controllers=CONTROLLERS, apiserver_flags=APISERVER, manager_flags=MANAGER
     ) as cloud:
         cloud.apply(MANIFESTS)
-        account = write_kubeconfig(
-            folder / "account.kubeconfig",
-            cloud.url,
-            authority=cloud.authority.certificate,
-            token=cloud.token("kube-system", "edgehub-manager"),
-        )
+        account = cloud.kubeconfig("account", token=cloud.token("kube-system", "edgehub-manager"))
         port = free_port()
         flags = (
             "--controllers=autonomy,configbindingwebhook",

@@ -9,16 +9,27 @@ from typing import Any, cast
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from controllers.bindings.admission import read_review, review_response
+from controllers.bindings.admission import json_diff, read_review, review_response
+from controllers.bindings.config_binding_controller import merge_diff
 from controllers.bindings.rendering.injection import Rendering, render
 from controllers.bindings.rendering.record import RECORD, read_record
 from controllers.bindings.workloads import Workload
 from controllers.cluster.admission_reviews import MAX_VALUES, TooManyValues
 from kube.json_type import Json
+from kube.objects.object_patches import apply_json_patch, merge_patch
 from tests.controllers.support.workloads import DEPLOYMENT, POOL, env, image, items
 
 ITEMS = items(image("injected"))
+KEYS = st.sampled_from(["a", "b/c", "d~e"])
+VALUES = st.recursive(
+    st.booleans() | st.integers(0, 2) | st.text(max_size=1),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=2),
+    max_leaves=6,
+)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=3)
 
 
 def review(obj: Json, old: Json | None = None, **changes: Any) -> Json:
@@ -36,9 +47,9 @@ def rendering(_: Workload, obj: Json, stored: Json) -> Rendering:
     return render(obj, read_record(stored), ITEMS, POOL)
 
 
-def answered(given: Json, make: Callable[[Workload, Json, Json], Rendering]) -> Json:
+def answered(asked: Json, make: Callable[[Workload, Json, Json], Rendering]) -> Json:
     """What the webhook answers to a review, rendered so."""
-    found = read_review(orjson.dumps(given))
+    found = read_review(orjson.dumps(asked))
     response = review_response(found, make(found.workload, found.incoming, found.stored))
     return cast(Json, orjson.loads(response))
 
@@ -93,7 +104,7 @@ def test_warnings_are_few_and_short() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "asked",
     [
         {},
         {"request": None},
@@ -103,9 +114,9 @@ def test_warnings_are_few_and_short() -> None:
         {**review(DEPLOYMENT), "request": []},
     ],
 )
-def test_other_reviews_are_refused(given: Json) -> None:
+def test_other_reviews_are_refused(asked: Json) -> None:
     with pytest.raises(ValueError, match="no request"):
-        read_review(orjson.dumps(given))
+        read_review(orjson.dumps(asked))
 
 
 def test_a_review_that_would_fill_the_memory_is_not_parsed() -> None:
@@ -119,3 +130,9 @@ def test_a_workload_that_is_too_deep_to_be_written_is_refused() -> None:
     )
     with pytest.raises(ValueError, match="no object"):
         read_review(whole)
+
+
+@given(OBJECTS, OBJECTS)
+def test_patches_make_the_new_object(old: Json, new: Json) -> None:
+    assert apply_json_patch(old, json_diff(old, new)) == new
+    assert merge_patch(old, merge_diff(old, new)) == new

@@ -12,6 +12,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
+from controllers.runtime import metrics
 from controllers.runtime.admin import MAX_HEADERS, FleetPage, admin_server, page
 from controllers.settings import Address
 from kube.fleet.fleet_hubs import FleetHub
@@ -22,6 +23,17 @@ from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
 
+COUNTED = (
+    "leader",
+    "queue_depth",
+    "busy",
+    "work_seconds",
+    "work_total",
+    "retries_total",
+    "writes_total",
+    "objects",
+)
+
 
 async def nobody(_: web.Request) -> web.Response:
     """In the place of the page of the fleet."""
@@ -30,6 +42,7 @@ async def nobody(_: web.Request) -> web.Response:
 
 async def test_it_says_why_it_is_not_ready() -> None:
     port, trouble = free_port(), ["nodes: not listed yet"]
+    metrics.RETRIES.labels("test").inc()
     address = Address(LOOPBACK, port)
     async with admin_server(address, address, lambda: trouble[0], nobody), aiohttp.ClientSession() as session:
 
@@ -43,7 +56,9 @@ async def test_it_says_why_it_is_not_ready() -> None:
         assert await get("/readyz") == (200, "ok\n")
         status, page = await get("/metrics")
         assert status == 200
-        assert "edgehub_manager_leader" in page
+        for name in COUNTED:
+            assert f"edgehub_manager_{name}" in page
+        assert "_created" not in page, "it has no times of birth"
         assert (await get("/other"))[0] == 404
 
 

@@ -136,10 +136,6 @@ class Site:
 
     def _make_pool(self) -> None:
         self.cloud.apply(POOL_CRD)
-        self.cloud.kubectl(
-            "wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io", "--timeout=60s"
-        )
-        self.cloud.kubectl("get", "--raw", POOLS)
         pool = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool"}
         self.cloud.admin.post(POOLS, {**pool, "metadata": {"name": self.pool}, "spec": {"type": "Edge"}})
 
