@@ -6,8 +6,7 @@ import asyncio
 import cProfile
 import io
 import pstats
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -16,28 +15,12 @@ from addons.link.drills import DrillKind, Drills
 from addons.ui.explain import ExplainRequest, explain, explain_resource, unknown_resource
 from addons.ui.handlers import HUB, QUEUE, json_response
 from addons.ui.operator_check import for_operator
-from addons.ui.reports import components, copies, journal, rules, status, support
+from addons.ui.reports import support
 from addons.ui.reports.dump import dump
 from addons.ui.reports.rule_trial import try_text
-from addons.ui.running_hub import RunningHub
+from addons.ui.reports.support import REPORTS, Report
 from kube.errors import StatusError, bad_request, forbidden, too_many_requests
 
-type Report = Callable[[RunningHub], Any]
-
-REPORTS: dict[str, Report] = {
-    "status": status.status,
-    "servers": status.servers,
-    "link": status.link,
-    "components": components.components,
-    "sources": copies.sources,
-    "views": copies.views,
-    "watchers": copies.watchers,
-    "rules": rules.rules,
-    "journal": journal.journal,
-    "pool": lambda hub: hub.pool.describe() if hub.pool is not None else {},
-    "offline": lambda hub: hub.offline.describe() if hub.offline is not None else {},
-}
-"""The reports that need nothing but the hub."""
 PAGES = (*REPORTS, "explain", "dump", "log", "observe", "requests", "rules/try", "support")
 """What the index lists. A profile makes the hub slow, and flows have no end, so nothing leads there by itself."""
 HOW_TO_TRY = """POST a ConfigMap with rules, or its data, as YAML or JSON: the answer is what it would change.
@@ -183,7 +166,7 @@ async def _link(request: web.Request) -> web.Response:
         begin(drills, request.query)
     except ValueError as error:
         raise bad_request(str(error)) from None
-    return json_response(status.link(request.app[HUB]))
+    return json_response(REPORTS["link"](request.app[HUB]))
 
 
 def begin(drills: Drills, question: Mapping[str, str]) -> None:

@@ -29,7 +29,6 @@ SHARED_MODULES = {
     "admin": "the admin port of the hub, and the manager's",
     "copies": "the kept copies, and the report of them",
     "events": "Events that the hub writes, and those of the manager",
-    "journal": "the journal of writes, and the report of it",
     "metrics": "those of the hub, and those of the manager",
     "node_pools": "the kind NodePool, and what the manager reads from one",
     "settings": "those of the hub, and those of the manager",

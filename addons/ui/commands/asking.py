@@ -1,8 +1,9 @@
-"""Asks the admin port of a running hub."""
+"""Asks the admin port of a running hub, and makes the files of what it says."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
@@ -51,6 +52,11 @@ def open_page(
         if isinstance(why, ConnectionRefusedError):
             why = "nothing listens there: does a hub run here? --admin names another port of it"
         raise NoAnswer(f"the hub at {admin} does not answer: {why}") from None
+
+
+def new_file(path: str) -> BinaryIO:
+    """A new file, which this user alone may read; OSError where there is one already, or none can be."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
 def _message(error: HTTPError) -> str:

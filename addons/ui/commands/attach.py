@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from addons.ui.attached import NO_LEAVE
-from addons.ui.commands.asking import NoAnswer, open_page
+from addons.ui.commands.asking import NoAnswer, new_file, open_page
 from addons.ui.commands.web_interface import run_web
 
 VIEWER = Path(__file__).parent / "viewer.py"
@@ -39,11 +38,13 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(admin: str, ui: str, file: str, hold: str, rest: Sequence[str]) -> int:
+def run(options: argparse.Namespace) -> int:
     """Until the person ends it. NoAnswer where the hub cannot be attached to, or the file cannot be written."""
-    if file and hold:
+    if not options.write:
+        return _show(options.admin, options.ui, options.hold, options.rest)
+    if options.hold:
         raise NoAnswer("edgehub: --hold needs an interface, in which somebody lets go: --ui web or console")
-    return _write(admin, file) if file else _show(admin, ui, hold, rest)
+    return _write(options.admin, options.write)
 
 
 def _show(admin: str, ui: str, hold: str, rest: Sequence[str]) -> int:
@@ -73,7 +74,11 @@ def _show(admin: str, ui: str, hold: str, rest: Sequence[str]) -> int:
 def _write(admin: str, file: str) -> int:
     from addons.ui.commands.attached_flows import records  # noqa: PLC0415 - as above
 
-    with _new(file) as out:
+    try:
+        out = new_file(file)
+    except OSError as error:
+        raise NoAnswer(f"{file}: {error.strerror}") from None
+    with out:
         for signal_ in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signal_, signal.default_int_handler)
         try:
@@ -113,11 +118,3 @@ def _write_flows(told: Iterable[dict[str, Any]], out: BinaryIO, file: str) -> No
         for flow in rest:
             writer.add(flow)
         print(f"{file}: {count + len(rest)} flows{', ' * bool(is_over)}{is_over}", file=sys.stderr)
-
-
-def _new(file: str) -> BinaryIO:
-    """A new file, which this user alone may read."""
-    try:
-        return os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
-    except OSError as error:
-        raise NoAnswer(f"{file}: {error.strerror}") from None

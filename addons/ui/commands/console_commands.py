@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,15 @@ from addons.filters.filter import READS
 from addons.link.drills import DEFAULT_MINUTES, DrillKind
 from addons.requests.request_context import context_of
 from addons.ui.commands import shell
-from addons.ui.debug_pages import REPORTS, begin
+from addons.ui.commands.asking import new_file
+from addons.ui.debug_pages import begin
 from addons.ui.explain import ExplainRequest, explain, explain_resource
 from addons.ui.handlers import ReportQueue
-from addons.ui.reports import status, support
-from addons.ui.reports.components import known_components
+from addons.ui.reports import support
 from addons.ui.reports.dump import dump
 from addons.ui.reports.rule_trial import MAX_TEXT, try_text
+from addons.ui.reports.status import known_components
+from addons.ui.reports.support import REPORTS
 from addons.ui.reports.text import TEXTS, trial_text
 from addons.ui.resource_names import COMMON_RESOURCES
 from addons.ui.running_hub import RunningHub
@@ -142,13 +143,13 @@ class ConsoleCommands:
             begin(hub.drills, {"link": link, "kbps": str(kbps), "ms": str(ms), "minutes": str(minutes)})
         except ValueError as error:
             raise exceptions.CommandError(str(error)) from None
-        return told(TEXTS["link"](status.link(hub)))
+        return told(TEXTS["link"](REPORTS["link"](hub)))
 
     def support(self, path: types.Path) -> str:
         """Write an archive for who helps: reports, metrics and log, no secrets."""
         packed = support.archive(support.files(self._hub()))
         try:
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            with new_file(path) as file:
                 file.write(packed)
         except OSError as error:
             raise exceptions.CommandError(f"{path}: {error.strerror}") from None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from addons.ui.commands import attach, observe
-from addons.ui.commands.asking import JSON, NoAnswer, open_page
+from addons.ui.commands.asking import JSON, NoAnswer, new_file, open_page
 from addons.ui.reports.text import ALARM, TEXTS, trial_text
 from kube.option import FlagParser
 
@@ -71,12 +70,7 @@ def _explain(options: Asked) -> int:
 
 
 def _dump(options: Asked) -> int:
-    query = {
-        "resource": options.resource,
-        "namespace": options.namespace,
-        "name": options.name,
-        "as": options.component,
-    }
+    query = {name: getattr(options, name) for name in ("resource", "namespace", "name", "as")}
     print(_ask(options, "dump", query, accept="*/*"), end="")
     return 0
 
@@ -88,10 +82,6 @@ def _observe(options: Asked) -> int:
     ):
         observe.show(answer, options.output)
     return 0
-
-
-def _attach(options: Asked) -> int:
-    return attach.run(options.admin, options.ui, options.write, options.hold, options.rest)
 
 
 def _kubeconfig(options: Asked) -> int:
@@ -131,8 +121,7 @@ def _support(options: Asked) -> int:
     with open_page(options.admin, "support", accept="*/*") as answer:
         packed = answer.read()
     try:
-        # The file is new, and this user alone may read it.
-        with open(os.open(options.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with new_file(options.path) as file:
             file.write(packed)
     except OSError as error:
         raise NoAnswer(f"{options.path}: {error.strerror}") from None
@@ -178,7 +167,7 @@ def make_parser() -> argparse.ArgumentParser:
         add("observe", _observe, "What each component asked and got: a line for each request, and event.")
     )
     attach.add_flags(
-        add("attach", _attach, "The flows of a running hub in an interface of mitmproxy, or in a file.")
+        add("attach", attach.run, "The flows of a running hub in an interface of mitmproxy, or in a file.")
     )
     rules = add("rules", _rules, "The rules in force; `rules try FILE`: what an edit would change.")
     _add_json(rules)
@@ -241,4 +230,4 @@ def _add_dump(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("resource", nargs="?", default="", help="Plural; without it, what there is.")
     parser.add_argument("--namespace", default="")
     parser.add_argument("--name", default="")
-    parser.add_argument("--as", dest="component", default="", help="What this component sees.")
+    parser.add_argument("--as", metavar="COMPONENT", default="", help="What this component sees.")

@@ -9,7 +9,7 @@ import yaml
 
 from addons.ui.explain import ExplainRequest, Explanation, explain, explain_resource, hub_source
 from addons.ui.page.markup import options, table, text
-from addons.ui.reports.components import known_components
+from addons.ui.reports.status import known_components
 from addons.ui.reports.text import Column, Row, named, of_field, plural
 from addons.ui.running_hub import RunningHub
 from kube.store.store import key_text

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from addons.telemetry.labels import HUB
-from addons.ui.debug_pages import REPORTS
 from addons.ui.page.markup import NOTHING, lines, table, text
 from addons.ui.page.timeline import Rates, Timeline
-from addons.ui.reports.components import components
-from addons.ui.reports.copies import sources, views
-from addons.ui.reports.journal import journal
-from addons.ui.reports.rules import rules
-from addons.ui.reports.status import status
+from addons.ui.reports.support import REPORTS
 from addons.ui.reports.text import (
     COMPONENTS,
     ENTRIES,
@@ -48,24 +44,28 @@ FOLLOWERS: Sequence[Column] = (*named("node"), ("watching", of_field("watches"))
 
 def sections(hub: RunningHub, rates: Rates, timeline: Timeline, *, is_operator: bool) -> dict[str, str]:
     """HTML by the id of the element that holds it. The log is for the operator of the node."""
-    report = status(hub)
-    shown = {
+
+    def of(name: str) -> Any:
+        return REPORTS[name](hub)
+
+    report = of("status")
+    return {
         "state": _state(report),
         "timeline": timeline.html(),
         "chain": _chain(hub, report, rates),
-        "components": table(components(hub), COMPONENTS, _component_mark),
-        "sources": table(sources(hub), SOURCES, lambda row: "bad" if row["error"] else ""),
-        "views": table(views(hub), VIEWS),
-        "rules": _rules(rules(hub)),
-        "journal": _journal(journal(hub)),
+        "components": table(of("components"), COMPONENTS, _component_mark),
+        "sources": table(of("sources"), SOURCES, lambda row: "bad" if row["error"] else ""),
+        "views": table(of("views"), VIEWS),
+        "rules": _rules(of("rules")),
+        "journal": _journal(of("journal")),
         "log": lines(list(hub.log.lines)[-LOG_LINES:]) if is_operator else NO_LOG,
+        "pool": _pool(report, of("pool")),
     }
-    return shown | {"pool": _pool(report, REPORTS["pool"](hub))}
 
 
 def title(hub: RunningHub) -> str:
     """The title of the browser's tab."""
-    return f"{link(status(hub))} · {hub.settings.node}"
+    return f"{link(REPORTS['status'](hub))} · {hub.settings.node}"
 
 
 def _state(report: Row) -> str:

@@ -1,13 +1,19 @@
-"""The report `status`: the state of this hub in some twenty numbers."""
+"""The reports of a hub about itself: `status` in some twenty numbers, `servers`, `link`, `components` and `journal`."""
 
 from __future__ import annotations
 
+import datetime
 import math
 from typing import Any
 
+from prometheus_client.metrics import Counter
+
+from addons.filters.filter import READS
+from addons.rules.table import Rules
 from addons.settings import Settings, version
-from addons.telemetry.component_traffic import link_bytes
-from addons.telemetry.metrics import LINK_BUDGET_SPENT, total
+from addons.telemetry import metrics
+from addons.telemetry.component_traffic import Totals, link_bytes
+from addons.telemetry.labels import HUB
 from addons.ui.running_hub import RunningHub
 from addons.views.sources import Sources
 from kube.reflector.state import State
@@ -23,6 +29,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
     rules = hub.rules.rules
     up_today, down_today = hub.traffic.link_today()
     _, down = link_bytes()
+    budget = hub.settings.link_budget
     states = [source.reflector.state for source in hub.sources]
     return {
         "version": version(),
@@ -64,7 +71,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
             "linkDown": down,
             "sent": hub.traffic.sent(),
             "fromCopies": hub.traffic.copied(),
-            "budget": budget.told(total(LINK_BUDGET_SPENT)) if (budget := hub.settings.link_budget) else "",
+            "budget": budget.told(metrics.total(metrics.LINK_BUDGET_SPENT)) if budget else "",
         },
     }
 
@@ -96,3 +103,67 @@ def _pool_by_label(sources: Sources, node: str) -> str:
         if not source.user and source.list_watch.type.group_resource == "nodes"
     )
     return next((item.labels.get(POOL_LABEL, "") for item in items if item is not None), "")
+
+
+def components(hub: RunningHub) -> list[dict[str, Any]]:
+    """Components that asked within the hour or have a watch open, the one with the most bytes first."""
+    hour = hub.traffic.last_hour()
+    rows = []
+    for name, counts in hub.traffic.components().items():
+        if name not in hour and not counts.watches:
+            continue
+        totals = hour.get(name, Totals())
+        seen = datetime.datetime.fromtimestamp(counts.last_seen).astimezone()
+        rows.append(
+            {
+                "component": name,
+                "requests": totals.requests,
+                "errors": totals.errors,
+                "watches": counts.watches,
+                "bytes": totals.sent,
+                "cloudBytes": totals.fetched,
+                "reads": sorted(counts.reads),
+                "filters": bound_filters(hub.rules.rules, name),
+                "lastSeen": seen.isoformat(timespec="seconds"),
+            }
+        )
+    return sorted(rows, key=lambda component: (-component["bytes"], component["component"]))
+
+
+def known_components(hub: RunningHub) -> list[str]:
+    """Those that a rule names, that have a view, or that asked for anything; neither the hub nor nameless ones."""
+    views = {key.component for source in hub.sources for key in source.views}
+    return sorted((hub.rules.rules.components | views | set(hub.traffic.components())) - {"", HUB})
+
+
+def bound_filters(rules: Rules, component: str) -> list[str]:
+    """The names of the filters that the rules bind to any read of a component, in their order."""
+    bound = {
+        bound_filter.name
+        for filter_ in rules.filters
+        for group, resource in filter_.resources
+        for verb in READS
+        for bound_filter in rules.chain(component, group, resource, verb)
+    }
+    return [bound_filter.name for bound_filter in rules.filters if bound_filter.name in bound]
+
+
+def journal(hub: RunningHub) -> dict[str, Any]:
+    """Statuses by path, events by number alone: their contents stay private. Counts are since the hub started."""
+    described = hub.offline.describe()["journal"] if hub.offline is not None else {}
+    return {
+        "waiting": hub.offline.waiting() if hub.offline is not None else 0,
+        "statuses": described.get("statuses", []),
+        "events": described.get("events", 0),
+        "unwritten": described.get("unwritten", 0),
+        "replayed": _counts(metrics.JOURNAL_REPLAYED),
+        "dropped": _counts(metrics.JOURNAL_DROPPED),
+    }
+
+
+def _counts(counter: Counter) -> list[dict[str, Any]]:
+    return [
+        {**sample.labels, "count": int(sample.value)}
+        for metric in counter.collect()
+        for sample in metric.samples
+    ]

@@ -1,4 +1,4 @@
-"""The report `support`: one archive of all that helps to find a fault, without secrets and tokens."""
+"""All reports that need nothing but the hub, and the archive of them for who helps, without secrets and tokens."""
 
 from __future__ import annotations
 
@@ -8,14 +8,34 @@ import os
 import platform
 import tarfile
 import time
+from collections.abc import Callable
 from importlib import metadata
+from typing import Any
 
 import orjson
 
 from addons.telemetry import metrics
-from addons.ui.reports import components, copies, journal, rules, status
+from addons.ui.reports import copies, status
+from addons.ui.reports.rules import rules
 from addons.ui.running_hub import RunningHub
 
+type Report = Callable[[RunningHub], Any]
+
+REPORTS: dict[str, Report] = {
+    "status": status.status,
+    "servers": status.servers,
+    "link": status.link,
+    "components": status.components,
+    "sources": copies.sources,
+    "views": copies.views,
+    "watchers": copies.watchers,
+    "rules": rules,
+    "journal": status.journal,
+    "pool": lambda hub: hub.pool.describe() if hub.pool is not None else {},
+    "offline": lambda hub: hub.offline.describe() if hub.offline is not None else {},
+}
+"""By name; JSON for tools. A text for people is made of it by `addons.ui.reports.text`."""
+IN_ARCHIVE = ("status", "components", "sources", "views", "watchers", "rules", "journal")
 DISTRIBUTIONS = (
     "edgehub",
     "mitmproxy",
@@ -30,16 +50,7 @@ DISTRIBUTIONS = (
 
 def files(hub: RunningHub) -> dict[str, bytes]:
     """By name. No report holds an object's content: names, versions, rules, counts, and the last lines of the log."""
-    reports = {
-        "status": status.status(hub),
-        "components": components.components(hub),
-        "sources": copies.sources(hub),
-        "views": copies.views(hub),
-        "watchers": copies.watchers(hub),
-        "rules": rules.rules(hub),
-        "journal": journal.journal(hub),
-        "versions": _versions(),
-    }
+    reports = {**{name: REPORTS[name](hub) for name in IN_ARCHIVE}, "versions": _versions()}
     contents = {
         f"{name}.json": orjson.dumps(report, option=orjson.OPT_INDENT_2) for name, report in reports.items()
     }

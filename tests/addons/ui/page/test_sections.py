@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from addons.ui.debug_pages import REPORTS
 from addons.ui.page.sections import sections, title
 from addons.ui.page.server import PARTS
 from addons.ui.page.timeline import Rates, Timeline
+from addons.ui.reports.support import REPORTS
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SERVICES, read, running_hub
 from tests.addons.support.samples import service
