@@ -19,8 +19,9 @@ from addons.link.link import Link, Relaying
 from addons.link.servers import Server
 from addons.offline.cached_response import is_too_large
 from addons.pool.shared_links.lending import LentWays
-from addons.proxy.lent_way import AskedWay, Lent
+from addons.proxy.lent_way import AskedWay
 from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.exchange.lent_tunnel import Lent
 from addons.requests.exchange.open_connections import OpenConnections
 from addons.requests.exchange.request_head import is_upgrade
 from addons.requests.hidden_credentials import lend

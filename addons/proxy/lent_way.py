@@ -5,12 +5,8 @@ Only the first thing that a connection says can ask for a way, by HTTP/1.1. A CO
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
 from weakref import WeakValueDictionary
 
 from mitmproxy import connection
@@ -22,9 +18,8 @@ from mitmproxy.proxy.layers.http import HTTPMode
 from addons.proxy.handlers.hub_handler import HubHandler, handler_of
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.messages import request_of_lines
-from addons.requests.answers import ClientLeft
-from addons.requests.exchange.client_socket import LARGEST_READ
 from addons.requests.exchange.error_responses import error_response
+from addons.requests.exchange.lent_tunnel import Lent, LentTunnel
 from addons.requests.exchange.request_head import headers_too_large
 from addons.telemetry import metrics
 from kube.errors import StatusError, bad_request
@@ -33,21 +28,8 @@ from kube.http.proxies import END
 METHOD = b"CONNECT "
 MAX_HEAD = 8 * 1024
 """Bytes of the head of a CONNECT: a borrower sends a hundred."""
-OPENED = b"HTTP/1.1 200 Connection established\r\n\r\n"
-
-logger = logging.getLogger(__name__)
-
 _open: WeakValueDictionary[str, Carrying] = WeakValueDictionary()
 """Those that lead to a server, by the client's id."""
-
-
-class Lent(NamedTuple):
-    """The way that a connection of the peer port is lent."""
-
-    open: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
-    """A connection to the server; OSError where there is none."""
-    pace: Callable[[str, int], Awaitable[None]]
-    """Returns when so many bytes may go on. The direction is up, to the cloud, or down."""
 
 
 @dataclass(slots=True)
@@ -128,7 +110,7 @@ class Carrying(layer.Layer):
         super().__init__(context)
         borrower = handler_of(context.client.id)
         assert borrower is not None, "who asks is there"
-        self._tunnel = LentTunnel(lent, borrower)
+        self._tunnel = LentTunnel(lent, borrower, partial(_tell, borrower))
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         client = self.context.client
@@ -148,83 +130,8 @@ class Carrying(layer.Layer):
             yield commands.CloseConnection(client)
 
 
-class LentTunnel:
-    """Carries between a borrower and the server of its lent way, at the pace of that way.
-
-    Nothing further is read from the borrower before the server has taken what came, and from the server no more than
-    was read at once while the borrower takes the piece before.
-    """
-
-    def __init__(self, lent: Lent, borrower: HubHandler) -> None:
-        self._lent = lent
-        self._borrower = borrower
-        self._said: asyncio.Queue[bytes] = asyncio.Queue()
-        """What the borrower has said."""
-        self._is_full = True
-        """The server has not taken all of that, or is not there yet."""
-        self._carrying: asyncio.Task[None] | None = None
-
-    def begin(self) -> None:
-        """Open the connection, and read nothing from the borrower before it is open."""
-        self._borrower.is_full = lambda: self._is_full
-        # Not at once, as mitmproxy's tasks begin: the layers are at work.
-        self._carrying = asyncio.Task(
-            self._carry(), loop=asyncio.get_running_loop(), name="carries over a lent way", eager_start=False
-        )
-
-    def send(self, data: bytes) -> None:
-        """Take what the borrower has said."""
-        self._is_full = True
-        self._said.put_nowait(data)
-
-    def close(self) -> None:
-        """The borrower has left."""
-        if self._carrying is not None:
-            self._carrying.cancel()
-
-    async def _carry(self) -> None:
-        try:
-            reader, writer = await self._lent.open()
-        except OSError as error:
-            await self._refuse(str(error) or type(error).__name__)
-            return
-        except Exception:
-            logger.exception("a lent way could not be opened")
-            await self._refuse("the hub could not open a connection")
-            return
-        try:
-            await self._tell(OPENED)
-            async with asyncio.TaskGroup() as both:
-                up = both.create_task(self._carry_up(writer))
-                await self._carry_down(reader)
-                up.cancel()
-        finally:
-            writer.close()
-        await self._tell(b"", is_last=True)
-
-    async def _carry_up(self, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):  # that the server has left is learned by reading
-            while True:
-                if self._said.empty():
-                    self._is_full = False
-                    self._borrower.server_has_room()
-                data = await self._said.get()
-                await self._lent.pace("up", len(data))
-                writer.write(data)
-                await writer.drain()
-
-    async def _carry_down(self, reader: asyncio.StreamReader) -> None:
-        with contextlib.suppress(OSError, ClientLeft):
-            while data := await reader.read(LARGEST_READ):
-                await self._lent.pace("down", len(data))
-                await self._tell(data)
-                await self._borrower.drained()
-
-    async def _refuse(self, why: str) -> None:
-        await self._tell(error_response(502, why), is_last=True)
-
-    async def _tell(self, data: bytes, *, is_last: bool = False) -> None:
-        await self._borrower.server_event(ServerSaid(data, is_last))
+async def _tell(borrower: HubHandler, data: bytes, is_last: bool) -> None:
+    await borrower.server_event(ServerSaid(data, is_last))
 
 
 def refuse(client: connection.Client, error: StatusError) -> layer.CommandGenerator[None]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import sys
 from typing import Any
 
 from mitmproxy import connection, ctx
@@ -19,11 +17,10 @@ from addons.proxy.handlers.hub_handler import ListenerHandler
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.lent_way import PeerLayer
 from addons.requests.caller import Listener
+from addons.requests.exchange.client_socket import end_with_its_peer
 from addons.settings import Settings
 from addons.startup.handed_sockets import ACCEPTED_AT_ONCE, BACKLOG, handed
 
-VANISHED = 60
-"""Seconds without a sign of another node's hub, after which its connection to the peer port ends."""
 DEAD_ADDRESS = ("127.0.0.1", 1)
 """Where a request goes that no addon has sent anywhere else. Nothing listens there."""
 
@@ -97,15 +94,6 @@ class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
         server = await asyncio.start_server(self.handle_stream, sock=sock, backlog=ACCEPTED_AT_ONCE)
         sock.listen(BACKLOG)
         return [server]
-
-
-def end_with_its_peer(conn: socket.socket) -> None:
-    """Have the kernel end a connection whose other end is gone without a word: a tunnel may be silent for hours."""
-    conn.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if sys.platform == "linux":
-        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, VANISHED // 2)
-        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, VANISHED // 4)
-        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, VANISHED * 1000)
 
 
 class OptionsReadOnce:

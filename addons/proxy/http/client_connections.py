@@ -7,6 +7,7 @@ request that it has answered already.
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
 from typing import Any
 
 from h2.config import H2Configuration
@@ -22,6 +23,7 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http._base import HttpEvent, ReceiveHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
+    RequestData,
     RequestHeaders,
     RequestProtocolError,
     ResponseData,
@@ -33,16 +35,16 @@ from mitmproxy.proxy.layers.http._http2 import Http2Server, StreamState
 
 from addons.proxy.http.http_connections import HubH2Connection, OwnMethod
 from addons.proxy.http.messages import request_of_fields, request_of_lines
-from addons.proxy.http.request_bodies import (
-    CHUNK_LINE_TOO_LONG,
-    MAX_CHUNK_LINE,
-    MalformedBody,
-    StrictReader,
-    joined,
-)
 from addons.requests.exchange.client_addresses import MAX_REQUEST_BODY, address_of
 from addons.requests.exchange.client_turns import Frames
 from addons.requests.exchange.error_responses import error_body, error_response
+from addons.requests.exchange.request_bodies import (
+    CHUNK_LINE_TOO_LONG,
+    CHUNKS_AT_ONCE,
+    MAX_CHUNK_LINE,
+    MalformedBody,
+    StrictReader,
+)
 from addons.requests.exchange.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
 from addons.telemetry import metrics
 from kube.errors import StatusError
@@ -315,3 +317,28 @@ def _request_of(event: RequestReceived) -> http.Request:
     if event.stream_ended is not None and any(length.strip(b"0") for length in lengths):
         raise ValueError("the request promises a body, and has none")
     return request_of_fields(event.headers)
+
+
+def joined(handling: Generator[commands.Command]) -> Generator[commands.Command, None, bool]:
+    """The commands, with pieces of a request's body that follow each other made one; whether more are to come.
+
+    After CHUNKS_AT_ONCE pieces it takes no more. h11 reads each when it is asked for it, and leaves the rest.
+    """
+    pieces: list[bytes] = []
+    stream = 0
+    for command in handling:
+        event = command.event if isinstance(command, ReceiveHttp) else None
+        if isinstance(event, RequestData):
+            pieces.append(event.data)
+            stream = event.stream_id
+            if len(pieces) == CHUNKS_AT_ONCE:
+                handling.close()
+                break
+            continue
+        if pieces:
+            yield ReceiveHttp(RequestData(stream, b"".join(pieces)))
+            pieces.clear()
+        yield command
+    if pieces:
+        yield ReceiveHttp(RequestData(stream, b"".join(pieces)))
+    return len(pieces) == CHUNKS_AT_ONCE

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from mitmproxy import connection
@@ -21,8 +20,8 @@ from mitmproxy.proxy.layers.tls import ClientTLSLayer
 
 from addons.proxy.http.client_connections import BoundedHttp1Server, BoundedHttp2Server
 from addons.proxy.http.http_connections import STREAM_UNREAD
+from addons.proxy.http.own_events import BodyTime, UnreadGrew
 from addons.proxy.http.played_stream import Played, players
-from addons.proxy.http.request_bodies import BodyTime
 from addons.proxy.http.request_stream import RequestStream
 from addons.proxy.http.server_side import ServerSide
 from addons.requests.exchange.client_addresses import FAIR_UNREAD, address_of
@@ -33,11 +32,6 @@ from addons.telemetry import metrics
 SOCKET_ROOM = 128 * 1024
 """Bytes that may wait for a client's socket uncounted: the hub's own answers write no more ahead."""
 _layers: WeakValueDictionary[str, HubHttpLayer] = WeakValueDictionary()
-
-
-@dataclass(slots=True)
-class UnreadGrew(events.Event):
-    """Says that this client is the one that leaves most unread, of those that leave too much."""
 
 
 def layer_of(client_id: str) -> HubHttpLayer | None:

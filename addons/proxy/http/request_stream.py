@@ -12,7 +12,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from mitmproxy import http
@@ -37,8 +36,9 @@ from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook
 from addons.offline.cached_response import MAX_KEPT as MAX_ANSWER
 from addons.proxy.http.http_connections import STREAM_UNREAD, OwnMethod
 from addons.proxy.http.messages import refuse
-from addons.proxy.http.request_bodies import BODY_TIME, BodyTime
+from addons.proxy.http.own_events import BodyTime, HeldBody
 from addons.requests.exchange.client_addresses import MAX_REQUEST_BODY, ClientAddress
+from addons.requests.exchange.request_bodies import BODY_TIME
 from addons.requests.exchange.request_head import fault_of
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
@@ -46,13 +46,6 @@ from kube.bounds import reached
 from kube.errors import StatusError, entity_too_large, request_timeout, too_many_requests
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class HeldBody(HttpEvent):
-    """Asks the server's side to play a body that the hub holds into its stream, as the client reads."""
-
-    data: bytes
 
 
 class RequestStream(HttpStream):

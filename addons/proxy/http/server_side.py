@@ -24,8 +24,9 @@ from mitmproxy.proxy.layers.http._events import (
     RequestProtocolError,
 )
 
+from addons.proxy.http.own_events import HeldBody
 from addons.proxy.http.played_stream import PlayedStream, players
-from addons.proxy.http.request_stream import HeldBody, RequestStream
+from addons.proxy.http.request_stream import RequestStream
 from addons.requests.exchange.own_answers import AnswerStream, answer_request
 from addons.requests.exchange.relayed_answers import SWITCHED, RelayedAnswer
 from addons.requests.request_context import RequestContext, context_of

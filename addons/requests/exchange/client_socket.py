@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 
 LARGEST_READ = 64 * 1024
 """Bytes that are read from a client at once. As much twice is read ahead, where asyncio itself reads 384 KiB ahead."""
+
+VANISHED = 60
+"""Seconds without a sign of another node's hub, after which its connection to the peer port ends."""
 
 
 class PausingReader:
@@ -100,3 +105,12 @@ def _forget_frames(ended: asyncio.Future[None]) -> None:
         ended.result()  # it keeps the frames beside the error until somebody asks
     except Exception as error:
         error.__traceback__ = None
+
+
+def end_with_its_peer(conn: socket.socket) -> None:
+    """Have the kernel end a connection whose other end is gone without a word: a tunnel may be silent for hours."""
+    conn.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, VANISHED // 2)
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, VANISHED // 4)
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, VANISHED * 1000)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import sys
 from typing import Any
 
 import pytest
@@ -17,9 +15,7 @@ from addons.proxy.handlers.hub_handler import ListenerHandler
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.listener_mode import (
     DEAD_ADDRESS,
-    VANISHED,
     HubMode,
-    end_with_its_peer,
     listener_of,
     listener_specs,
     peer_spec,
@@ -31,18 +27,6 @@ from tests.addons.support.listening import address_of
 from tests.addons.test_settings import values
 
 ANY = "hub:plain@127.0.0.1:0"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="these options are Linux's")
-def test_a_connection_whose_other_end_vanished_ends_in_a_minute() -> None:
-    with socket.socket() as conn:
-        end_with_its_peer(conn)
-        idle, every = (
-            conn.getsockopt(socket.IPPROTO_TCP, each) for each in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL)
-        )
-        assert conn.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        assert idle + every < VANISHED
-        assert conn.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == VANISHED * 1000
 
 
 @pytest.mark.parametrize("listener", list(Listener))

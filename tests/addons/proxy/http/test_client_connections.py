@@ -20,8 +20,9 @@ from addons.proxy.http.client_connections import LARGEST_HEADER_LIST
 from addons.proxy.http.http_connections import MAX_FRAME, MAX_HEAD
 from addons.proxy.http.http_layer import HubHttpLayer, layer_of
 from addons.proxy.http.messages import refuse
-from addons.proxy.http.request_bodies import BODY_TIME, BodyTime
+from addons.proxy.http.own_events import BodyTime
 from addons.requests.exchange import client_turns
+from addons.requests.exchange.request_bodies import BODY_TIME
 from addons.requests.exchange.request_head import MAX_HEADERS, MAX_TARGET
 from addons.telemetry import metrics
 from kube.errors import forbidden

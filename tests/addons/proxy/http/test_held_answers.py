@@ -13,9 +13,9 @@ from addons.connections import Connections
 from addons.offline.cached_response import MAX_KEPT
 from addons.proxy.http.http_connections import STREAM_UNREAD
 from addons.proxy.http.http_layer import HubHttpLayer
-from addons.proxy.http.request_bodies import BODY_TIME
 from addons.requests.exchange.client_addresses import ClientAddress
 from addons.requests.exchange.open_connections import OpenConnections
+from addons.requests.exchange.request_bodies import BODY_TIME
 from addons.telemetry import metrics
 from tests.addons.support.answering import REQUEST
 from tests.addons.support.lasting_parts import connected

@@ -15,12 +15,12 @@ from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import RequestData, RequestEndOfMessage
 from mitmproxy.test import taddons, tflow
 
+from addons.proxy.http.client_connections import joined
 from addons.proxy.http.http_layer import HubHttpLayer
-from addons.proxy.http.request_bodies import (
+from addons.requests.exchange.request_bodies import (
     CHUNKS_AT_ONCE,
     LARGEST_CHUNK,
     MAX_CHUNK_LINE,
-    joined,
 )
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
 

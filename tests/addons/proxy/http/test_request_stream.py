@@ -15,10 +15,10 @@ from mitmproxy.proxy.layers.http import HttpStream
 from addons.connections import Connections
 from addons.proxy.http import http_layer
 from addons.proxy.http.messages import refuse
-from addons.proxy.http.request_bodies import BODY_TIME
 from addons.requests.exchange import client_addresses
 from addons.requests.exchange.client_addresses import MAX_REQUEST_BODY
 from addons.requests.exchange.open_connections import OpenConnections
+from addons.requests.exchange.request_bodies import BODY_TIME
 from addons.telemetry import metrics
 from kube.errors import unauthorized
 from kube.http.transport.response_sink import SENDS

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
 
-from addons.requests.exchange.client_socket import LARGEST_READ, GatheringWriter, PausingReader
+from addons.requests.exchange.client_socket import (
+    LARGEST_READ,
+    VANISHED,
+    GatheringWriter,
+    PausingReader,
+    end_with_its_peer,
+)
 from tests.addons.support.proxied import Endless, settled
 
 SERVER_READ = 256 * 1024
@@ -121,3 +129,15 @@ def test_nothing_is_written_to_what_is_closed() -> None:
     raw.close()
     writer.flush()
     assert raw.done == ["close"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="these options are Linux's")
+def test_a_connection_whose_other_end_vanished_ends_in_a_minute() -> None:
+    with socket.socket() as conn:
+        end_with_its_peer(conn)
+        idle, every = (
+            conn.getsockopt(socket.IPPROTO_TCP, each) for each in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL)
+        )
+        assert conn.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert idle + every < VANISHED
+        assert conn.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == VANISHED * 1000

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from addons.proxy.lent_way import OPENED, Lent, LentTunnel, ServerSaid
 from addons.requests.answers import ClientLeft
+from addons.requests.exchange.lent_tunnel import OPENED, Lent, LentTunnel
 
 
 class Socket(asyncio.Transport):
@@ -73,9 +73,8 @@ class Client:
         self.has_left = False
         self.woken = 0
 
-    async def server_event(self, event: Any) -> None:
-        assert isinstance(event, ServerSaid)
-        self.told.append((event.data, event.is_last))
+    async def tell(self, data: bytes, is_last: bool) -> None:
+        self.told.append((data, is_last))
 
     async def drained(self) -> None:
         await self.reads.wait()
@@ -92,7 +91,7 @@ async def turns() -> None:
 
 
 def begun(way: Way, client: Client) -> LentTunnel:
-    tunnel = LentTunnel(Lent(way.open, way.pace), client)  # type: ignore[arg-type]  # it has all that is called
+    tunnel = LentTunnel(Lent(way.open, way.pace), client, client.tell)
     tunnel.begin()
     return tunnel
 

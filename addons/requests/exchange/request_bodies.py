@@ -7,17 +7,11 @@ closes the connection without an answer.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass
+from typing import Protocol
 
 import h11
 from h11._readers import ChunkedReader
 from h11._receivebuffer import ReceiveBuffer
-from mitmproxy.proxy import events
-from mitmproxy.proxy.commands import Command
-from mitmproxy.proxy.layers.http._base import ReceiveHttp
-from mitmproxy.proxy.layers.http._events import RequestData
-from mitmproxy.proxy.layers.http._http1 import TBodyReader
 
 MAX_CHUNK_LINE = 4 * 1024
 """Bytes of the line before a chunk, and of all trailers: as many as Go's own server reads of a line."""
@@ -31,12 +25,12 @@ BODY_TIME = 60.0
 request (`--request-timeout`)."""
 
 
-@dataclass(slots=True)
-class BodyTime(events.Event):
-    """Tells the streams of requests, some of whose bodies have not come in whole, what time it is."""
+class BodyReader(Protocol):
+    """One of h11's."""
 
-    now: float
-    """By the monotonic clock."""
+    def __call__(self, buf: ReceiveBuffer) -> h11.Data | h11.EndOfMessage | None: ...
+
+    def read_eof(self) -> h11.EndOfMessage: ...
 
 
 class MalformedBody(Exception):
@@ -46,7 +40,7 @@ class MalformedBody(Exception):
 class StrictReader:
     """A body reader of h11's that raises MalformedBody. mitmproxy takes h11's own errors for the client's end."""
 
-    def __init__(self, reader: TBodyReader) -> None:
+    def __init__(self, reader: BodyReader) -> None:
         self._reader = reader
 
     def __call__(self, buf: ReceiveBuffer) -> h11.Data | h11.EndOfMessage | None:
@@ -61,28 +55,3 @@ class StrictReader:
 
     def read_eof(self) -> h11.EndOfMessage:
         return self._reader.read_eof()
-
-
-def joined(commands: Generator[Command]) -> Generator[Command, None, bool]:
-    """The commands, with pieces of a request's body that follow each other made one; whether more are to come.
-
-    After CHUNKS_AT_ONCE pieces it takes no more. h11 reads each when it is asked for it, and leaves the rest.
-    """
-    pieces: list[bytes] = []
-    stream = 0
-    for command in commands:
-        event = command.event if isinstance(command, ReceiveHttp) else None
-        if isinstance(event, RequestData):
-            pieces.append(event.data)
-            stream = event.stream_id
-            if len(pieces) == CHUNKS_AT_ONCE:
-                commands.close()
-                break
-            continue
-        if pieces:
-            yield ReceiveHttp(RequestData(stream, b"".join(pieces)))
-            pieces.clear()
-        yield command
-    if pieces:
-        yield ReceiveHttp(RequestData(stream, b"".join(pieces)))
-    return len(pieces) == CHUNKS_AT_ONCE

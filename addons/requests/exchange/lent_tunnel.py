@@ -1,0 +1,117 @@
+"""What passes the way to the cloud that the peer port lends to another hub."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol
+
+from addons.requests.answers import ClientLeft
+from addons.requests.exchange.client_socket import LARGEST_READ
+from addons.requests.exchange.error_responses import error_response
+
+OPENED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
+logger = logging.getLogger(__name__)
+
+
+class Lent(NamedTuple):
+    """The way that a connection of the peer port is lent."""
+
+    open: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+    """A connection to the server; OSError where there is none."""
+    pace: Callable[[str, int], Awaitable[None]]
+    """Returns when so many bytes may go on. The direction is up, to the cloud, or down."""
+
+
+class Borrower(Protocol):
+    """The handler of the borrower's connection."""
+
+    is_full: Callable[[], bool]
+    """Whether nothing further is read from the borrower."""
+
+    def server_has_room(self) -> None:
+        """Look again whether it is."""
+
+    async def drained(self) -> None:
+        """Return when the borrower's socket has room. ClientLeft when the borrower has left."""
+
+
+class LentTunnel:
+    """Carries between a borrower and the server of its lent way, at the pace of that way.
+
+    Nothing further is read from the borrower before the server has taken what came, and from the server no more than
+    was read at once while the borrower takes the piece before.
+    """
+
+    def __init__(
+        self, lent: Lent, borrower: Borrower, tell: Callable[[bytes, bool], Awaitable[None]]
+    ) -> None:
+        """`tell` gives the borrower what is for it, and says whether that is the last."""
+        self._lent = lent
+        self._borrower = borrower
+        self._tell = tell
+        self._said: asyncio.Queue[bytes] = asyncio.Queue()
+        """What the borrower has said."""
+        self._is_full = True
+        """The server has not taken all of that, or is not there yet."""
+        self._carrying: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Open the connection, and read nothing from the borrower before it is open."""
+        self._borrower.is_full = lambda: self._is_full
+        # Not at once, as mitmproxy's tasks begin: the layers are at work.
+        self._carrying = asyncio.Task(
+            self._carry(), loop=asyncio.get_running_loop(), name="carries over a lent way", eager_start=False
+        )
+
+    def send(self, data: bytes) -> None:
+        """Take what the borrower has said."""
+        self._is_full = True
+        self._said.put_nowait(data)
+
+    def close(self) -> None:
+        """The borrower has left."""
+        if self._carrying is not None:
+            self._carrying.cancel()
+
+    async def _carry(self) -> None:
+        try:
+            reader, writer = await self._lent.open()
+        except OSError as error:
+            await self._tell(error_response(502, str(error) or type(error).__name__), True)
+            return
+        except Exception:
+            logger.exception("a lent way could not be opened")
+            await self._tell(error_response(502, "the hub could not open a connection"), True)
+            return
+        try:
+            await self._tell(OPENED, False)
+            async with asyncio.TaskGroup() as both:
+                up = both.create_task(self._carry_up(writer))
+                await self._carry_down(reader)
+                up.cancel()
+        finally:
+            writer.close()
+        await self._tell(b"", True)
+
+    async def _carry_up(self, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):  # that the server has left is learned by reading
+            while True:
+                if self._said.empty():
+                    self._is_full = False
+                    self._borrower.server_has_room()
+                data = await self._said.get()
+                await self._lent.pace("up", len(data))
+                writer.write(data)
+                await writer.drain()
+
+    async def _carry_down(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(OSError, ClientLeft):
+            while data := await reader.read(LARGEST_READ):
+                await self._lent.pace("down", len(data))
+                await self._tell(data, False)
+                await self._borrower.drained()
