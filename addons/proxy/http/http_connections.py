@@ -6,7 +6,7 @@ server, or the hub, has taken what came through it.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from types import MethodType
 from typing import Any
@@ -14,27 +14,14 @@ from typing import Any
 from h2.config import H2Configuration
 from h2.connection import ConnectionState
 from h2.events import Event
-from h2.exceptions import DenialOfServiceError, FrameTooLargeError, ProtocolError
 from h2.settings import SettingCodes
-from hpack import Encoder
 from hyperframe.frame import Frame, SettingsFrame
-from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection, SendH2Data
+from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
 
-from addons.telemetry import metrics
+from addons.requests.exchange.http2_buffers import Backlogs, HeadEncoder, SettingValues, check_incoming
 
 STREAMS_PER_CLIENT = 1_000
 """Watches that one client connection may hold."""
-MAX_FRAME = 128 * 1024
-"""Bytes of a frame, as mitmproxy tells each peer."""
-MAX_HEAD = 256 * 1024
-"""Bytes of the frames of one head, as they come: as many as its headers may have when they are unpacked."""
-LENGTH = 3
-"""Bytes in which a frame begins with its length (RFC 9113, 4.1)."""
-LONGEST_CODED = 2048
-"""Bytes of a header's value up to which its head is packed by Huffman's code, which takes 0.5 ms then. A token of a
-service account has some 1,200."""
-MAX_TABLE = 4096
-"""Bytes of the heads that a connection remembers to name them again: as many as a client allows that says nothing."""
 SETTINGS = frozenset(SettingCodes)
 """Those that h2 knows."""
 MAX_REMEMBERED = 1_000
@@ -44,92 +31,6 @@ STREAM_WINDOW = 128 * 1024
 here, not there."""
 STREAM_UNREAD = 64 * 1024
 """Bytes that a stream may hold for a client, or a server, of HTTP/2 before the other side may send no more on it."""
-
-
-class Backlog(deque[SendH2Data]):
-    """What waits for a stream's window, and its size in bytes."""
-
-    def __init__(self, backlogs: Backlogs) -> None:
-        super().__init__()
-        self.size = 0
-        self._backlogs = backlogs
-
-    def append(self, piece: SendH2Data) -> None:
-        self._count(len(piece.data))
-        super().append(piece)
-
-    def appendleft(self, piece: SendH2Data) -> None:
-        self._count(len(piece.data))
-        super().appendleft(piece)
-
-    def popleft(self) -> SendH2Data:
-        piece = super().popleft()
-        self._count(-len(piece.data))
-        return piece
-
-    def _count(self, size: int) -> None:
-        self.size += size
-        self._backlogs.size += size
-
-
-class Backlogs(defaultdict[int, Backlog]):
-    """The backlog of each stream of a connection, and what all of them have, in bytes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.size = 0
-
-    def __missing__(self, stream: int) -> Backlog:
-        backlog = self[stream] = Backlog(self)
-        return backlog
-
-    def __setitem__(self, stream: int, backlog: Backlog) -> None:
-        self.size += backlog.size
-        super().__setitem__(stream, backlog)
-
-    def pop(self, stream: int, *default: Any) -> Any:
-        """As `dict.pop`; what the backlog holds counts no longer."""
-        backlog = super().pop(stream, *default)
-        if isinstance(backlog, Backlog):
-            self.size -= backlog.size
-        return backlog
-
-    def clear(self) -> None:
-        super().clear()
-        self.size = 0
-
-
-class HeadEncoder(Encoder):
-    """Sends a head with a long value as it is. hpack's time for Huffman's code is quadratic: 0.5 s for one of 60 KB.
-
-    It remembers MAX_TABLE bytes of heads, also for a client that allows 4 GiB: hpack keeps them for the connection's
-    life, and searches all of them for each field.
-    """
-
-    @property
-    def header_table_size(self) -> int:
-        return int(self.header_table.maxsize)
-
-    @header_table_size.setter
-    def header_table_size(self, value: int) -> None:
-        self.header_table.maxsize = min(value, MAX_TABLE)
-        if self.header_table.resized:
-            # The next head names these two (RFC 7541, 4.2). hpack keeps all that a client has ever said.
-            least = min([self.header_table.maxsize, *self.table_size_changes])
-            self.table_size_changes[:] = [least, self.header_table.maxsize]
-
-    def encode(self, headers: Any, huffman: bool = True) -> bytes:
-        fields = list(headers)
-        return super().encode(fields, huffman and all(len(field[1]) <= LONGEST_CODED for field in fields))
-
-
-class SettingValues(list[int]):
-    """The values of a setting, the one in force first. h2 has a deque of each, 760 bytes: 10 KB for a connection."""
-
-    __slots__ = ()
-
-    def popleft(self) -> int:
-        return self.pop(0)
 
 
 class HubH2Connection(BufferedH2Connection):
@@ -198,11 +99,7 @@ class HubH2Connection(BufferedH2Connection):
         if self._has_wider_window:
             self._has_wider_window = False
             super().connection_window_updated()
-        try:
-            self._check_incoming()
-        except ProtocolError:
-            metrics.CONNECTIONS_REFUSED.labels("frame").inc()
-            raise
+        check_incoming(self.incoming_buffer)
         return events
 
     def _receive_settings_frame(self, frame: SettingsFrame) -> tuple[list[Frame], list[Event]]:
@@ -216,20 +113,6 @@ class HubH2Connection(BufferedH2Connection):
         A packet of 13 KB that told 900 streams of their windows took 0.9 s of the event loop.
         """
         self._has_wider_window = True
-
-    def _check_incoming(self) -> None:
-        """ProtocolError where the frame that has begun to come, or the head so far, has more bytes than it may have.
-
-        h2 looks at the size of a frame when all of the frame has come, and at that of a head when its last frame has.
-        Until then h2 holds the bytes: 16 MiB of a frame, and 64 frames of a head, for each connection.
-        """
-        waiting = self.incoming_buffer._data
-        length = int.from_bytes(waiting[:LENGTH]) if len(waiting) >= LENGTH else 0
-        if length > MAX_FRAME:
-            raise FrameTooLargeError(f"a frame of {length} bytes, more than {MAX_FRAME}")
-        head = sum(len(frame.data) for frame in self.incoming_buffer._headers_buffer)
-        if head > MAX_HEAD:
-            raise DenialOfServiceError(f"a head of more than {MAX_HEAD} bytes")
 
 
 class OwnMethod:

@@ -17,11 +17,11 @@ from mitmproxy.test import taddons
 
 from addons.proxy.http import client_connections
 from addons.proxy.http.client_connections import LARGEST_HEADER_LIST
-from addons.proxy.http.http_connections import MAX_FRAME, MAX_HEAD
 from addons.proxy.http.http_layer import HubHttpLayer, layer_of
 from addons.proxy.http.messages import refuse
 from addons.proxy.http.own_events import BodyTime
 from addons.requests.exchange import client_turns
+from addons.requests.exchange.http2_buffers import MAX_FRAME, MAX_HEAD
 from addons.requests.exchange.request_bodies import BODY_TIME
 from addons.requests.exchange.request_head import MAX_HEADERS, MAX_TARGET
 from addons.telemetry import metrics
