@@ -26,7 +26,7 @@ from addons.certificates.signing_request import (
 )
 from kube.certificate_authority import key_pem, names_of
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.pulse import Pulse, comes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.peers import is_link_local
@@ -115,7 +115,9 @@ class AskedCertificate:
                     "no new certificate %s yet: %s; next request in %.0f s", self._what, error, delay
                 )
                 await self._tell(str(error))
-                await self._pause(delay, None if isinstance(error, NotSigned) else back)
+                # A certificate may have ended in an outage, so a server that is back ends the wait for it.
+                ends_wait = asyncio.Event().wait() if isinstance(error, NotSigned) else back
+                await comes_within(delay, ends_wait)
             finally:
                 back.cancel()
 
@@ -133,13 +135,6 @@ class AskedCertificate:
         assert self._renewal is not None
         left = (self._renewal - now()).total_seconds()
         await asyncio.sleep(max(0.0, min(CHECK_INTERVAL, left)))
-
-    async def _pause(self, delay: float, back: asyncio.Future[None] | None) -> None:
-        """Wait for so long, or until a server of the cloud is back: a certificate may have ended in an outage."""
-        if back is None:
-            await asyncio.sleep(delay)
-        else:
-            await asyncio.wait((back,), timeout=delay)
 
     async def _renew(self, names: tuple[str, ...]) -> None:
         key = ec.generate_private_key(ec.SECP256R1())

@@ -22,7 +22,7 @@ from addons.offline.offline_request import OfflineRequest
 from addons.requests.answers import Answer, ClientRequest, ClientStream, object_answer
 from addons.requests.offline_policy import LEASE_NAMESPACE
 from addons.telemetry import metrics
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.pulse import Pulse, comes_within
 from kube.errors import StatusError, bad_request, forbidden, not_acceptable, unavailable
 from kube.fleet.hub_status import ANNOTATION
 from kube.http.client import Client, Unreachable
@@ -112,15 +112,14 @@ class NodeLease:
             else:
                 moved = self._cloud.changed.wait()
                 done = await self._renew()
-                if not done:
-                    self._written = None
                 metrics.LEASE_RENEWALS.labels("ok" if done else "failed").inc()
-                if not done:
-                    # Another way may have opened while this one failed.
-                    await asyncio.wait({moved}, timeout=RETRY_INTERVAL)
-                moved.cancel()
                 if done:
+                    moved.cancel()
                     await self._until_due()
+                else:
+                    self._written = None
+                    # Another way may have opened while this one failed.
+                    await comes_within(RETRY_INTERVAL, moved)
 
     async def _until_due(self) -> None:
         """Return when the Lease is to be renewed in the cloud again.
@@ -128,13 +127,10 @@ class NodeLease:
         The duration is that of the Lease by then: whoever writes one of years delays no renewal after the next of
         kubelet's.
         """
-        began = asyncio.get_running_loop().time()
-        while True:
-            try:
-                async with asyncio.timeout_at(began + self._duration / RENEWALS):
-                    await self._renewed.wait()
-            except TimeoutError:
-                return
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while await comes_within(began + self._duration / RENEWALS - loop.time(), self._renewed.wait()):
+            pass
 
     async def _get(self, request: OfflineRequest) -> Answer:
         encodings = request.encodings()
@@ -225,12 +221,9 @@ class NodeLease:
                 await self._push(self._lease)
             # After a push too, which carries kubelet's own renewTime: the cloud may have seen a later one.
             await self._touch(self._lease)
-        except StatusError as error:
-            if error.code == 404:
+        except (StatusError, Unreachable, ValueError) as error:
+            if isinstance(error, StatusError) and error.code == 404:
                 self._pushed = b""
-            logger.info("the Lease is not renewed: %s", error)
-            return False
-        except (Unreachable, ValueError) as error:
             logger.info("the Lease is not renewed: %s", error)
             return False
         except Exception:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.pulse import Pulse, comes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.peers import CLOSED, PEER_ANNOTATION
@@ -47,7 +46,7 @@ class Announcement:
                 backoff.forget()
             except (StatusError, Unreachable) as error:
                 logger.info("the node's annotation %s is not written yet: %s", PEER_ANNOTATION, error)
-                await asyncio.wait((changed,), timeout=backoff.next())
+                await comes_within(backoff.next(), changed)
 
     async def _write(self, value: str) -> None:
         patch = {"metadata": {"annotations": {PEER_ANNOTATION: value}}}

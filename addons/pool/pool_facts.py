@@ -14,7 +14,7 @@ from addons.inputs.config_maps import one_config_map
 from addons.inputs.filter_inputs import FilterInputs
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, parse_pool_config, relay_config
 from addons.views.source import Source
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.pulse import Pulse, first_of
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.store.store import Change
@@ -115,7 +115,11 @@ class PoolFacts:
         """Call `changed` whenever one of the facts has changed, until cancelled."""
         timer = asyncio.get_running_loop().call_later(FIRST_AFTER, self._begin)
         try:
-            await self._follow(changed)
+            while True:
+                woken = (self._inputs.learned.wait(), self.moved.wait())
+                if self._look():
+                    changed()
+                await first_of(*woken)
         finally:
             timer.cancel()
 
@@ -123,13 +127,6 @@ class PoolFacts:
         for reader in (self._config, self._client_ca):
             if reader is not None:
                 reader.close()
-
-    async def _follow(self, changed: Callable[[], None]) -> None:
-        while True:
-            woken = (self._inputs.learned.wait(), self.moved.wait())
-            if self._look():
-                changed()
-            await asyncio.wait(woken, return_when=asyncio.FIRST_COMPLETED)
 
     def _begin(self) -> None:
         self._may_begin = True
