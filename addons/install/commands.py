@@ -11,7 +11,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TextIO
 
@@ -20,8 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from addons.install import fleet_command
 from addons.install.changes import below
-from addons.install.checks.distribution_checks import check_distribution
-from addons.install.checks.findings import Finding, Severity, has_failed
+from addons.install.checks.findings import Severity, has_failed
 from addons.install.cluster_info import authority_of, check_token
 from addons.install.doctor import examine
 from addons.install.install_spec import (
@@ -40,7 +38,6 @@ from kube.http.kubeconfig import load_kubeconfig
 from kube.option import FlagParser
 from kube.peers import NODE_PREFIX
 
-OWN_KUBECONFIGS = (OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG)
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """A person's, a service manager's, and that of a terminal whose connection is lost."""
 HALFWAY = {"uninstall": "interrupted: `edgehub uninstall` again does the rest"}
@@ -203,7 +200,7 @@ def _doctor(options: argparse.Namespace) -> int:
         options.hub_flags = (*installed.arguments, *options.hub_flags)
         options.node = options.node or installed.node
         options.program, options.static_pod = installed.program, installed.image
-    return 1 if has_failed(_examine(options, Severity.OK)) else 0
+    return 0 if _examine(options, says_all=True) else 1
 
 
 def _install(options: argparse.Namespace) -> int:
@@ -232,7 +229,7 @@ def _install(options: argparse.Namespace) -> int:
         installation.show(spec)
         return 0
     options.node, options.hub_flags = spec.node, spec.arguments
-    if has_failed(_examine(options, Severity.WARNING, bootstrap)):
+    if not _examine(options, bootstrap, says_all=False):
         _say("nothing was changed; `edgehub doctor` tells more", sys.stderr)
         return 1
     installation.install(spec, options.timeout)
@@ -295,26 +292,29 @@ def _bootstrap_text(options: argparse.Namespace) -> str:
     return bootstrap_kubeconfig(options.server, authority, options.token)
 
 
-def _examine(options: argparse.Namespace, least: Severity, bootstrap: str = "") -> list[Finding]:
-    """Make all checks, and print the findings that are at least as bad as `least`. `bootstrap` as `_bootstrap_text`."""
-    present = (
-        own_kubeconfig for own_kubeconfig in OWN_KUBECONFIGS if below(options.root, own_kubeconfig).exists()
-    )
-    kubeconfig = options.kubeconfig or (
-        BOOTSTRAP_KUBECONFIG if bootstrap else next(present, options.kubelet_kubeconfig)
-    )
-    node = options.node or _node(options, kubeconfig)
-    order = list(Severity)
+def _examine(options: argparse.Namespace, bootstrap: str = "", *, says_all: bool) -> bool:
+    """Make all checks, and print what they find: all, or what is wrong. Whether nothing keeps the hub from running.
 
+    `bootstrap` as `_bootstrap_text`.
+    """
+    own = (path for path in (OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG) if below(options.root, path).exists())
+    kubeconfig = options.kubeconfig or (
+        BOOTSTRAP_KUBECONFIG if bootstrap else next(own, options.kubelet_kubeconfig)
+    )
     findings = []
-    hub = parse_hub_flags(options.hub_flags)
-    program = None if options.static_pod else Path(options.program)
-    named = check_distribution(options.root, options.kubelet_kubeconfig, KUBELET_KUBECONFIG)
-    for finding in chain(named, examine(options.root, kubeconfig, node, hub, bootstrap, program)):
-        if order.index(finding.severity) >= order.index(least):
+    for finding in examine(
+        options.root,
+        kubeconfig,
+        options.node or _node(options, kubeconfig),
+        parse_hub_flags(options.hub_flags),
+        bootstrap,
+        program=None if options.static_pod else Path(options.program),
+        kubelet=options.kubelet_kubeconfig,
+    ):
+        if says_all or finding.severity is not Severity.OK:
             _say(finding)
         findings.append(finding)
-    return findings
+    return not has_failed(findings)
 
 
 def _node_to_install(

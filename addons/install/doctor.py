@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import yaml
 
 from addons.certificates.node_certificate import kept_credentials
 from addons.install.changes import below
-from addons.install.checks.cloud_checks import check_cloud, check_cloud_for_token
+from addons.install.checks.cloud_checks import OwnNode, check_cloud
 from addons.install.checks.filter_checks import check_filters
 from addons.install.checks.findings import Finding, failed, has_failed, ok
 from addons.install.checks.node_checks import (
@@ -20,12 +20,13 @@ from addons.install.checks.node_checks import (
     check_asked,
     check_certificate,
     check_disk,
+    check_distribution,
     check_kept,
     check_ports,
     check_program,
 )
 from addons.install.cloud import get, local
-from addons.install.install_spec import BOOTSTRAP_KUBECONFIG, SOCKET_FILE, leads_to
+from addons.install.install_spec import BOOTSTRAP_KUBECONFIG, KUBELET_KUBECONFIG, SOCKET_FILE, leads_to
 from addons.settings import Settings, version
 from kube.errors import StatusError
 from kube.http.client import Unreachable
@@ -33,14 +34,22 @@ from kube.http.kubeconfig import load_kubeconfig, parse_kubeconfig
 
 
 def examine(
-    root: Path, kubeconfig: Path, node: str, hub: Settings, bootstrap: str = "", program: Path | None = None
+    root: Path,
+    kubeconfig: Path,
+    node: str,
+    hub: Settings,
+    bootstrap: str = "",
+    *,
+    program: Path | None = None,
+    kubelet: Path = KUBELET_KUBECONFIG,
 ) -> Iterator[Finding]:
     """The findings, each as soon as its check ends. `kubeconfig` is the hub's own, or the one that it is to be made
     of.
 
     `bootstrap` is the text of a kubeconfig with a bootstrap token, which is to be written there. `program` is what the
-    unit starts, or is to start; None for a static pod.
+    unit starts, or is to start; None for a static pod. `kubelet` is the kubeconfig of kubelet.
     """
+    yield from check_distribution(root, kubelet, KUBELET_KUBECONFIG)
     yield check_program(program) if program is not None else ok("program", f"edgehub {version()}")
     held = {port for _, port in hub.handed_over} if below(root, SOCKET_FILE).exists() else set()
     ports = {"--port": hub.port, "--tls-port": hub.tls_port, "--admin-port": hub.admin_port}
@@ -98,14 +107,10 @@ def _examine_identity(
     asks_for_serving = is_running and hub.tls_signer == "cluster" and not hub.tls_cert
     yield from check_asked(state, asks_for_identity=asks and not bootstrap, asks_for_serving=asks_for_serving)
     if asks and not credentials.certificate.read():
-        yield from asyncio.run(_all(check_cloud_for_token(credentials)))
+        yield from asyncio.run(check_cloud(credentials, None))
     elif not has_failed(certificate):
-        rules = hub.namespace, hub.configmap
-        yield from asyncio.run(_all(check_cloud(credentials, node, rules, hub.port)))
-
-
-async def _all(findings: AsyncIterator[Finding]) -> list[Finding]:
-    return [finding async for finding in findings]
+        own = OwnNode(node, (hub.namespace, hub.configmap), hub.port)
+        yield from asyncio.run(check_cloud(credentials, own))
 
 
 async def _is_running(hub: Settings) -> bool:

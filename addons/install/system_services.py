@@ -51,11 +51,8 @@ class Services:
         """Have the service that kubelet runs in, and kube-proxy where it is one, read their kubeconfigs again."""
         self._call("restart", kubelet)
         # `try-restart` fails where there is no unit of this name, as on each node of kubeadm.
-        if self._is_active(PROXY_UNIT):
+        if self.can_be_called and self._run("is-active", "--quiet", PROXY_UNIT).returncode == 0:
             self._call("restart", PROXY_UNIT)
-
-    def _is_active(self, unit: str) -> bool:
-        return self.can_be_called and self._run("is-active", "--quiet", unit).returncode == 0
 
     def _call(self, *arguments: str) -> None:
         if not self.program:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
 from addons.install.checks.findings import Finding, failed, ok, warning
@@ -36,49 +37,45 @@ READ_RESOURCES = (
 )
 """(group, resource) of what a hub lists and watches in the whole cluster."""
 
-type FurtherChecks = Callable[[Client, str], AsyncIterator[Finding]]
-"""The checks of a cloud that answers, given a client of it and its version, as `v1.36.3`."""
 NAMED_PODS = 5
 """Pods that the finding names."""
 
 
-def check_cloud(
-    credentials: Credentials, node: str, rules: tuple[str, str], port: int
-) -> AsyncIterator[Finding]:
+@dataclass(frozen=True, slots=True)
+class OwnNode:
+    """What the hub's identity should be able to see: its node, the ConfigMap of the rules, and pods by a port."""
+
+    name: str
+    rules: tuple[str, str]
+    """Namespace and name."""
+    port: int
+    """The plain one; 0 where it is off."""
+
+
+async def check_cloud(credentials: Credentials, node: OwnNode | None) -> list[Finding]:
     """The checks in order; the first ends them where nothing answers.
 
-    `rules` is the ConfigMap (namespace, name), `port` the plain one.
+    `node` is None where the node has no identity yet: its bootstrap token is looked at then.
     """
-
-    async def further(client: Client, version: str) -> AsyncIterator[Finding]:
-        async for finding in _check_rights(client, node, rules):
-            yield finding
-        yield await _check_node(client, node, version)
-        yield await _check_rules(client, rules)
-        if port:
-            yield await check_pods(client, node, port)
-
-    return _check(credentials, further)
-
-
-def check_cloud_for_token(credentials: Credentials) -> AsyncIterator[Finding]:
-    """The checks of a cloud in which the node has no identity yet: reachability, clock, version, the token."""
-    return _check(credentials, _check_token)
-
-
-async def _check(credentials: Credentials, further: FurtherChecks) -> AsyncIterator[Finding]:
-    """Check that the cloud answers and, where it does, what `further` checks."""
-    server = credentials.server
+    server, findings = credentials.server, list[Finding]()
     async with cloud(credentials) as client:
         try:
-            findings, version = await _check_reach(client, server)
-            for finding in findings:
-                yield finding
-            if version is not None:
-                async for finding in further(client, version):
-                    yield finding
+            reached, version = await _check_reach(client, server)
+            findings += reached
+            if version is None:
+                return findings
+            if node is None:
+                findings.append(await _check_token(client))
+                return findings
+            async for finding in _check_rights(client, node.name, node.rules):
+                findings.append(finding)
+            findings.append(await _check_node(client, node.name, version))
+            findings.append(await _check_rules(client, node.rules))
+            if node.port:
+                findings.append(await check_pods(client, node.name, node.port))
         except (StatusError, Unreachable) as error:
-            yield failed("cloud", f"{server}: {error}")
+            findings.append(failed("cloud", f"{server}: {error}"))
+    return findings
 
 
 async def _check_reach(client: Client, server: str) -> tuple[list[Finding], str | None]:
@@ -123,14 +120,13 @@ def _check_version(version: str, minor: str) -> Finding:
     return ok("version", f"Kubernetes {version}")
 
 
-async def _check_token(client: Client, _version: str) -> AsyncIterator[Finding]:
+async def _check_token(client: Client) -> Finding:
     asks: Json = {"group": "certificates.k8s.io", "resource": "certificatesigningrequests"}
     if await may(client, {**asks, "verb": "create"}):
-        yield ok("token", "may ask for the identity of a node")
-    else:
-        yield failed(
-            "token", "may not ask for an identity: bind its group to the ClusterRole system:node-bootstrapper"
-        )
+        return ok("token", "may ask for the identity of a node")
+    return failed(
+        "token", "may not ask for an identity: bind its group to the ClusterRole system:node-bootstrapper"
+    )
 
 
 async def _check_rights(client: Client, node: str, rules: tuple[str, str]) -> AsyncIterator[Finding]:

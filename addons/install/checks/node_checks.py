@@ -1,4 +1,4 @@
-"""Checks of the node itself: certificate, disk, ports, the address for pods. No request leaves it."""
+"""Checks of the node itself: distribution, certificate, disk, ports, the address for pods. No request leaves it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import os
 import shutil
 import socket
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
 
 from addons.certificates.node_certificate import FILE as NODE_FILE
 from addons.certificates.tls_port_certificate import FILE as CLUSTER_FILE
+from addons.install.changes import below
 from addons.install.checks.findings import Finding, failed, ok, warning
 from addons.link.tls import UpstreamTls
 from addons.settings import version
@@ -34,6 +36,71 @@ CURES = {
 """What to do about a certificate that has expired, by who renews it."""
 LAST_TENTH = 0.1
 """The share of a certificate's life that is left. Below it, kubelet should have renewed the certificate long ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """One distribution: the file by which a node of it is known, and what to do in place of `edgehub install` alone."""
+
+    name: str
+    sign: Path
+    works: str
+
+
+OF_RANCHER = (
+    "its agent writes kubelet's kubeconfig anew at each start: copy {sign} to "
+    "/etc/rancher/{name}/edgehub-kubelet.kubeconfig, name the copy in /etc/rancher/{name}/config.yaml "
+    "(kubelet-arg: [kubeconfig=…]), and install with --kubelet-kubeconfig COPY --kubelet-service {name}-agent.service; "
+    "the agent itself starts only while its server answers"
+)
+
+
+def _of_rancher(title: str, name: str) -> Distribution:
+    sign = Path(f"/var/lib/rancher/{name}/agent/kubelet.kubeconfig")
+    return Distribution(title, sign, OF_RANCHER.format(sign=sign, name=name))
+
+
+DISTRIBUTIONS = (
+    _of_rancher("k3s", "k3s"),
+    _of_rancher("RKE2", "rke2"),
+    Distribution(
+        "MicroK8s",
+        Path("/var/snap/microk8s/current/credentials/kubelet.config"),
+        "install with --kubelet-kubeconfig /var/snap/microk8s/current/credentials/kubelet.config --kubelet-service "
+        "snap.microk8s.daemon-kubelite.service on a node that joined with --worker; a refresh of the snap may write "
+        "the file anew",
+    ),
+    Distribution(
+        "k0s",
+        Path("/var/lib/k0s/kubelet.conf"),
+        "install with --kubelet-kubeconfig /var/lib/k0s/kubelet.conf --kubelet-service k0sworker.service on a worker",
+    ),
+)
+TALOS = "ID=talos"
+"""The line of /etc/os-release. Talos has no systemd for others, no shell, and kubelet's files are its own."""
+RELEASE = Path("/etc/os-release")
+
+
+def check_distribution(root: Path, kubelet: Path, default: Path) -> Iterator[Finding]:
+    """What the node's files say of its distribution; nothing where they are those of kubeadm.
+
+    `kubelet` is the kubeconfig of kubelet that was named, `default` the one of kubeadm.
+    """
+    release = below(root, RELEASE)
+    if release.exists() and TALOS in release.read_text(errors="replace").splitlines():
+        yield failed(
+            "distribution",
+            "Talos keeps kubelet's files to itself: run hubs as the chart's DaemonSet (hub.enabled), for pods, and "
+            "leave kubelet with the cloud",
+        )
+        return
+    for distribution in DISTRIBUTIONS:
+        if not below(root, distribution.sign).exists():
+            continue
+        if kubelet != default:
+            yield ok("distribution", f"{distribution.name}, with kubelet's kubeconfig at {kubelet}")
+        elif not below(root, default).exists():
+            yield warning("distribution", f"{distribution.name}: {distribution.works} (docs/install.md)")
 
 
 def check_program(program: Path) -> Finding:

@@ -11,9 +11,9 @@ import pytest
 
 from addons.install.checks.cloud_checks import (
     NAMED_PODS,
+    OwnNode,
     asks,
     check_cloud,
-    check_cloud_for_token,
     check_pods,
 )
 from addons.install.cloud import cloud
@@ -44,8 +44,7 @@ async def found(
 
 
 async def asked(url: str) -> list[str]:
-    credentials = anonymous(url)
-    return [str(each) async for each in check_cloud(credentials, "n1", RULES, 10261)]
+    return [str(each) for each in await check_cloud(anonymous(url), OwnNode("n1", RULES, PORT))]
 
 
 async def test_a_cloud_that_is_well() -> None:
@@ -121,8 +120,7 @@ async def test_a_cloud_that_is_away_ends_the_checks() -> None:
 )
 async def test_before_there_is_an_identity_the_token_is_looked_at(refused: frozenset[str], last: str) -> None:
     async with small_api(WELL, {"Date": format_datetime(datetime.now(UTC), usegmt=True)}, refused) as url:
-        credentials = anonymous(url)
-        lines = [str(each) async for each in check_cloud_for_token(credentials)]
+        lines = [str(each) for each in await check_cloud(anonymous(url), None)]
     assert [line.split()[1] for line in lines] == ["cloud", "clock", "version", "token"]
     assert lines[-1].startswith(last)
 
@@ -173,10 +171,8 @@ async def test_the_finding_names_them(count: int) -> None:
         {"metadata": {"namespace": "default", "name": f"p{number}"}, "spec": spec(HERE)}
         for number in range(count)
     ]
-    async with small_api({"/api/v1/pods": {"items": pods}}) as url:
-        credentials = anonymous(url)
-        async with cloud(credentials) as client:
-            line = str(await check_pods(client, "n1", PORT))
+    async with small_api({"/api/v1/pods": {"items": pods}}) as url, cloud(anonymous(url)) as client:
+        line = str(await check_pods(client, "n1", PORT))
     assert line.startswith("warning  pods" if count else "ok       pods")
     assert line.count("default/p") == min(count, NAMED_PODS)
     assert ("..." in line) is (count > NAMED_PODS)
