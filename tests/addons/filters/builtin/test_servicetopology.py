@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -61,55 +62,42 @@ def keys(text: str, **more: str) -> dict[str, str]:
     return {SUPEREDGE: text, **more}
 
 
+def row(
+    name: str,
+    sample: Sample,
+    reason: str,
+    annotations: dict[str, str],
+    *left: int,
+    outcome: str = "changed",
+    **inputs: Any,
+) -> tuple[Case, list[int]]:
+    """A case and the endpoints that it leaves; `inputs` are those of the world that differ."""
+    return Case(name, sample, outcome, reason, replace(world(annotations), **inputs)), list(left)
+
+
 FILTERED = [
-    (Case("node", SLICE, "changed", "same-node", world(NODE)), [1]),
-    (Case("node, v1beta1", OLD_SLICE, "changed", "same-node", world(NODE)), [1]),
-    (Case("node, endpoints", ENDPOINTS, "changed", "same-node", world(NODE)), [1]),
-    (Case("pool", SLICE, "changed", "same-pool", world(POOL)), [1, 2]),
-    (Case("zone is the pool", SLICE, "changed", "same-pool", world(ZONE)), [1, 2]),
-    (Case("pool, v1beta1", OLD_SLICE, "changed", "same-pool", world(POOL)), [1, 2]),
-    (Case("pool, endpoints", ENDPOINTS, "changed", "same-pool", world(POOL)), [1, 2]),
-    (
-        Case(
-            "a pool without nodes",
-            SLICE,
-            "changed",
-            "same-pool",
-            replace(world(POOL), pools={"p1": frozenset()}),
-        ),
-        [],
-    ),
-    (Case("keys", SLICE, "changed", "same-key", world(keys('["z"]'))), [1, 3]),
-    (Case("keys, v1beta1", OLD_SLICE, "changed", "same-key", world(keys('["z"]'))), [1, 3]),
-    (Case("keys, endpoints", ENDPOINTS, "changed", "same-key", world(keys('["z"]'))), [1, 3]),
-    (Case("any of several keys", SLICE, "changed", "same-key", world(keys('["z", "y"]'))), [1, 3, 4]),
-    (Case("a star before the end", SLICE, "changed", "same-key", world(keys('["*", "z"]'))), [1, 3]),
-    (Case("labels without a value", SLICE, "changed", "same-key", world(keys('["e"]'))), [1, 4]),
-    (Case("a key this node lacks", SLICE, "changed", "no-own-label", world(keys('["x"]'))), []),
-    (
-        Case("an unknown own node", SLICE, "changed", "no-own-node", replace(world(keys('["z"]')), nodes={})),
-        [],
-    ),
-    (Case("the first key wins", SLICE, "changed", "preferred-key", world(keys('["y", "z", "*"]'))), [1, 4]),
-    (Case("no key wins", SLICE, "kept", "any-endpoint", world(keys('["x", "*"]'))), [1, 2, 3, 4, 5, 6]),
-    (Case("both", SLICE, "changed", "both-topologies", world(keys('["z"]', **POOL))), [1]),
-    (
-        Case(
-            "keys without a pool", SLICE, "changed", "no-pool", replace(world(keys('["z"]', **POOL)), pool="")
-        ),
-        [1, 3],
-    ),
-    (Case("pool and bad keys", SLICE, "changed", "bad-topology-keys", world(keys("z", **POOL))), [1, 2]),
-    (
-        Case(
-            "keys and an unknown word",
-            SLICE,
-            "changed",
-            "unknown-topology",
-            world(keys('["z"]', **{OPENYURT: "?"})),
-        ),
-        [1, 3],
-    ),
+    row("node", SLICE, "same-node", NODE, 1),
+    row("node, v1beta1", OLD_SLICE, "same-node", NODE, 1),
+    row("node, endpoints", ENDPOINTS, "same-node", NODE, 1),
+    row("pool", SLICE, "same-pool", POOL, 1, 2),
+    row("zone is the pool", SLICE, "same-pool", ZONE, 1, 2),
+    row("pool, v1beta1", OLD_SLICE, "same-pool", POOL, 1, 2),
+    row("pool, endpoints", ENDPOINTS, "same-pool", POOL, 1, 2),
+    row("a pool without nodes", SLICE, "same-pool", POOL, pools={"p1": frozenset()}),
+    row("keys", SLICE, "same-key", keys('["z"]'), 1, 3),
+    row("keys, v1beta1", OLD_SLICE, "same-key", keys('["z"]'), 1, 3),
+    row("keys, endpoints", ENDPOINTS, "same-key", keys('["z"]'), 1, 3),
+    row("any of several keys", SLICE, "same-key", keys('["z", "y"]'), 1, 3, 4),
+    row("a star before the end", SLICE, "same-key", keys('["*", "z"]'), 1, 3),
+    row("labels without a value", SLICE, "same-key", keys('["e"]'), 1, 4),
+    row("a key this node lacks", SLICE, "no-own-label", keys('["x"]')),
+    row("an unknown own node", SLICE, "no-own-node", keys('["z"]'), nodes={}),
+    row("the first key wins", SLICE, "preferred-key", keys('["y", "z", "*"]'), 1, 4),
+    row("no key wins", SLICE, "any-endpoint", keys('["x", "*"]'), 1, 2, 3, 4, 5, 6, outcome="kept"),
+    row("both", SLICE, "both-topologies", keys('["z"]', **POOL), 1),
+    row("keys without a pool", SLICE, "no-pool", keys('["z"]', **POOL), 1, 3, pool=""),
+    row("pool and bad keys", SLICE, "bad-topology-keys", keys("z", **POOL), 1, 2),
+    row("keys and an unknown word", SLICE, "unknown-topology", keys('["z"]', **{OPENYURT: "?"}), 1, 3),
 ]
 
 ALL_IN_POOL = endpoint_slice([endpoint("10.0.0.1", "n1"), endpoint("10.0.0.2", "n2")])
@@ -161,71 +149,28 @@ def test_what_is_missing_restricts_nothing(encoding: Encoding, case: Case) -> No
     case.check(ServiceTopology(), encoding)
 
 
+def on(*nodes: str) -> Sample:
+    """A slice with a ready endpoint on each of these nodes."""
+    return endpoint_slice([endpoint(f"10.0.0.{node[1:]}", node) for node in nodes])
+
+
+UNREADY = endpoint_slice([endpoint("10.0.0.3", "n3", ready=False), endpoint("10.0.0.4", "n4", ready=None)])
+UNREADY_IN_ENDPOINTS = endpoints(subset({"10.0.0.4": "n4"}, {"10.0.0.3": "n3"}))
+OF_BOTH = {("default/web", "IPv4"): frozenset({"n2", "n3", "n4"})}
+ZY, Z_OR_ANY = keys('["z", "y"]'), keys('["z", "*"]')
 ORDERED = [
-    (Case("first key", SLICE, "changed", "preferred-key", world(keys('["z", "y"]'))), [1, 3]),
-    (
-        Case(
-            "a key without a ready endpoint is passed over",
-            endpoint_slice([endpoint("10.0.0.3", "n3", ready=False), endpoint("10.0.0.4", "n4", ready=None)]),
-            "changed",
-            "preferred-key",
-            world(keys('["z", "y"]')),
-        ),
-        [4],
-    ),
-    (
-        Case(
-            "the same in endpoints",
-            endpoints(subset({"10.0.0.4": "n4"}, {"10.0.0.3": "n3"})),
-            "changed",
-            "preferred-key",
-            world(keys('["z", "y"]')),
-        ),
-        [4],
-    ),
-    (
-        Case(
-            "no key leaves a ready endpoint",
-            endpoint_slice([endpoint("10.0.0.2", "n2")]),
-            "changed",
-            "no-preferred",
-            world(keys('["z", "y"]')),
-        ),
-        [],
-    ),
-    (
-        # z would be won by n3, which the pool takes away: only n1 and n2 are left to win a key.
-        Case(
-            "a key is won among what the pool leaves",
-            endpoint_slice([endpoint("10.0.0.2", "n2"), endpoint("10.0.0.3", "n3")]),
-            "changed",
-            "both-topologies",
-            world(keys('["z", "*"]', **POOL)),
-        ),
-        [2],
-    ),
-    (
-        # This slice has nothing on z, another one of the Service has: the other's endpoints are preferred.
-        Case(
-            "a key is won in another slice of the Service",
-            endpoint_slice([endpoint("10.0.0.2", "n2"), endpoint("10.0.0.4", "n4")]),
-            "changed",
-            "preferred-key",
-            replace(
-                world(keys('["z", "*"]')), ready={("default/web", "IPv4"): frozenset({"n2", "n3", "n4"})}
-            ),
-        ),
-        [],
-    ),
-    (
-        Case(
-            "a slice of the other family wins nothing",
-            endpoint_slice([endpoint("10.0.0.2", "n2"), endpoint("10.0.0.4", "n4")]),
-            "kept",
-            "any-endpoint",
-            replace(world(keys('["z", "*"]')), ready={("default/web", "IPv6"): frozenset({"n3"})}),
-        ),
-        [2, 4],
+    row("first key", SLICE, "preferred-key", ZY, 1, 3),
+    row("a key without a ready endpoint is passed over", UNREADY, "preferred-key", ZY, 4),
+    row("the same in endpoints", UNREADY_IN_ENDPOINTS, "preferred-key", ZY, 4),
+    row("no key leaves a ready endpoint", on("n2"), "no-preferred", ZY),
+    # z would be won by n3, which the pool takes away: only n1 and n2 are left to win a key.
+    row("a key is won among what the pool leaves", on("n2", "n3"), "both-topologies", Z_OR_ANY | POOL, 2),
+    # This slice has nothing on z, another one of the Service has: the other's endpoints are preferred.
+    row("a key is won in another slice", on("n2", "n4"), "preferred-key", Z_OR_ANY, ready=OF_BOTH),
+    row(
+        *("a slice of the other family wins nothing", on("n2", "n4"), "any-endpoint", Z_OR_ANY, 2, 4),
+        outcome="kept",
+        ready={("default/web", "IPv6"): frozenset({"n3"})},
     ),
 ]
 
