@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mitmproxy import http
 
 from addons.requests.object_read import read_label
-from addons.requests.request_context import RequestContext, context_of
+from addons.requests.request_context import context_of
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
 from addons.telemetry.observations import Observations
 from addons.ui.live.observed_request import observed
@@ -90,8 +90,8 @@ class Traffic:
         if flow.id not in self._open:
             context = context_of(flow)
             is_watch = context is not None and context.info.verb == "watch" and code == 200
-            read = read_label(context.info) if context is not None else ""
-            counts = self.counts.began(_component(context), read, code, is_watch=is_watch)
+            component, read = ("", "") if context is None else (context.component, read_label(context.info))
+            counts = self.counts.began(component, read, code, is_watch=is_watch)
             self._open[flow.id] = OpenAnswer(counts, is_watch, is_error=code >= 400)
         return self._open[flow.id]
 
@@ -105,12 +105,6 @@ def _is_fetched(flow: http.HTTPFlow) -> bool:
     """Whether a server of the cloud gave the answer."""
     context = context_of(flow)
     return context is not None and context.upstream is not None
-
-
-def _component(context: RequestContext | None) -> str:
-    if context is None:
-        return ""
-    return context.component
 
 
 def _both(stream: Stream, counted: Callable[[bytes], bytes]) -> Stream:

@@ -80,12 +80,7 @@ def headers_of(request: http.Request) -> list[tuple[str, str]]:
     Other bytes than UTF-8's are surrogates.
     """
     own = _of(request).own
-    return [*text_of(request.headers), *(text_of(http.Headers(own)) if own else ())]
-
-
-def text_of(headers: http.Headers) -> list[tuple[str, str]]:
-    """All fields as text, as above."""
-    return list(headers.items(multi=True))
+    return [*request.headers.items(multi=True), *(http.Headers(own).items(multi=True) if own else ())]
 
 
 def path_of(request: http.Request) -> bytes:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import struct
 from concurrent.futures import Future, ThreadPoolExecutor
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from threading import Lock
 
@@ -26,7 +26,7 @@ async def peer_user(peer: tuple[str, int], own: tuple[str, int]) -> int | None:
     has closed its socket. One read of the table serves all who asked before it began: the table is long where
     connections come and go fast, and a read for each of them would come ever later.
     """
-    users = await asyncio.shield(asyncio.wrap_future(_next_read(_table_of(peer[0]))))
+    users = await asyncio.shield(asyncio.wrap_future(_next_read(TABLES[_address(peer[0]).version])))
     return users.get((_row_address(*peer), _row_address(*own)))
 
 
@@ -50,14 +50,13 @@ def _users_in(table: str) -> Users:
     return {(row[1], row[2]): int(row[7]) for row in rows if row[3] == ESTABLISHED}
 
 
-def _table_of(host: str) -> str:
-    """The file that has the connections of an address."""
-    return TABLES[ip_address(host.partition("%")[0]).version]
+def _address(host: str) -> IPv4Address | IPv6Address:
+    return ip_address(host.partition("%")[0])
 
 
 def _row_address(host: str, port: int) -> str:
     """As the table has it: the address in words of four bytes in this machine's order, and the port."""
-    address = ip_address(host.partition("%")[0])
+    address = _address(host)
     family = socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET
     packed = socket.inet_pton(family, str(address))
     words = struct.unpack(f"={len(packed) // 4}I", packed)

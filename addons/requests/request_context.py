@@ -16,7 +16,7 @@ from multidict import CIMultiDict
 
 from addons.requests.answers import NO_HEADERS, Answerer, ClientRequest, Served
 from addons.requests.caller import Caller, Lending, Listener
-from addons.requests.hidden_credentials import path_of, text_of, with_credentials
+from addons.requests.hidden_credentials import path_of, with_credentials
 from addons.requests.route_decision import Route, RouteKind
 from kube.http.transport.connection_pool import Connection
 from kube.requests.request_info import RequestInfo
@@ -82,7 +82,9 @@ class RequestContext:
     def client_request(self, request: http.Request) -> ClientRequest:
         """The request as a value, for those who answer it."""
         assert self.route is not None
-        headers = NO_HEADERS if self.is_view else CIMultiDict(text_of(with_credentials(request).headers))
+        headers = (
+            NO_HEADERS if self.is_view else CIMultiDict(with_credentials(request).headers.items(multi=True))
+        )
         return ClientRequest(
             self.info,
             self.component,

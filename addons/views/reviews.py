@@ -128,7 +128,8 @@ class Reviews:
 
     async def _ask(self, authorization: str, review: Review, ask: Callable[[], Awaitable[str]]) -> str:
         token = digest_of(authorization)
-        known = self._known(token, review)
+        answers = self._answers.get(token)
+        known = answers.use(review) if answers is not None else None
         if known is not None and self._clock() < known.until and not self._is_expired(authorization):
             return known.answer
         try:
@@ -167,10 +168,6 @@ class Reviews:
         del self._asked[question]
         if not review.cancelled():
             review.exception()  # seen, also where nobody waits any more
-
-    def _known(self, token: str, review: Review) -> Reviewed | None:
-        answers = self._answers.get(token)
-        return answers.use(review) if answers is not None else None
 
     def _is_expired(self, authorization: str) -> bool:
         """Whether the token says that its time is over. While there is a cloud, the cloud decides that."""

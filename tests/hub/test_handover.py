@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import pytest
 from kube.json_type import Json
 from tests.addons.support.observed import until
 from tests.cloud.real import RealCloud
+from tests.hub.support.load import REFUSED, Load
 from tests.hub.support.process import SLACK, Hub
 from tests.hub.support.site import hub_before
 from tests.hub.support.streams import Events, Seen, listed, watching
@@ -23,43 +22,8 @@ from tests.hub.support.streams import Events, Seen, listed, watching
 CLIENTS = 6
 WATCHERS = 10
 READY = "ready$"
-REFUSED = "refused"
 SERVICES = "/api/v1/services"
-
-
-class Load:
-    """Clients that open a connection for each request, until they are told to stop; how the requests ended."""
-
-    def __init__(self, url: str) -> None:
-        self.ends: Counter[str] = Counter()
-        self.longest = 0.0
-        """Seconds that a request took at most."""
-        self._url = url
-
-    async def run(self) -> None:
-        connector = aiohttp.TCPConnector(force_close=True)
-        headers = {"User-Agent": "kube-proxy/v1"}
-        async with aiohttp.ClientSession(self._url, connector=connector, headers=headers) as session:
-            await asyncio.gather(*(self._ask(session) for _ in range(CLIENTS)))
-
-    async def answers(self, count: int) -> None:
-        """Return when so many more requests were answered."""
-        wanted = self.ends["200"] + count
-        await until(lambda: self.ends["200"] >= wanted, 2 * SLACK)
-
-    async def _ask(self, session: aiohttp.ClientSession) -> None:
-        while True:
-            began = time.monotonic()
-            try:
-                async with session.get(SERVICES, params={"resourceVersion": "0"}) as answer:
-                    await answer.read()
-                    self.ends[str(answer.status)] += 1
-            except aiohttp.ClientConnectorError:
-                self.ends[REFUSED] += 1
-            except aiohttp.ClientError:
-                self.ends["broken off"] += 1  # it was under way in the hub that ended
-            self.longest = max(self.longest, time.monotonic() - began)
-            await asyncio.sleep(0.01)
+ZERO = f"{SERVICES}?resourceVersion=0"
 
 
 async def more(events: Events, known: int) -> list[Seen]:
@@ -72,7 +36,7 @@ async def state(hub: Hub) -> tuple[str, list[str]]:
     """The hub's version of the services, and their names."""
     async with (
         aiohttp.ClientSession(hub.url, headers={"User-Agent": "kube-proxy/v1"}) as session,
-        session.get(SERVICES, params={"resourceVersion": "0"}) as answer,
+        session.get(ZERO) as answer,
     ):
         answer.raise_for_status()
         found = await answer.json()
@@ -121,7 +85,8 @@ def hub(real_cloud: RealCloud, tmp_path: Path, node: str) -> Iterator[Hub]:
 async def test_a_restart_under_load_refuses_nobody(hub: Hub, real_cloud: RealCloud, namespace: str) -> None:
     services, late = f"/api/v1/namespaces/{namespace}/services", f"late-{namespace}"
     await asyncio.to_thread(real_cloud.admin.post, services, service("first"))
-    load, seen = Load(hub.url), [list[str]() for _ in range(WATCHERS)]
+    load = Load(hub.url, ZERO, "kube-proxy", clients=CLIENTS, connects_anew=True)
+    seen = [list[str]() for _ in range(WATCHERS)]
     tasks = [asyncio.create_task(load.run())]
     tasks += [asyncio.create_task(follow(hub, each)) for each in seen]
     try:

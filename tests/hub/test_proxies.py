@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import yaml
 from addons.ui.commands.shell import run
 from tests.cloud.connect_proxy import ConnectProxy
 from tests.cloud.fixtures import HUB_RBAC
+from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority
 from tests.cloud.real import RealCloud
 from tests.cloud.rights import account, rights, rule
@@ -40,24 +40,17 @@ def proxied(kubeconfig: Path, proxy_url: str, name: str) -> Path:
 
 
 def kubeconfig_of(authority: Authority, folder: Path) -> Path:
-    certificate, key = authority.issue_node("node-1").write(folder, "node-1")
-    made = folder / "node.conf"
-    cluster = {"server": SERVER, "certificate-authority": str(folder / "ca.pem")}
-    (folder / "ca.pem").write_bytes(authority.certificate)
-    document = {
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": {"client-certificate": str(certificate), "client-key": str(key)}}],
-        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "x",
-    }
-    made.write_text(json.dumps(document))
-    return made
+    credential = authority.issue_node("node-1")
+    return write_kubeconfig(
+        folder / "node.conf", SERVER, authority=authority.certificate, credential=credential
+    )
 
 
 @pytest.mark.parametrize("by", ["kubeconfig", "environment", "https"])
 async def test_a_hub_reaches_its_cloud_through_a_proxy_alone(tmp_path: Path, by: str) -> None:
     authority = Authority()
     kubeconfig = kubeconfig_of(authority, tmp_path)
+    (tmp_path / "ca.pem").write_bytes(authority.certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.issue_server("127.0.0.1", ["127.0.0.1"]).write(tmp_path, "server"))
     context.load_verify_locations(cadata=authority.certificate.decode())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -18,11 +17,13 @@ from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.pki import LIFETIME, Credential
 from tests.cloud.real import RealCloud
 from tests.hub.support.disk_parts import logged
-from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.load import Load
+from tests.hub.support.process import Hub
 from tests.hub.support.streams import watching
 
 SHORT = timedelta(seconds=30)
 """The life of the certificate that ends under load; a busy machine may take half of it to replace the certificate."""
+KUBERNETES = "/api/v1/namespaces/default/services/kubernetes"
 EXPIRY = "edgehub_certificate_expiry_seconds"
 
 
@@ -57,36 +58,6 @@ class NodeFiles:
         self.rotate(Credential(issued.certificate, former.key))
 
 
-class Load:
-    """Reads the node over a few connections until `stop`, and counts the codes of the answers."""
-
-    def __init__(self, hub: Hub) -> None:
-        self.codes: Counter[int] = Counter()
-        self._hub = hub
-        self._answered = asyncio.Event()
-
-    async def run(self) -> None:
-        headers = {"User-Agent": "kubelet/v1"}
-        async with aiohttp.ClientSession(self._hub.url, headers=headers) as session:
-            await asyncio.gather(*(self._read(session) for _ in range(4)))
-
-    async def answers(self, count: int) -> None:
-        """Return when so many more answers have come."""
-        wanted = self.codes.total() + count
-        async with asyncio.timeout(SLACK):
-            while self.codes.total() < wanted:
-                self._answered.clear()
-                await self._answered.wait()
-
-    async def _read(self, session: aiohttp.ClientSession) -> None:
-        while True:
-            async with session.get("/api/v1/namespaces/default/services/kubernetes") as answer:
-                await answer.read()
-                self.codes[answer.status] += 1
-                self._answered.set()
-            await asyncio.sleep(0.02)
-
-
 @pytest.fixture
 def files(real_cloud: RealCloud, tmp_path: Path, node: str) -> NodeFiles:
     made = NodeFiles(tmp_path, real_cloud)
@@ -106,7 +77,7 @@ async def test_a_certificate_is_renewed_under_load(
 ) -> None:
     services = f"/api/v1/namespaces/{namespace}/services"
     authority = real_cloud.authority
-    load = Load(hub)
+    load = Load(hub.url, KUBERNETES, "kubelet", clients=4)
     loading = [asyncio.create_task(load.run())]
     try:
         await load.answers(20)
@@ -129,7 +100,7 @@ async def test_a_certificate_is_renewed_under_load(
             made = {"metadata": {"name": "late"}, "spec": {"ports": [{"port": 80}]}}
             await asyncio.to_thread(real_cloud.admin.post, services, made)
             await events.first("ADDED", "late")
-        assert set(load.codes) == {200}, load.codes
+        assert set(load.ends) == {"200"}, load.ends
     finally:
         for each in loading:
             each.cancel()
@@ -158,4 +129,4 @@ async def test_an_identity_that_has_ended_is_no_cloud(
             assert "identity" in await answer.text()
         files.rotate(real_cloud.authority.issue_node(hub.node))
         await logged(hub, "[0-9] accepts the node's identity")
-        assert await code("/api/v1/namespaces/default/services/kubernetes") == 200
+        assert await code(KUBERNETES) == 200

@@ -17,7 +17,7 @@ from kube.wire.encoding import Encoding
 from tests.cloud.audit import AuditEvent
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.support.process import Hub
+from tests.hub.support.process import Hub, started
 from tests.hub.support.site import hub_before
 from tests.hub.support.streams import watching
 
@@ -61,56 +61,50 @@ async def test_a_small_watch_has_one_bookmark_and_outlasts_a_restart_of_kube_api
 ) -> None:
     hub = await asyncio.to_thread(hub_before, own_cloud, tmp_path / "hub", NODE)
     await asyncio.to_thread(make, own_cloud, "first")
-    await asyncio.to_thread(hub.start)
-    try:
-        async with watching(hub.url, DRIVERS, component="kubelet", resourceVersion="0") as events:
-            await events.first("ADDED", "first")
-            await goes_on_without_bookmarks(own_cloud)
-            await asyncio.to_thread(make, own_cloud, "second")
-            await events.first("ADDED", "second")
-            mark = own_cloud.audit_mark()
-            await asyncio.to_thread(own_cloud.stop_apiserver, crash=True)
-            await asyncio.to_thread(own_cloud.start_apiserver)
-            await asyncio.to_thread(make, own_cloud, "third")
-            await events.first("ADDED", "third")
-            assert [(each.type, each.name) for each in events.seen] == [
-                ("ADDED", "first"),
-                ("ADDED", "second"),
-                ("ADDED", "third"),
-            ]
-            # Names prove the history. The new server's watch cache may know no version of before: one list more.
-            assert len(asked(own_cloud, mark, "list")) <= 2
-    finally:
-        await asyncio.to_thread(hub.stop)
+    async with (
+        started(hub),
+        watching(hub.url, DRIVERS, component="kubelet", resourceVersion="0") as events,
+    ):
+        await events.first("ADDED", "first")
+        await goes_on_without_bookmarks(own_cloud)
+        await asyncio.to_thread(make, own_cloud, "second")
+        await events.first("ADDED", "second")
+        mark = own_cloud.audit_mark()
+        await asyncio.to_thread(own_cloud.stop_apiserver, crash=True)
+        await asyncio.to_thread(own_cloud.start_apiserver)
+        await asyncio.to_thread(make, own_cloud, "third")
+        await events.first("ADDED", "third")
+        seen = [(each.type, each.name) for each in events.seen]
+        assert seen == [("ADDED", name) for name in ("first", "second", "third")]
+        # Names prove the history. The new server's watch cache may know no version of before: one list more.
+        assert len(asked(own_cloud, mark, "list")) <= 2
 
 
 async def test_a_status_that_kubelet_writes_crosses_the_link_once(
-    own_cloud: RealCloud, tmp_path: Path
+    linked: tuple[Hub, Link], real_cloud: RealCloud
 ) -> None:
     """The answer to the patch repeats nothing of the event, and is what the cloud has."""
-    large = {"filler": "x" * 20_000}
-    await asyncio.to_thread(own_cloud.admin.post, NODES, {"metadata": {"name": NODE, "annotations": large}})
-    with Link(own_cloud.host, own_cloud.port) as link:
-        hub = await asyncio.to_thread(hub_before, own_cloud, tmp_path / "hub", NODE, link=link)
-        await asyncio.to_thread(hub.start)
-        try:
-            async with watching(
-                *(hub.url, NODES),
-                component="kubelet",
-                encoding=Encoding.PROTOBUF,
-                resourceVersion="0",
-                fieldSelector=f"metadata.name={NODE}",
-            ) as events:
-                await events.first("ADDED", NODE)
-                before = link.traffic.down
-                answer = await report(hub, "2026-01-01T00:00:00Z")
-                await events.first("MODIFIED", NODE)
-                assert len(large["filler"]) < link.traffic.down - before < 1.5 * len(large["filler"])
-                there = await asyncio.to_thread(own_cloud.admin.get, f"{NODES}/{NODE}")
-                assert answer.version == int(there["metadata"]["resourceVersion"])
-                assert answer.annotations == large
-        finally:
-            await asyncio.to_thread(hub.stop)
+    (hub, link), large = linked, {"filler": "x" * 20_000}
+    node = {"metadata": {"name": hub.node, "annotations": large}}
+    await asyncio.to_thread(real_cloud.admin.post, NODES, node)
+    async with (
+        started(hub),
+        watching(
+            *(hub.url, NODES),
+            component="kubelet",
+            encoding=Encoding.PROTOBUF,
+            resourceVersion="0",
+            fieldSelector=f"metadata.name={hub.node}",
+        ) as events,
+    ):
+        await events.first("ADDED", hub.node)
+        before = link.traffic.down
+        answer = await report(hub, "2026-01-01T00:00:00Z")
+        await events.first("MODIFIED", hub.node)
+        assert len(large["filler"]) < link.traffic.down - before < 1.5 * len(large["filler"])
+        there = await asyncio.to_thread(real_cloud.admin.get, f"{NODES}/{hub.node}")
+        assert answer.version == int(there["metadata"]["resourceVersion"])
+        assert answer.annotations == large
 
 
 async def report(hub: Hub, beat: str) -> ApiObject:
@@ -125,7 +119,7 @@ async def report(hub: Hub, beat: str) -> ApiObject:
     async with (
         aiohttp.ClientSession() as session,
         session.patch(
-            f"{hub.url}{NODES}/{NODE}/status?timeout=10s",
+            f"{hub.url}{NODES}/{hub.node}/status?timeout=10s",
             data=json.dumps({"status": status}),
             headers=headers,
         ) as answer,

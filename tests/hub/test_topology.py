@@ -86,21 +86,21 @@ class Watches:
     def __init__(self, cloud: RealCloud, place: str, opened: list[Events]) -> None:
         self._cloud = cloud
         self._place = place
-        self._opened = opened
+        self.opened = opened
         self._fences = 0
 
     async def see(self, change: Callable[[], object], **expected: list[str]) -> None:
         """Make a change. Each watch gets exactly one event for each expected slice, and none for others."""
-        marks = [len(each.seen) for each in self._opened]
+        marks = [len(each.seen) for each in self.opened]
         await asyncio.to_thread(change)
         changed = {name.replace("_", "-"): nodes for name, nodes in expected.items()}
-        for events, mark in zip(self._opened, marks, strict=True):
+        for events, mark in zip(self.opened, marks, strict=True):
             await events.until(lambda seen, mark=mark: changed.keys() <= _names(seen[mark:]).keys())  # type: ignore[misc]  # the default binds the loop's value
         # What came too late or too often shows before the fence, which is written after it.
         self._fences += 1
         fence = f"fence-{self._fences}"
         await asyncio.to_thread(self._cloud.admin.post, slices(self._place), endpoint_slice(fence, "none"))
-        for events, mark in zip(self._opened, marks, strict=True):
+        for events, mark in zip(self.opened, marks, strict=True):
             await events.first("ADDED", fence)
             news = [each for each in events.seen[mark:] if each.name not in ("", fence)]
             assert _names(news) == Counter(changed.keys())
@@ -216,27 +216,19 @@ async def test_local_health_also_while_the_cloud_is_away(
     def say(*unhealthy: str) -> None:
         health.unhealthy = unhealthy
 
-    async with AsyncExitStack() as stack:
-        opened = []
-        for encoding in Encoding:
-            watch = watching(
-                hub.url, slices(place), component="kube-proxy", encoding=encoding, resourceVersion="0"
-            )
-            opened.append(await stack.enter_async_context(watch))
-        await asyncio.to_thread(caught_up, real_cloud, hub)
-        for events in opened:
-            await events.until(lambda seen: _state(seen) == {"web-1": everybody, "db-1": everybody})
-        marks = [len(each.seen) for each in opened]
+    async with watches(real_cloud, hub, place, web_1=everybody) as seen:
+        marks = [len(each.seen) for each in seen.opened]
         cloud_link.refuse()
         try:
             for count, (unhealthy, left) in enumerate(
                 [((NEAR,), [hub.node, FAR]), ((NEAR, FAR), [hub.node]), ((), everybody)], 1
             ):
                 say(*unhealthy)
-                for events, mark in zip(opened, marks, strict=True):
-                    # A slice each: it is the same for services with a topology and without.
-                    await events.until(lambda seen, total=mark + 2 * count: len(seen) >= total)  # type: ignore[misc]  # the default binds the loop's value
-                    assert _state(events.seen[-2:]) == {"web-1": left, "db-1": left}
+                # It is the same for services with a topology and without.
+                expected = {"web-1": left, "db-1": left}
+                for events, mark in zip(seen.opened, marks, strict=True):
+                    await events.until(lambda seen, expected=expected: _state(seen) == expected)  # type: ignore[misc]  # the default binds the loop's value
+                    assert _names(events.seen[mark:]) == Counter({"web-1": count, "db-1": count})
             assert await asyncio.to_thread(hub.metric, "edgehub_local_health_up") == 1
         finally:
             say()

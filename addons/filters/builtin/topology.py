@@ -150,13 +150,17 @@ def by_preference(
     = any endpoint. Where no key finds one, nothing is allowed, as in Kubernetes' former topologyKeys."""
     for key in keys:
         if key == ANY_ENDPOINT:
-            return NodeRule("any-endpoint", _always, lambda node: f"{_named(node)}; any endpoint may serve")
+            return NodeRule(
+                "any-endpoint", lambda _node: True, lambda node: f"{_named(node)}; any endpoint may serve"
+            )
         rule = sharing_a_key((key,), own_name, labels_of)
         if rule.reason == "same-key" and any(map(rule.allows, ready())):
             return NodeRule("preferred-key", rule.allows, rule.explain)
     tried = ", ".join(keys)
     return NodeRule(
-        "no-preferred", _never, lambda node: f"no ready endpoint shares any of {tried} with this node"
+        "no-preferred",
+        lambda _node: False,
+        lambda node: f"no ready endpoint shares any of {tried} with this node",
     )
 
 
@@ -166,14 +170,6 @@ def both(first: NodeRule, second: NodeRule) -> NodeRule:
         lambda node: first.allows(node) and second.allows(node),
         lambda node: f"{first.explain(node)}; {second.explain(node)}",
     )
-
-
-def _always(node: str) -> bool:
-    return True
-
-
-def _never(node: str) -> bool:
-    return False
 
 
 def _named(node: str) -> str:
