@@ -222,7 +222,11 @@ class Client:
             except NETWORK_ERRORS as error:
                 raise _unreachable(f"watch {path}", error) from error
             if response.status != 200:
-                raise self._refused(response, await _read_refusal(path, response))
+                try:
+                    body = await _short_body(response)
+                except NETWORK_ERRORS as error:
+                    raise _unreachable(f"watch {path}", error) from error
+                raise self._refused(response, body)
             coding, chunks = _coding(response), response.chunks()
             if coding == GZIP:
                 coding, chunks = "", unpack_stream(chunks)
@@ -296,12 +300,5 @@ async def _read(path: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]
         async for chunk in chunks:
             yield chunk
             del chunk  # The next one may come in an hour.
-    except NETWORK_ERRORS as error:
-        raise _unreachable(f"watch {path}", error) from error
-
-
-async def _read_refusal(path: str, response: Response) -> bytes:
-    try:
-        return await _short_body(response)
     except NETWORK_ERRORS as error:
         raise _unreachable(f"watch {path}", error) from error

@@ -19,6 +19,7 @@ from kube.objects.merge_keys import MergeKeys, below
 from kube.objects.status_json import SCALARS, TIME, read_time
 from kube.schemas.json_objects import json_message
 from kube.schemas.message_table import Many, MessageField, messages
+from kube.wire.protobuf_fields import read_text
 from kube.wire.schema import ENTRY, MANY, ONE, message_classes
 
 CORE = "api.core.v1"
@@ -124,7 +125,7 @@ def _write_field(field: MessageField, message: Any, value: Any, keys: MergeKeys,
 
 
 def _write_map(kind: str, entries: Any, values: dict[str, str]) -> None:
-    old = {_text(entry.key): entry for entry in entries}
+    old = {read_text(entry.key): entry for entry in entries}
     written = []
     for key, value in values.items():
         entry = new_message(kind)
@@ -132,16 +133,11 @@ def _write_map(kind: str, entries: Any, values: dict[str, str]) -> None:
             entry.CopyFrom(old[key])
         entry.key = key
         holder, name = (entry, "value") if kind == ENTRY else (entry.value, "string")
-        if _text(getattr(holder, name)) != value or key not in old:
+        if read_text(getattr(holder, name)) != value or key not in old:
             setattr(holder, name, value)
         written.append(entry)
     del entries[:]
     entries.extend(written)
-
-
-def _text(value: str | bytes) -> str:
-    """The runtime gives bytes for a string that is not UTF-8; the server's JSON shows it this way."""
-    return value if isinstance(value, str) else value.decode(errors="replace")
 
 
 def _elements(

@@ -75,7 +75,8 @@ def _united_elements(one: list[Any], other: list[Any], keys: MergeKeys, path: st
 
 
 def _changes(before: Json, after: Json, keys: MergeKeys, path: str) -> Json:
-    patch: Json = {name: None for name, value in before.items() if _gone(value, after.get(name))}
+    gone = (name for name, value in before.items() if value is not None and after.get(name) is None)
+    patch: Json = dict.fromkeys(gone)
     for name, new in after.items():
         old, field_path = before.get(name), below(path, name)
         if new is None or new == old:
@@ -92,18 +93,12 @@ def _changes(before: Json, after: Json, keys: MergeKeys, path: str) -> Json:
                     patch[name] = []
             case list(), list() if field_path in keys:
                 patch |= _texts(name, old, new)
+            case _, dict():
+                # The patch may meet an object that has a value there.
+                patch[name] = _changes({}, new, keys, field_path)
             case _:
-                patch[name] = _added(new, keys, field_path)
+                patch[name] = new
     return patch
-
-
-def _gone(old: Any, new: Any) -> bool:
-    return old is not None and new is None
-
-
-def _added(value: Any, keys: MergeKeys, path: str) -> Any:
-    """A new value, as a patch that also applies to an object that has a value."""
-    return _changes({}, value, keys, path) if isinstance(value, dict) else value
 
 
 def _elements(before: list[Any], after: list[Any], keys: MergeKeys, path: str) -> list[Any]:

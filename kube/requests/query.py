@@ -87,13 +87,15 @@ def parse_duration(text: str) -> float:
         step = _DURATION_STEP.match(rest, at)
         digits, fraction, unit = step.groups(default="") if step else ("", "", "")
         number = _natural(digits)
+        # What ".25" adds to a whole number: the int 0 for none, so that large numbers stay exact.
+        share = float(f"0{fraction[:_MAX_DIGITS]}") if len(fraction) > 1 else 0
         if (not digits and len(fraction) < 2) or number > _MAX_INT64 + 1:
             raise ValueError(f"time: invalid duration {quoted(text)}")
         if not unit:
             raise ValueError(f"time: missing unit in duration {quoted(text)}")
         if unit not in _NANOSECONDS:
             raise ValueError(f"time: unknown unit {quoted(unit)} in duration {quoted(text)}")
-        nanoseconds += int((number + _share(fraction)) * _NANOSECONDS[unit])
+        nanoseconds += int((number + share) * _NANOSECONDS[unit])
         if nanoseconds > _MAX_INT64 + negative:
             raise ValueError(f"time: invalid duration {quoted(text)}")
         at += len(digits) + len(fraction) + len(unit)
@@ -103,11 +105,6 @@ def parse_duration(text: str) -> float:
 def _natural(digits: str) -> int:
     digits = digits.lstrip("0")
     return int(digits or "0") if len(digits) <= _MAX_DIGITS else _TOO_LARGE
-
-
-def _share(fraction: str) -> float:
-    """What a fraction such as ".25" adds to a whole number: the int 0 for none, so that large numbers stay exact."""
-    return float(f"0{fraction[:_MAX_DIGITS]}") if len(fraction) > 1 else 0
 
 
 def _value(name: str, escaped: str) -> str:

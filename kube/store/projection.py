@@ -88,10 +88,9 @@ class Projection:
     """
 
     def __init__(self, store: Store, chain: Chain | None, unlike: int = 0) -> None:
-        """`unlike` is the newest version that clients may hold as other inputs made it, before this projection."""
         self.store = store
         self.unlike = unlike
-        """The newest version that clients may hold as other inputs made it."""
+        """The newest version that clients may hold as other inputs made it, also before this projection."""
         self._chain = chain
         self._overrides: dict[Key, Item | None] = {}
         self._why: dict[Key, Why] = {}
@@ -200,7 +199,7 @@ class Projection:
                 continue
             before = self.get(key)
             after = self._evaluate(item, before)
-            if not _same(before, after):
+            if differ(before, after):
                 self._notify_changed(ProjectedChange(item.version, key, before, after, before, is_local=True))
 
     def _slice_of(self, waiting: dict[Key, None]) -> Iterator[Item]:
@@ -353,7 +352,6 @@ class Projection:
             listener.changed(change)
 
 
-def _same(one: Item | None, other: Item | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return one.raw == other.raw
+def differ(one: Item | None, other: Item | None) -> bool:
+    """Whether clients can tell two states of an object apart; None is one that they do not see."""
+    return one is not other and (one is None or other is None or one.raw != other.raw)

@@ -80,7 +80,10 @@ class ScopeIndex[T]:
         for anchor in self._scopes.pop(listener).anchors:
             listeners = self._at(anchor)
             del listeners[listener]
-            self._forget_key(anchor[1])
+            if key := anchor[1]:
+                self._keys[key] -= 1
+                if not self._keys[key]:
+                    del self._keys[key]
             if not listeners:
                 self._anchored.pop(anchor, None)
 
@@ -92,12 +95,6 @@ class ScopeIndex[T]:
         for anchor in self._anchors_of(key, items):
             scopes |= self._anchored.get(anchor, {})
         return scopes
-
-    def _forget_key(self, key: str) -> None:
-        if key:
-            self._keys[key] -= 1
-            if not self._keys[key]:
-                del self._keys[key]
 
     def _at(self, anchor: Anchor) -> dict[T, None]:
         return self._unanchored if anchor == _ANYTHING else self._anchored.setdefault(anchor, {})

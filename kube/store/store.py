@@ -210,7 +210,7 @@ class Store:
     def __iter__(self) -> Iterator[Item]:
         """The objects in the order of a kube-apiserver's lists."""
         if not self._is_in_order:
-            self._items = dict(sorted(self._items.items(), key=_key_in_etcd))
+            self._items = dict(sorted(self._items.items(), key=lambda entry: key_text(entry[0])))
             self._is_in_order = True
         return iter(self._items.values())
 
@@ -390,7 +390,3 @@ def key_text(key: Key) -> str:
     lists."""
     namespace, name = key
     return f"{namespace}/{name}" if namespace else name
-
-
-def _key_in_etcd(entry: tuple[Key, Item]) -> str:
-    return key_text(entry[0])

@@ -30,7 +30,7 @@ from itertools import batched
 from kube.differences.records import Former, event_record
 from kube.errors import HISTORY_RESTARTED, StatusError, expired
 from kube.store.listing import Form, Listing
-from kube.store.projection import ProjectedChange, Projection
+from kube.store.projection import ProjectedChange, Projection, differ
 from kube.store.resumption import Resumption, judge
 from kube.store.ring import Cursor, Frame, Ring, Rings
 from kube.store.scope import Scope
@@ -238,9 +238,7 @@ class View:
         after = {item.key: item for item in self}
         for key in sorted(before.keys() | after.keys()):
             was, now = before.get(key), after.get(key)
-            if was is not now and (was is None or now is None or was.raw != now.raw):
-                item = now or was
-                assert item is not None
+            if (item := now or was) is not None and differ(was, now):
                 self.changed(ProjectedChange(item.version, key, was, now, was, is_local=True))
 
     def changed(self, change: ProjectedChange) -> None:

@@ -102,11 +102,9 @@ class NewEvents:
         self._events = ring.read(self.position, self.end)
         self._written: dict[str, bytes] = {}
         self.oldest = self._events[0].version if self._events else 0
-        self.is_shared = self._is_small() and not any(event.sequence for event in self._events)
+        is_small = 0 < sum(len(event.kept) for event in self._events) <= PIECE
+        self.is_shared = is_small and not any(event.sequence for event in self._events)
         """Whether clients get the same. Behind an event that the node caused, each gets a bookmark of its own."""
-
-    def _is_small(self) -> bool:
-        return 0 < sum(len(event.kept) for event in self._events) <= PIECE
 
     def written(self, coding: StreamCoding) -> bytes:
         """The events, coded."""

@@ -80,17 +80,13 @@ def negotiate(
 def _acceptable(accept: str) -> tuple[Representation, ...]:
     if not accept:
         return (Representation(Encoding.JSON),)
-    if not any(_media_type(clause) in _PRODUCED for clause in accept.split(",")):
+    if not any(clause.partition(";")[0].strip(" ") in _PRODUCED for clause in accept.split(",")):
         return ()
     clauses = [clause for text in accept.split(",") if (clause := _clause(text)) is not None]
     representations = (
         representation for clause in _sorted(clauses) if (representation := _represented(clause))
     )
     return tuple(dict.fromkeys(representations))
-
-
-def _media_type(clause: str) -> str:
-    return clause.partition(";")[0].strip(" ")
 
 
 def _clause(text: str) -> _Clause | None:

@@ -29,7 +29,7 @@ class ProtobufFields(Fields):
         if self._kinds.get(name) is not _TEXT:
             return ""
         value = getattr(self._message, name)
-        return value if isinstance(value, str) else _text(value)
+        return value if isinstance(value, str) else read_text(value)
 
     def number(self, name: str) -> int:
         if self._kinds.get(name) is not FieldKind.NUMBER:
@@ -46,7 +46,7 @@ class ProtobufFields(Fields):
     def texts(self, name: str) -> list[str]:
         if self._kinds.get(name) is not FieldKind.TEXTS:
             return []
-        return [_text(value) for value in getattr(self._message, name)]
+        return [read_text(value) for value in getattr(self._message, name)]
 
     def mapping(self, name: str) -> dict[str, str]:
         if self._kinds.get(name) is not FieldKind.MAPPING:
@@ -152,9 +152,9 @@ class MapEntry(Protocol):
 
 def read_entries(entries: Iterable[MapEntry]) -> dict[str, str]:
     """A map<string, string>; of entries with the same key the last one counts."""
-    return {_text(entry.key): _text(entry.value) for entry in entries}
+    return {read_text(entry.key): read_text(entry.value) for entry in entries}
 
 
-def _text(value: str | bytes) -> str:
+def read_text(value: str | bytes) -> str:
     """The runtime gives bytes for a string that is not UTF-8; the server's JSON shows it this way."""
     return value if isinstance(value, str) else value.decode(errors="replace")
