@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import ClassVar
 from urllib.parse import urlsplit
 
@@ -14,6 +14,9 @@ from kube.http.transport.http1_connection import Http1Connection
 from kube.http.transport.http2_connection import Http2Connection
 from kube.http.transport.request_fields import request_fields
 from kube.http.transport.streamed_response import StreamedResponse
+
+LATER = 10.0
+"""Seconds, more than any test takes."""
 
 
 class PooledSession(ABC):
@@ -26,6 +29,10 @@ class PooledSession(ABC):
 
     def close(self) -> None:
         self._connections.close()
+
+    def get(self, url: str) -> AbstractAsyncContextManager[StreamedResponse]:
+        """A GET of nothing but a URL."""
+        return self.open("GET", url, headers=(), body=None, timeout=LATER)
 
     @asynccontextmanager
     async def open(

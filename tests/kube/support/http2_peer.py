@@ -15,6 +15,7 @@ from h2.events import DataReceived, RequestReceived, StreamEnded, StreamReset, W
 from hyperframe.frame import GoAwayFrame
 
 from kube.concurrency.pulse import Pulse
+from tests.kube.support.cleartext import CleartextSession
 
 SMALL = 1000
 """Bytes that a client may send before it must wait for more room."""
@@ -100,6 +101,16 @@ class Peer:
         async with server:
             yield
         await asyncio.gather(*self._tasks)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[CleartextSession]:
+        """A session, while the peer serves."""
+        async with self.serve():
+            session = CleartextSession()
+            try:
+                yield session
+            finally:
+                session.close()
 
     async def was_asked(self, count: int) -> None:
         """Return when that many requests have come."""

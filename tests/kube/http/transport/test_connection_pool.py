@@ -12,12 +12,10 @@ from kube.http.transport.connection_pool import Connection, ConnectionPool
 from kube.http.transport.http2_connection import Http2Connection
 from kube.http.transport.response_sink import MAX_UNTAKEN
 from kube.http.transport.streamed_response import CHUNK
-from tests.kube.support.cleartext import CleartextSession
+from tests.kube.support.cleartext import LATER, CleartextSession
 from tests.kube.support.http2_peer import SMALL, Asked, Peer
 from tests.kube.support.sink import Sink
 
-LATER = 10.0
-"""Seconds, more than any of these tests takes."""
 LIMIT = 2**20
 """Bytes, more than any of these bodies has."""
 
@@ -47,9 +45,9 @@ async def ask(
         return response.status, await response.read(LIMIT)
 
 
-async def test_a_request_and_its_answer(session: CleartextSession) -> None:
+async def test_a_request_and_its_answer() -> None:
     peer = Peer(answer, 100)
-    async with peer.serve():
+    async with peer.session() as session:
         headers = (
             ("Accept", "text/plain"),
             ("X-Own", "ü"),
@@ -64,7 +62,6 @@ async def test_a_request_and_its_answer(session: CleartextSession) -> None:
             assert response.headers["Content-Type"] == "text/plain"
             assert [value for name, value in response.headers.items() if name == "x-twice"] == ["1", "2"]
             assert await response.read(LIMIT) == b"of /a%2Fb?x=%20y"
-        session.close()
     (seen,) = peer.asked
     assert seen.body == b"{}"
     assert seen.fields == {
@@ -78,30 +75,28 @@ async def test_a_request_and_its_answer(session: CleartextSession) -> None:
     }
 
 
-async def test_all_requests_share_a_connection(session: CleartextSession) -> None:
+async def test_all_requests_share_a_connection() -> None:
     peer = Peer(answer, 100)
-    async with peer.serve():
+    async with peer.session() as session:
         got = await asyncio.gather(*(ask(session, peer, f"/{number}") for number in range(50)))
         assert got == [(201, b"of /%d" % number) for number in range(50)]
         assert await ask(session, peer, "/more") == (201, b"of /more")
         assert peer.connections == 1
-        session.close()
 
 
-async def test_past_the_peers_limit_there_is_another_connection(session: CleartextSession) -> None:
+async def test_past_the_peers_limit_there_is_another_connection() -> None:
     peer = Peer(hold, 2)
-    async with peer.serve():
-        opened = [session.open("GET", peer.url, headers=(), body=None, timeout=LATER) for _ in range(5)]
+    async with peer.session() as session:
+        opened = [session.get(peer.url) for _ in range(5)]
         responses = [await each.__aenter__() for each in opened]
         assert peer.connections == 3
         assert [response.status for response in responses] == [200] * 5
         await opened[0].__aexit__(None, None, None)
-        again = session.open("GET", peer.url, headers=(), body=None, timeout=LATER)
+        again = session.get(peer.url)
         await again.__aenter__()
         assert peer.connections == 3, "an ended one makes room"
         for each in (*opened[1:], again):
             await each.__aexit__(None, None, None)
-        session.close()
 
 
 async def test_a_server_that_takes_no_requests_is_connected_to_once() -> None:
@@ -125,12 +120,11 @@ async def test_a_server_that_takes_no_requests_is_connected_to_once() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, SMALL, SMALL + 1, 70 * SMALL])
-async def test_a_body_is_sent_as_the_peer_has_room(session: CleartextSession, size: int) -> None:
+async def test_a_body_is_sent_as_the_peer_has_room(size: int) -> None:
     peer = Peer(answer, 100)
     body = bytes(index % 251 for index in range(size))
-    async with peer.serve():
+    async with peer.session() as session:
         assert (await ask(session, peer, body=body))[0] == 201
-        session.close()
     assert peer.asked[0].body == body
     assert peer.asked[0].fields["content-length"] == str(size)
 
@@ -158,10 +152,10 @@ async def test_a_cut_ends_what_is_being_opened() -> None:
         await waiting["there"]
 
 
-async def test_who_leaves_early_takes_the_request_back(session: CleartextSession) -> None:
+async def test_who_leaves_early_takes_the_request_back() -> None:
     peer = Peer(hold, 100)
-    async with peer.serve():
-        async with session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as response:
+    async with peer.session() as session:
+        async with session.get(peer.url) as response:
             assert await anext(response.chunks()) == b"event"
         await peer.asked[0].reset.wait()
         task = asyncio.create_task(ask(session, peer, "/cancelled"))
@@ -170,15 +164,12 @@ async def test_who_leaves_early_takes_the_request_back(session: CleartextSession
         await asyncio.gather(task, return_exceptions=True)
         await peer.asked[1].reset.wait()
         assert peer.connections == 1
-        session.close()
 
 
-async def test_a_connection_that_gave_no_answer_is_used_for_no_other_request(
-    session: CleartextSession,
-) -> None:
+async def test_a_connection_that_gave_no_answer_is_used_for_no_other_request() -> None:
     peer = Peer(lambda asked: hold(asked) if asked.fields[":path"] == "/watch" else None, 100)
-    async with peer.serve():
-        asked = session.open("GET", f"{peer.url}/watch", headers=(), body=None, timeout=LATER)
+    async with peer.session() as session:
+        asked = session.get(f"{peer.url}/watch")
         async with asked as response:
             chunks = response.chunks()
             assert await anext(chunks) == b"event"
@@ -191,12 +182,11 @@ async def test_a_connection_that_gave_no_answer_is_used_for_no_other_request(
         await peer.were_closed(2)
 
 
-async def test_an_answer_that_does_not_end_in_time(session: CleartextSession) -> None:
+async def test_an_answer_that_does_not_end_in_time() -> None:
     peer = Peer(hold, 100)
-    async with peer.serve():
+    async with peer.session() as session:
         with pytest.raises(TimeoutError):
             await ask(session, peer, timeout=0.05)
-        session.close()
 
 
 def reset_at_once(asked: Asked) -> None:
@@ -209,18 +199,15 @@ def reset_in_the_middle(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("act", [reset_at_once, reset_in_the_middle])
-async def test_an_answer_that_breaks_off_disturbs_no_other(
-    session: CleartextSession, act: Callable[[Asked], None]
-) -> None:
+async def test_an_answer_that_breaks_off_disturbs_no_other(act: Callable[[Asked], None]) -> None:
     peer = Peer(lambda asked: act(asked) if asked.fields[":path"] == "/x" else answer(asked), 100)
-    async with peer.serve():
+    async with peer.session() as session:
         broken, whole = await asyncio.gather(
             ask(session, peer), ask(session, peer, "/other"), return_exceptions=True
         )
         assert isinstance(broken, ConnectionResetError)
         assert whole == (201, b"of /other")
         assert peer.connections == 1
-        session.close()
 
 
 LOSSES: dict[str, Callable[[Asked], None]] = {
@@ -231,25 +218,24 @@ LOSSES: dict[str, Callable[[Asked], None]] = {
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-async def test_a_lost_connection_ends_its_requests_and_the_next_has_a_new_one(
-    session: CleartextSession, loss: str
-) -> None:
+async def test_a_lost_connection_ends_its_requests_and_the_next_has_a_new_one(loss: str) -> None:
     peer = Peer(lambda asked: LOSSES[loss](asked) if asked.fields[":path"] == "/x" else hold(asked), 100)
-    async with peer.serve():
-        async with session.open("GET", f"{peer.url}/w", headers=(), body=None, timeout=LATER) as watch:
+    async with peer.session() as session:
+        async with session.get(f"{peer.url}/w") as watch:
             chunks = watch.chunks()
             assert await anext(chunks) == b"event"
             with pytest.raises(OSError):  # noqa: PT011 - which one is the loss's
                 await ask(session, peer)
             with pytest.raises(OSError):  # noqa: PT011 - as above
                 await anext(chunks)
-        async with session.open("GET", f"{peer.url}/w", headers=(), body=None, timeout=LATER) as watch:
+        async with session.get(f"{peer.url}/w") as watch:
             assert await anext(watch.chunks()) == b"event"
         assert peer.connections == 2
-        session.close()
 
 
-async def test_a_peer_of_another_protocol(session: CleartextSession) -> None:
+async def test_a_peer_of_another_protocol() -> None:
+    session = CleartextSession()
+
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"220 mail.example ESMTP\r\n" * 10)
         await writer.drain()
@@ -259,13 +245,13 @@ async def test_a_peer_of_another_protocol(session: CleartextSession) -> None:
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
         with pytest.raises(OSError):  # noqa: PT011 - whichever side is first
-            async with session.open("GET", url, headers=(), body=None, timeout=LATER):
+            async with session.get(url):
                 pass
 
 
-async def test_what_is_under_way_ends_with_the_session(session: CleartextSession) -> None:
+async def test_what_is_under_way_ends_with_the_session() -> None:
     peer = Peer(hold, 100)
-    async with peer.serve(), session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as response:
+    async with peer.session() as session, session.get(peer.url) as response:
         chunks = response.chunks()
         await anext(chunks)
         session.close()
@@ -273,10 +259,10 @@ async def test_what_is_under_way_ends_with_the_session(session: CleartextSession
             await anext(chunks)
 
 
-async def test_an_answer_comes_in_pieces(session: CleartextSession) -> None:
+async def test_an_answer_comes_in_pieces() -> None:
     peer = Peer(hold, 100)
-    async with peer.serve():
-        asked = session.open("GET", peer.url + "/", headers=(), body=None, timeout=LATER)
+    async with peer.session() as session:
+        asked = session.get(peer.url + "/")
         async with asked as response:
             chunks = response.chunks()
             assert await anext(chunks) == b"event"
@@ -284,15 +270,14 @@ async def test_an_answer_comes_in_pieces(session: CleartextSession) -> None:
             assert await anext(chunks) == b"more"
             peer.asked[0].data(b"last", end=True)
             assert [chunk async for chunk in chunks] == [b"last"]
-        session.close()
     assert not peer.asked[0].reset.is_set()
 
 
-async def test_what_nobody_reads_waits_at_the_peer(session: CleartextSession) -> None:
+async def test_what_nobody_reads_waits_at_the_peer() -> None:
     """A packed watch comes faster than its reader applies what it unpacks to."""
     peer = Peer(lambda asked: asked.head(), 100)
-    async with peer.serve(), asyncio.timeout(LATER):
-        asked = session.open("GET", peer.url + "/", headers=(), body=None, timeout=LATER)
+    async with peer.session() as session, asyncio.timeout(LATER):
+        asked = session.get(peer.url + "/")
         async with asked as response:
             sent = got = 0
             for _ in range(2):
@@ -308,4 +293,3 @@ async def test_what_nobody_reads_waits_at_the_peer(session: CleartextSession) ->
                 await peer.has_room(peer.asked[0])
         assert sent > MAX_UNTAKEN
         await peer.asked[0].reset.wait()
-        session.close()

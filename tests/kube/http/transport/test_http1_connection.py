@@ -13,11 +13,9 @@ from kube.errors import StatusError
 from kube.http.transport.http1_connection import MAX_HEAD, SILENCE, Http1Connection
 from kube.http.transport.request_fields import request_fields
 from kube.http.transport.response_sink import MAX_UNTAKEN, ResponseSink
-from tests.kube.support.cleartext import CleartextSession
+from tests.kube.support.cleartext import LATER, CleartextSession
 from tests.kube.support.sink import Sink
 
-LATER = 10.0
-"""Seconds, more than any of these tests takes."""
 LIMIT = 2**22
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -94,7 +92,7 @@ async def test_an_answer_says_whether_its_end_was_told(answer: bytes, is_framed:
     peer = Peer(answer, end=True)
     async with (
         peer.serve() as session,
-        session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as got,
+        session.get(peer.url) as got,
     ):
         assert await got.read(LIMIT) == b"ok"
         assert got.is_framed is is_framed
@@ -107,7 +105,7 @@ async def test_a_length_beside_chunks_is_told_to_nobody() -> None:
     )
     async with (
         peer.serve() as session,
-        session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as got,
+        session.get(peer.url) as got,
     ):
         assert "Content-Length" not in got.headers
         assert await got.read(LIMIT) == b"ok"
@@ -187,7 +185,7 @@ async def test_what_nobody_reads_waits_at_the_server() -> None:
 
     async with (
         peer.serve() as session,
-        session.open("GET", peer.url, headers=(), body=None, timeout=LATER) as got,
+        session.get(peer.url) as got,
     ):
         got.received = hear
         chunks, taken = got.chunks(), 0

@@ -18,12 +18,10 @@ from kube.http.transport.http2_connection import (
 from kube.http.transport.http2_framing import MAX_FRAME, MAX_HEAD
 from kube.http.transport.request_fields import request_fields
 from kube.http.transport.response_sink import SENDS, NotProcessed, ResponseSink
-from tests.kube.support.cleartext import CleartextSession
+from tests.kube.support.cleartext import LATER, CleartextSession
 from tests.kube.support.http2_peer import Asked, Peer
 from tests.kube.support.sink import Sink
 
-LATER = 10.0
-"""Seconds, more than any of these tests takes."""
 NOBODY_READS = ("Prefer", "return=minimal")
 LIMIT = 2**20
 """Bytes, more than any of these bodies has."""
@@ -43,9 +41,7 @@ def answer(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "DELETE"])
-async def test_a_request_beyond_the_last_stream_goes_out_again(
-    session: CleartextSession, method: str
-) -> None:
+async def test_a_request_beyond_the_last_stream_goes_out_again(method: str) -> None:
     """kube-apiserver closes connections that brought it a bad token, with GOAWAY."""
 
     def act(asked: Asked) -> None:
@@ -55,13 +51,12 @@ async def test_a_request_beyond_the_last_stream_goes_out_again(
             answer(asked)
 
     peer = Peer(act, 100)
-    async with peer.serve():
+    async with peer.session() as session:
         assert await ask(session, peer, "/x", method, b" with body") == b"/x with body"
         assert (peer.connections, len(peer.asked)) == (2, 2)
-        session.close()
 
 
-async def test_what_the_peer_still_answers_is_waited_for_and_sent_once(session: CleartextSession) -> None:
+async def test_what_the_peer_still_answers_is_waited_for_and_sent_once() -> None:
     def act(asked: Asked) -> None:
         if peer.connections == 1 and len(peer.asked) == 2:
             first, _ = peer.asked
@@ -71,60 +66,52 @@ async def test_what_the_peer_still_answers_is_waited_for_and_sent_once(session: 
             answer(asked)
 
     peer = Peer(act, 100)
-    async with peer.serve():
+    async with peer.session() as session:
         first = asyncio.create_task(ask(session, peer, "/first", "POST", b"!"))
         await peer.was_asked(1)
         assert await ask(session, peer, "/second") == b"/second"
         assert await first == b"/first!"
         assert [each.fields[":path"] for each in peer.asked] == ["/first", "/second", "/second"]
-        session.close()
 
 
-async def test_a_watch_goes_on_after_the_peer_said_that_it_closes(session: CleartextSession) -> None:
+async def test_a_watch_goes_on_after_the_peer_said_that_it_closes() -> None:
     def hold(asked: Asked) -> None:
         asked.head()
         asked.go_away(asked.stream)
 
     peer = Peer(hold, 100)
-    async with peer.serve():
-        async with session.open("GET", f"{peer.url}/w", headers=(), body=None, timeout=LATER) as watch:
+    async with peer.session() as session:
+        async with session.get(f"{peer.url}/w") as watch:
             chunks = watch.chunks()
             peer.asked[0].data(b"late", end=True)
             assert [chunk async for chunk in chunks] == [b"late"]
         await peer.were_closed(1)
 
 
-async def test_a_refused_stream_goes_out_again(session: CleartextSession) -> None:
+async def test_a_refused_stream_goes_out_again() -> None:
     peer = Peer(lambda asked: asked.refuse() if len(peer.asked) == 1 else answer(asked), 100)
-    async with peer.serve():
+    async with peer.session() as session:
         assert await ask(session, peer, "/x", "POST", b"!") == b"/x!"
-        session.close()
 
 
-async def test_a_peer_that_takes_nothing_is_not_asked_for_ever(
-    session: CleartextSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_peer_that_takes_nothing_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     peer = Peer(lambda asked: asked.go_away(0), 100)
     told: list[str] = []
     monkeypatch.setattr(bounds, "_listeners", [told.append])
-    async with peer.serve():
+    async with peer.session() as session:
         with pytest.raises(NotProcessed):
             await ask(session, peer, "/x")
         assert len(peer.asked) == SENDS
         assert told == ["sends of a request"]
-        session.close()
 
 
-async def test_a_request_that_the_peer_may_have_processed_is_not_sent_again(
-    session: CleartextSession,
-) -> None:
+async def test_a_request_that_the_peer_may_have_processed_is_not_sent_again() -> None:
     peer = Peer(lambda asked: asked.end_connection(), 100)
-    async with peer.serve():
+    async with peer.session() as session:
         with pytest.raises(ConnectionResetError) as raised:
             await ask(session, peer, "/x", "POST", b"!")
         assert not isinstance(raised.value, NotProcessed)
         assert len(peer.asked) == 1
-        session.close()
 
 
 @pytest.mark.parametrize(
@@ -135,19 +122,14 @@ async def test_a_request_that_the_peer_may_have_processed_is_not_sent_again(
     ],
     ids=["a frame", "a head"],
 )
-async def test_what_is_too_large_ends_the_connection_while_it_comes(
-    session: CleartextSession, frames: bytes
-) -> None:
+async def test_what_is_too_large_ends_the_connection_while_it_comes(frames: bytes) -> None:
     peer = Peer(lambda asked: asked.say(frames), 100)
-    async with peer.serve():
+    async with peer.session() as session:
         with pytest.raises(ConnectionResetError, match="does not speak"):
             await ask(session, peer, "/x")
-        session.close()
 
 
-async def test_of_a_success_that_nobody_reads_the_peer_sends_the_head_alone(
-    session: CleartextSession,
-) -> None:
+async def test_of_a_success_that_nobody_reads_the_peer_sends_the_head_alone() -> None:
     rooms: list[int] = []
 
     def act(asked: Asked) -> None:
@@ -155,7 +137,7 @@ async def test_of_a_success_that_nobody_reads_the_peer_sends_the_head_alone(
         asked.head(200, ("content-length", "9"))
 
     peer = Peer(act, 100)
-    async with peer.serve():
+    async with peer.session() as session:
         for _ in range(2):
             sent = session.open("PATCH", peer.url + "/x", headers=[NOBODY_READS], body=b"!", timeout=LATER)
             async with sent as response:
@@ -163,10 +145,9 @@ async def test_of_a_success_that_nobody_reads_the_peer_sends_the_head_alone(
         assert (rooms, peer.connections) == ([0, 0], 1)
         await peer.asked[0].reset.wait()
         assert not peer.asked[1].reset.is_set(), "the next frame takes it along"
-        session.close()
 
 
-async def test_a_refusal_is_read_by_who_reads_no_success(session: CleartextSession) -> None:
+async def test_a_refusal_is_read_by_who_reads_no_success() -> None:
     async def refuse(asked: Asked) -> None:
         asked.head(409)
         await peer.has_room(asked)
@@ -174,11 +155,10 @@ async def test_a_refusal_is_read_by_who_reads_no_success(session: CleartextSessi
 
     refusing: list[asyncio.Task[None]] = []
     peer = Peer(lambda asked: refusing.append(asyncio.create_task(refuse(asked))), 100)
-    async with peer.serve():
+    async with peer.session() as session:
         sent = session.open("PATCH", peer.url + "/x", headers=[NOBODY_READS], body=b"!", timeout=LATER)
         async with sent as response:
             assert (response.status, await response.read(LIMIT)) == (409, b"because")
-        session.close()
 
 
 @pytest.mark.looptime
