@@ -160,7 +160,6 @@ async def refused(client: Client, *, watch: bool) -> StatusError:
 
 @pytest.mark.parametrize("watch", [False, True], ids=["request", "watch"])
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "packed"])
-@pytest.mark.parametrize("encoding", Encoding)
 async def test_the_clouds_refusal_is_taken_over(
     serve: Serve, encoding: Encoding, packed: bool, watch: bool
 ) -> None:

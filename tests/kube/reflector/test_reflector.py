@@ -40,7 +40,6 @@ from tests.support.background import beside
 # -- what it asks --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", Encoding)
 async def test_a_watch_that_waits_holds_no_event(
     cloud: ScriptableCloud, start: Start, encoding: Encoding
 ) -> None:
@@ -67,7 +66,6 @@ def _held_by(holder: object) -> list[object]:
 
 
 @pytest.mark.parametrize("metadata_only", [False, True], ids=["whole", "metadata"])
-@pytest.mark.parametrize("encoding", Encoding)
 async def test_it_lists_once_then_watches_from_there(
     cloud: ScriptableCloud, start: Start, encoding: Encoding, metadata_only: bool
 ) -> None:
@@ -148,7 +146,6 @@ async def test_pages_that_expired_are_taken_all_at_once(
 
 
 @pytest.mark.parametrize("code", sorted(REFUSALS))
-@pytest.mark.parametrize("encoding", Encoding)
 async def test_a_refusal_is_the_clouds_own_answer_until_it_changes_its_mind(
     cloud: ScriptableCloud, start: Start, encoding: Encoding, code: int
 ) -> None:

@@ -45,7 +45,6 @@ LISTED_ANEW = {
 }
 
 
-@pytest.mark.parametrize("encoding", Encoding)
 @pytest.mark.parametrize(
     ("what", "lists"),
     [(what, 1) for what in RESUMED.values()] + [(what, 2) for what in LISTED_ANEW.values()],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from kube import bounds
 from kube.store import history as history_module
 from kube.store import store as store_module
 from kube.store.resumption import Resumption
@@ -144,17 +143,17 @@ async def test_a_former_history_may_differ_in_more_than_a_history_keeps(
     assert [view.judge(version) for version in (20, 21)] == [Resumption.CORRECT, Resumption.FOLLOW]
 
 
-async def test_what_former_histories_had_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(bounds, "_listeners", [told.append])
+async def test_what_former_histories_had_is_bounded(
+    monkeypatch: pytest.MonkeyPatch, reached: list[str]
+) -> None:
     monkeypatch.setattr(store_module, "MAX_ITEMS", 2)
     store = filled(20, Toy("a", version=18), Toy("b", version=19))
     store.disprove()
     fill(store, 10, Toy("c", version=9))
-    assert (told, sorted(store.gone_after(10))) == ([], [("a", "a"), ("a", "b")])
+    assert (reached, sorted(store.gone_after(10))) == ([], [("a", "a"), ("a", "b")])
     store.disprove()
     fill(store, 10)
-    assert (told, sorted(store.gone_after(10))) == (["objects of former histories"], [("a", "c")])
+    assert (reached, sorted(store.gone_after(10))) == (["objects of former histories"], [("a", "c")])
 
 
 async def test_who_comes_with_a_version_of_a_former_history_is_told_what_had_gone_there() -> None:

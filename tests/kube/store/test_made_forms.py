@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import orjson
-import pytest
 
 from kube.json_type import Json
 from kube.store.listing import Form, Listing
@@ -38,7 +37,6 @@ def listed(form: Form, store: Store, rest: Rest) -> Json:
     return found
 
 
-@pytest.mark.parametrize("encoding", Encoding)
 def test_json_is_made_of_both_encodings(encoding: Encoding) -> None:
     (item,) = store_of(encoding)
     codec = AS_JSON.codec(item.store.codec)
@@ -47,7 +45,6 @@ def test_json_is_made_of_both_encodings(encoding: Encoding) -> None:
     assert (found["kind"], found["metadata"]) == ("PartialObjectMetadata", SERVICE["metadata"])
 
 
-@pytest.mark.parametrize("encoding", Encoding)
 def test_a_table_of_a_list_has_its_version_and_says_where_it_goes_on(encoding: Encoding) -> None:
     found = listed(TableForm("Object"), store_of(encoding), Rest("next", 3))
     assert found["metadata"] == {"resourceVersion": "9", "continue": "next", "remainingItemCount": 3}
@@ -69,7 +66,6 @@ def test_an_object_that_cannot_be_read_costs_nobody_the_list() -> None:
     assert found["metadata"]["name"] == SERVICE["metadata"]["name"]
 
 
-@pytest.mark.parametrize("encoding", Encoding)
 async def test_a_watch_of_a_table_has_the_columns_in_its_first_event_alone(encoding: Encoding) -> None:
     """As from kube-apiserver (`tests/hub/test_filtered_tables.py` holds it against one)."""
     store = store_of(encoding)

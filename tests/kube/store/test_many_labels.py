@@ -43,7 +43,6 @@ def test_few_labels_and_what_no_server_takes_stay_as_they_are(odd: dict[str, str
     assert kept_labels(mixed) is mixed
 
 
-@pytest.mark.parametrize("encoding", Encoding)
 def test_a_store_keeps_many_labels_in_a_quarter_of_their_memory(encoding: Encoding) -> None:
     labels = {f"key-{number}": f"value-{number % 7}" for number in range(20_000)}
     made = decode_object(encoding, "v1", "Service", EMPTY[encoding])

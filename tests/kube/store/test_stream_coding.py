@@ -51,7 +51,6 @@ def changes(store: Store) -> None:
 
 @pytest.mark.parametrize("metadata_only", [False, True], ids=["whole", "metadata"])
 @pytest.mark.parametrize("where", [scope(), scope(labels="app=web")], ids=["all", "some"])
-@pytest.mark.parametrize("encoding", Encoding)
 async def test_differences_say_what_whole_objects_say(
     encoding: Encoding, where: Scope, metadata_only: bool
 ) -> None:

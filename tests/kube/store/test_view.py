@@ -36,14 +36,12 @@ from tests.kube.support.toys import (
 # -- lists ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoding", Encoding)
 def test_a_list_is_of_the_stores_version_and_of_the_kind(encoding: Encoding) -> None:
     view = view_of(filled(10, Toy("x", version=4, app="web"), encoding=encoding))
     page = codec_for(encoding).decode_list(body_of(view))
     assert (page.api_version, page.kind, page.version, len(page.items)) == ("v1", "Service", 10, 1)
 
 
-@pytest.mark.parametrize("encoding", Encoding)
 def test_a_metadata_list_has_metadata_only(encoding: Encoding) -> None:
     view = view_of(filled(10, Toy("x", version=4, app="web"), encoding=encoding), metadata_only=True)
     page = codec_for(encoding).decode_list(body_of(view))
@@ -68,7 +66,6 @@ def test_a_metadata_list_has_metadata_only(encoding: Encoding) -> None:
         (scope("b", "app", "spec.clusterIP!=None,metadata.name!=z"), "y"),
     ],
 )
-@pytest.mark.parametrize("encoding", Encoding)
 def test_a_scope_narrows_by_namespace_labels_and_fields(encoding: Encoding, where: Scope, names: str) -> None:
     toys = (
         Toy("w", "a", app="web"),

@@ -10,7 +10,6 @@ from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 
 
-@pytest.mark.parametrize("encoding", Encoding)
 def test_a_body_comes_back(encoding: Encoding) -> None:
     codec = codec_for(encoding)
     empty = b"" if encoding is Encoding.PROTOBUF else b'{"apiVersion":"v1","kind":"Node"}'
@@ -25,7 +24,6 @@ def test_a_body_comes_back(encoding: Encoding) -> None:
     assert read.decode().name == "n1"
 
 
-@pytest.mark.parametrize("encoding", Encoding)
 def test_what_is_no_object_is_a_value_error(encoding: Encoding) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each codec says it in its own words
         Encoded.read(codec_for(encoding), b"{")
