@@ -310,5 +310,5 @@ class RealCloud:
 
 
 def _is_established(kind: Json) -> bool:
-    conditions = kind.get("status", {}).get("conditions", ())
+    conditions = kind.get("status", {}).get("conditions") or ()
     return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import BaseServer
 from threading import Thread
 from typing import Self
 
 POLL_INTERVAL = 0.01
 """Seconds within which a server notices that it is to stop."""
+HOST = "127.0.0.1"
 
 
 class ServerThread:
@@ -27,8 +30,46 @@ class ServerThread:
         self._server.server_close()
 
 
-class Quiet:
-    """Keeps a handler of HTTP from logging: standard error belongs to the test."""
+class HttpServer(ServerThread):
+    """Serves HTTP, or HTTPS with such a context, on a loopback port of its own."""
+
+    def __init__(self, handler: type[Answering], tls: ssl.SSLContext | None = None) -> None:
+        server = ThreadingHTTPServer((HOST, 0), handler)
+        server.daemon_threads = True
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        super().__init__(server)
+        self.port = server.server_port
+        self.url = f"http{'s' if tls else ''}://{HOST}:{self.port}"
+
+
+class Answering(BaseHTTPRequestHandler):
+    """A handler that answers every method by `respond`. It does not log: standard error belongs to the test."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.respond()
+
+    def do_POST(self) -> None:
+        self.respond()
+
+    def do_CONNECT(self) -> None:
+        self.respond()
+
+    def respond(self) -> None:
+        raise NotImplementedError
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""
+
+    def body(self) -> bytes:
+        """Of the request."""
+        return self.rfile.read(int(self.headers["Content-Length"]))
+
+    def answer(self, body: bytes, code: int = 200, content_type: str = "application/json") -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import json
 import ssl
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from cryptography import x509
 
 from addons.install.cluster_info import authority_of, check_signature, check_token, hash_of
 from tests.cloud.pki import Authority
-from tests.support.server_thread import Quiet, ServerThread
+from tests.support.server_thread import Answering, HttpServer
 
 AUTHORITY, OTHER = Authority(), Authority()
 HASH, OTHER_HASH = (hash_of(x509.load_pem_x509_certificate(each.certificate)) for each in (AUTHORITY, OTHER))
@@ -41,7 +40,7 @@ def signed(text: str, token: str, **header: str) -> str:
     return f"{first}..{b64(digest)}"
 
 
-class Server(ServerThread):
+class Server(HttpServer):
     """Publishes a CA, signed for a token, and has a certificate of one; notes what it was sent."""
 
     def __init__(
@@ -57,21 +56,14 @@ class Server(ServerThread):
         signature = {f"jws-kubeconfig-{token[:6]}": signed(text, token)} if token else {}
         body = json.dumps({"data": {"kubeconfig": text, **signature}}).encode()
 
-        class Handler(Quiet, BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+        class Handler(Answering):
+            def respond(self) -> None:
                 server.credentials.append(self.headers["Authorization"])
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+                self.answer(body, status)
 
-        http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*signer.issue_server("c", ["127.0.0.1"]).write(folder, "server"))
-        http.socket = context.wrap_socket(http.socket, server_side=True)
-        super().__init__(http)
-        self.url = f"https://127.0.0.1:{http.server_address[1]}"
+        super().__init__(Handler, context)
 
 
 async def test_the_ca_of_this_hash_is_taken(tmp_path: Path) -> None:

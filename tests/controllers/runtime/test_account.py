@@ -7,11 +7,9 @@ import os
 import ssl
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +20,7 @@ from kube.json_type import Json
 from tests.cloud.pki import Authority
 from tests.cloud.ports import LOOPBACK
 from tests.controllers.support.process import PROGRAM, interpreter
-from tests.support.server_thread import Quiet
+from tests.support.server_thread import Answering, HttpServer
 
 PATIENCE = 60.0
 """Seconds until a change of the account is seen: each request looks at the account again, beside the request."""
@@ -39,56 +37,40 @@ print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exec
 """
 
 
-class Server(ThreadingHTTPServer):
+class Server(HttpServer):
     """Answers with what it was asked: path, headers, and the subject of a client certificate.
 
     It refuses the tokens of `refused`, and is an OpenID issuer and a proxy as well.
     """
 
-    daemon_threads = True
-
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
-        super().__init__((LOOPBACK, 0), Handler)
         self.refused: set[str] = set()
         self.proxied: list[str] = []
-        if context is not None:
-            self.socket = context.wrap_socket(self.socket, server_side=True)
-        self.url = f"http{'s' if context else ''}://{LOOPBACK}:{self.server_address[1]}"
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        server = self
 
+        class Handler(Answering):
+            def respond(self) -> None:
+                peer = self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None
+                subject = dict(cast(Any, peer)["subject"][0]) if peer else {}
+                headers = [(key.lower(), value) for key, value in self.headers.items()]
+                if not self.path.startswith("/"):  # of CONNECT, too
+                    server.proxied.append(self.path)
+                if self.command == "CONNECT":
+                    self.tell({}, 502)
+                elif self.command == "POST":
+                    self.body()
+                    self.tell({"id_token": "new.id.token", "refresh_token": "r"})
+                elif self.path.endswith("openid-configuration"):
+                    self.tell({"token_endpoint": f"{server.url}/token"})
+                elif dict(headers).get("authorization", "") in server.refused:
+                    self.tell({}, 401)
+                else:
+                    self.tell({"headers": headers, "subject": subject.get("commonName", "")})
 
-class Handler(Quiet, BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+            def tell(self, document: Json, code: int = 200) -> None:
+                self.answer(json.dumps(document).encode(), code)
 
-    def do_GET(self) -> None:
-        server = cast(Server, self.server)
-        peer = self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None
-        subject = dict(cast(Any, peer)["subject"][0]) if peer else {}
-        headers = [(key.lower(), value) for key, value in self.headers.items()]
-        if not self.path.startswith("/"):
-            server.proxied.append(self.path)
-        if self.path.endswith("openid-configuration"):
-            self._send(200, {"token_endpoint": f"{server.url}/token"})
-        elif dict(headers).get("authorization", "") in server.refused:
-            self._send(401, {})
-        else:
-            self._send(200, {"headers": headers, "subject": subject.get("commonName", "")})
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self._send(200, {"id_token": "new.id.token", "refresh_token": "r"})
-
-    def do_CONNECT(self) -> None:
-        cast(Server, self.server).proxied.append(self.path)
-        self._send(502, {})
-
-    def _send(self, status: int, document: Json) -> None:
-        body = json.dumps(document).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        super().__init__(Handler, context)
 
 
 class Asking:
@@ -155,14 +137,7 @@ def ask() -> Iterator[Asking]:
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Server]]:
     with ExitStack() as stack:
-
-        def start(context: ssl.SSLContext | None = None) -> Server:
-            server = Server(context)
-            stack.callback(server.server_close)
-            stack.callback(server.shutdown)
-            return server
-
-        yield start
+        yield lambda context=None: stack.enter_context(Server(context))
 
 
 def write(path: Path, user: Json, cluster: Json) -> Path:
@@ -344,7 +319,7 @@ def test_a_pod_uses_its_service_account(serve: Callable[..., Server], tmp_path: 
     server = serve(context)
     (tmp_path / "ca.crt").write_bytes(authority.certificate)
     (tmp_path / "token").write_text("projected\n")
-    port = str(server.server_address[1])
+    port = str(server.port)
     asking = Asking({"KUBERNETES_SERVICE_HOST": LOOPBACK, "KUBERNETES_SERVICE_PORT": port})
     try:
         asking.sees(None, "Bearer projected", pod=tmp_path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import ssl
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import orjson
@@ -13,14 +12,14 @@ import orjson
 from kube.json_type import Json
 from tests.cloud.pki import Authority
 from tests.cloud.ports import LOOPBACK
-from tests.support.server_thread import Quiet, ServerThread
+from tests.support.server_thread import Answering, HttpServer
 
 NEW_FIELDS = {"enableLeaderElection": False, "leaderElectionStrategy": "random", "leaderReplicas": 1}
 """Fields of v1beta2 with the values that objects of older versions get."""
 REVIEW = "apiextensions.k8s.io/v1"
 
 
-class ConversionWebhook(ServerThread):
+class ConversionWebhook(HttpServer):
     """Converts on a port of its own; a context manager."""
 
     def __init__(self, folder: Path) -> None:
@@ -31,24 +30,13 @@ class ConversionWebhook(ServerThread):
         context.load_cert_chain(*authority.issue_server("conversion", [LOOPBACK]).write(folder, "conversion"))
         webhook = self
 
-        class Handler(Quiet, BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+        class Handler(Answering):
+            def respond(self) -> None:
+                self.answer(orjson.dumps(webhook.review(orjson.loads(self.body())["request"])))
 
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                answer = orjson.dumps(webhook.review(orjson.loads(body)["request"]))
-                self.send_response(200)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(answer)))
-                self.end_headers()
-                self.wfile.write(answer)
-
-        server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        server.daemon_threads = True
-        super().__init__(server)
+        super().__init__(Handler, context)
         self.client_config = {
-            "url": f"https://{LOOPBACK}:{server.server_port}/convert",
+            "url": f"{self.url}/convert",
             "caBundle": base64.b64encode(authority.certificate).decode(),
         }
 

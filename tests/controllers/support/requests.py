@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import ipaddress
 from collections.abc import Sequence
 
 from cryptography import x509
@@ -11,6 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from kube.certificate_authority import general_name
 from kube.json_type import Json
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -35,7 +35,7 @@ def pem_of(
     attributes += [x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else []
     attributes += [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, unit)] if unit else []
     builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(attributes))
-    shown = [*map(_general_name, names), *extra]
+    shown = [*map(general_name, names), *extra]
     if shown:
         builder = builder.add_extension(x509.SubjectAlternativeName(shown), critical=False)
     request = builder.sign(ec.generate_private_key(ec.SECP256R1()), hashes.SHA256())
@@ -88,10 +88,3 @@ def request(
         "metadata": {"name": name, "annotations": MARK if annotations is None else annotations},
         "spec": {"request": base64.b64encode(pem).decode(), "signerName": SIGNER, "usages": list(usages)},
     }
-
-
-def _general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)

@@ -6,7 +6,6 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,7 +18,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
 from tests.kube.support.recorded import single
-from tests.support.server_thread import Quiet, ServerThread
+from tests.support.server_thread import Answering, HttpServer
 
 EVENT = ("v1", "Event")
 EVENTS = "/api/v1/namespaces/fixtures/events"
@@ -38,26 +37,27 @@ DISCOVERY = {
 }
 
 
-class CachedResponses(Quiet, BaseHTTPRequestHandler):
+class CachedResponses(Answering):
     """A list of one event; a watch with a bookmark, two more events and an error."""
 
     encoding: Encoding
     asked: list[tuple[str, str]]
 
-    def do_GET(self) -> None:
+    def respond(self) -> None:
         url = urlsplit(self.path)
         query = {name: values[0] for name, values in parse_qs(url.query).items()}
         codec = codec_for(self.encoding)
         if url.path in DISCOVERY:
-            self._answer("application/json", json.dumps(DISCOVERY[url.path]).encode())
+            self.answer(json.dumps(DISCOVERY[url.path]).encode())
         elif url.path != EVENTS:
-            self._answer(codec.content_type, codec.encode_status(expired(url.path)), 410)
+            self.answer(codec.encode_status(expired(url.path)), 410, codec.content_type)
         elif query.get("watch") in ("1", "true"):
             self.asked.append(("watch", self.headers["Accept"]))
-            self._answer(codec.watch_content_type, self._stream())
+            self.answer(self._stream(), content_type=codec.watch_content_type)
         else:
             self.asked.append(("list", self.headers["Accept"]))
-            self._answer(codec.content_type, bytes(codec.encode_list(*EVENT, 7, [self._event("listed", 7)])))
+            page = codec.encode_list(*EVENT, 7, [self._event("listed", 7)])
+            self.answer(bytes(page), content_type=codec.content_type)
 
     def _event(self, message: str, version: int) -> bytes:
         """The recorded event, written to by way of the product."""
@@ -77,13 +77,6 @@ class CachedResponses(Quiet, BaseHTTPRequestHandler):
             )
         )
 
-    def _answer(self, content_type: str, body: bytes, code: int = 200) -> None:
-        self.send_response(code)
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
 
 @contextmanager
 def serving(encoding: Encoding) -> Iterator[tuple[str, list[tuple[str, str]]]]:
@@ -94,9 +87,8 @@ def serving(encoding: Encoding) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """What this server needs to know."""
 
     Handler.encoding, Handler.asked = encoding, questions
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    with ServerThread(server):
-        yield f"http://127.0.0.1:{server.server_address[1]}", questions
+    with HttpServer(Handler) as server:
+        yield server.url, questions
 
 
 type Kubectl = Callable[..., str]

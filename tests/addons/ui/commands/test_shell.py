@@ -7,7 +7,6 @@ import json
 import stat
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import yaml
 from addons.ui.commands.shell import REPORTS, run
 from addons.ui.reports.text import TEXTS
 from tests.cloud.ports import LOOPBACK, free_port
-from tests.support.server_thread import Quiet, ServerThread
+from tests.support.server_thread import Answering, HttpServer
 
 EXPLAIN = (
     *("explain", "--component", "kube-proxy", "--resource", "endpointslices"),
@@ -47,20 +46,15 @@ class Told:
 
 @pytest.fixture
 def admin() -> Iterator[Told]:
-    class Handler(Quiet, BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(told.code)
-            self.end_headers()
+    class Handler(Answering):
+        def respond(self) -> None:
+            if self.command == "POST":
+                told.posted = self.body()
             asked = f"{self.headers['Accept']} {self.path}\n".encode()
-            self.wfile.write(told.answer if told.answer is not None else asked)
+            self.answer(told.answer if told.answer is not None else asked, told.code)
 
-        def do_POST(self) -> None:
-            told.posted = self.rfile.read(int(self.headers["Content-Length"]))
-            self.do_GET()
-
-    server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
-    told = Told(f"http://{LOOPBACK}:{server.server_port}")
-    with ServerThread(server):
+    with HttpServer(Handler) as server:
+        told = Told(server.url)
         yield told
 
 
