@@ -93,6 +93,7 @@ async def _follow(watcher: Watcher, stream: ClientStream) -> None:
     try:
         while frames := await watcher.frames():
             await stream.write_all(map(b"".join, in_pieces(frames)))
+            del frames  # for as long as nothing happens
     except StatusError as error:
         await stream.write(watcher.coding.frame(watcher.view.codec.encode_error(error)))
 

@@ -25,12 +25,11 @@ from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.proxy.server import LiveConnectionHandler
 
 from addons.proxy.http.ended_layers import EndedLayer, layers_below, take_apart
-from addons.proxy.http.http_connections import STREAM_UNREAD
 from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.played_stream import players
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientLeft
-from addons.requests.exchange.client_socket import GatheringWriter, PausingReader
+from addons.requests.exchange.client_socket import MAX_UNWRITTEN, GatheringWriter, PausingReader
 from addons.requests.exchange.direct_pieces import DirectPieces
 
 _handlers: WeakValueDictionary[str, HubHandler] = WeakValueDictionary()
@@ -143,14 +142,14 @@ class HubHandler(LiveConnectionHandler):
     def has_room(self, stream: RequestStream) -> bool:
         """Whether the client has read enough of what it was sent before."""
         layer = layer_of(self.client.id)
-        if layer is None or self.unwritten > STREAM_UNREAD:
+        if layer is None or self.unwritten > MAX_UNWRITTEN:
             return layer is None
         return stream._paused is None and not layer.is_behind(stream.stream_id)
 
     async def wait_for_room(self, stream: RequestStream) -> None:
         """Return when it has. ClientLeft when it has left."""
         while not self.has_room(stream):
-            if self.unwritten > STREAM_UNREAD:
+            if self.unwritten > MAX_UNWRITTEN:
                 await self.drained()
             else:
                 self._moved.clear()

@@ -15,6 +15,10 @@ VANISHED = 60
 """Seconds without a sign of another node's hub, after which its connection to the peer port ends."""
 
 
+MAX_UNWRITTEN = 16 * 1024
+"""Bytes that may wait for a client's socket before what answers it waits, too. The kernel has hundreds of KiB more."""
+
+
 class PausingReader:
     """Reads only while there is room for what it reads, and lets asyncio read no further meanwhile.
 
@@ -69,6 +73,7 @@ class GatheringWriter:
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self._pieces: list[bytes] = []
+        writer.transport.set_write_buffer_limits(MAX_UNWRITTEN)
         ended = writer._protocol._closed  # type: ignore[attr-defined]  # asyncio says so in no other way
         ended.add_done_callback(_forget_frames)
 

@@ -92,6 +92,7 @@ class AnswerStream:
                 # A client that reads as fast as the hub writes never makes it wait.
                 await asyncio.sleep(0)
             await self.write(piece)
+            del piece  # for as long as a client does not read
             has_begun = True
 
     async def play(self, answer: Answer) -> None:

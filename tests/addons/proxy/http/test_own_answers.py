@@ -18,6 +18,7 @@ from addons.proxy.http.played_stream import Played
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientLeft, ClientStream
 from addons.requests.exchange import client_addresses
+from addons.requests.exchange.client_socket import MAX_UNWRITTEN
 from addons.requests.exchange.direct_pieces import TLS_RECORD
 from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, answer_here
 from tests.addons.support.lasting_parts import connected
@@ -148,6 +149,39 @@ async def test_an_answer_waits_for_a_client_of_http1_that_does_not_read_and_ends
             writer.write(REQUEST)
             await reader.readuntil(b"\r\n\r\n")
             assert await writing.settled() < MUCH * len(PIECE)
+            writer.transport.abort()
+            await answering.over.wait()
+
+
+class Counted(bytes):
+    """A piece that counts how many of its kind there are."""
+
+    alive = 0
+
+    def __new__(cls, size: int) -> Counted:
+        cls.alive += 1
+        return super().__new__(cls, size)
+
+    def __del__(self) -> None:
+        type(self).alive -= 1
+
+
+async def test_what_waits_for_a_client_is_a_socket_full_and_no_piece() -> None:
+    """100 clients that did not read their lists had the hub hold 20 MB, twice what their sockets may."""
+    answering = Answering(lambda stream: stream.write_all(Counted(len(PIECE)) for _ in range(MUCH)))
+    with watching_proxy() as proxy:
+        answer_here(proxy, answering)
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(REQUEST)
+            await reader.readuntil(b"\r\n\r\n")
+            handler = proxy.handlers[0]
+            before = -1
+            while handler.unwritten == 0 or handler.unwritten != before:
+                before = handler.unwritten
+                await asyncio.sleep(0.2)
+            assert handler.unwritten <= MAX_UNWRITTEN + len(PIECE) + 100
+            assert Counted.alive == 0
             writer.transport.abort()
             await answering.over.wait()
 

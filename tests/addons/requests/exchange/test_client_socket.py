@@ -93,6 +93,7 @@ class Written:
     def __init__(self) -> None:
         self.done: list[object] = []
         self.closing = False
+        self.transport = SimpleNamespace(set_write_buffer_limits=id)
         self._protocol = SimpleNamespace(_closed=SimpleNamespace(add_done_callback=id))
 
     def is_closing(self) -> bool:
