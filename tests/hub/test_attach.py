@@ -7,9 +7,9 @@ import json
 import signal
 import sys
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -18,19 +18,16 @@ from mitmproxy.io import FlowReader
 
 from addons.ui.attached import NO_LEAVE
 from addons.ui.commands.shell import run
-from kube.json_type import Json
 from tests.addons.support.samples import config_map, secret, service
-from tests.cloud.link import Link
-from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.ports import free_port
 from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.support.mitmweb import Mitmweb, flags
 from tests.hub.support.process import ROOT, SLACK, Hub, started
 from tests.hub.support.streams import watching
 from tests.support.terminal import Terminal
 
 SERVICES = "/api/v1/services"
 CONFIG_MAPS = "/api/v1/namespaces/kube-system/configmaps"
-XSRF = "00" * 16
-"""The interface wants the same in a cookie and in a header."""
 SECRETS = "/api/v1/namespaces/default/secrets"
 TOKEN = "secret-token-of-a-caller"
 VALUE = "c2VjcmV0"
@@ -53,6 +50,26 @@ async def attach(hub: Hub, *words: str) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
+
+
+@asynccontextmanager
+async def browser(hub: Hub, *words: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, Mitmweb]]:
+    """A mitmproxy in the browser that is attached, and shows flows by now."""
+    port = free_port()
+    viewer = await attach(hub, "--ui", "web", *words, "--", *flags(port))
+    try:
+        async with aiohttp.ClientSession() as session:
+            web = Mitmweb(session, port)
+            beginning = asyncio.create_task(web.flow("/version"))
+            while not beginning.done():
+                await ask(hub, "/version")
+                await asyncio.wait([beginning], timeout=0.2)
+            assert (await beginning)["comment"].startswith("kubelet ▸ ")
+            yield viewer, web
+    finally:
+        with suppress(ProcessLookupError):
+            viewer.terminate()
+        await viewer.communicate()
 
 
 async def ask(hub: Hub, path: str, **headers: str) -> None:
@@ -114,39 +131,8 @@ async def test_the_flows_of_a_running_hub_are_written_to_a_file(
         assert await asyncio.to_thread(run, ["attach", "-w", str(file), "--admin", hub.admin_url]) == 1
 
 
-async def test_a_hub_is_attached_to_through_a_forwarded_port(cloud: ScriptableCloud, tmp_path: Path) -> None:
-    """As by `ssh -L` and `kubectl port-forward`: another port of this machine leads to the admin port."""
-    hub, file = Hub(tmp_path, cloud.url), tmp_path / "flows"
-    async with started(hub):
-        with Link(LOOPBACK, hub.admin_port) as link:
-            # The last --admin counts.
-            writing = await attach(hub, "-w", str(file), "--admin", f"http://{link.host}:{link.port}")
-            while not file.exists() or not file.stat().st_size:
-                await ask(hub, "/version")
-            writing.send_signal(signal.SIGINT)
-            await writing.communicate()
-        assert flows_in(file)
-
-
 def stat_of(file: Path) -> int:
     return file.stat().st_mode & 0o777
-
-
-async def shown(session: aiohttp.ClientSession, url: str, path: str) -> Any:
-    """A flow that is over, in the browser's list; nothing tells when it is there."""
-    headers = {"Authorization": "Bearer w"}
-    async with asyncio.timeout(SLACK):
-        while True:
-            try:
-                async with session.get(f"{url}/flows", headers=headers) as answer:
-                    for each in await answer.json():
-                        if each["request"]["path"] == path and (each.get("response") or {}).get(
-                            "timestamp_end"
-                        ):
-                            return each
-            except aiohttp.ClientError:
-                pass  # the interface has not begun
-            await asyncio.sleep(0.1)
 
 
 def memory(hub: Hub) -> int:
@@ -158,60 +144,17 @@ def memory(hub: Hub) -> int:
 async def test_a_browser_is_attached_to_a_running_hub(cloud: ScriptableCloud, tmp_path: Path) -> None:
     for number in range(20):
         cloud.store.create(config_map({"text": "x" * 50_000}, name=f"made-{number}"))
-    hub, port = Hub(tmp_path, cloud.url, flags=("--allow-hold",)), free_port()
-    settings = (f"web_port={port}", "web_password=w", "web_open_browser=false", "intercept=~u no-such-path")
-    async with started(hub):
+    async with started(Hub(tmp_path, cloud.url, flags=("--allow-hold",))) as hub:
         for _ in range(20):
             await ask(hub, "/api/v1/configmaps")
         before = memory(hub)
-        viewer = await attach(hub, "--ui", "web", "--", *(w for each in settings for w in ("--set", each)))
-        async with aiohttp.ClientSession() as session:
-            url = f"http://{LOOPBACK}:{port}"
-            beginning = asyncio.create_task(shown(session, url, "/version"))
-            while not beginning.done():
-                await ask(hub, "/version")
-                await asyncio.wait([beginning], timeout=0.2)
-            assert (await beginning)["comment"].startswith("kubelet ▸ ")
+        async with browser(hub, "--hold", "~u no-such-path") as (_, web):
             for _ in range(60):
                 await ask(hub, "/api/v1/configmaps")
             await ask(hub, "/version?the-last")
-            await shown(session, url, "/version?the-last")
-        assert memory(hub) - before < MAX_GROWTH
-        viewer.terminate()
-        await viewer.communicate()
+            await web.flow("/version?the-last")
+            assert memory(hub) - before < MAX_GROWTH
         await ask(hub, "/version")
-
-
-class Attached:
-    """The browser's side of an attached process."""
-
-    def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
-        self.url, self._session = f"http://{LOOPBACK}:{port}", session
-
-    async def change(self, method: str, path: str, body: Json | None = None) -> tuple[int, str]:
-        """What a button does: status and text of the answer."""
-        headers = {"Authorization": "Bearer w", "X-XSRFToken": XSRF, "Cookie": f"_mitmproxy_xsrf={XSRF}"}
-        async with self._session.request(method, self.url + path, headers=headers, json=body) as answer:
-            return answer.status, await answer.text()
-
-    async def held(self, path: str, *, has_answer: bool = False) -> Any:
-        """A flow that waits for the person; nothing tells when it is in the list."""
-        async with asyncio.timeout(SLACK):
-            while True:
-                with suppress(aiohttp.ClientError):
-                    async with self._session.get(
-                        f"{self.url}/flows", headers={"Authorization": "Bearer w"}
-                    ) as answer:
-                        for each in await answer.json():
-                            is_it = each["request"]["path"] == path and each["intercepted"]
-                            if is_it and bool(each.get("response")) is has_answer:
-                                return each
-                await asyncio.sleep(0.1)
-
-    async def edit(self, path: str, what: str, edit: Json) -> None:
-        flow = await self.held(path, has_answer=what == "response")
-        assert (await self.change("PUT", f"/flows/{flow['id']}", {what: edit}))[0] == 200
-        await self.change("POST", f"/flows/{flow['id']}/resume")
 
 
 async def write(hub: Hub, path: str, value: str) -> tuple[int, str]:
@@ -227,64 +170,49 @@ async def write(hub: Hub, path: str, value: str) -> tuple[int, str]:
 async def test_a_person_at_an_attached_browser_holds_edits_and_ends_requests(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
-    hub, port = Hub(tmp_path, cloud.url, flags=("--allow-hold",)), free_port()
-    settings = (f"web_port={port}", "web_password=w", "web_open_browser=false")
-    log = tmp_path / "hub.log"
-    words = ("--ui", "web", "--hold", f"~m POST & ~u {CONFIG_MAPS}")
-    await asyncio.to_thread(hub.start)
-    viewer = await attach(hub, *words, "--", *(w for each in settings for w in ("--set", each)))
-    try:
-        async with aiohttp.ClientSession() as session:
-            attached = Attached(session, port)
-            beginning = asyncio.create_task(shown(session, attached.url, "/version"))
-            while not beginning.done():
-                await ask(hub, "/version")
-                await asyncio.wait([beginning], timeout=0.2)
-            await asyncio.to_thread(wait_until_written, log, b"are held")
-            written = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
-            edited = config_map({"key": "edited"}, name="written")
-            await attached.edit(CONFIG_MAPS, "request", {"content": json.dumps(edited)})
-            await attached.edit(CONFIG_MAPS, "response", {"code": 202, "content": "edited, too"})
-            assert await written == (202, "edited, too")
-            stored = cloud.store.get("configmaps", "written", "kube-system")
-            assert stored["data"] == {"key": "edited"}
-            refused = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
-            await attached.edit(CONFIG_MAPS, "request", {"path": "/api/v1/nodes"})
-            status, why = await refused
-            assert (status, "method, path and server were decided on" in why) == (403, True)
-            ended = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
-            flow = await attached.held(CONFIG_MAPS)
-            await attached.change("POST", f"/flows/{flow['id']}/kill")
-            with pytest.raises(aiohttp.ClientError):
-                await ended
-            # The filter is mitmproxy's own option: nothing is held without one.
-            assert (await attached.change("PUT", "/options", {"intercept": None}))[0] == 200
-            await asyncio.to_thread(wait_until_written, log, b"nothing is held")
-            assert (await write(hub, CONFIG_MAPS, "sent"))[0] == 409
-            assert (await attached.change("PUT", "/options", {"intercept": "~all"}))[0] == 200
-            await asyncio.to_thread(wait_until_written, log, b"requests of ~all are held")
-            waits = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
-            await attached.held(CONFIG_MAPS)
-            viewer.terminate()
-            await viewer.communicate()
-            assert (await waits)[0] == 409, "who leaves holds nothing"
-    finally:
-        if viewer.returncode is None:
-            viewer.terminate()
-            await viewer.communicate()
-        await asyncio.to_thread(hub.stop)
+    hold = f"~m POST & ~u {CONFIG_MAPS}"
+    async with (
+        started(Hub(tmp_path, cloud.url, flags=("--allow-hold",))) as hub,
+        browser(hub, "--hold", hold) as (viewer, web),
+    ):
+        log = tmp_path / "hub.log"
+        await asyncio.to_thread(wait_until_written, log, b"are held")
+        written = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
+        edited = config_map({"key": "edited"}, name="written")
+        await web.edit(CONFIG_MAPS, "request", {"content": json.dumps(edited)})
+        await web.edit(CONFIG_MAPS, "response", {"code": 202, "content": "edited, too"})
+        assert await written == (202, "edited, too")
+        stored = cloud.store.get("configmaps", "written", "kube-system")
+        assert stored["data"] == {"key": "edited"}
+        refused = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
+        await web.edit(CONFIG_MAPS, "request", {"path": "/api/v1/nodes"})
+        status, why = await refused
+        assert (status, "method, path and server were decided on" in why) == (403, True)
+        ended = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
+        flow = await web.held(CONFIG_MAPS)
+        await web.change("POST", f"/flows/{flow['id']}/kill")
+        with pytest.raises(aiohttp.ClientError):
+            await ended
+        # The filter is mitmproxy's own option: nothing is held without one.
+        assert (await web.change("PUT", "/options", {"intercept": None}))[0] == 200
+        await asyncio.to_thread(wait_until_written, log, b"nothing is held")
+        assert (await write(hub, CONFIG_MAPS, "sent"))[0] == 409
+        assert (await web.change("PUT", "/options", {"intercept": "~all"}))[0] == 200
+        await asyncio.to_thread(wait_until_written, log, b"requests of ~all are held")
+        waits = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
+        await web.held(CONFIG_MAPS)
+        viewer.terminate()
+        assert (await waits)[0] == 409, "who leaves holds nothing"
 
 
 async def test_a_person_at_an_attached_terminal_resumes_and_ends_what_is_held(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
-    hub, log = Hub(tmp_path, cloud.url, flags=("--allow-hold",)), tmp_path / "hub.log"
-    await asyncio.to_thread(hub.start)
-    words = ("--ui", "console", "--hold", "~m POST")
-    variables = [f"{name}={value}" for name, value in environment(hub).items()]
-    async with Terminal(tmp_path, ["env", *variables, "LANG=C.UTF-8", *command(hub, *words)]) as terminal:
-        try:
-            await asyncio.to_thread(wait_until_written, log, b"are held")
+    async with started(Hub(tmp_path, cloud.url, flags=("--allow-hold",))) as hub:
+        words = command(hub, "--ui", "console", "--hold", "~m POST")
+        variables = [f"{name}={value}" for name, value in environment(hub).items()]
+        async with Terminal(tmp_path, ["env", *variables, "LANG=C.UTF-8", *words]) as terminal:
+            await asyncio.to_thread(wait_until_written, tmp_path / "hub.log", b"are held")
             resumed = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
             screen = await terminal.until(CONFIG_MAPS, "[1/1]", "[i:~m POST]")
             assert any(line.startswith("kubelet ") and CONFIG_MAPS in line for line in screen.splitlines())
@@ -299,44 +227,13 @@ async def test_a_person_at_an_attached_terminal_resumes_and_ends_what_is_held(
                 await ended
             await terminal.press("q", "y")
             await terminal.ended()
-        finally:
-            await asyncio.to_thread(hub.stop)
 
 
 async def test_without_leave_nothing_is_held_and_the_interface_says_so(
     cloud: ScriptableCloud, tmp_path: Path
 ) -> None:
-    hub, port = Hub(tmp_path, cloud.url), free_port()
-    settings = (f"web_port={port}", "web_password=w", "web_open_browser=false")
-    await asyncio.to_thread(hub.start)
-    viewer = await attach(hub, "--ui", "web", "--", *(w for each in settings for w in ("--set", each)))
-    try:
-        async with aiohttp.ClientSession() as session:
-            attached = Attached(session, port)
-            beginning = asyncio.create_task(shown(session, attached.url, "/version"))
-            while not beginning.done():
-                await ask(hub, "/version")
-                await asyncio.wait([beginning], timeout=0.2)
-            status, said = await attached.change("PUT", "/options", {"intercept": "~all"})
-            assert (status, said) == (400, NO_LEAVE)
+    async with started(Hub(tmp_path, cloud.url)) as hub, browser(hub) as (_, web):
+        assert await web.change("PUT", "/options", {"intercept": "~all"}) == (400, NO_LEAVE)
         refused = await attach(hub, "--ui", "web", "--hold", "~all")
         _, why = await refused.communicate()
         assert (refused.returncode, why.decode().splitlines()[-1]) == (1, f"edgehub: {NO_LEAVE}")
-    finally:
-        viewer.terminate()
-        await viewer.communicate()
-        await asyncio.to_thread(hub.stop)
-
-
-async def test_a_hub_with_an_interface_of_its_own_says_so(cloud: ScriptableCloud, tmp_path: Path) -> None:
-    settings = (f"web_port={free_port()}", "web_password=w", "web_open_browser=false")
-    flags = ("--ui", "web", "--", *(word for each in settings for word in ("--set", each)))
-    async with started(Hub(tmp_path, cloud.url, flags=flags)) as hub:
-        refused = await attach(hub, "-w", str(tmp_path / "flows"))
-        _, said = await refused.communicate()
-        assert refused.returncode == 1
-        assert (
-            said.decode()
-            .splitlines()[-1]
-            .endswith("this hub has an interface of mitmproxy itself: look there")
-        )

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,82 +21,44 @@ from kube.json_type import Json
 from kube.wire.encoding import Encoding
 from tests.addons.support.samples import secret, service
 from tests.cloud.kubeconfig import write_kubeconfig
-from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.ports import free_port
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
-from tests.hub.support.process import Hub
+from tests.hub.support.mitmweb import Mitmweb, flags
+from tests.hub.support.process import SLACK, Hub
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-TOKEN = "a-password-of-the-test"
-XSRF = "00" * 16
-"""The interface wants the same in a cookie and in a header."""
 HUB_TOKEN = "secret-of-the-hub"
 POD_TOKEN = "secret-of-a-pod"
 SECRET_VALUE = "c2VjcmV0"
 SERVICES = "/api/v1/namespaces/default/services"
-WAIT = 30.0
-"""Seconds for a flow to be in the interface's list; it takes milliseconds."""
 
 
-class WebHub:
+class WebHub(Mitmweb):
     """A hub with mitmweb."""
 
     def __init__(self, folder: Path, cloud: ScriptableCloud, session: aiohttp.ClientSession) -> None:
-        web_port = free_port()
-        options = {"web_port": web_port, "web_password": TOKEN, "web_open_browser": "false"}
-        settings = [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
+        port = free_port()
+        super().__init__(session, port)
         kubeconfig = write_kubeconfig(folder / "hub.kubeconfig", cloud.url, token=HUB_TOKEN)
         self.folder = folder
         self.cloud = cloud
+        self.session = session
         self.saved = folder / "flows"
-        given = ("--ui", "web", "--", *settings, "-w", str(self.saved))
+        given = ("--ui", "web", "--", *flags(port), "-w", str(self.saved))
         self.hub = Hub(folder, cloud.url, kubeconfig=kubeconfig, flags=given)
-        self._web = f"http://{LOOPBACK}:{web_port}"
-        self._session = session
 
     @property
     def lines(self) -> list[str]:
         """The text that the process wrote to its terminal; also after its end."""
         return (self.folder / "hub.log").read_text().splitlines()
 
-    async def ask(self, path: str) -> Any:
-        async with self._session.get(
-            self._web + path, headers={"Authorization": f"Bearer {TOKEN}"}
-        ) as answer:
-            assert answer.status == 200, await answer.text()
-            return await answer.json()
-
     async def command(self, name: str, *arguments: str) -> Any:
         """The answer to a command at the interface's prompt."""
-        return json.loads(await self.change("POST", f"/commands/{name}", {"arguments": arguments}))
-
-    async def change(self, method: str, path: str, body: Json | None = None) -> bytes:
-        """Do what a button of the interface does."""
-        headers = {
-            "Authorization": f"Bearer {TOKEN}",
-            "X-XSRFToken": XSRF,
-            "Cookie": f"_mitmproxy_xsrf={XSRF}",
-        }
-        async with self._session.request(method, self._web + path, headers=headers, json=body) as answer:
-            assert answer.status < 300, await answer.text()
-            return await answer.read()
-
-    async def edit(self, path: str, what: str, edit: Json) -> None:
-        """Edit the intercepted `request` or `response` of a flow, and resume it."""
-        flow = await self.flow(path, lambda flow: flow["intercepted"] and flow.get(what))
-        await self.change("PUT", f"/flows/{flow['id']}", {what: edit})
-        await self.change("POST", f"/flows/{flow['id']}/resume")
-
-    async def flow(self, path: str, is_so: Callable[[Any], object] | None = None) -> Any:
-        """The flow of a request, as soon as it is over, or what is asked for; the interface has no way to wait."""
-        wanted = is_so or (lambda flow: (flow.get("response") or {}).get("timestamp_end"))
-        async with asyncio.timeout(WAIT):
-            while True:
-                for flow in await self.ask("/flows"):
-                    if flow["request"]["path"] == path and wanted(flow):
-                        return flow
-                await asyncio.sleep(0.05)
+        status, answer = await self.change("POST", f"/commands/{name}", {"arguments": arguments})
+        assert status < 300, answer
+        return json.loads(answer)
 
     async def shown(self, flow: Any, view: str = "auto") -> Any:
         """The body of the answer in the view that fits it, or in another."""
@@ -104,7 +66,7 @@ class WebHub:
 
     async def messages(self, flow: Any, count: int) -> Any:
         """The messages of an open watch, as soon as there are so many."""
-        async with asyncio.timeout(WAIT):
+        async with asyncio.timeout(SLACK):
             while True:
                 found = await self.ask(f"/flows/{flow['id']}/messages/content/auto.json")
                 if len(found) >= count:
@@ -113,7 +75,7 @@ class WebHub:
 
     async def get(self, path: str, accept: str, component: str = "kubelet/v1.36") -> None:
         headers = {"User-Agent": component, "Accept": accept}
-        async with self._session.get(self.hub.url + path, headers=headers) as answer:
+        async with self.session.get(self.hub.url + path, headers=headers) as answer:
             assert answer.status == 200, await answer.text()
             await answer.read()
 
@@ -223,7 +185,7 @@ async def test_an_edit_of_a_held_relay_holds(holding: WebHub) -> None:
         await holding.edit(
             path, "response", {"headers": [["Content-Type", "text/plain"]], "content": "edited"}
         )
-        async with asyncio.timeout(WAIT), await asking as answer:
+        async with asyncio.timeout(SLACK), await asking as answer:
             assert (answer.status, await answer.text()) == (200, "edited")
     assert holding.cloud.store.get("services", "web", "default")["spec"]["sessionAffinity"] == "ClientIP"
 
@@ -234,7 +196,7 @@ async def test_what_the_hub_streams_is_not_held_and_says_so(holding: WebHub) -> 
     path, watch = f"{SERVICES}?resourceVersion=0", f"{SERVICES}?watch=true&resourceVersion=0"
     async with (
         aiohttp.ClientSession(headers={"User-Agent": "kube-proxy/held"}) as session,
-        asyncio.timeout(WAIT),
+        asyncio.timeout(SLACK),
     ):
         async with session.get(holding.hub.url + path) as answer:
             assert '"web"' in await answer.text()
@@ -264,7 +226,7 @@ async def test_an_edit_that_would_make_the_hub_another_is_refused(
     async with aiohttp.ClientSession(headers={"User-Agent": agent}) as session:
         asking = asyncio.create_task(session.get(holding.hub.url + path))
         await holding.edit(path, "request", edit)
-        async with asyncio.timeout(WAIT), await asking as answer:
+        async with asyncio.timeout(SLACK), await asking as answer:
             assert answer.status == 403
             assert words in (await answer.json())["message"]
 
@@ -273,7 +235,7 @@ async def test_the_web_interface_has_each_line_of_the_log_once(web: WebHub) -> N
     told = [each["message"] for each in await web.ask("/events")]
     for words in (" starts: node node-1", " are in force"):
         assert sum(words in line for line in told) == 1
-        await asyncio.to_thread(web.hub.process.wait_for_line, words, WAIT)
+        await asyncio.to_thread(web.hub.process.wait_for_line, words, SLACK)
         assert sum(words in line for line in web.hub.process.lines) == 1
 
 

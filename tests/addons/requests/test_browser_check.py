@@ -20,6 +20,7 @@ PASSES: dict[str, list[tuple[str, str]]] = {
     "the address that it reached": [("Host", "10.0.0.5:10261")],
     "a name of the option": [("Host", "Hub.example:10261")],
     "without a port": [("Host", "127.0.0.1")],
+    "through a forwarded port": [("Host", "127.0.0.1:9267")],
     "no Host at all": [("User-Agent", "probe")],
     "a page of the hub's own": [("Host", "127.0.0.1:10261"), ("Origin", "http://127.0.0.1:10261")],
     "typed by a person": [("Host", "127.0.0.1:10261"), ("Sec-Fetch-Site", "none")],

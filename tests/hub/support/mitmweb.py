@@ -1,0 +1,74 @@
+"""mitmproxy's interface in a browser, as a browser asks it: the flows of a hub, and what a person's buttons do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+
+from kube.json_type import Json
+from tests.cloud.ports import LOOPBACK
+from tests.hub.support.process import SLACK
+
+PASSWORD = "a-password-of-the-test"
+XSRF = "00" * 16
+"""The interface wants the same in a cookie and in a header."""
+
+
+def flags(port: int) -> list[str]:
+    """Those of a mitmweb that a `Mitmweb` asks."""
+    options = {"web_port": str(port), "web_password": PASSWORD, "web_open_browser": "false"}
+    return [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
+
+
+def is_over(flow: Any) -> object:
+    return (flow.get("response") or {}).get("timestamp_end")
+
+
+class Mitmweb:
+    def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
+        self._session = session
+        self._url = f"http://{LOOPBACK}:{port}"
+
+    async def ask(self, path: str) -> Any:
+        headers = {"Authorization": f"Bearer {PASSWORD}"}
+        async with self._session.get(self._url + path, headers=headers) as answer:
+            assert answer.status == 200, await answer.text()
+            return await answer.json()
+
+    async def change(self, method: str, path: str, body: Json | None = None) -> tuple[int, str]:
+        """Do what a button does; status and text of the answer."""
+        headers = {
+            "Authorization": f"Bearer {PASSWORD}",
+            "X-XSRFToken": XSRF,
+            "Cookie": f"_mitmproxy_xsrf={XSRF}",
+        }
+        async with self._session.request(method, self._url + path, headers=headers, json=body) as answer:
+            return answer.status, await answer.text()
+
+    async def flow(self, path: str, is_so: Callable[[Any], object] = is_over) -> Any:
+        """The flow of a request, as soon as it is over, or what is asked for; the interface has no way to wait."""
+        async with asyncio.timeout(SLACK):
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):  # it has not begun
+                    for flow in await self.ask("/flows"):
+                        if flow["request"]["path"] == path and is_so(flow):
+                            return flow
+                await asyncio.sleep(0.05)
+
+    async def held(self, path: str, what: str = "request") -> Any:
+        """A flow whose `request` or `response` waits for the person."""
+        has_answer = what == "response"
+        return await self.flow(
+            path, lambda flow: flow["intercepted"] and bool(flow.get("response")) is has_answer
+        )
+
+    async def edit(self, path: str, what: str, edit: Json) -> None:
+        """Edit the held `request` or `response` of a flow, and resume it."""
+        flow = await self.held(path, what)
+        status, text = await self.change("PUT", f"/flows/{flow['id']}", {what: edit})
+        assert status == 200, text
+        await self.change("POST", f"/flows/{flow['id']}/resume")
