@@ -47,7 +47,7 @@ from addons.requests.exchange.request_bodies import (
 )
 from addons.requests.exchange.request_head import MAX_HEADERS, MAX_TARGET, headers_too_large, target_too_long
 from addons.telemetry import metrics
-from kube.errors import StatusError
+from kube.errors import StatusError, bad_request
 
 MAX_DISCARDED = MAX_REQUEST_BODY
 """Bytes that the hub reads and drops after it has answered a request of HTTP/1.1, before it ends the connection."""
@@ -101,21 +101,28 @@ class BoundedHttp1Server(Http1Server):
             self._discarded += len(event.data)
             if self._discarded > MAX_DISCARDED:
                 metrics.CONNECTIONS_REFUSED.labels("behind").inc()
-                yield commands.CloseConnection(self.conn)
-                self.state = self.done
+                yield from self._end()
                 return
         yield from super()._handle_event(event)
         if self.state == self.wait and len(self.buf) > MAX_HEADERS:
-            yield from self._end_ahead()
+            # The request is not answered yet, a watch mostly, and its client sends on and on behind it.
+            metrics.CONNECTIONS_REFUSED.labels("ahead").inc()
+            yield from self._end()
+            why = "the client sent too much behind its request"
+            yield ReceiveHttp(RequestProtocolError(self.stream_id, why, ErrorCode.CLIENT_DISCONNECTED))
 
-    def _end_ahead(self) -> layer.CommandGenerator[None]:
-        """End a connection whose client sends on and on behind a request that is not answered yet, a watch mostly."""
-        metrics.CONNECTIONS_REFUSED.labels("ahead").inc()
+    def _end(self) -> layer.CommandGenerator[None]:
+        """End the connection, and drop what came and was not read."""
         yield commands.CloseConnection(self.conn)
-        self.state = self.done
         self.buf.maybe_extract_at_most(len(self.buf))
-        why = "the client sent too much behind its request"
-        yield ReceiveHttp(RequestProtocolError(self.stream_id, why, ErrorCode.CLIENT_DISCONNECTED))
+        self.state = self.done
+
+    def _refuse(self, fault: StatusError) -> layer.CommandGenerator[None]:
+        """End the connection with a Status, unless an answer has begun."""
+        metrics.REQUESTS_REFUSED.labels(str(fault.code)).inc()
+        if self.response is None:
+            yield commands.SendData(self.conn, error_response(fault.code, fault.message))
+        yield from self._end()
 
     def read_headers(self, event: events.ConnectionEvent) -> layer.CommandGenerator[None]:
         if not isinstance(event, events.DataReceived):
@@ -130,7 +137,10 @@ class BoundedHttp1Server(Http1Server):
     def _read_head(self, event: events.DataReceived) -> layer.CommandGenerator[None]:
         lines = self.buf.maybe_extract_lines()
         if not lines and self.buf:
-            yield from self._wait_for_head()
+            if self._head_since is None:
+                self._head_since = time.monotonic()
+            if (fault := self._fault()) is not None:
+                yield from self._refuse(fault)
             return
         self._has_line, self._head_since = False, None
         if not lines:
@@ -139,31 +149,15 @@ class BoundedHttp1Server(Http1Server):
             self.request = request_of_lines([bytes(line) for line in lines])
             size = http1.expected_http_body_size(self.request)
         except ValueError as error:
-            yield from self._refuse_head(str(error))
+            yield from self._refuse(bad_request(str(error)))
+            if self.request is not None:  # people may see it
+                yield ReceiveHttp(RequestHeaders(self.stream_id, self.request, False))
+                yield self._malformed(str(error))
             return
         yield ReceiveHttp(RequestHeaders(self.stream_id, self.request, size == 0))
         self.body_reader = StrictReader(make_body_reader(size))
         self.state = self.read_body
         yield from self.read_body(event)
-
-    def _refuse_head(self, why: str) -> layer.CommandGenerator[None]:
-        yield commands.SendData(self.conn, error_response(400, why))
-        yield commands.CloseConnection(self.conn)
-        if self.request is not None:  # people may see it
-            yield ReceiveHttp(RequestHeaders(self.stream_id, self.request, False))
-            yield ReceiveHttp(RequestProtocolError(self.stream_id, why, ErrorCode.GENERIC_CLIENT_ERROR))
-        self.state = self.done
-
-    def _wait_for_head(self) -> layer.CommandGenerator[None]:
-        if self._head_since is None:
-            self._head_since = time.monotonic()
-        fault = self._fault()
-        if fault is not None:
-            metrics.REQUESTS_REFUSED.labels(str(fault.code)).inc()
-            yield commands.SendData(self.conn, error_response(fault.code, fault.message))
-            yield commands.CloseConnection(self.conn)
-            self.buf.maybe_extract_at_most(len(self.buf))
-            self.state = self.done
 
     def read_body(self, event: events.Event) -> layer.CommandGenerator[None]:
         try:
@@ -182,13 +176,11 @@ class BoundedHttp1Server(Http1Server):
             yield from self._refuse_body(CHUNK_LINE_TOO_LONG)
 
     def _refuse_body(self, why: str) -> layer.CommandGenerator[None]:
-        metrics.REQUESTS_REFUSED.labels("400").inc()
-        if self.response is None:
-            yield commands.SendData(self.conn, error_response(400, why))
-        yield commands.CloseConnection(self.conn)
-        yield ReceiveHttp(RequestProtocolError(self.stream_id, why, ErrorCode.GENERIC_CLIENT_ERROR))
-        self.buf.maybe_extract_at_most(len(self.buf))
-        self.state = self.done
+        yield from self._refuse(bad_request(why))
+        yield self._malformed(why)
+
+    def _malformed(self, why: str) -> ReceiveHttp:
+        return ReceiveHttp(RequestProtocolError(self.stream_id, why, ErrorCode.GENERIC_CLIENT_ERROR))
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
         is_head = self.request is not None and self.request.method == "HEAD"
@@ -242,8 +234,10 @@ class BoundedHttp2Server(Http2Server):
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.DataReceived):
             self._frames.add(event.data)
-            if not self.waits:
-                yield from self._go_or_wait()
+            if self._turns.is_busy(time.monotonic()) and self._frames.has_more and not self.waits:
+                yield from self._wait()
+            elif not self.waits:
+                yield from self._go()
             return
         if isinstance(event, events.Wakeup) and event.command is self._turn:
             self._turn = None
@@ -258,12 +252,6 @@ class BoundedHttp2Server(Http2Server):
                 yield commands.SendData(self.conn, self.h2_conn.data_to_send())
                 return
         yield from super()._handle_event(event)
-
-    def _go_or_wait(self) -> layer.CommandGenerator[None]:
-        if self._turns.is_busy(time.monotonic()) and self._frames.has_more:
-            yield from self._wait()
-        else:
-            yield from self._go()
 
     def _go(self) -> layer.CommandGenerator[None]:
         yield from super()._handle_event(events.DataReceived(self.conn, self._frames.take()))
