@@ -32,7 +32,7 @@ from addons.options import Options
 from addons.parts import Parts, filter_modules, hub_address, make_parts, router_parts
 from addons.pool.pool import Pool
 from addons.pool.pool_assembly import announce_no_port, join_pool
-from addons.proxy.handlers.hub_handler import close_client
+from addons.proxy.hub_handler import close_client
 from addons.proxy.listener_mode import listener_specs, peer_spec
 from addons.proxy.listeners import closed, open_listeners, stop_accepting
 from addons.requests.caller import Lending

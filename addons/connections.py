@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from mitmproxy import connection, tcp
 
-from addons.proxy.handlers.hub_handler import close_client, handler_of
 from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.own_events import BodyTime
 from addons.proxy.http.request_stream import RequestStream
+from addons.proxy.hub_handler import close_client, handler_of
 from addons.proxy.lent_way import is_open
 from addons.proxy.listener_mode import listener_of
 from addons.requests.exchange.client_addresses import address_of

@@ -15,9 +15,9 @@ from mitmproxy.proxy.commands import StartHook
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HTTPMode
 
-from addons.proxy.handlers.hub_handler import HubHandler, handler_of
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.messages import request_of_lines
+from addons.proxy.hub_handler import HubHandler, handler_of
 from addons.requests.exchange.error_responses import error_response
 from addons.requests.exchange.lent_tunnel import Lent, LentTunnel
 from addons.requests.exchange.request_head import headers_too_large

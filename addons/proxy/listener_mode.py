@@ -13,8 +13,8 @@ from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HTTPMode
 from mitmproxy.proxy.layers.tls import ClientTLSLayer
 
-from addons.proxy.handlers.hub_handler import ListenerHandler
 from addons.proxy.http.http_layer import HubHttpLayer
+from addons.proxy.hub_handler import ListenerHandler
 from addons.proxy.lent_way import PeerLayer
 from addons.requests.caller import Listener
 from addons.requests.exchange.client_socket import end_with_its_peer

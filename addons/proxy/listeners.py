@@ -51,7 +51,7 @@ class Listening:
 
     @contextlib.contextmanager
     def register_connection(self, _id: object, _handler: object) -> Iterator[None]:
-        """Nobody looks for a connection here: see `addons.proxy.handlers.hub_handler.handler_of`."""
+        """Nobody looks for a connection here: see `addons.proxy.hub_handler.handler_of`."""
         yield
 
 

@@ -11,8 +11,8 @@ from mitmproxy.proxy.layers.tls import ClientTLSLayer
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from mitmproxy.test import taddons, tflow
 
-from addons.proxy.handlers.hub_handler import ListenerHandler
 from addons.proxy.http.http_layer import HubHttpLayer
+from addons.proxy.hub_handler import ListenerHandler
 from addons.proxy.listener_mode import (
     DEAD_ADDRESS,
     HubMode,

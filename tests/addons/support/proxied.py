@@ -21,8 +21,8 @@ from mitmproxy.proxy import commands, mode_specs
 from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
 from mitmproxy.test import taddons
 
-from addons.proxy.handlers.hub_handler import HubHandler
 from addons.proxy.http.http_layer import HubHttpLayer
+from addons.proxy.hub_handler import HubHandler
 from addons.requests.exchange.client_addresses import listeners
 from addons.requests.request_context import begin, context_of
 from kube.http.transport.connection_pool import Connection, ConnectionPool

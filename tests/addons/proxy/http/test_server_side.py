@@ -14,13 +14,13 @@ from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.proxy.handlers.hub_handler import HubHandler
 from addons.proxy.http import http_layer
 from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.http_connections import STREAM_WINDOW
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.request_stream import RequestStream
 from addons.proxy.http.server_side import break_off
+from addons.proxy.hub_handler import HubHandler
 from addons.requests.exchange import client_addresses
 from addons.telemetry import metrics
 from kube.http.transport.connection_pool import Connection

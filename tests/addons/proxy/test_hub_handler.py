@@ -20,13 +20,12 @@ from mitmproxy.proxy.server import ConnectionHandler
 from mitmproxy.test import taddons, tflow
 from mitmproxy.utils import asyncio_utils
 
-from addons.proxy.handlers import hub_handler
-from addons.proxy.handlers.hub_handler import HubHandler, close_client
+from addons.proxy import hub_handler
 from addons.proxy.http.client_connections import BoundedHttp2Server
-from addons.proxy.http.ended_layers import layers_below
 from addons.proxy.http.http_connections import STREAM_WINDOW
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.messages import refuse
+from addons.proxy.hub_handler import HubHandler, close_client, layers_below
 from addons.requests.exchange.client_socket import GatheringWriter
 from kube.errors import forbidden
 from tests.addons.support.lasting_parts import ask, connected, watch
