@@ -148,11 +148,8 @@ class Assembly:
         if warning := preflight.lent_to_everybody(settings, credentials):
             logger.warning("%s", self._options.as_typed(warning))
         self._resolve.allow(settings.allowed_hosts)
-        if settings.mode == "edge":
-            self._offline = Offline(settings.state_dir / "cache")
-            await self._offline.open()
-        if settings.tls_port:
-            self._local = await self._serving_certificate(settings)
+        # Each waits for the disk, at a first start, while the other computes.
+        await asyncio.gather(self._open_copies(settings), self._make_certificate(settings))
         times = settings.probe_interval, settings.probe_timeout
         cloud = Cloud.by(servers, settings.uplinks, settings.server_order, *times)
         try:
@@ -174,13 +171,20 @@ class Assembly:
             self._run("credentials of the exec plugin", provided.run())
         return credentials
 
-    async def _serving_certificate(self, settings: Settings) -> Certificate:
+    async def _open_copies(self, settings: Settings) -> None:
+        if settings.mode == "edge":
+            self._offline = Offline(settings.state_dir / "cache")
+            await self._offline.open()
+
+    async def _make_certificate(self, settings: Settings) -> None:
+        if not settings.tls_port:
+            return
         if settings.tls_cert is not None and settings.tls_key is not None:
-            return ServingCertificate(settings.tls_cert, settings.tls_key)
-        certificate = self._certificate = OwnCertificate(settings.state_dir / "pki")
-        await asyncio.to_thread(certificate.sign, _served_addresses(settings))
-        self._run("certificate of the TLS port", certificate.run())
-        return certificate
+            self._local = ServingCertificate(settings.tls_cert, settings.tls_key)
+            return
+        self._local = self._certificate = OwnCertificate(settings.state_dir / "pki")
+        await asyncio.to_thread(self._certificate.sign, _served_addresses(settings))
+        self._run("certificate of the TLS port", self._certificate.run())
 
     def _clients(self) -> Clients:
         """What the hub itself asks by: all of it shares connections, probes too."""
