@@ -16,7 +16,7 @@ from addons.ui.running_hub import RunningHub
 
 if TYPE_CHECKING:
     from addons.ui.commands.console_commands import ConsoleCommands
-    from addons.ui.flows.flows import Flows
+    from addons.ui.flows.interface_flows import InterfaceFlows
 
 
 class Console:
@@ -27,7 +27,7 @@ class Console:
     def __init__(self, options: Options, drills: Drills) -> None:
         self._options = options
         self._drills = drills
-        self._interface: tuple[Flows, ConsoleCommands] | None = None
+        self._interface: tuple[InterfaceFlows, ConsoleCommands] | None = None
         self.attachments = Attachments(lambda: options.settings, drills)
         """Shows the flows of a hub without an interface to whoever is attached."""
 
@@ -40,7 +40,7 @@ class Console:
         from addons.proxy.interface.script_reload import stop_watching  # noqa: PLC0415 - as said above
         from addons.ui.commands.console_commands import ConsoleCommands  # noqa: PLC0415 - as said above
         from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
-        from addons.ui.flows.flows import Flows  # noqa: PLC0415 - as said above
+        from addons.ui.flows.interface_flows import InterfaceFlows  # noqa: PLC0415 - as said above
         from addons.ui.flows.web_address import choose_first_view  # noqa: PLC0415 - as said above
         from kube.schemas.message_table import messages  # noqa: PLC0415 - as said above
 
@@ -50,7 +50,7 @@ class Console:
         comment_hars(loader.master)
         stop_watching(loader.master)
         self._drills.are_allowed = True
-        flows = Flows(lambda: visible_by(self._options.settings), self._drills)
+        flows = InterfaceFlows(lambda: visible_by(self._options.settings), self._drills)
         self._interface = flows, ConsoleCommands()
         ctx.master.addons.add(*self._interface)
         choose_first_view()

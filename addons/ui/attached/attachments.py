@@ -72,9 +72,8 @@ class Attachments:
         self._refuse_beside_an_interface()
         from addons.ui.attached.flow_feed import FlowFeed  # noqa: PLC0415 - see the head of this module
         from addons.ui.attached.holds import Holds  # noqa: PLC0415 - see the head of this module
-        from addons.ui.flows.bodies import UnderWay  # noqa: PLC0415 - see the head of this module
+        from addons.ui.flows.bodies import Room  # noqa: PLC0415 - see the head of this module
         from addons.ui.flows.flows import Flows  # noqa: PLC0415 - see the head of this module
-        from addons.ui.flows.live_watches import Total  # noqa: PLC0415 - see the head of this module
 
         if self._feed is not None:
             self.detach(self._feed)
@@ -85,9 +84,9 @@ class Attachments:
             self.visible,
             self._drills,
             lambda hook: _tell(feed, hook),
-            is_to_be_held=holds.is_to_be_held if holds is not None else _never,
-            under_way=UnderWay(MAX_COPIED),
-            total=Total(MAX_EVENTS),
+            holds.is_to_be_held if holds is not None else _never,
+            Room(MAX_COPIED),
+            Room(MAX_EVENTS),
         )
         if self._hub is not None:
             flows.start(self._hub)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from mitmproxy import http
 from mitmproxy.net import encoding as content_encoding
 
-from addons.ui.flows.flow_records import record_of
 from addons.ui.flows.interventions import TEXT_BODY
 from addons.ui.masking import Visible
 from addons.ui.readable import readable_body, readable_table
@@ -18,10 +16,6 @@ from kube.http.gzip_bodies import unpack_up_to
 from kube.http.session import BodyTooLarge
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC
-
-if TYPE_CHECKING:
-    from mitmproxy.addons.save import Save
-    from mitmproxy.master import Master
 
 MAX_SHOWN_BODY = 1024 * 1024
 """Bytes of the largest body that is kept unchanged."""
@@ -37,28 +31,32 @@ NOTE = b"# edgehub: "
 type StreamFunction = bool | Callable[[bytes], Iterable[bytes] | bytes]
 
 
-class UnderWay:
-    """Counts the bytes of all bodies that are being copied."""
+class Room:
+    """Bytes, or characters, of all that is kept at once."""
 
-    def __init__(self, room: int = MAX_UNDER_WAY) -> None:
-        self.size = 0
-        self._room = room
+    def __init__(self, size: int) -> None:
+        self.taken = 0
+        self._size = size
+
+    @property
+    def is_overdrawn(self) -> bool:
+        return self.taken > self._size
 
     def take(self, size: int) -> bool:
-        """Whether there is room for so many bytes more."""
-        if self.size + size > self._room:
+        """Whether there is room for so many more; they are taken then."""
+        if self.taken + size > self._size:
             return False
-        self.size += size
+        self.taken += size
         return True
 
     def give_back(self, size: int) -> None:
-        self.size -= size
+        self.taken -= size
 
 
 class Copy:
     """A stream function that passes pieces on to `then`, and keeps a copy of them until the body is too large."""
 
-    def __init__(self, then: StreamFunction, under_way: UnderWay) -> None:
+    def __init__(self, then: StreamFunction, under_way: Room) -> None:
         self._then = then
         self._under_way = under_way
         self._pieces: list[bytes] = []
@@ -200,28 +198,3 @@ def _encoding_of(message: http.Message) -> Encoding:
         if str(Encoding.PROTOBUF) in message.headers.get("content-type", "")
         else Encoding.JSON
     )
-
-
-def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
-    """Take the hooks of HTTP from mitmproxy's `save`; returns what writes a flow that is over.
-
-    mitmproxy writes a flow (`-w`, `save_stream_file`) when its answer is there. By then the flow lacks what was
-    streamed, and it still has the values of a Secret that the hub holds whole to keep it. Bodies of protobuf are text
-    in the file: no other mitmproxy reads them. mitmproxy looks a hook up at each call, and goes on to write watches,
-    which end by a hook of WebSockets.
-    """
-    save: Save | None = master.addons.get("save")
-    if save is None:
-        return _nothing
-    for hook in ("response", "error"):
-        setattr(save, hook, _nothing)
-
-    def save_decoded(flow: http.HTTPFlow) -> None:
-        with decoded(flow, record_of(flow).visible):
-            save.save_flow(flow)
-
-    return save_decoded
-
-
-def _nothing(flow: http.HTTPFlow) -> None:
-    """Stands in place of a hook."""

@@ -1,7 +1,4 @@
-"""The addon beside an interface: lets people see each flow as it was, with what the hub made of it.
-
-It stands behind all other addons. Without an interface mitmproxy never loads it.
-"""
+"""Lets people see each flow as it was, with what the hub made of it, in an interface or an attached process."""
 
 from __future__ import annotations
 
@@ -10,9 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from weakref import WeakSet
 
-from mitmproxy import ctx, http
+from mitmproxy import http
 from mitmproxy.hooks import Hook, UpdateHook
-from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 from mitmproxy.websocket import WebSocketMessage
 
 from addons.link.drills import Drills
@@ -21,12 +17,9 @@ from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
 from addons.ui.flows import interventions
 from addons.ui.flows.annotations import ARROW, comment_of, mark_of, remark, why_refused
-from addons.ui.flows.bodies import NOTE, Copy, UnderWay, keep, save_when_over
+from addons.ui.flows.bodies import NOTE, Copy, Room, keep
 from addons.ui.flows.flow_records import FilteredRead, FlowRecord, remember
-from addons.ui.flows.kept_flows import KeptFlows
-from addons.ui.flows.live_watches import LiveWatch, Total
-from addons.ui.flows.own_requests_shown import OwnRequestsShown
-from addons.ui.flows.web_address import begin_interface, web_address
+from addons.ui.flows.live_watches import LiveWatch
 from addons.ui.masking import Visible
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
@@ -55,57 +48,37 @@ class UnderWayFlow:
 class Flows:
     """Marks, comments and bodies of flows; watches as they go on; replays and edits that hold, or the reason."""
 
-    name = "edgehub-flows"
-
     def __init__(
         self,
         visible: Callable[[], Visible],
         drills: Drills,
-        trigger: Callable[[Hook], object] | None = None,
-        *,
-        is_to_be_held: Callable[[http.HTTPFlow], bool] | None = None,
-        under_way: UnderWay | None = None,
-        total: Total | None = None,
+        trigger: Callable[[Hook], object],
+        is_to_be_held: Callable[[http.HTTPFlow], bool],
+        copied: Room,
+        events: Room,
     ) -> None:
-        """`trigger` has mitmproxy call a hook, and `is_to_be_held` says whether a person wants to edit a flow; by
-        default, both of the interface of this process."""
-        self._trigger = trigger or ctx.master.addons.trigger
-        self._is_to_be_held = is_to_be_held or _is_intercepted
+        """`trigger` tells of a flow that has changed, and `is_to_be_held` says whether a person wants to edit one.
+
+        `copied` bounds the bodies that are being copied, `events` the messages of all watches.
+        """
         self._visible = visible
         self._drills = drills
+        self._trigger = trigger
+        self._is_to_be_held = is_to_be_held
+        self._copied = copied
+        self._events = events
         self._hub: RunningHub | None = None
         self._open: dict[str, UnderWayFlow] = {}
-        self._under_way = under_way or UnderWay()
-        self._total = total or Total()
-        view = ctx.master.addons.get("view")
-        self._kept = KeptFlows(view.remove) if view is not None else None
-        self._save = save_when_over(ctx.master)
         self._watches: dict[str, LiveWatch] = {}
         self._settled: WeakSet[http.HTTPFlow] = WeakSet()
-        if view is not None:
-            view.sig_store_remove.connect(self._removed)
-            view.sig_store_refresh.connect(self._cleared)
 
     def start(self, hub: RunningHub) -> None:
-        """Take the running hub, which the content views ask, and list what it asks itself where that is wanted."""
+        """Take the running hub, which the content views ask."""
         self._hub = hub
-        view = ctx.master.addons.get("view")
-        if view is not None and hub.settings.show_own_requests:
-            shown = OwnRequestsShown(lambda flow: view.add([flow]), self._own_ended)
-            hub.own_requests.listeners.append(shown.told)
-
-    def running(self) -> None:
-        begin_interface(ctx.master)
-
-    def web_address(self) -> str:
-        """The URL of mitmproxy's web interface, with its token; "" where there is none."""
-        return web_address(ctx.master)
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
-        if flow.is_replay == "request":
-            self._begin_replay(flow, context)
-        elif context is not None:
+        if flow.is_replay != "request" and context is not None:
             flow.metadata[interventions.CALLER] = str(context.caller.lending)
         self._describe(flow, context, refusal=flow.response)
         filtered = FilteredRead(self._hub, context) if self._hub is not None and context is not None else None
@@ -116,7 +89,7 @@ class Flows:
         if self._is_to_be_held(flow) and self._may_be_held(context):
             flow.request.stream = False
             return
-        flow.request.stream = under_way.request = Copy(flow.request.stream, self._under_way)
+        flow.request.stream = under_way.request = Copy(flow.request.stream, self._copied)
 
     async def request(self, flow: http.HTTPFlow) -> None:
         """Wait with an intercepted request until a person resumes it, and refuse an edit that does not hold."""
@@ -144,7 +117,7 @@ class Flows:
             under_way.response.end()  # the copy of the answer of a server that failed half-way
             under_way.response = None
         if context is not None and context.stream_too_large is not None:
-            copy = under_way.response = Copy(context.stream_too_large, self._under_way)
+            copy = under_way.response = Copy(context.stream_too_large, self._copied)
             context.stream_too_large = copy.whole
         if not response.stream:
             under_way.mitmproxy_holds = True
@@ -154,7 +127,7 @@ class Flows:
             if self._is_to_be_held(flow):
                 remark(flow, STREAMED)
         else:
-            copy = under_way.response = Copy(response.stream, self._under_way)
+            copy = under_way.response = Copy(response.stream, self._copied)
             response.stream = copy
             if (
                 context is not None
@@ -213,27 +186,9 @@ class Flows:
             del self._watches[flow.id]
         return watch.take()
 
-    async def response(self, flow: http.HTTPFlow) -> None:
-        if flow.intercepted:
-            await self.hold_answer(flow)
-        self.ended(flow)
-
-    def error(self, flow: http.HTTPFlow) -> None:
-        self.ended(flow)
-
     def ended(self, flow: http.HTTPFlow) -> None:
-        """As `response` and `error`, where nobody holds an answer."""
+        """The answer is there, or will not come."""
         self._end(flow, by_client=flow.error is not None and "disconnect" in flow.error.msg.lower())
-
-    def _begin_replay(self, flow: http.HTTPFlow, context: RequestContext | None) -> None:
-        if self._kept is not None:
-            self._kept.forget(flow)
-        if flow.response is not None:
-            return
-        try:
-            interventions.check_replay(flow, context)
-        except StatusError as error:
-            refuse(flow, error)
 
     def _may_be_held(self, context: RequestContext | None) -> bool:
         """Whether a body may wait for a person, who then sees its bytes as they came."""
@@ -276,7 +231,7 @@ class Flows:
             flow,
             codec_for(Encoding.PROTOBUF if protobuf else Encoding.JSON),
             response.stream,
-            self._total,
+            self._events,
             self._update,
             filtered=filtered,
             visible=self._visible(),
@@ -318,18 +273,8 @@ class Flows:
             body = message.raw_content if message is not None and flow.websocket is None else None
             if message is not None and body and not any(message is part for part in left):
                 self._leave(flow, message, body, len(body), is_secret=is_secret)
-        if flow.websocket is not None:
-            self._trigger(WebsocketEndHook(flow))
-        else:
-            self._save(flow)
-        if self._kept is not None:
-            self._kept.add(flow, is_own=False)
+        self._over(flow)
         self._settled.add(flow)
-        self._update(flow)
-
-    def _own_ended(self, flow: http.HTTPFlow) -> None:
-        if self._kept is not None:
-            self._kept.add(flow, is_own=True)
         self._update(flow)
 
     def _leave(
@@ -344,26 +289,8 @@ class Flows:
     def _update(self, flow: http.HTTPFlow) -> None:
         self._trigger(UpdateHook([flow]))
 
-    def _removed(self, flow: http.HTTPFlow) -> None:
-        """The interface has removed a flow, because a person asked for it or because too many are kept."""
-        watch = self._watches.pop(flow.id, None)
-        if watch is not None:
-            watch.removed()
-        if self._kept is not None:
-            self._kept.forget(flow)
-
-    def _cleared(self) -> None:
-        for watch in self._watches.values():
-            watch.removed()
-        self._watches.clear()
-        if self._kept is not None:
-            self._kept.clear()
-
-
-def _is_intercepted(flow: http.HTTPFlow) -> bool:
-    """Whether mitmproxy is to intercept the flow."""
-    intercept = ctx.master.addons.get("intercept")
-    return intercept is not None and bool(intercept.should_intercept(flow))
+    def _over(self, flow: http.HTTPFlow) -> None:
+        """A flow shows all that people may see, and nothing else."""
 
 
 def _show_own_address(flow: http.HTTPFlow, context: RequestContext | None) -> None:

@@ -18,7 +18,7 @@ from mitmproxy.websocket import WebSocketData, WebSocketMessage
 from wsproto.frame_protocol import Opcode
 
 from addons.filters.verdict import Outcome
-from addons.ui.flows.bodies import NOTE, StreamFunction
+from addons.ui.flows.bodies import NOTE, Room, StreamFunction
 from addons.ui.flows.flow_records import FilteredRead
 from addons.ui.judgement import Judgement
 from addons.ui.masking import USUALLY, Visible
@@ -43,14 +43,6 @@ PAUSE = 0.05
 """Seconds between two such turns."""
 
 
-@dataclass(slots=True)
-class Total:
-    """Characters of the messages of all open watches."""
-
-    room: int = MAX_ALL
-    size: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class FromCloud:
     """An event of the cloud that filters changed or dropped."""
@@ -73,7 +65,7 @@ class LiveWatch:
         flow: http.HTTPFlow,
         codec: Codec,
         then: StreamFunction,
-        total: Total,
+        total: Room,
         updated: Callable[[http.HTTPFlow], None],
         *,
         filtered: FilteredRead | None = None,
@@ -131,7 +123,7 @@ class LiveWatch:
 
     def removed(self) -> None:
         """The flow is gone from the interface."""
-        self._total.size -= self._size
+        self._total.taken -= self._size
         self._size = 0
 
     def changed(self, change: Change) -> None:
@@ -242,15 +234,13 @@ class LiveWatch:
         self._data.messages.append(WebSocketMessage(Opcode.TEXT, is_cloud, content, at))
         self._count(len(content))
         while len(self._data.messages) > 1 and (
-            len(self._data.messages) > MAX_EVENTS
-            or self._size > MAX_WATCH
-            or self._total.size > self._total.room
+            len(self._data.messages) > MAX_EVENTS or self._size > MAX_WATCH or self._total.is_overdrawn
         ):
             self._count(-len(self._data.messages.pop(0).content))
 
     def _count(self, size: int) -> None:
         self._size += size
-        self._total.size += size
+        self._total.taken += size
 
 
 def _size_of(event: WatchFrame | FromCloud) -> int:

@@ -14,6 +14,7 @@ from addons.link.drills import Drills
 from addons.telemetry import metrics
 from addons.ui.attached.flow_feed import MAX_FEED_BYTES, MAX_FLOWS, FlowFeed
 from addons.ui.commands.attached_flows import records
+from addons.ui.flows.bodies import Room
 from addons.ui.flows.flows import Flows
 from addons.ui.masking import USUALLY
 
@@ -33,7 +34,7 @@ class Settled(Flows):
 
 
 def flows() -> Flows:
-    return Settled(lambda: USUALLY, Drills(lambda: None), lambda _hook: None)
+    return Settled(lambda: USUALLY, Drills(lambda: None), bool, bool, Room(0), Room(0))
 
 
 def sent(feed: FlowFeed) -> list[dict[str, Any]]:

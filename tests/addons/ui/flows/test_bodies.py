@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from mitmproxy import http
-from mitmproxy.addons.save import Save
-from mitmproxy.io import FlowReader
-from mitmproxy.test import taddons, tflow
+from mitmproxy.test import tflow
 
 from addons.ui.flows import bodies
 from addons.ui.flows.bodies import (
@@ -19,10 +16,9 @@ from addons.ui.flows.bodies import (
     MAX_UNDER_WAY,
     NOTE,
     Copy,
-    UnderWay,
+    Room,
     decoded,
     keep,
-    save_when_over,
 )
 from addons.ui.flows.interventions import TEXT_BODY
 from addons.ui.masking import USUALLY, Visible
@@ -50,31 +46,31 @@ def large_list(count: int = 3_000) -> bytes:
     [(True, b"abc"), (lambda piece: piece * 2, b"abcabc"), (lambda piece: [piece, b"!"], b"abc!")],
 )
 def test_what_passes_is_kept(then: bodies.StreamFunction, passed: bytes) -> None:
-    copy = Copy(then, UnderWay())
+    copy = Copy(then, Room(MAX_UNDER_WAY))
     said = copy(b"abc")
     assert (said if isinstance(said, bytes) else b"".join(said)) == passed
     assert copy.end() == passed
-    assert Copy(then, UnderWay()).whole(b"abc") == passed
+    assert Copy(then, Room(MAX_UNDER_WAY)).whole(b"abc") == passed
 
 
 def test_a_body_that_is_too_large_passes_and_is_not_kept() -> None:
-    under_way = UnderWay()
+    under_way = Room(MAX_UNDER_WAY)
     copy = Copy(True, under_way)
     piece = b"x" * (MAX_TABLE // 4)
     for _ in range(5):
         assert copy(piece) is piece
-    assert (copy.size, copy.end(), under_way.size) == (5 * len(piece), None, 0)
+    assert (copy.size, copy.end(), under_way.taken) == (5 * len(piece), None, 0)
 
 
 def test_all_bodies_together_are_bounded() -> None:
-    under_way = UnderWay()
+    under_way = Room(MAX_UNDER_WAY)
     piece = b"x" * (MAX_TABLE // 2)
     copies = [Copy(True, under_way) for _ in range(MAX_UNDER_WAY // len(piece) + 3)]
     for copy in copies:
         copy(piece)
-    assert under_way.size == MAX_UNDER_WAY
+    assert under_way.taken == MAX_UNDER_WAY
     assert sum(copy.end() is None for copy in copies) == 3
-    assert under_way.size == 0
+    assert under_way.taken == 0
 
 
 def kept() -> Iterator[tuple[bytes | None, bool, str, str]]:
@@ -156,25 +152,3 @@ def test_in_a_file_other_bodies_are_as_they_are() -> None:
     flow = tflow.tflow(resp=answer())
     with decoded(flow, USUALLY):
         assert flow.request.content == b"content"
-
-
-def test_a_flow_is_written_as_it_is_when_it_is_over(tmp_path: Path) -> None:
-    save, file = Save(), tmp_path / "flows"
-    with taddons.context(save) as context:
-        write = save_when_over(context.master)
-        context.configure(save, save_stream_file=str(file))
-        flow = tflow.tflow(resp=True)
-        assert flow.response is not None
-        for hook in (save.request, save.response, save.error):
-            hook(flow)
-        flow.response.content = b"as it is shown"
-        write(flow)
-        context.configure(save, save_stream_file=None)
-    with file.open("rb") as opened:
-        (read,) = FlowReader(opened).stream()
-    assert b"as it is shown" in str(read.get_state()).encode()
-
-
-def test_where_mitmproxy_saves_nothing_there_is_nothing_to_do() -> None:
-    with taddons.context() as context:
-        save_when_over(context.master)(tflow.tflow())

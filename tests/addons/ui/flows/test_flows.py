@@ -15,7 +15,7 @@ from mitmproxy.test import taddons
 from addons.link.drills import Drills
 from addons.ui.flows.annotations import ROUTES
 from addons.ui.flows.bodies import MAX_SHOWN_BODY, Copy
-from addons.ui.flows.flows import Flows
+from addons.ui.flows.interface_flows import InterfaceFlows
 from addons.ui.flows.interventions import CALLER
 from addons.ui.flows.live_watches import LiveWatch
 from addons.ui.masking import Visible
@@ -32,7 +32,7 @@ class Seen:
     def __init__(self) -> None:
         self.view, self.intercept, self.routed = View(), Intercept(), Routed()
         self.context = taddons.context(self.view, self.intercept)
-        self.flows = Flows(Visible, Drills(lambda: None))
+        self.flows = InterfaceFlows(Visible, Drills(lambda: None))
         self.told: list[http.HTTPFlow] = []
         self.context.master.addons.add(self.flows)
 
@@ -149,7 +149,7 @@ async def test_a_watch_is_live_until_it_ends(seen: Seen) -> None:
     await seen.flows.response(flow)
     await until(lambda: not flow.live)
     seen.view.remove([flow])
-    assert seen.flows._total.size == 0
+    assert seen.flows._events.taken == 0
 
 
 async def test_a_watch_that_is_packed_is_not_shown(seen: Seen) -> None:
@@ -255,4 +255,4 @@ async def test_a_server_that_failed_half_way_leaves_nothing(seen: Seen) -> None:
     await seen.flows.response(flow)
     flow.live = False
     await until(lambda: flow.response is not None and flow.response.content == b"whole")
-    assert seen.flows._under_way.size == 0
+    assert seen.flows._copied.taken == 0

@@ -12,6 +12,7 @@ from mitmproxy.test import tflow
 from mitmproxy.websocket import WebSocketMessage
 
 from addons.ui.flows import live_watches
+from addons.ui.flows.bodies import Room
 from addons.ui.flows.flow_records import FilteredRead
 from addons.ui.flows.live_watches import (
     MAX_ALL,
@@ -20,7 +21,6 @@ from addons.ui.flows.live_watches import (
     MAX_WAITING,
     MAX_WATCH,
     LiveWatch,
-    Total,
 )
 from addons.ui.masking import USUALLY, Visible
 from kube.schemas.message_table import messages
@@ -47,7 +47,7 @@ class Shown:
     ) -> None:
         self.flow = tflow.tflow(resp=True)
         self.told = asyncio.Event()
-        self.total = Total()
+        self.total = Room(MAX_ALL)
         self.watch = LiveWatch(
             self.flow, codec_for(encoding), True, self.total, self._tell, filtered=filtered, visible=visible
         )
@@ -108,7 +108,7 @@ async def test_the_last_events_stay_and_those_that_do_not_are_counted() -> None:
     shown.watch(event(count + 1))
     await shown.until(lambda: f"web-{count + 1}" in shown.texts[-1])
     assert len(shown.messages) == MAX_EVENTS
-    assert shown.total.size == sum(len(each.content) for each in shown.messages)
+    assert shown.total.taken == sum(len(each.content) for each in shown.messages)
 
 
 async def test_a_long_event_is_told_in_short() -> None:
@@ -131,12 +131,12 @@ async def test_the_messages_of_one_watch_are_bounded() -> None:
 
 async def test_the_messages_of_all_watches_are_bounded() -> None:
     shown = Shown()
-    shown.total.size = MAX_ALL
+    shown.total.taken = MAX_ALL
     shown.watch(event(1) + event(2) + event(3))
     await shown.until(lambda: bool(shown.texts) and "web-3" in shown.texts[-1])
     assert len(shown.messages) == 1
     shown.watch.removed()
-    assert shown.total.size == MAX_ALL
+    assert shown.total.taken == MAX_ALL
 
 
 async def test_what_is_no_watch_ends_the_showing_and_not_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:

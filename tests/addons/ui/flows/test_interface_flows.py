@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from mitmproxy import http
+from mitmproxy.addons.save import Save
+from mitmproxy.io import FlowReader
+from mitmproxy.test import taddons, tflow
 
 from addons.link.request_records import RequestRecord, RequestRecords
 from addons.requests.caller import Lending
 from addons.ui.flows.annotations import OWN
-from addons.ui.flows.own_requests_shown import OwnRequestsShown
+from addons.ui.flows.interface_flows import OwnRequestsShown, save_when_over
 
 SERVER = "https://a:6443"
 
@@ -45,3 +50,25 @@ def test_a_request_without_an_answer_says_why(failure: str, told: str) -> None:
     records.end(record)
     assert updated[0].error is not None
     assert updated[0].error.msg == told
+
+
+def test_a_flow_is_written_as_it_is_when_it_is_over(tmp_path: Path) -> None:
+    save, file = Save(), tmp_path / "flows"
+    with taddons.context(save) as context:
+        write = save_when_over(context.master)
+        context.configure(save, save_stream_file=str(file))
+        flow = tflow.tflow(resp=True)
+        assert flow.response is not None
+        for hook in (save.request, save.response, save.error):
+            hook(flow)
+        flow.response.content = b"as it is shown"
+        write(flow)
+        context.configure(save, save_stream_file=None)
+    with file.open("rb") as opened:
+        (read,) = FlowReader(opened).stream()
+    assert b"as it is shown" in str(read.get_state()).encode()
+
+
+def test_where_mitmproxy_saves_nothing_there_is_nothing_to_do() -> None:
+    with taddons.context() as context:
+        save_when_over(context.master)(tflow.tflow())

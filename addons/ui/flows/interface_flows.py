@@ -1,0 +1,186 @@
+"""The addon beside an interface: the flows in its list, those of the hub's own requests among them.
+
+It stands behind all other addons. Without an interface mitmproxy never loads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mitmproxy import connection, ctx, http
+from mitmproxy.flow import Error
+from mitmproxy.proxy.layers.websocket import WebsocketEndHook
+
+from addons.link.drills import Drills
+from addons.link.request_records import RequestRecord
+from addons.proxy.http.messages import refuse
+from addons.requests.caller import masked
+from addons.requests.request_context import context_of
+from addons.telemetry.labels import HUB
+from addons.ui.flows import interventions
+from addons.ui.flows.annotations import ARROW, OWN
+from addons.ui.flows.bodies import MAX_UNDER_WAY, Room, decoded
+from addons.ui.flows.flow_records import record_of
+from addons.ui.flows.flows import Flows
+from addons.ui.flows.kept_flows import KeptFlows
+from addons.ui.flows.live_watches import MAX_ALL
+from addons.ui.flows.web_address import begin_interface, web_address
+from addons.ui.masking import Visible
+from addons.ui.running_hub import RunningHub
+from kube.errors import StatusError
+
+if TYPE_CHECKING:
+    from mitmproxy.addons.save import Save
+    from mitmproxy.master import Master
+
+NOTE = b"not held: the hub reads this answer itself, %d bytes of it so far\n"
+
+
+class InterfaceFlows(Flows):
+    """Shows, keeps and saves flows as mitmproxy's own addons do, and removes the oldest."""
+
+    name = "edgehub-flows"
+
+    def __init__(self, visible: Callable[[], Visible], drills: Drills) -> None:
+        master = ctx.master
+        super().__init__(
+            *(visible, drills, master.addons.trigger, _is_intercepted), Room(MAX_UNDER_WAY), Room(MAX_ALL)
+        )
+        self._save = save_when_over(master)
+        view = master.addons.get("view")
+        self._kept = KeptFlows(view.remove) if view is not None else None
+        if view is not None:
+            view.sig_store_remove.connect(self._removed)
+            view.sig_store_refresh.connect(self._cleared)
+
+    def start(self, hub: RunningHub) -> None:
+        """List also what the hub itself asks, where that is wanted."""
+        super().start(hub)
+        view = ctx.master.addons.get("view")
+        if view is not None and hub.settings.show_own_requests:
+            shown = OwnRequestsShown(lambda flow: view.add([flow]), self._own_ended)
+            hub.own_requests.listeners.append(shown.told)
+
+    def running(self) -> None:
+        begin_interface(ctx.master)
+
+    def web_address(self) -> str:
+        """The URL of mitmproxy's web interface, with its token; "" where there is none."""
+        return web_address(ctx.master)
+
+    def requestheaders(self, flow: http.HTTPFlow) -> None:
+        if flow.is_replay == "request":
+            self._forget(flow)
+            try:
+                if flow.response is None:
+                    interventions.check_replay(flow, context_of(flow))
+            except StatusError as error:
+                refuse(flow, error)
+        super().requestheaders(flow)
+
+    async def response(self, flow: http.HTTPFlow) -> None:
+        if flow.intercepted:
+            await self.hold_answer(flow)
+        self.ended(flow)
+
+    def error(self, flow: http.HTTPFlow) -> None:
+        self.ended(flow)
+
+    def _over(self, flow: http.HTTPFlow) -> None:
+        if flow.websocket is not None:
+            self._trigger(WebsocketEndHook(flow))
+        else:
+            self._save(flow)
+        if self._kept is not None:
+            self._kept.add(flow, is_own=False)
+
+    def _own_ended(self, flow: http.HTTPFlow) -> None:
+        if self._kept is not None:
+            self._kept.add(flow, is_own=True)
+        self._update(flow)
+
+    def _forget(self, flow: http.HTTPFlow) -> None:
+        if self._kept is not None:
+            self._kept.forget(flow)
+
+    def _removed(self, flow: http.HTTPFlow) -> None:
+        """The interface has removed a flow, because a person asked for it or because too many are kept."""
+        watch = self._watches.pop(flow.id, None)
+        if watch is not None:
+            watch.removed()
+        self._forget(flow)
+
+    def _cleared(self) -> None:
+        for watch in self._watches.values():
+            watch.removed()
+        self._watches.clear()
+        if self._kept is not None:
+            self._kept.clear()
+
+
+def _is_intercepted(flow: http.HTTPFlow) -> bool:
+    """Whether mitmproxy is to intercept the flow."""
+    intercept = ctx.master.addons.get("intercept")
+    return intercept is not None and bool(intercept.should_intercept(flow))
+
+
+class OwnRequestsShown:
+    """Makes a flow of each request: without headers, which have the credentials, and without bodies."""
+
+    def __init__(
+        self, add: Callable[[http.HTTPFlow], object], update: Callable[[http.HTTPFlow], object]
+    ) -> None:
+        """`add` shows a new flow, `update` one that has changed, and has ended where it has an answer."""
+        self._add = add
+        self._update = update
+        self._open: dict[RequestRecord, http.HTTPFlow] = {}
+
+    def told(self, record: RequestRecord) -> None:
+        """A request has begun, or ended."""
+        flow = self._open.pop(record, None)
+        if flow is None:
+            flow = self._open[record] = _begun(record)
+            self._add(flow)
+            return
+        if record.status:
+            flow.response = http.Response.make(record.status, NOTE % record.received)
+            flow.response.timestamp_start = flow.response.timestamp_end = record.ended
+        else:
+            flow.error = Error(record.failure or "left before an answer came", record.ended)
+        self._update(flow)
+
+
+def _begun(record: RequestRecord) -> http.HTTPFlow:
+    client = connection.Client(peername=("", 0), sockname=("", 0), timestamp_start=record.began)
+    flow = http.HTTPFlow(client, connection.Server(address=None))
+    flow.request = http.Request.make(record.method, record.server + masked(record.target.encode()).decode())
+    flow.request.timestamp_start = flow.request.timestamp_end = record.began
+    flow.marked = OWN
+    flow.comment = ARROW.join((HUB, "own request", f"identity {record.lending}"))
+    return flow
+
+
+def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
+    """Take the hooks of HTTP from mitmproxy's `save`; returns what writes a flow that is over.
+
+    mitmproxy writes a flow (`-w`, `save_stream_file`) when its answer is there. By then the flow lacks what was
+    streamed, and it still has the values of a Secret that the hub holds whole to keep it. Bodies of protobuf are text
+    in the file: no other mitmproxy reads them. mitmproxy looks a hook up at each call, and goes on to write watches,
+    which end by a hook of WebSockets.
+    """
+    save: Save | None = master.addons.get("save")
+    if save is None:
+        return _nothing
+    for hook in ("response", "error"):
+        setattr(save, hook, _nothing)
+
+    def save_decoded(flow: http.HTTPFlow) -> None:
+        with decoded(flow, record_of(flow).visible):
+            save.save_flow(flow)
+
+    return save_decoded
+
+
+def _nothing(flow: http.HTTPFlow) -> None:
+    """Stands in place of a hook."""
