@@ -8,125 +8,58 @@ carried through, and how often the hub stopped it, as JSON. Nothing leaves loopb
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import resource
-import ssl
 import sys
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack
 
-from h2.config import H2Configuration
-from h2.connection import H2Connection
-from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError
 
 from tests.cloud.ports import LOOPBACK
+from tests.hub.support.attack import (
+    CHUNK,
+    IN_DEFAULT,
+    MUCH,
+    PATIENCE,
+    SLICES,
+    Aim,
+    Attack,
+    asked,
+    context_of,
+    head,
+    opened,
+    poured,
+    written,
+)
+from tests.hub.support.http2_attacks import (
+    bytes_one_by_one,
+    frames_for_nothing,
+    held_lists,
+    invented_settings,
+    long_heads,
+    taken_back_requests,
+    told_windows,
+    unread_streams,
+)
 
-CHUNK = b"x" * 65_536
-MUCH = 400
-"""Chunks of a body, or of a head, that is to be too large: 26 MB."""
-PATIENCE = 10.0
-"""Seconds for one round of an attack."""
 IDLE = 500
 """Connections that say nothing."""
-STREAMS = 90
-"""Streams of one HTTP/2 connection that the client does not read."""
-BATCHES = 50
-"""Packets of requests, or of frames, that one round of an attack sends."""
 MERGE = "application/merge-patch+json"
-IN_DEFAULT = "/api/v1/namespaces/default/"
-SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
-
-
-@dataclass(slots=True)
-class Aim:
-    """The hub's ports, a token that may write Services and slices, one that may do nothing, and what came of it."""
-
-    plain: int
-    tls: int
-    reader: str
-    nobody: str
-    numbers: itertools.count[int] = field(default_factory=itertools.count)
-    carried: Counter[str] = field(default_factory=Counter)
-    stopped: Counter[str] = field(default_factory=Counter)
-
-
-type Attack = Callable[[Aim], Awaitable[None]]
-
-
-def _context(*protocols: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # the hub is on this machine, and is told nothing worth keeping
-    if protocols:
-        context.set_alpn_protocols(protocols)
-    return context
-
-
-@asynccontextmanager
-async def opened(
-    port: int, context: ssl.SSLContext | None = None
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection(LOOPBACK, port, ssl=context)
-    try:
-        yield reader, writer
-    finally:
-        writer.transport.abort()
-
-
-def head(method: str, target: str, token: str = "", *more: str) -> bytes:
-    """The head of a request that ends its connection."""
-    lines = [
-        f"{method} {target} HTTP/1.1",
-        f"Host: {LOOPBACK}",
-        "User-Agent: kubelet/v1",
-        "Connection: close",
-    ]
-    lines += [f"Authorization: Bearer {token}"] if token else []
-    return "\r\n".join([*lines, *more, "", ""]).encode()
-
-
-async def asked(aim: Aim, request: bytes) -> None:
-    """One request at the TLS port, and its whole answer."""
-    async with opened(aim.tls, _context()) as (reader, writer):
-        writer.write(request)
-        await reader.read(-1)
-
-
-async def written(
-    aim: Aim, method: str, target: str, content: object, kind: str = "application/json"
-) -> None:
-    """A write of the first token."""
-    body = json.dumps(content).encode()
-    what = (f"Content-Type: {kind}", f"Content-Length: {len(body)}")
-    await asked(aim, head(method, target, aim.reader, *what) + body)
-
-
-async def poured(port: int, context: ssl.SSLContext | None, begin: bytes, piece: bytes) -> None:
-    """A request that goes on and on."""
-    async with opened(port, context) as (_, writer):
-        writer.write(begin)
-        for _ in range(MUCH):
-            writer.write(piece)
-            await writer.drain()
 
 
 async def refused_body(aim: Aim) -> None:
     begin = head("POST", "/api/v1/namespaces/default/pods", "", "Transfer-Encoding: chunked")
-    await poured(aim.tls, _context(), begin, b"10000\r\n" + CHUNK + b"\r\n")
+    await poured(aim.tls, context_of(), begin, b"10000\r\n" + CHUNK + b"\r\n")
 
 
 async def endless_chunk_line(aim: Aim) -> None:
     begin = head("POST", "/api/v1/namespaces/default/pods", aim.reader, "Transfer-Encoding: chunked")
-    await poured(aim.tls, _context(), begin + b"1;", CHUNK)
+    await poured(aim.tls, context_of(), begin + b"1;", CHUNK)
 
 
 async def tiny_chunks(aim: Aim) -> None:
     begin = head("POST", "/api/v1/namespaces/default/pods", aim.reader, "Transfer-Encoding: chunked")
-    await poured(aim.tls, _context(), begin, b"1\r\nx\r\n" * 4_096)
+    await poured(aim.tls, context_of(), begin, b"1\r\nx\r\n" * 4_096)
 
 
 async def kept_body(aim: Aim) -> None:
@@ -135,11 +68,11 @@ async def kept_body(aim: Aim) -> None:
 
 
 async def endless_headers(aim: Aim) -> None:
-    await poured(aim.tls, _context(), b"GET / HTTP/1.1\r\n", b"X-A: b\r\n" * 8_192)
+    await poured(aim.tls, context_of(), b"GET / HTTP/1.1\r\n", b"X-A: b\r\n" * 8_192)
 
 
 async def endless_line(aim: Aim) -> None:
-    await poured(aim.tls, _context(), b"GET /", CHUNK)
+    await poured(aim.tls, context_of(), b"GET /", CHUNK)
 
 
 async def large_selector(aim: Aim) -> None:
@@ -159,41 +92,9 @@ async def idle_connections(aim: Aim) -> None:
             writer.transport.abort()
 
 
-@asynccontextmanager
-async def framing(aim: Aim) -> AsyncIterator[tuple[H2Connection, asyncio.StreamWriter]]:
-    """A connection of HTTP/2 that has begun; the caller sends what there is to send."""
-    async with opened(aim.tls, _context("h2")) as (_, writer):
-        connection = H2Connection(H2Configuration(client_side=True))
-        connection.initiate_connection()
-        yield connection, writer
-
-
-def begun(connection: H2Connection, method: str, path: str, token: str, *, end: bool = True) -> int:
-    """The number of a request that has been begun."""
-    number = connection.get_next_available_stream_id()
-    pseudo = [(":method", method), (":path", path), (":scheme", "https"), (":authority", LOOPBACK)]
-    sent = [*pseudo, ("authorization", f"Bearer {token}"), ("user-agent", "kube-proxy/v1")]
-    connection.send_headers(number, sent, end_stream=end)
-    return int(number)
-
-
-async def unread_streams(aim: Aim) -> None:
-    """Lists over HTTP/2 of which the client reads no byte; the connection breaks off at the end."""
-    async with framing(aim) as (connection, writer):
-        for number in range(STREAMS):
-            begun(
-                connection,
-                "GET",
-                f"{SLICES}?resourceVersion=0" + ("&watch=true" if number % 2 else ""),
-                aim.reader,
-            )
-        writer.write(connection.data_to_send())
-        await asyncio.sleep(PATIENCE / 2)
-
-
 async def invented_namespaces(aim: Aim) -> None:
     target = f"/api/v1/namespaces/invented-{next(aim.numbers)}/services?watch=true&resourceVersion=0"
-    async with opened(aim.tls, _context()) as (reader, writer):
+    async with opened(aim.tls, context_of()) as (reader, writer):
         writer.write(head("GET", target, aim.reader))
         await reader.read(1)
 
@@ -255,7 +156,7 @@ async def watches_under_selectors(aim: Aim) -> None:
     async with AsyncExitStack() as stack:
         for number in range(16):
             target = f"{IN_DEFAULT}configmaps?watch=true&resourceVersion=0&labelSelector=%21x{number}"
-            reader, writer = await stack.enter_async_context(opened(aim.tls, _context()))
+            reader, writer = await stack.enter_async_context(opened(aim.tls, context_of()))
             writer.write(head("GET", target, aim.reader))
             await reader.read(1)
         await asyncio.sleep(PATIENCE / 2)
@@ -292,44 +193,13 @@ async def body_on_a_view(aim: Aim) -> None:
         await asked(aim, request + b"{}")
 
 
-async def taken_back_requests(aim: Aim) -> None:
-    """Requests that are relayed, and cancelled in the same packet, as fast as the hub takes them."""
-    async with framing(aim) as (connection, writer):
-        for _ in range(BATCHES):
-            for _ in range(STREAMS):
-                number = begun(connection, "GET", IN_DEFAULT + "configmaps/none", aim.reader)
-                connection.reset_stream(number, ErrorCodes.CANCEL)
-            writer.write(connection.data_to_send())
-            await writer.drain()
-
-
-async def frames_for_nothing(aim: Aim) -> None:
-    """PING, SETTINGS, PRIORITY, updates of windows, and a head that goes on and on, each in thousands."""
-    floods = (
-        (b"", b"\0\0\x08\x06\0\0\0\0\0" + bytes(8)),
-        (b"", b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64"),
-        (b"", b"\0\0\x05\x02\0\0\0\0\x01\0\0\0\0\x10"),
-        (b"", b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01"),
-        (b"\0\0\0\x01\0\0\0\0\x01", b"\0\0\0\x09\0\0\0\0\x01"),
-    )
-    for begin, flood in floods:
-        async with framing(aim) as (connection, writer):
-            writer.write(connection.data_to_send() + begin)
-            for _ in range(BATCHES):
-                writer.write(flood * 4_000)
-                await writer.drain()
-
-
-async def bytes_one_by_one(aim: Aim) -> None:
-    """Bodies of which each frame has a byte, or none."""
-    async with framing(aim) as (connection, writer):
-        numbers = [begun(connection, "POST", IN_DEFAULT + "events", aim.reader, end=False) for _ in range(10)]
-        for _ in range(BATCHES):
-            for number in numbers * 20:
-                connection.send_data(number, b"")
-                connection.send_data(number, b"x")
-            writer.write(connection.data_to_send())
-            await writer.drain()
+async def unread_lists(aim: Aim) -> None:
+    """Lists over HTTP/1.1 of which the client reads no byte, each by a connection of its own."""
+    async with AsyncExitStack() as stack:
+        for _ in range(100):
+            _, writer = await stack.enter_async_context(opened(aim.tls, context_of()))
+            writer.write(head("GET", SLICES + "?resourceVersion=0", aim.reader))
+        await asyncio.sleep(PATIENCE / 2)
 
 
 ATTACKS: tuple[tuple[Attack, float], ...] = (
@@ -358,6 +228,11 @@ ATTACKS: tuple[tuple[Attack, float], ...] = (
     (taken_back_requests, 0.5),
     (frames_for_nothing, 0.5),
     (bytes_one_by_one, 0.5),
+    (invented_settings, 0.5),
+    (told_windows, 0.5),
+    (long_heads, 0.5),
+    (held_lists, 0.5),
+    (unread_lists, 0.5),
 )
 """Each attack, and the seconds between two rounds of it."""
 

