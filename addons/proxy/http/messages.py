@@ -26,10 +26,11 @@ class HeadersReadOnce(http.Headers):
 
     _of: tuple[tuple[bytes, bytes], ...] | None = None
     """The fields that the values are of."""
-    _values: dict[bytes, list[str]]
+    _values: dict[bytes, list[bytes]]
+    """As they came: a second copy of each would last as long as the request."""
 
     def get_all(self, name: str | bytes) -> list[str]:
-        return self._all(name).copy()
+        return self._all(name)
 
     def __getitem__(self, key: str | bytes) -> str:
         values = self._all(key)
@@ -48,9 +49,9 @@ class HeadersReadOnce(http.Headers):
         if self._of is not self.fields:
             self._of, self._values = self.fields, {}
             for key, value in self.fields:
-                self._values.setdefault(key.lower(), []).append(value.decode("utf-8", "surrogateescape"))
+                self._values.setdefault(key.lower(), []).append(value)
         wanted = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
-        return self._values.get(wanted.lower(), [])
+        return [value.decode("utf-8", "surrogateescape") for value in self._values.get(wanted.lower(), ())]
 
 
 def request_of_lines(lines: Sequence[bytes]) -> http.Request:

@@ -19,8 +19,9 @@ MAX_CONNECTIONS = 256
 """Connections from one address to one listener that is not the plain port."""
 MAX_REQUESTS = 4_000
 """Requests under way from one address to one listener."""
-LONG_HEAD = 4 * 1024
-"""Bytes of a request's head for each of which it counts as one request more: the hub keeps the head to the end."""
+LONG_HEAD = 2 * 1024
+"""Bytes of a request's head for each of which it counts as one request more: the hub keeps the head to the end. One
+with a token of a service account has some 1,700."""
 MAX_UNREAD = 4 * 1024 * 1024
 """Bytes that all client connections may hold; beyond, addresses that hold more than an even share lose streams."""
 FAIR_UNREAD = 1024 * 1024
