@@ -118,6 +118,8 @@ expired = _of_code(410)
 """410: a version or continue token that is too old; the client lists again."""
 unsupported_media_type = _of_code(415)
 """415: the Content-Type of the request's body is unknown."""
+invalid = _of_code(422)
+"""422: the request is well formed and breaks a rule."""
 
 
 def not_found(resource: str, name: str) -> StatusError:
@@ -145,12 +147,6 @@ def continue_expired(anew: str) -> StatusError:
 def entity_too_large(message: str) -> StatusError:
     """413: a body above the limit."""
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
-
-
-def invalid(message: str, field: str = "") -> StatusError:
-    """422: the request is well formed and breaks a rule; `field` is the path of the field that breaks it."""
-    causes = [Cause("FieldValueInvalid", field, message)] if field else []
-    return StatusError(422, "Invalid", message, {"causes": _listed(causes)} if causes else {})
 
 
 def invalid_fields(group: str, kind: str, name: str, causes: list[Cause]) -> StatusError:

@@ -40,9 +40,7 @@ class Bucket:
 class Queue[K: Hashable]:
     """Keys in the order of their first addition. The queue has no bound: there are as many keys as objects."""
 
-    def __init__(self, first: float = FIRST_RETRY, last: float = LAST_RETRY) -> None:
-        self._first = first
-        self._last = last
+    def __init__(self) -> None:
         self._ready: deque[K] = deque()
         self._waiting: set[K] = set()
         self._working: set[K] = set()
@@ -53,11 +51,6 @@ class Queue[K: Hashable]:
     def __len__(self) -> int:
         """Keys that wait for a worker now, without the delayed ones."""
         return len(self._waiting)
-
-    @property
-    def delayed(self) -> int:
-        """Keys that become ready later: retries, and additions with a delay."""
-        return len(self._timers)
 
     @property
     def idle(self) -> bool:
@@ -89,24 +82,20 @@ class Queue[K: Hashable]:
             if timer.when() <= loop.time() + delay:
                 return
             timer.cancel()
-        self._timers[key] = loop.call_later(delay, self._due, key)
+        self._timers[key] = loop.call_later(delay, self.add, key)
 
     def retry(self, key: K) -> float:
         """Add the key again after a failure, and return the delay in seconds: twice as long with each failure."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         # 2**64 is beyond any delay; more would overflow a float.
-        delay = min(self._first * 2.0 ** min(failures, 64), self._last)
+        delay = min(FIRST_RETRY * 2.0 ** min(failures, 64), LAST_RETRY)
         self.add_after(key, delay)
         return delay
 
     def forget(self, key: K) -> None:
         """The key succeeded: its next failure counts as the first."""
         self._failures.pop(key, None)
-
-    def retries(self, key: K) -> int:
-        """Failures in a row."""
-        return self._failures.get(key, 0)
 
     async def get(self) -> K:
         """The next key. The worker calls `done` when it is through."""
@@ -129,7 +118,3 @@ class Queue[K: Hashable]:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-
-    def _due(self, key: K) -> None:
-        del self._timers[key]
-        self.add(key)

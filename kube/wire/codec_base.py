@@ -218,10 +218,6 @@ class Codec(ABC):
         """A frame that ends a watch."""
 
     @abstractmethod
-    def encode_status(self, error: StatusError) -> bytes:
-        """The body of a failed request."""
-
-    @abstractmethod
     def with_version(self, raw: bytes, version: int) -> bytes:
         """The same object with this resourceVersion."""
 

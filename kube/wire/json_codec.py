@@ -118,9 +118,6 @@ class JsonCodec(Codec):
     def encode_error(self, error: StatusError) -> bytes:
         return self.encode_event("ERROR", "v1", "Status", error.to_json().strip(_BLANKS))
 
-    def encode_status(self, error: StatusError) -> bytes:
-        return error.to_json()
-
     def with_version(self, raw: bytes, version: int) -> bytes:
         fields = JsonFields(read_object(raw), Edits())
         fields.child("metadata").set("resourceVersion", write_version(version))

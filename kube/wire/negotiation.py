@@ -3,7 +3,7 @@
 from functools import lru_cache
 from typing import NamedTuple
 
-from kube.errors import bad_request, not_acceptable
+from kube.errors import bad_request
 from kube.wire.encoding import Encoding
 
 
@@ -59,21 +59,6 @@ def acceptable(accept: str | None) -> tuple[Representation, ...]:
     if len(text) > MAX_ACCEPT or text.count(",") >= MAX_CLAUSES:
         raise bad_request(f"the Accept header has more than {MAX_ACCEPT} characters or {MAX_CLAUSES} clauses")
     return _acceptable(text)
-
-
-def negotiate(
-    accept: str | None, *, protobuf: bool = True, kinds: frozenset[str] = frozenset()
-) -> Representation:
-    """The first representation that the client accepts and we have: plain or one of `kinds`, JSON or offered protobuf.
-
-    Raises StatusError 406, and 400 as `acceptable`.
-    """
-    for representation in acceptable(accept):
-        offered = protobuf or representation.encoding is Encoding.JSON
-        if offered and (not representation.kind or representation.kind in kinds):
-            return representation
-    offer = ", ".join(Encoding) if protobuf else Encoding.JSON.value
-    raise not_acceptable(f"only the following media types are accepted: {offer}")
 
 
 @lru_cache(maxsize=_CACHED)

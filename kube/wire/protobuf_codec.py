@@ -155,9 +155,6 @@ class ProtobufCodec(Codec):
     def encode_error(self, error: StatusError) -> bytes:
         return self.encode_event("ERROR", "v1", "Status", _status(error))
 
-    def encode_status(self, error: StatusError) -> bytes:
-        return self.encode_single("v1", "Status", _status(error))
-
     def with_version(self, raw: bytes, version: int) -> bytes:
         message = _METADATA.parse(raw)
         message.metadata.resourceVersion = write_version(version)

@@ -65,13 +65,6 @@ def test_waiting_is_asked_for_only_where_it_is_meant() -> None:
     assert errors.too_many_requests("why", 3).details == {"retryAfterSeconds": 3}
 
 
-def test_what_is_invalid_names_the_field() -> None:
-    error = errors.invalid("must be positive", "spec.size")
-    assert error.details == {
-        "causes": [{"reason": "FieldValueInvalid", "message": "must be positive", "field": "spec.size"}]
-    }
-
-
 @pytest.mark.parametrize(
     "error",
     [

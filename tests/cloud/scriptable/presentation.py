@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import orjson
 
-from kube.errors import StatusError
+from kube.errors import StatusError, not_acceptable
 from kube.json_type import Json
 from kube.wire.encoding import Encoding
-from kube.wire.negotiation import Representation
+from kube.wire.negotiation import Representation, acceptable
 from tests.cloud.scriptable import wire
 from tests.cloud.scriptable.conversion import from_storage
 from tests.cloud.scriptable.lists import Page
@@ -145,3 +145,18 @@ def encode_status(error: StatusError, encoding: Encoding) -> bytes:
     if encoding is Encoding.PROTOBUF:
         return wire.envelope("v1", "Status", wire.status_message(error.to_dict()))
     return encode_json(error.to_dict())
+
+
+def negotiate(
+    accept: str | None, *, protobuf: bool = True, kinds: frozenset[str] = frozenset()
+) -> Representation:
+    """The first representation that the client accepts and we have: plain or one of `kinds`, JSON or offered protobuf.
+
+    Raises StatusError 406, and 400 as `acceptable`.
+    """
+    for representation in acceptable(accept):
+        offered = protobuf or representation.encoding is Encoding.JSON
+        if offered and (not representation.kind or representation.kind in kinds):
+            return representation
+    offer = ", ".join(Encoding) if protobuf else Encoding.JSON.value
+    raise not_acceptable(f"only the following media types are accepted: {offer}")

@@ -14,7 +14,7 @@ from kube.json_type import Json
 from kube.requests.request_info import RequestInfo, parse_request
 from kube.requests.resource_versions import parse_version
 from kube.wire.encoding import Encoding
-from kube.wire.negotiation import METADATA_LIST_KIND, Representation, negotiate
+from kube.wire.negotiation import METADATA_LIST_KIND, Representation
 from tests.cloud.scriptable.access import Access, User
 from tests.cloud.scriptable.discovery import discovery
 from tests.cloud.scriptable.faults import (
@@ -29,7 +29,7 @@ from tests.cloud.scriptable.faults import (
 )
 from tests.cloud.scriptable.lists import check_reached, read_list
 from tests.cloud.scriptable.object_store import ObjectStore
-from tests.cloud.scriptable.presentation import PARTIAL, Presentation, encode_json, encode_status
+from tests.cloud.scriptable.presentation import PARTIAL, Presentation, encode_json, encode_status, negotiate
 from tests.cloud.scriptable.protobuf import speaks_protobuf
 from tests.cloud.scriptable.request_log import LoggedRequest, RequestLog
 from tests.cloud.scriptable.resources import Resource, ResourceTable, Trait

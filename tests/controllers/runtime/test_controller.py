@@ -15,6 +15,7 @@ from controllers.runtime.events import EventRecorder
 from controllers.runtime.informer import Informers
 from controllers.runtime.write_client import NotLeading, WriteClient
 from controllers.settings import Settings
+from kube.concurrency.workqueue import FIRST_RETRY
 from kube.errors import conflict, internal, invalid
 from kube.http.client import Client, Unreachable
 from kube.http.session import Session
@@ -99,7 +100,7 @@ async def test_success_ends_the_backoff() -> None:
     controller.queue.add(("", "a"))
     await run(controller, 5)
     assert len(controller.asked) == 4
-    assert controller.queue.retries(("", "a")) == 0
+    assert controller.queue.retry(("", "a")) == FIRST_RETRY, "its failures are forgotten"
 
 
 async def test_what_was_being_worked_on_at_the_end_of_a_term_is_done_in_the_next() -> None:

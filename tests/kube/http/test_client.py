@@ -14,6 +14,7 @@ from kube.errors import StatusError, forbidden
 from kube.http.client import Client, Unreachable
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
+from tests.cloud.scriptable.presentation import encode_status
 from tests.cloud.sessions import new_session
 from tests.kube.support.serving import Handler, serving
 
@@ -165,7 +166,7 @@ async def test_the_clouds_refusal_is_taken_over(
 ) -> None:
     """Who asks for protobuf is refused in protobuf."""
     codec = codec_for(encoding)
-    body = codec.encode_status(REFUSAL)
+    body = encode_status(REFUSAL, encoding)
     headers = GZIP if packed else {}
 
     async def handler(_: web.BaseRequest) -> web.StreamResponse:

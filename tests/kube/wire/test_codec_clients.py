@@ -17,6 +17,7 @@ from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
+from tests.cloud.scriptable.presentation import encode_status
 from tests.kube.support.recorded import single
 from tests.support.server_thread import Answering, HttpServer
 
@@ -50,7 +51,7 @@ class CachedResponses(Answering):
         if url.path in DISCOVERY:
             self.answer(json.dumps(DISCOVERY[url.path]).encode())
         elif url.path != EVENTS:
-            self.answer(codec.encode_status(expired(url.path)), 410, codec.content_type)
+            self.answer(encode_status(expired(url.path), self.encoding), 410, codec.content_type)
         elif query.get("watch") in ("1", "true"):
             self.asked.append(("watch", self.headers["Accept"]))
             self.answer(self._stream(), content_type=codec.watch_content_type)

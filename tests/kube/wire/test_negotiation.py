@@ -11,7 +11,6 @@ from kube.wire.negotiation import (
     METADATA_LIST_KIND,
     Representation,
     acceptable,
-    negotiate,
 )
 
 JSON, PROTOBUF = Representation(Encoding.JSON), Representation(Encoding.PROTOBUF)
@@ -93,29 +92,11 @@ def test_acceptable(accept: str | None, representations: tuple[Representation, .
 )
 def test_nothing_is_acceptable(accept: str) -> None:
     assert acceptable(accept) == ()
-    with pytest.raises(StatusError) as error:
-        negotiate(accept)
-    assert (error.value.code, error.value.reason) == (406, "NotAcceptable")
-    assert error.value.message == f"only the following media types are accepted: {J}, {P}"
 
 
 def test_yaml_is_left_to_the_cloud() -> None:
     assert acceptable("application/yaml") == ()
     assert acceptable(f"application/yaml,{P}") == (PROTOBUF,)
-
-
-def test_negotiation_takes_the_first_that_we_have() -> None:
-    everything = f"{P};as=PartialObjectMetadata;{META},{J};as=Table;{META},{P},{J}"
-    assert negotiate(everything) == PROTOBUF
-    assert negotiate(everything, protobuf=False) == JSON
-    assert negotiate(everything, kinds=frozenset({METADATA_KIND})) == PARTIAL_PROTOBUF
-    assert negotiate(everything, protobuf=False, kinds=frozenset({METADATA_KIND, "Table"})) == TABLE
-
-
-def test_protobuf_alone_is_refused_where_there_is_none() -> None:
-    with pytest.raises(StatusError, match=f"^only the following media types are accepted: {J}$") as error:
-        negotiate(P, protobuf=False)
-    assert error.value.code == 406
 
 
 def test_many_clauses_are_sorted_too() -> None:
