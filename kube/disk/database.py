@@ -54,7 +54,7 @@ class SetAside(DiskError):
 
 
 class TableChanges(NamedTuple):
-    """TableChanges of one table; None deletes a row. `whole`: rows that are not named here are deleted.
+    """What a batch does to one table. None deletes a row. `whole` deletes all rows that are not named here.
 
     A value may be packed in memory. Its bytes are made when they are written, one value after the other.
     """
@@ -109,7 +109,7 @@ class Disk:
         opener: Callable[[Path], Cache] = open_cache,
         saved: Collection[str] = (),
     ) -> None:
-        """`saved` are the tables that move on, as far as they can be read, when the store is set aside."""
+        """When the store is set aside, the new store gets what can be read of the tables `saved`."""
         self.folder = folder
         self._fresh = folder.with_name(folder.name + ".new")
         self._saved = saved
@@ -146,7 +146,7 @@ class Disk:
     def write(self, batch: Batch, *, is_durable: bool = False) -> None:
         """One transaction. DiskError when it fails: nothing is written.
 
-        `is_durable`: a power cut takes nothing of it afterwards, nor of before. It costs an fsync.
+        `is_durable`: no later power cut loses this batch, or an earlier one. That costs an fsync.
         """
         self._writable(lambda *_: None)
 
@@ -246,7 +246,7 @@ class Disk:
         raise SetAside(f"{self.folder}: {error}") from error
 
     def _save(self) -> None:
-        """Make the store that follows this one, with the tables that move on."""
+        """Make the new store, with what can be read of the tables that it keeps."""
         make_private(self._fresh, self._fresh / diskcache.core.DBNAME)
         rows = salvaged(self.folder / diskcache.core.DBNAME, [table + END for table in self._saved])
         with open_cache(self._fresh) as fresh:

@@ -17,7 +17,7 @@ _LENGTH = 8
 
 
 def mark_of(name: str, value: bytes) -> bytes:
-    """What stands for a row. A later row of the same name has another mark."""
+    """The fingerprint of a row. A later row of the same name has another one."""
     return hashlib.sha256(name.encode() + b"\0" + value).digest()[:_LENGTH]
 
 
@@ -28,7 +28,7 @@ class Marks:
         self._file = file
 
     def prepare(self) -> None:
-        """Take the room of all marks; what is there stays."""
+        """Make the file as long as it may get. Marks that it has stay."""
         with open(os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600), "r+b") as opened:
             there = opened.seek(0, os.SEEK_END)
             if there < MAX_MARKS * _LENGTH:
@@ -45,7 +45,7 @@ class Marks:
         return {data[at : at + _LENGTH] for at in range(0, len(data), _LENGTH)} - {bytes(_LENGTH)}
 
     def write(self, marks: Collection[bytes]) -> bool:
-        """Replace all marks, in place; those beyond MAX_MARKS are left out. True, as it is done."""
+        """Replace all marks, in place; those beyond MAX_MARKS are left out. Always True."""
         packed = b"".join(sorted(marks)[:MAX_MARKS])
         with self._file.open("r+b", buffering=0) as opened:
             opened.write(packed.ljust(MAX_MARKS * _LENGTH, b"\0"))

@@ -61,7 +61,7 @@ class Reading:
 
 
 def connected(database: Path) -> sqlite3.Connection:
-    """A connection that only reads; sqlite3.Error when the store cannot be read so."""
+    """A connection that only reads; sqlite3.Error when the store cannot be read without writing."""
     try:
         # readonly_shm: SQLite builds the log's index in memory where a full disk or a power cut left it too short.
         return _connection(database, "mode=ro&readonly_shm=1")
@@ -88,7 +88,7 @@ def _connection(database: Path, how: str) -> sqlite3.Connection:
 
 
 def salvaged(database: Path, prefixes: Collection[str]) -> dict[str, bytes]:
-    """The whole values whose keys begin so. A damaged page hides neither what is before it nor what is behind it."""
+    """All undamaged values whose keys have one of these prefixes, from before and behind each damaged page."""
     rows: dict[str, bytes] = {}
     with contextlib.suppress(sqlite3.Error), contextlib.closing(connected(database)) as connection:
         connection.text_factory = lambda raw: raw.decode(errors="replace")

@@ -1,5 +1,5 @@
-"""Whether a watch asks for bookmarks. They come once a minute, and a list of a few objects costs less than an hour of
-them: where a version has grown too old, such a list is read anew instead.
+"""Whether a watch asks for bookmarks. They come once a minute. A list of a few objects costs less than an hour of them,
+so a reflector rather lists those objects again when their version has become too old.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ SMALL = 8 * 1024
 
 
 class Bookmarks:
-    """Of the watches of one store.
+    """Decides for each watch of one store whether it asks for bookmarks.
 
-    A watch of a small store begins with them after each break, and when a client gets a newer version than the
-    store's. It goes on without as soon as one has brought the store past what clients hold: only then can the store
-    say of each of their versions what came since.
+    A watch of a small store asks for them after each break, and when a client gets a newer version than the store's.
+    Once a bookmark has brought the store past what clients hold, the store can say of each of their versions what came
+    since, and the next watch asks for none.
     """
 
     def __init__(self, store: Store, continuity: Continuity) -> None:
@@ -38,12 +38,12 @@ class Bookmarks:
         return self._are_asked and not self._are_needed(upstream)
 
     def expect(self) -> bool:
-        """Ask for the next one; whether the present watch does already."""
+        """The next bookmark is needed. Returns whether the present watch asks for bookmarks already."""
         self._is_expected = True
         return self._are_asked
 
     def came(self) -> None:
-        """The store has taken one."""
+        """The store has taken a bookmark."""
         self._is_expected = False
 
     def note_expired(self) -> None:

@@ -70,7 +70,7 @@ class OtherHistory(Exception):
 
 
 class Continuity:
-    """What the cloud has to show before the store's version means the same again."""
+    """What the cloud must show after a break before the store's version is trusted again."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -87,7 +87,7 @@ class Continuity:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is left to be shown."""
+        """Whether the cloud has shown all that it must."""
         return not self.is_broken and self._witness is None and self._expected is None
 
     @property
@@ -101,7 +101,7 @@ class Continuity:
         return self._witness.version - 1 if self._witness is not None else self._store.version
 
     def begin(self) -> None:
-        """The store was just listed: nothing has to be shown."""
+        """The store was just listed, so the cloud has nothing to show."""
         self._resumed_at, self._witness, self._expected = 0, None, None
 
     def expect_witness(self) -> bool:
@@ -114,7 +114,7 @@ class Continuity:
         return self.awaits_witness
 
     def forget_witness(self) -> None:
-        """The cloud cannot show the event any more, or not yet."""
+        """The cloud no longer has the event, or has not sent it in time."""
         self._witness = self._store.witness = None
 
     def compare(self, version: int, names: Mapping[Key, int], given: int) -> None:
@@ -149,6 +149,6 @@ class Continuity:
             )
 
     def progress(self) -> None:
-        """Compare again once the store has come as far as the names. OtherHistory where it is not the same then."""
+        """Compare again once the store has reached the version of the names. OtherHistory where they still differ."""
         if self._expected is not None and self._store.version >= self._expected[0]:
             self.compare(*self._expected)

@@ -76,7 +76,7 @@ class Reflector:
         backoff: Backoff | None = None,
         begin_at: int = 0,
     ) -> None:
-        """`begin_at` is the version that the first list should have, so that a client can go on from it; 0 for any."""
+        """`begin_at` is the version for the first list, so that a client can resume from it; 0 for any."""
         self.client = client
         self.upstream: Upstream | None = None  # reads in the cloud's place, but for the cloud's version
         self._list_watch = list_watch
@@ -125,7 +125,7 @@ class Reflector:
         self._retry.set()
 
     def recovered(self) -> None:
-        """Retry now, and begin with short delays again, because a server is back that was down."""
+        """A server that was down is back: retry now, and begin with short delays again."""
         self._backoff.forget()
         self.retry_now()
 
@@ -154,13 +154,13 @@ class Reflector:
             self._set_state(State.STOPPED, self.error)
 
     def disprove(self) -> None:
-        """List anew at once, as the beginning of another history: somebody knows that the cloud was restored."""
+        """Another source found that the cloud was restored: list at once, and begin another history."""
         if not self._must_list:
             self._found_restored("the names of its objects are others")
             self._interrupt()
 
     def verify(self) -> None:
-        """Have the cloud prove its history before the watch resumes: another source found it restored."""
+        """Another source suspects a restore: the cloud must prove its history before the watch resumes."""
         if self.upstream is not None:
             self.upstream.forget_version()
         if not self._must_list and not self.continuity.is_broken:
@@ -168,18 +168,18 @@ class Reflector:
             self._interrupt()
 
     def switch(self) -> None:
-        """Go to another server, which is the best now, and resume from the store's version where that proves it."""
+        """Reconnect, because another server is the best now. The watch resumes if that server proves its history."""
         self.continuity.is_broken = True
         self.recovered()
         self._interrupt()
 
     def remind(self) -> None:
-        """Have the cloud say how far it is: somebody is to get a newer version than the store's, or to compare it."""
+        """Ask for a bookmark: a client gets a newer version than the store's, or a source compares it."""
         if not self._bookmarks.expect() and self.state is State.WATCHING:
             self._interrupt()
 
     def _interrupt(self) -> None:
-        """End the round. A callback that the round itself makes runs before the round looks for what to do."""
+        """End the round, unless the round itself calls: it looks for what to do next anyway."""
         if self._round is not None and self._round is not asyncio.current_task():
             self._round.cancel()
 

@@ -23,11 +23,11 @@ class Recorded(Protocol):
 
     @property
     def is_local(self) -> bool:
-        """The node made the change by itself."""
+        """The node caused the change, not the cloud."""
 
     @property
     def is_deletion(self) -> bool:
-        """The object went."""
+        """The object was deleted."""
 
     @property
     def size(self) -> int:
@@ -35,7 +35,7 @@ class Recorded(Protocol):
 
 
 class History[C: Recorded]:
-    """The past of one store. A history begins anew where versions mean something else than before."""
+    """The past of one store. It is emptied when the cloud was restored, because versions mean something else then."""
 
     def __init__(self) -> None:
         self._entries: deque[tuple[int, C]] = deque()
@@ -50,7 +50,7 @@ class History[C: Recorded]:
         """The entries name each object that has gone after this version."""
 
     def begin(self, version: int) -> None:
-        """Nothing is known of what came before this version."""
+        """Forget everything: the history starts at this version."""
         self._entries.clear()
         self._gaps.clear()
         self._bytes = 0
@@ -64,7 +64,7 @@ class History[C: Recorded]:
             self._forget_oldest()
 
     def jump(self, before: int, after: int) -> None:
-        """Note that a list brought the store from one version to another, past what was between."""
+        """Note a gap: a list brought the store from `before` to `after`, and what was between was never seen."""
         self._gaps.append((before, after))
         self.jumps += 1
         if len(self._gaps) > MAX_GAPS:
@@ -93,7 +93,7 @@ class History[C: Recorded]:
         return version >= self._names_gone_since and not self.is_in_gap(version)
 
     def after(self, version: int) -> Iterator[C]:
-        """The changes after a version, and those of the node's own at it."""
+        """The changes after a version, and the local ones at that version."""
         for at, change in self._entries:
             if at > version or (at == version and change.is_local):
                 yield change

@@ -26,7 +26,7 @@ class Form:
         self.name = "metadata" if metadata_only else "whole"
 
     def codec(self, of_store: Codec) -> Codec:
-        """The codec of what is written, of objects that a store has in its own."""
+        """The codec in which the form writes the objects of a store that has them in `of_store`."""
         return of_store
 
     def type_of(self, item_api_version: str, item_kind: str) -> tuple[str, str]:
@@ -37,14 +37,14 @@ class Form:
         )
 
     def listed_type(self, item_api_version: str, item_kind: str) -> tuple[str, str]:
-        """The type that `body` is told of the items."""
+        """apiVersion and kind of the items of a list, as `Listing` has them."""
         return self.type_of(item_api_version, item_kind)
 
     def raw(self, codec: Codec, item: Item) -> bytes:
         return bytes(self.kept(codec, item))
 
     def kept(self, codec: Codec, item: Item) -> Kept:
-        """As `raw`, packed where the item is kept so."""
+        """The object in this form. It stays packed where the item is."""
         return codec.metadata_only(item.raw) if self.metadata_only else item.kept
 
     def listed(self, codec: Codec, item: Item) -> Kept:
@@ -62,11 +62,11 @@ class Form:
         return codec.encode_bookmark(*self.type_of(api_version, kind), version, annotations)
 
     def headed(self, first: bytes, api_version: str, kind: str) -> bytes:
-        """The first events of a watch, with what they alone have."""
+        """The first events of a watch, with what only these have, such as the columns of a Table."""
         return first
 
     def body(self, listing: Listing, listed: Sequence[Kept]) -> ListBody:
-        """The body of a list, of its objects as `listed` gave them."""
+        """The body of a list, from the results of `listed` for its objects."""
         return listing.codec.encode_list(
             listing.api_version, listing.kind, listing.version, listed, listing.rest
         )

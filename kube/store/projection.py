@@ -71,10 +71,10 @@ class ProjectionListener(Protocol):
 
     def changed(self, change: ProjectedChange) -> None: ...
     def hid(self, item: Item) -> None:
-        """The cloud changed an object that was hidden, and is."""
+        """The cloud changed an object that is hidden, before and after."""
 
     def jumped(self) -> None:
-        """A list left a gap in the store's history. What it changed has been told."""
+        """A list left a gap in the store's history. `changed` was called for each of its changes."""
 
     def restarted(self) -> None: ...
 
@@ -132,7 +132,7 @@ class Projection:
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether the chain has seen every object, with the inputs of now."""
+        """Whether the chain has evaluated every object with the present inputs."""
         return not self._unevaluated and not self._stale
 
     @property
@@ -173,7 +173,7 @@ class Projection:
     def evaluate_some(self) -> None:
         """Evaluate the next slice of a long list, or of what an input touched.
 
-        Of a list no listener is notified: no client has got a state yet.
+        Listeners are not notified of the objects of a list, because no client has got a state yet.
         """
         for item in self._slice_of(self._unevaluated):
             self._evaluate(item, None)
@@ -183,7 +183,7 @@ class Projection:
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         """Evaluate again the objects that read one of these inputs, and notify listeners of what looks different.
 
-        Where there are many, `evaluate_some` goes on with them.
+        Of many objects `evaluate_some` evaluates the rest.
         """
         touched = {key for name in inputs for key in self._readers.get(name, ())}
         self._stale |= dict.fromkeys(sorted(touched, reverse=True))

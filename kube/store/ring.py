@@ -68,7 +68,7 @@ class Cursor(NamedTuple):
 
 
 class Rings:
-    """Rings that have a bound together: whoever opens many views must not get it for each."""
+    """Rings with one common bound, so that a client who opens many views does not get the bound for each."""
 
     def __init__(self, max_bytes: int) -> None:
         self.bytes = 0
@@ -90,7 +90,7 @@ class Ring:
     """Positions count every event ever appended: `start` is that of the oldest kept event, `end` that of the next."""
 
     def __init__(self, version: int, bound: Rings | None = None) -> None:
-        """`bound` is the one that the ring has with others, from its first event until `close`."""
+        """`bound` is the common one of several rings. This ring counts from its first event until `close`."""
         self.bytes = 0
         self._bound = bound
         self._events: deque[RingEvent] = deque()
@@ -109,7 +109,7 @@ class Ring:
         return self.start + len(self._events)
 
     def close(self) -> None:
-        """Take part in no bound any more. The last watchers read what is left."""
+        """Leave the common bound. The last watchers read what is left."""
         if self._bound is not None:
             self._bound.members.pop(self, None)
             self._bound.bytes -= self.bytes
@@ -124,7 +124,7 @@ class Ring:
         self._grow(event.size)
 
     def trim(self, max_events: int, max_bytes: int) -> None:
-        """Drop the oldest events over these bounds. Watchers that have not read them lose their place."""
+        """Drop the oldest events over these bounds. Watchers that have not read them are cut."""
         while len(self._events) > 1 and (len(self._events) > max_events or self.bytes > max_bytes):
             dropped = self._events.popleft()
             self._grow(-dropped.size)
@@ -133,7 +133,7 @@ class Ring:
             self.oldest = max(self.oldest, dropped.version + bool(dropped.sequence))
 
     def pack(self) -> None:
-        """Pack the long events that came since the last call. Who reads them from now on has a copy of its own."""
+        """Pack the long events that came since the last call. From now on each reader unpacks a copy of its own."""
         for event in self.read(max(self._packed, self.start), self.end):
             event.kept.pack()
         self._packed = self.end

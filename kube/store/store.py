@@ -169,12 +169,12 @@ class Store:
         self._pulse = Pulse()
 
     def empty(self) -> None:
-        """Drop the objects, each of which refers to the store: nobody reads it any more."""
+        """Drop the objects, because nobody reads the store any more. Each refers to it, a cycle."""
         self.complete = False
         self._items, self._former, self.history = {}, {}, History()
 
     def disprove(self) -> None:
-        """Take the next list for the beginning of another history: the cloud was restored from a backup."""
+        """The cloud was restored from a backup: the next list begins another history."""
         self.is_disproved = True
 
     @property
@@ -183,13 +183,13 @@ class Store:
         return max(self.version, self.given_version)
 
     def was_given(self, version: int) -> None:
-        """Clients were given this version of the store's history, by another store of these objects."""
+        """Another store of these objects gave clients this version of the same history."""
         if self.complete:
             self.given_version = max(self.given_version, version)
 
     @property
     def names_former(self) -> bool:
-        """Whether this store must name what clients hold of another history: its own is not past their versions."""
+        """Whether clients of another history may still come: the store has not passed their versions."""
         return bool(self._former) and self.version <= self.former_version
 
     @property
@@ -323,7 +323,7 @@ class Store:
         self._pulse.notify()
 
     def jump(self, before: int, version: int) -> None:
-        """Take a gap in the history: what lies between these versions was never seen."""
+        """Note a gap in the history: what lies between these versions was never seen."""
         if version > before:
             self.history.jump(before, version)
             self.version = max(self.version, version)

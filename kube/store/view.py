@@ -1,24 +1,8 @@
 """A view: what one component sees of a source, as a list, a WatchList or a watch, as from kube-apiserver's watch cache.
 
 A view looks at a projection through a scope and writes objects in one form. It serialises each event once into its
-ring; watchers read the ring at their own pace.
-
-From which version may a client resume? `kube.store.resumption.judge` decides it; the view carries it out. The rules are
-those of `docs/versions.md`, under the same numbers:
-
-1. The ring orders events by (version, sequence). The cloud's events have sequence 0. Events of the node's own come
-   after the view's present version, by sequence, whatever version their objects carry.
-2. A client that resumes at version V gets the local events at V again: the client may have seen V before them.
-3. A client may hold another state than the view showed: up to `elsewhere` by other rules or another process, and up to
-   `unlike` by inputs that this view has not followed. It gets the whole state, and DELETED for what it must not keep.
-4. What the view's ring no longer holds, or never held, comes from the store's history where that reaches back.
-5. A client may be ahead of the view: its version is newer than the store's, and none that the cloud confirmed. The
-   watcher skips the cloud's events up to its version. A local event ends the watch with 410, other filters do too.
-6. A bookmark is made only by `Watcher`, when it has sent everything up to the version that the bookmark carries. A
-   client that is ahead gets none but of its own version.
-7. A list may carry a version that the cloud confirmed for it, newer than the store's (`View.listing`). From then on
-   the view is at that version; the cloud's late events are ordered after it.
-8. Where a list left a gap in the store's history, or another history began, nobody goes on from within it: 410.
+ring; watchers read the ring at their own pace. `kube.store.resumption.judge` decides from which version a client may
+resume, by the rules of `docs/versions.md`; the view carries it out. Comments name the rules by their numbers.
 """
 
 from __future__ import annotations
@@ -141,13 +125,13 @@ class View:
 
     @property
     def is_soon_matched(self) -> bool:
-        """Whether all objects may be held against the selectors at once, or just were."""
+        """Whether all objects can be matched at once, or have just been."""
         return self._everything or bool(self._known) or len(self._projection.store) <= MATCHED_AT_ONCE
 
     async def match(self) -> None:
-        """Hold all objects against the selectors in slices, between which others work.
+        """Match all objects against the selectors, in slices between which other tasks run.
 
-        A list, a watch or a switch that is begun before the caller waits for anything else knows the results.
+        A list, a watch or a switch uses the results if it begins before the caller awaits anything else.
         """
         if self._everything:
             return
@@ -286,14 +270,14 @@ class View:
         return event_type, frame
 
     def jumped(self) -> None:
-        """End the watches whose clients are in a gap: what they hold besides, nobody knows. Take the others past it."""
+        """A list left a gap: end the watches of clients within it, which may hold anything. Tell the others of it."""
         history = self._projection.store.history
         self._end_seen(lambda seen: history.is_in_gap(seen) and seen not in self._confirmed)
         for watcher in list(self.watchers):
             watcher.note_gap(history.newest_gap)
 
     def end_ahead(self) -> None:
-        """End the watches whose clients are ahead: what the view shows may be made of older objects than theirs."""
+        """End the watches of clients that are ahead: the view may show older objects than they hold."""
         self._end_seen(self.is_ahead)
 
     def end_former(self, version: int) -> None:
@@ -363,7 +347,7 @@ class View:
         return codec.encode_event(event_type, *type_, self.form.event(codec, item))
 
     def headed(self, first: bytes) -> bytes:
-        """The first events of a watch, with what they alone have."""
+        """The first events of a watch, as `Form.headed`."""
         return self.form.headed(first, *self._type())
 
     def _record(self, frame: Frame, former: Item | None) -> bytes:

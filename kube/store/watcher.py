@@ -46,7 +46,7 @@ class Beginning(NamedTuple):
 
 
 def correction(projection: Projection, scope: Scope, since: int) -> Beginning:
-    """What makes any state of the store's objects at version `since` the one that a projection shows through a scope.
+    """Events that turn any state of a client at version `since` into what a projection shows through a scope.
 
     The scope's selectors hide an object too: the client may hold the object from before its labels changed. Objects of
     other namespaces, and of other names where the scope has a name, the client was never given.
@@ -107,7 +107,7 @@ class NewEvents:
         """Whether clients get the same. Behind an event that the node caused, each gets a bookmark of its own."""
 
     def written(self, coding: StreamCoding) -> bytes:
-        """The events, coded."""
+        """The events in a coding."""
         frames = self._written.get(coding.name)
         if frames is None:
             frames = self._written[coding.name] = b"".join(map(coding.event, self._events))
@@ -196,7 +196,7 @@ class Watcher:
             await self._waiter
 
     def deliver(self, new: NewEvents) -> None:
-        """Send events to a client that has all before them and room for them; wake the client's task else."""
+        """Send events to a client that has all before them, and room. Else wake its task, which writes them."""
         if self._can_take(new) and self._send(new.written(self.coding)):
             self._position = new.end
         else:
@@ -229,14 +229,14 @@ class Watcher:
             self._waiter.set_result(None)
 
     def send_bookmark(self) -> None:
-        """Have `frames` give a bookmark of the version that the watch has reached, behind all that is before it."""
+        """Have `frames` give a bookmark once it has given all events up to the bookmark's version."""
         self._bookmark_due = True
         self.wake()
 
     def note_gap(self, since: int) -> None:
         """As `send_bookmark`, for other hubs too: a list left a gap after this version.
 
-        Of several gaps the first counts, as if all from there on were one.
+        Of several gaps the first counts, as if one gap began there.
         """
         self._gap = self._gap or {HISTORY_GAP: str(since)}
         if self.bookmarks:
