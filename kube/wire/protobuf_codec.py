@@ -338,5 +338,5 @@ def _set_texts(message: Any, values: Mapping[str, Any], names: tuple[str, ...]) 
 
 
 def _sendable(text: str) -> str:
-    """The text with "?" for surrogates. A request's text may hold them in group of bytes; a message may not."""
+    """The text with "?" for surrogates. A request's text may hold them in place of bytes; a message may not."""
     return text.encode(errors="replace").decode()
