@@ -39,6 +39,7 @@ from controllers.runtime.write_client import WriteClient
 from controllers.settings import Settings
 from kube.json_type import Json
 from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.rest import STRATEGIC_PATCH
 from tests.controllers.conftest import MANIFESTS
 from tests.controllers.support.binding_scene import POOL_NAME, RECORD, BindingScene, image_of
 from tests.controllers.support.pretended import PretendedCluster
@@ -59,9 +60,8 @@ def test_a_workload_is_right_from_the_start(bindings: BindingScene, webhook: Man
     # A writer's own image is the new base; the record cannot be forged.
     forged = {"metadata": {"annotations": {RECORD: '{"image/app":{"was":"evil","set":"app:9"}}'}}}
     containers = {"template": {"spec": {"containers": [{"name": "app", "image": "app:9"}]}}}
-    content_type = "application/strategic-merge-patch+json"
     path = f"{bindings.deployments}/{name}"
-    changed = bindings.scene.admin.patch(path, {**forged, "spec": containers}, content_type)
+    changed = bindings.scene.admin.patch(path, {**forged, "spec": containers}, STRATEGIC_PATCH)
     assert image_of(changed) == "r/hangzhou:2"
     assert '"was":"app:9"' in changed["metadata"]["annotations"][RECORD]
     # Without its label it is given back.

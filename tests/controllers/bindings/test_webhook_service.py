@@ -18,6 +18,7 @@ import urllib3
 
 from kube.json_type import Json
 from tests.cloud.ports import LOOPBACK
+from tests.cloud.rest import STRATEGIC_PATCH
 from tests.controllers.conftest import StartManager
 from tests.controllers.support.binding_scene import POOL_NAME, BindingScene, image_of
 from tests.controllers.support.process import ManagerProcess
@@ -27,6 +28,7 @@ from tests.controllers.support.webhook_service import (
     SECRET,
     SECRETS,
     WebhookService,
+    bound,
     client,
     create,
     dry_run,
@@ -84,9 +86,7 @@ def test_a_cluster_without_a_manager_takes_everything_within_a_second(bindings: 
 
 
 def test_a_write_outlasts_a_silent_webhook(bindings: BindingScene, webhook: ManagerProcess) -> None:
-    name = bindings.scene.name("web")
-    bindings.bind(name, items=[image("app:2")])
-    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+    name = bound(bindings)
     os.kill(webhook.process.pid, signal.SIGSTOP)
     try:
         created = create(bindings, name)
@@ -97,9 +97,7 @@ def test_a_write_outlasts_a_silent_webhook(bindings: BindingScene, webhook: Mana
 
 def test_the_managers_own_writes_are_not_reviewed(bindings: BindingScene, webhook: ManagerProcess) -> None:
     """The webhook would take what the controller gives back for a writer's own wish."""
-    name = bindings.scene.name("web")
-    bindings.bind(name, items=[image("app:2")])
-    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+    name = bound(bindings)
     create(bindings, name)
     cloud = bindings.scene.cloud
     manager = cloud.client(token=cloud.token("kube-system", "edgehub-manager"))
@@ -110,7 +108,7 @@ def test_the_managers_own_writes_are_not_reviewed(bindings: BindingScene, webhoo
             f"{bindings.deployments}/{name}",
             query={"dryRun": "All"},
             body={"spec": containers},
-            headers={"Content-Type": "application/strategic-merge-patch+json"},
+            headers={"Content-Type": STRATEGIC_PATCH},
         )
         assert image_of(answer.json()) == stored
 
@@ -124,9 +122,7 @@ def test_both_replicas_serve_and_one_may_go(
     url = f"https://{LOOPBACK}:{service.pods[1]}/mutate-workload"
     answer = client(bindings.scene).request("POST", url, body=b"{}")
     assert (answer.status, answer.data) == (400, b"no request for a Deployment, StatefulSet or DaemonSet\n")
-    name = bindings.scene.name("web")
-    bindings.bind(name, items=[image("app:2")])
-    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+    name = bound(bindings)
     images: list[str] = []
     stopped = Event()
 
@@ -155,14 +151,11 @@ def test_with_a_ca_of_its_clients_it_answers_the_api_server_alone(
     authority = bindings.scene.cloud.folder / "front-proxy.crt"
     start_manager(*service.pod, ONLY, "--webhook-client-ca", str(authority))
     wait_until_called(bindings)
-    name = bindings.scene.name("web")
-    bindings.bind(name, items=[image("app:2")])
-    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
-    url = f"https://{LOOPBACK}:{service.pods[0]}/mutate-workload"
+    bound(bindings)
     of_node = bindings.scene.cloud.authority.issue_node("n1").write(tmp_path, "n1")
     for shown in (None, of_node):
         with pytest.raises(urllib3.exceptions.HTTPError):
-            client(bindings.scene, shown).request("POST", url, body=b"{}")
+            client(bindings.scene, shown).request("POST", service.url, body=b"{}")
 
 
 def test_a_manager_outside_the_cluster_is_called_by_url(
@@ -171,8 +164,7 @@ def test_a_manager_outside_the_cluster_is_called_by_url(
     admin = bindings.scene.admin
     before = admin.get(CONFIGURATION)["webhooks"]
     by_url = copy.deepcopy(before)
-    url = f"https://{LOOPBACK}:{service.pods[0]}/mutate-workload"
-    by_url[0]["clientConfig"] = {"url": url, "caBundle": before[0]["clientConfig"]["caBundle"]}
+    by_url[0]["clientConfig"] = {"url": service.url, "caBundle": before[0]["clientConfig"]["caBundle"]}
     name = bindings.scene.name("web")
     bindings.bind(name, items=[image("app:2")])
     admin.patch(CONFIGURATION, {"webhooks": by_url})
@@ -188,9 +180,7 @@ def test_a_manager_outside_the_cluster_is_called_by_url(
 def test_a_manager_that_ends_answers_what_it_was_asked(
     bindings: BindingScene, webhook: ManagerProcess, service: WebhookService
 ) -> None:
-    name = bindings.scene.name("web")
-    bindings.bind(name, items=[image("app:2")])
-    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+    name = bound(bindings)
     request = {
         "uid": "u",
         "kind": {"kind": "Deployment"},
@@ -206,8 +196,7 @@ def test_a_manager_that_ends_answers_what_it_was_asked(
             # Each on a connection of its own: one that is idle may end at any time.
             headers = {"Connection": "close"}
             try:
-                url = f"https://{LOOPBACK}:{service.pods[0]}/mutate-workload"
-                answer = caller.request("POST", url, body=body, headers=headers)
+                answer = caller.request("POST", service.url, body=body, headers=headers)
             except urllib3.exceptions.NewConnectionError:
                 return
             except urllib3.exceptions.ProtocolError as error:
@@ -228,12 +217,11 @@ def test_a_manager_that_ends_answers_what_it_was_asked(
 def test_a_lost_certificate_is_made_anew_and_leaves_open_connections_as_they_are(
     bindings: BindingScene, webhook: ManagerProcess, service: WebhookService
 ) -> None:
-    url = f"https://{LOOPBACK}:{service.pods[0]}/mutate-workload"
     before = client(bindings.scene)
 
     def answers(caller: urllib3.PoolManager) -> bool:
         try:
-            return caller.request("POST", url, body=b"{}").status == 400
+            return caller.request("POST", service.url, body=b"{}").status == 400
         except urllib3.exceptions.SSLError:
             return False
 
@@ -242,7 +230,5 @@ def test_a_lost_certificate_is_made_anew_and_leaves_open_connections_as_they_are
     bindings.scene.until(lambda: bindings.scene.there(SECRETS, "edgehub-manager-webhook"))
     bindings.scene.until(lambda: answers(client(bindings.scene)))
     assert answers(before)
-    assert before.connection_from_url(url).num_connections == 1, "it is the connection of before"
-    name = bindings.scene.name("web")
-    bindings.bind(name, items=[image("app:2")])
-    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+    assert before.connection_from_url(service.url).num_connections == 1, "it is the connection of before"
+    bound(bindings)

@@ -177,19 +177,10 @@ def test_who_may_edit_workloads_may_edit_bindings(bindings: BindingScene, role: 
     )
 
     def allowed() -> str:
-        verbs = ("get", "create", "update", "delete")
-        return " ".join(verb for verb in verbs if can(verb))
-
-    def can(verb: str) -> bool:
-        attributes = {
-            "verb": verb,
-            "group": "apps.openyurt.io",
-            "resource": "yurtappconfigbindings",
-            "namespace": scene.namespace,
-        }
-        review = {"spec": {"user": user, "resourceAttributes": attributes}}
-        answer = scene.admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
-        return bool(answer["status"]["allowed"])
+        asked = "apps.openyurt.io", "yurtappconfigbindings", scene.namespace
+        return " ".join(
+            verb for verb in ("get", "create", "update", "delete") if scene.may(user, verb, *asked)
+        )
 
     # The controller of aggregated roles and the authorizer follow in a moment.
     scene.until(lambda: allowed() == may)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kube.json_type import Json
-from tests.cloud.rest import RestClient
+from tests.cloud.rest import MERGE_PATCH, RestClient
 from tests.cloud.rights import role, rule
 from tests.controllers.conftest import MANIFESTS, StartManager
 from tests.controllers.support.scene import ACCOUNT, CLUSTER_ROLES, CONFIG_MAPS, NODES, Scene
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.real]
 
 ROLES = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"
 EVERYTHING = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
-MERGE = {"Content-Type": "application/merge-patch+json"}
+MERGE = {"Content-Type": MERGE_PATCH}
 
 
 @pytest.fixture
@@ -63,8 +63,6 @@ def test_it_changes_of_pods_and_nodes_what_autonomy_needs_and_no_more(
     scene: Scene, account_client: RestClient
 ) -> None:
     node, pods = scene.node(), f"/api/v1/namespaces/{scene.namespace}/pods"
-    accounts = f"/api/v1/namespaces/{scene.namespace}/serviceaccounts"
-    scene.admin.post(accounts, {"metadata": {"name": "default"}})
     spec = {"nodeName": node, "containers": [{"name": "main", "image": "mine"}]}
     made = scene.admin.post(pods, {"metadata": {"name": "p"}, "spec": spec})
     pod, status = f"{pods}/p", f"{pods}/p/status"
@@ -157,10 +155,7 @@ def test_a_manager_without_bindings_asks_for_nothing_of_theirs(
 def can(scene: Scene, verb: str, resource: str) -> bool:
     """Whether the manager's account may do this in every namespace."""
     name, _, group = resource.partition(".")
-    attributes = {"verb": verb, "resource": name, "group": group}
-    review = {"spec": {"user": ACCOUNT, "resourceAttributes": attributes}}
-    answer = scene.admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
-    return bool(answer["status"]["allowed"])
+    return scene.may(ACCOUNT, verb, group, name)
 
 
 def test_applying_the_manifests_takes_back_what_an_earlier_manager_granted(scene: Scene) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kube.json_type import Json
+from tests.cloud.rest import STRATEGIC_PATCH
 from tests.controllers.conftest import MANIFESTS
 from tests.controllers.support.scene import Scene
 
@@ -36,8 +37,6 @@ def refusing(scene: Scene) -> Scene:
 
 def refuse(scene: Scene, label: str, value: str) -> None:
     """Give the namespace a label, and wait until it has its effect."""
-    accounts = f"/api/v1/namespaces/{scene.namespace}/serviceaccounts"
-    scene.admin.post(accounts, {"metadata": {"name": "default"}})
     scene.admin.patch(f"/api/v1/namespaces/{scene.namespace}", {"metadata": {"labels": {label: value}}})
     scene.until(lambda: create(scene, {"livenessProbe": {"httpGet": HTTP}}) == 403)
 
@@ -91,9 +90,7 @@ def test_a_container_that_is_added_later_has_no_probe_and_no_hook(refusing: Scen
     for fields in ({"livenessProbe": {"httpGet": HTTP}}, {"lifecycle": {"preStop": {"httpGet": HTTP}}}, {}):
         added = {"name": "debug", "image": "app:1", **fields}
         patch = {"spec": {"ephemeralContainers": [added]}}
-        answer = refusing.admin.request(
-            "PATCH", path, body=patch, headers={"Content-Type": "application/strategic-merge-patch+json"}
-        )
+        answer = refusing.admin.request("PATCH", path, body=patch, headers={"Content-Type": STRATEGIC_PATCH})
         assert answer.status == (422 if fields else 200)
 
 
@@ -104,8 +101,6 @@ def test_a_static_pod_has_its_mirror(refusing: Scene) -> None:
 
 
 def test_nothing_is_refused_without_the_label_and_the_manifest_is_applied_again(scene: Scene) -> None:
-    accounts = f"/api/v1/namespaces/{scene.namespace}/serviceaccounts"
-    scene.admin.post(accounts, {"metadata": {"name": "default"}})
     said = scene.cloud.apply(MANIFESTS / "probe-hosts.yaml")
     assert "configured" not in said
     assert create(scene, {"livenessProbe": {"httpGet": HTTP}}) == 201

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 
 from kube.json_type import Json
+from tests.cloud.rest import STRATEGIC_PATCH
 from tests.controllers.support.scene import Scene, condition
 from tests.controllers.support.workloads import DEPLOYMENT
 
@@ -80,8 +81,7 @@ class BindingScene:
 
     def edit(self, name: str, spec: Json) -> None:
         """A strategic merge patch of a Deployment's spec, as kubectl sends it."""
-        content_type = "application/strategic-merge-patch+json"
-        self.scene.admin.patch(f"{self.deployments}/{name}", {"spec": spec}, content_type)
+        self.scene.admin.patch(f"{self.deployments}/{name}", {"spec": spec}, STRATEGIC_PATCH)
 
     def sees(self, name: str, holds: Callable[[Json], bool]) -> Json:
         """A Deployment as soon as a condition on its first container and spec holds."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kube.json_type import Json
+from tests.cloud.rest import STRATEGIC_PATCH
 from tests.controllers.support.binding_scene import BindingScene, image_of
 
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -45,6 +46,6 @@ def _dry_run(bindings: BindingScene, name: str) -> str:
         f"{bindings.deployments}/{name}",
         query={"dryRun": "All"},
         body={"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "probe"}]}}}},
-        headers={"Content-Type": "application/strategic-merge-patch+json"},
+        headers={"Content-Type": STRATEGIC_PATCH},
     )
     return image_of(answer.json())

@@ -35,6 +35,11 @@ class PretendedCluster(AnsweringClient):
         self._watches: dict[str, list[asyncio.Queue[bytes]]] = {}
         self._collections: dict[str, str] = {}
 
+    @property
+    def patched(self) -> list[str]:
+        """The names of the patched objects, sorted, each as often as it was."""
+        return sorted(path.rpartition("/")[2] for _, path in self.patches)
+
     def put(self, resource: ResourceType, obj: Json, watched: str = "") -> None:
         """Make or replace an object. `watched` is the namespace whose objects are listed and watched, "" for all."""
         meta = obj["metadata"]

@@ -42,6 +42,8 @@ class Scene:
         self.admin = cloud.admin
         self.namespace = self.name("scene")
         self.admin.post("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+        accounts = f"/api/v1/namespaces/{self.namespace}/serviceaccounts"
+        self.admin.post(accounts, {"metadata": {"name": "default"}})  # which every pod needs
 
     def name(self, kind: str) -> str:
         """A new name; later ones sort behind earlier ones, as lists in a status do."""
@@ -91,6 +93,13 @@ class Scene:
             "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
         }
         self.admin.patch(f"{NODES}/{name}/status", {"status": status})
+
+    def may(self, user: str, verb: str, group: str, resource: str, namespace: str = "") -> bool:
+        """Whether a user may do this in a namespace, or in every one."""
+        attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
+        review = {"spec": {"user": user, "resourceAttributes": attributes}}
+        answer = self.admin.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        return bool(answer["status"]["allowed"])
 
     def relabel(self, node: str, pool: str | None) -> None:
         self.admin.patch(f"{NODES}/{node}", {"metadata": {"labels": {POOL_LABEL: pool}}})

@@ -10,6 +10,7 @@ from pathlib import Path
 import urllib3
 
 from kube.json_type import Json
+from tests.cloud.ports import LOOPBACK
 from tests.controllers.support.binding_scene import BindingScene, image_of
 from tests.controllers.support.cluster_ip import ClusterIP
 from tests.controllers.support.scene import Scene
@@ -33,6 +34,11 @@ class WebhookService:
     pods: tuple[int, int]
 
     @property
+    def url(self) -> str:
+        """Where the first Pod is asked about workloads."""
+        return f"https://{LOOPBACK}:{self.pods[0]}/mutate-workload"
+
+    @property
     def pod(self) -> tuple[str, str]:
         """The flags of a manager that is the first Pod."""
         return "--webhook-port", str(self.pods[0])
@@ -54,6 +60,14 @@ def wait_until_called(bindings: BindingScene) -> None:
         return image_of(answer.json()) == "called"
 
     bindings.scene.until(called)
+
+
+def bound(bindings: BindingScene) -> str:
+    """The name of Deployments that have the image app:2 by a binding, which the webhook knows."""
+    name = bindings.scene.name("web")
+    bindings.bind(name, items=[image("app:2")])
+    bindings.scene.until(lambda: dry_run(bindings, name) == "app:2")
+    return name
 
 
 def create(bindings: BindingScene, subject: str, pool: str = "hangzhou") -> Json:

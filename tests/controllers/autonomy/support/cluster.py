@@ -44,9 +44,6 @@ class Cluster(Scene):
 
     def __init__(self, cloud: RealCloud, manager: ManagerProcess) -> None:
         super().__init__(cloud, [manager])
-        self.admin.post(
-            f"/api/v1/namespaces/{self.namespace}/serviceaccounts", {"metadata": {"name": "default"}}
-        )
         self._alive: set[str] = set()
         self._ended = threading.Event()
         self._renewing = threading.Thread(target=self._renew, name="leases")
