@@ -140,7 +140,12 @@ class LeaderElector:
         except StatusError as error:
             if error.code != 404:
                 raise
-            return await self._create()
+            self._lease = {
+                "apiVersion": LEASES.api_version,
+                "kind": "Lease",
+                "metadata": {"namespace": self._namespace, "name": self._name},
+            }
+            return await self._take("POST", LEASES.path(self._namespace), 0)
         holder = text(self._spec().get("holderIdentity"))
         version = text(metadata(self._lease).get("resourceVersion"))
         if version != self._seen_version:
@@ -149,21 +154,19 @@ class LeaderElector:
         if holder and holder != self._identity and self._clock() < self._seen_at + duration:
             return False
         transitions = number(self._spec().get("leaseTransitions")) + 1
-        return await self._unless_taken(self._put(self._taken(transitions), REQUEST_TIMEOUT))
+        return await self._take("PUT", LEASES.path(self._namespace, self._name), transitions)
 
-    async def _create(self) -> bool:
-        lease = {
-            "apiVersion": LEASES.api_version,
-            "kind": "Lease",
-            "metadata": {"namespace": self._namespace, "name": self._name},
-            "spec": self._taken(0),
+    async def _take(self, method: str, path: str, transitions: int) -> bool:
+        """Write the Lease with this process as its holder; False where another one was quicker."""
+        taken = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": int(LEASE_DURATION),
+            "acquireTime": _now(),
+            "renewTime": _now(),
+            "leaseTransitions": transitions,
         }
-        path = LEASES.path(self._namespace)
-        return await self._unless_taken(self._send("POST", path, lease, REQUEST_TIMEOUT))
-
-    async def _unless_taken(self, write: Awaitable[None]) -> bool:
         try:
-            await write
+            await self._send(method, path, {**self._lease, "spec": taken}, REQUEST_TIMEOUT)
         except StatusError as error:
             if error.code != 409:
                 raise
@@ -188,15 +191,6 @@ class LeaderElector:
                 if not isinstance(error, StatusError) or error.code != 409:
                     return
                 self._in_doubt = True  # another client changed the Lease, who may be its new holder
-
-    def _taken(self, transitions: int) -> Json:
-        return {
-            "holderIdentity": self._identity,
-            "leaseDurationSeconds": int(LEASE_DURATION),
-            "acquireTime": _now(),
-            "renewTime": _now(),
-            "leaseTransitions": transitions,
-        }
 
     def _spec(self) -> Json:
         return mapping(self._lease.get("spec"))

@@ -58,7 +58,7 @@ def measure(size: Size) -> Figures:
         flags = ("--webhook-port", str(port))
         with ManagerProcess(folder, kubeconfig(cloud), *flags, name="manager") as manager:
             steady(manager)
-            figures.resident = manager.resident
+            figures.resident = resident_megabytes(manager.process.pid)
             figures.rollouts = [follow(cloud, size, number) for number in range(size.rollouts)]
             steady(manager)
             began = time.perf_counter()

@@ -113,7 +113,7 @@ def measure(size: Size) -> Figures:
             figures.steady_writes = heartbeats(cloud, size)
             figures.relabels = relabel(cloud, size)
             steady(first)
-            figures.resident = first.resident
+            figures.resident = resident_megabytes(first.process.pid)
             away(cloud, first, figures)
             with ManagerProcess(folder, account, name="second") as second:
                 first.process.stop()
@@ -222,7 +222,7 @@ def away(cloud: RealCloud, manager: ManagerProcess, figures: Figures) -> None:
     """Kill the API server, and bring it back to a cluster in which nothing has changed."""
     cloud.stop_apiserver(crash=True)
     time.sleep(AWAY)
-    figures.away = manager.resident
+    figures.away = resident_megabytes(manager.process.pid)
     mark, began = cloud.audit_mark(), time.perf_counter()
     cloud.start_apiserver()
     figures.back = steady(manager) - began

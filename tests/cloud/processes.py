@@ -134,3 +134,10 @@ class Component:
     def stop(self) -> None:
         """Ends it."""
         self.process.stop()
+
+
+def sum_of_samples(page: str, name: str, **labels: str) -> float:
+    """Of a page of metrics: the sum of a metric's samples that carry these labels; 0 when there is none."""
+    samples = re.findall(rf"^{name}(?:\{{(.*)\}})? (\S+)$", page, re.MULTILINE)
+    wanted = [f'{key}="{value}"' for key, value in labels.items()]
+    return sum(float(value) for carried, value in samples if all(each in carried for each in wanted))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import urllib3
 
 from kube.json_type import Json
 from tests.cloud.ports import LOOPBACK, free_port
-from tests.cloud.processes import Process
+from tests.cloud.processes import Process, sum_of_samples
 
 START_TIMEOUT = 60.0
 """Seconds to readiness; 2 on idle cores."""
@@ -75,12 +74,7 @@ class ManagerProcess:
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that carry these labels; 0 when there is none."""
         page = self._http.request("GET", f"http://{LOOPBACK}:{self._port}/metrics").data.decode()
-        total = 0.0
-        for line in page.splitlines():
-            match = re.fullmatch(rf"{name}(?:\{{(.*)\}})? ([^ ]+)", line)
-            if match and all(f'{key}="{value}"' in (match[1] or "") for key, value in labels.items()):
-                total += float(match[2])
-        return total
+        return sum_of_samples(page, name, **labels)
 
     @property
     def identity(self) -> str:
@@ -90,14 +84,6 @@ class ManagerProcess:
 
     def leads(self) -> bool:
         return self.process.running and self.metric("edgehub_manager_leader") == 1
-
-    @property
-    def resident(self) -> float:
-        """Memory in MB."""
-        status = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", status)
-        assert found is not None
-        return int(found[1]) / 1024
 
     def wait_until_leading(self) -> None:
         self.wait_until(self.leads, "leading")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import sqlite3
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import urllib3
 
 from kube.json_type import Json
 from tests.cloud.ports import LOOPBACK, free_port
-from tests.cloud.processes import Process, ProcessFailedError
+from tests.cloud.processes import Process, ProcessFailedError, sum_of_samples
 
 START_TIMEOUT = 60.0
 """Seconds to readiness; 1.5 on idle cores."""
@@ -155,12 +154,7 @@ class Hub:
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that carry these labels; 0 when there is none."""
-        total = 0.0
-        for line in self.admin("/metrics").splitlines():
-            match = re.fullmatch(rf"{name}(?:\{{(.*)\}})? ([^ ]+)", line)
-            if match and all(f'{key}="{value}"' in (match[1] or "") for key, value in labels.items()):
-                total += float(match[2])
-        return total
+        return sum_of_samples(self.admin("/metrics"), name, **labels)
 
     def wait_for_metric(self, name: str, wanted: float, timeout: float, **labels: str) -> None:
         """Return when a metric has a value; another process cannot tell when it has."""
