@@ -35,9 +35,7 @@ class Console:
         if isinstance(loader.master, HubMaster):
             return
         # The packages of an interface, which no other hub imports.
-        from addons.proxy.interface.flow_replay import replay_through_the_hub  # noqa: PLC0415 - as said above
-        from addons.proxy.interface.har_comments import comment_hars  # noqa: PLC0415 - as said above
-        from addons.proxy.interface.script_reload import stop_watching  # noqa: PLC0415 - as said above
+        from addons.proxy.interface.replaced_addons import change_addons  # noqa: PLC0415 - as said above
         from addons.ui.commands.console_commands import ConsoleCommands  # noqa: PLC0415 - as said above
         from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
         from addons.ui.flows.interface_flows import InterfaceFlows  # noqa: PLC0415 - as said above
@@ -46,9 +44,7 @@ class Console:
 
         register()
         messages()  # what shows the first object of protobuf has no file to read then
-        replay_through_the_hub(loader.master)
-        comment_hars(loader.master)
-        stop_watching(loader.master)
+        change_addons(loader.master)
         self._drills.are_allowed = True
         flows = InterfaceFlows(lambda: visible_by(self._options.settings), self._drills)
         self._interface = flows, ConsoleCommands()

@@ -19,9 +19,8 @@ from addons.link.link import Link, Relaying
 from addons.link.servers import Server
 from addons.offline.cached_response import is_too_large
 from addons.pool.shared_links.lending import LentWays
-from addons.proxy.lent_way import AskedWay
 from addons.requests.caller import Caller, Lending, Listener
-from addons.requests.exchange.lent_tunnel import Lent
+from addons.requests.exchange.lent_tunnel import AskedWay, Lent
 from addons.requests.exchange.open_connections import OpenConnections
 from addons.requests.exchange.request_head import is_upgrade
 from addons.requests.hidden_credentials import lend
@@ -53,9 +52,9 @@ class Egress:
         """Lead a connection of the peer port to a server, or refuse it."""
         if self._lent is None:
             raise forbidden("this hub lends no way to the cloud")
-        client, address = way.client, way.client.peername[0].partition("%")[0]
-        server = self._lent.lend(client.id, way.headers, address, way.host, way.port)
-        way.lent = Lent(partial(self._open_lent, server), partial(self._lent.pace, client.id))
+        address = way.address.partition("%")[0]
+        server = self._lent.lend(way.client_id, way.headers, address, way.host, way.port)
+        way.lent = Lent(partial(self._open_lent, server), partial(self._lent.pace, way.client_id))
 
     async def _open_lent(self, server: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if not self._connections.has_room(Listener.PEER):

@@ -17,7 +17,7 @@ from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from OpenSSL import SSL
 
 from addons.proxy.http.messages import refuse
-from addons.proxy.lent_way import AskedWay
+from addons.requests.exchange.lent_tunnel import AskedWay
 from addons.telemetry import metrics
 from kube.errors import StatusError, internal
 

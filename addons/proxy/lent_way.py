@@ -9,39 +9,28 @@ from dataclasses import dataclass
 from functools import partial
 from weakref import WeakValueDictionary
 
-from mitmproxy import connection
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.commands import StartHook
 from mitmproxy.proxy.context import Context
 from mitmproxy.proxy.layers.http import HTTPMode
 
 from addons.proxy.http.http_layer import HubHttpLayer
-from addons.proxy.http.messages import request_of_lines
 from addons.proxy.hub_handler import HubHandler, handler_of
 from addons.requests.exchange.error_responses import error_response
-from addons.requests.exchange.lent_tunnel import Lent, LentTunnel
-from addons.requests.exchange.request_head import headers_too_large
+from addons.requests.exchange.lent_tunnel import (
+    MAX_HEAD,
+    METHOD,
+    AskedWay,
+    Lent,
+    LentTunnel,
+    parse_connect,
+)
 from addons.telemetry import metrics
-from kube.errors import StatusError, bad_request
+from kube.errors import StatusError
 from kube.http.proxies import END
 
-METHOD = b"CONNECT "
-MAX_HEAD = 8 * 1024
-"""Bytes of the head of a CONNECT: a borrower sends a hundred."""
 _open: WeakValueDictionary[str, Carrying] = WeakValueDictionary()
 """Those that lead to a server, by the client's id."""
-
-
-@dataclass(slots=True)
-class AskedWay:
-    """What a hub asks for, and what it gets: a way, or a refusal."""
-
-    client: connection.Client
-    headers: tuple[tuple[str, str], ...]
-    host: str
-    port: int
-    lent: Lent | None = None
-    refusal: StatusError | None = None
 
 
 @dataclass(slots=True)
@@ -89,18 +78,21 @@ class PeerLayer(layer.Layer):
             yield from beyond.handle_event(events.DataReceived(self.context.client, self._head))
 
     def _lend(self) -> layer.CommandGenerator[None]:
+        client = self.context.client
         try:
-            way = _parse(self.context.client, self._head)
+            way = parse_connect(client.id, client.peername[0], self._head)
         except StatusError as error:
             metrics.REQUESTS_REFUSED.labels(str(error.code)).inc()
-            yield from refuse(self.context.client, error)
-            return
-        yield LendWayHook(way)
-        if way.lent is None:
-            assert way.refusal is not None
-            yield from refuse(self.context.client, way.refusal)
-            return
-        yield from self._go_on_as(Carrying(self.context, way.lent))
+            refusal: StatusError | None = error
+        else:
+            yield LendWayHook(way)
+            if way.lent is not None:
+                yield from self._go_on_as(Carrying(self.context, way.lent))
+                return
+            refusal = way.refusal
+        assert refusal is not None, "who lends nothing says why"
+        yield commands.SendData(client, error_response(refusal.code, refusal.message))
+        yield commands.CloseConnection(client)
 
 
 class Carrying(layer.Layer):
@@ -132,26 +124,3 @@ class Carrying(layer.Layer):
 
 async def _tell(borrower: HubHandler, data: bytes, is_last: bool) -> None:
     await borrower.server_event(ServerSaid(data, is_last))
-
-
-def refuse(client: connection.Client, error: StatusError) -> layer.CommandGenerator[None]:
-    """Answer with a Status, and hear no more."""
-    yield commands.SendData(client, error_response(error.code, error.message))
-    yield commands.CloseConnection(client)
-
-
-def _parse(client: connection.Client, head: bytes) -> AskedWay:
-    """StatusError 400 or 431 for anything but the head of a CONNECT, and nothing behind it."""
-    head, end, rest = head.partition(END)
-    if not end or len(head) > MAX_HEAD:
-        raise headers_too_large()
-    try:
-        request = request_of_lines(head.split(b"\r\n"))
-    except ValueError as error:
-        raise bad_request(f"the head of the request is malformed: {error}") from None
-    if rest or request.http_version != "HTTP/1.1" or not request.port:
-        raise bad_request(
-            "a CONNECT is of HTTP/1.1, for a host and a port, and nothing follows before its answer"
-        )
-    headers = tuple((name, value) for name, value in request.headers.items(multi=True))
-    return AskedWay(client, headers, request.host.lower(), request.port)

@@ -16,8 +16,8 @@ from addons.link.health import Condition, ServerHealth
 from addons.link.identities.token_lanes import SHARED_LANES
 from addons.link.servers import Way, parse_server
 from addons.link.uplinks.uplink import Fault, fault_of
-from addons.proxy.lent_way import AskedWay
 from addons.requests.caller import Caller, Lending
+from addons.requests.exchange.lent_tunnel import AskedWay
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
 from kube.http.kubeconfig import Credentials, Piece
@@ -50,7 +50,7 @@ async def test_a_drill_takes_the_cloud_away_from_who_is_lent_a_way(egress: Egres
 
 async def test_no_way_is_lent_beyond_the_bound_of_connections(egress: Egress, connections: Cut) -> None:
     egress.lend(Mock(lend=lambda *_: A))
-    asked = AskedWay(tflow.tclient_conn(), (), A.host, A.port)
+    asked = AskedWay("client", "10.0.0.5", (), A.host, A.port)
     egress.lend_way(asked)
     connections.is_full = True
     assert asked.lent is not None

@@ -5,13 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from addons.requests.answers import ClientLeft
 from addons.requests.exchange.client_socket import LARGEST_READ
 from addons.requests.exchange.error_responses import error_response
+from addons.requests.exchange.request_head import fields_fault_of, headers_too_large
+from kube.errors import StatusError, bad_request
+from kube.http.proxies import END
 
+METHOD = b"CONNECT "
+MAX_HEAD = 8 * 1024
+"""Bytes of the head of a CONNECT: a borrower sends a hundred."""
+_CONNECT = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+):([0-9]{1,5}) HTTP/1\.1")
 OPENED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
@@ -25,6 +34,38 @@ class Lent(NamedTuple):
     """A connection to the server; OSError where there is none."""
     pace: Callable[[str, int], Awaitable[None]]
     """Returns when so many bytes may go on. The direction is up, to the cloud, or down."""
+
+
+@dataclass(slots=True)
+class AskedWay:
+    """What a hub asks for, and what it gets: a way, or a refusal."""
+
+    client_id: str
+    address: str
+    """Of the hub that asks."""
+    headers: tuple[tuple[str, str], ...]
+    host: str
+    port: int
+    lent: Lent | None = None
+    refusal: StatusError | None = None
+
+
+def parse_connect(client_id: str, address: str, head: bytes) -> AskedWay:
+    """StatusError 400 or 431 for anything but the head of a CONNECT, and nothing behind it."""
+    head, end, rest = head.partition(END)
+    if not end or len(head) > MAX_HEAD:
+        raise headers_too_large()
+    line, *others = head.split(b"\r\n")
+    asked = _CONNECT.fullmatch(line)
+    if asked is None or rest or not 0 < int(asked[2]) < 2**16:
+        raise bad_request(
+            "a CONNECT is of HTTP/1.1, for a host and a port, and nothing follows before its answer"
+        )
+    fields = [(name, value.strip(b" \t")) for name, _, value in (other.partition(b":") for other in others)]
+    if (fault := fields_fault_of(fields)) is not None:
+        raise fault
+    headers = tuple((name.decode(), value.decode("utf-8", "surrogateescape")) for name, value in fields)
+    return AskedWay(client_id, address, headers, asked[1].strip(b"[]").decode().lower(), int(asked[2]))
 
 
 class Borrower(Protocol):

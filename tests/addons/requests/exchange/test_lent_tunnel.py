@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from addons.requests.answers import ClientLeft
-from addons.requests.exchange.lent_tunnel import OPENED, Lent, LentTunnel
+from addons.requests.exchange.lent_tunnel import MAX_HEAD, OPENED, AskedWay, Lent, LentTunnel, parse_connect
+from kube.errors import StatusError
 
 
 class Socket(asyncio.Transport):
@@ -221,3 +222,40 @@ async def test_a_way_ends_whose_client_left_while_its_socket_was_full() -> None:
     way.server.data_received(b"one")
     await turns()
     assert way.socket.is_closed
+
+
+CONNECT = b"CONNECT Cloud.example:6443 HTTP/1.1\r\nHost: x\r\nX-Edgehub-Lends:  1 \r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "host"),
+    [(CONNECT, "cloud.example"), (CONNECT.replace(b"Cloud.example", b"[FD00::5]"), "fd00::5")],
+)
+def test_a_connect_names_a_server(head: bytes, host: str) -> None:
+    headers = (("Host", "x"), ("X-Edgehub-Lends", "1"))
+    assert parse_connect("c1", "10.0.0.5", head) == AskedWay("c1", "10.0.0.5", headers, host, 6443)
+
+
+@pytest.mark.parametrize(
+    ("head", "code"),
+    [
+        (CONNECT + b"more", 400),
+        (CONNECT.replace(b"1.1", b"1.0"), 400),
+        (CONNECT.replace(b":6443", b""), 400),
+        (CONNECT.replace(b"6443", b"0"), 400),
+        (CONNECT.replace(b"6443", b"65536"), 400),
+        (CONNECT.replace(b"Cloud", b"user@Cloud"), 400),
+        (CONNECT.replace(b"Cloud", b"http://Cloud"), 400),
+        (CONNECT.replace(b"Cloud", b"Cl\x00oud"), 400),
+        (CONNECT.replace(b"Host: x", b"no colon"), 400),
+        (CONNECT.replace(b"Host: x", b" folded: x"), 400),
+        (CONNECT.replace(b"Host: x", b": nameless"), 400),
+        (CONNECT.replace(b"Host: x", b"Host: x\ny: z"), 400),
+        (CONNECT.replace(b"Host: x", b"Host: " + b"x" * MAX_HEAD), 431),
+        (CONNECT[:-2] + b"x" * MAX_HEAD, 431),
+    ],
+)
+def test_anything_else_is_refused(head: bytes, code: int) -> None:
+    with pytest.raises(StatusError) as refused:
+        parse_connect("c1", "10.0.0.5", head)
+    assert refused.value.code == code

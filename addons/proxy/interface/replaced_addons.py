@@ -1,0 +1,129 @@
+"""What the hub changes of the addons that mitmproxy loads beside an interface: replays, HAR files, watched scripts."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from mitmproxy import ctx, http
+from mitmproxy.addonmanager import Loader
+from mitmproxy.addons import clientplayback, savehar
+from mitmproxy.addons.script import ScriptLoader
+from mitmproxy.connection import Server
+from mitmproxy.master import Master
+from mitmproxy.options import Options
+from mitmproxy.proxy import commands
+from mitmproxy.proxy.layers.http import HTTPMode
+from mitmproxy.utils import asyncio_utils
+
+from addons.proxy.http.http_layer import HubHttpLayer
+from addons.proxy.http.played_stream import players
+from addons.proxy.http.request_stream import RequestStream
+from addons.proxy.listeners import mode_of_state
+from addons.requests.exchange.direct_pieces import DirectPieces
+
+HUB = Path(__file__).parents[2] / "hub.py"
+
+logger = logging.getLogger(__name__)
+
+
+def change_addons(master: Master) -> None:
+    """Put the addons below in the places of mitmproxy's, where it has those, and end its watch over the hub."""
+    own = master.addons.get(FlowReplays.name)
+    if isinstance(own, clientplayback.ClientPlayback):
+        replays = FlowReplays()  # type: ignore[no-untyped-call]  # as mitmproxy has it
+        replays.queue = own.queue  # what waits there is kept
+        _replace(master, own, replays)
+    own = master.addons.get(CommentedHar.name)
+    if type(own) is savehar.SaveHar:
+        _replace(master, own, CommentedHar())
+    _stop_watching(master)
+
+
+def _replace(master: Master, own: Any, ours: Any) -> None:
+    manager = master.addons
+    del manager.lookup[ours.name]  # `remove` cannot end an addon whose end is asynchronous
+    manager.chain[manager.chain.index(own)] = manager.register(ours)
+
+
+def _stop_watching(master: Master) -> None:
+    """End mitmproxy's watch over the file, where mitmproxy loaded the hub as a script (`mitmdump -s`).
+
+    An upgrade in place replaces the file. mitmproxy would then take the hub's addons apart, and put new ones of the
+    old modules in their place, while connections go on through both.
+    """
+    loader = master.addons.get("scriptloader")
+    if not isinstance(loader, ScriptLoader):
+        return
+    for script in loader.addons:
+        path = Path(script.fullpath)
+        if script.reloadtask is not None and path.exists() and path.samefile(HUB):
+            script.reloadtask.cancel()
+
+
+class FlowReplays(clientplayback.ClientPlayback):
+    """Replays one request after the other, or all at once, as the options want it, through the hub's layers.
+
+    mitmproxy's layers would send a request without its credentials, which a flow does not have.
+    """
+
+    name = "clientplayback"
+
+    async def playback(self) -> None:
+        while True:
+            self.inflight = await self.queue.get()
+            assert self.inflight is not None
+            try:
+                replay = FlowReplay(self.inflight, self.options).replay()
+                if ctx.options.client_replay_concurrency == -1:
+                    task = asyncio_utils.create_task(replay, name="replay", keep_ref=False)
+                    self.replay_tasks.add(task)
+                    task.add_done_callback(self.replay_tasks.remove)
+                else:
+                    await replay
+            except Exception:
+                logger.exception("the replay failed")
+            self.queue.task_done()
+            self.inflight = None
+
+
+class FlowReplay(clientplayback.ReplayHandler):
+    """One request on its way, as if it came to the listener again to which it came once."""
+
+    def __init__(self, flow: http.HTTPFlow, options: Options) -> None:
+        super().__init__(flow, options)
+        context = self.layer.context
+        context.layers.clear()
+        flow.client_conn.proxy_mode = self.client.proxy_mode = mode_of_state(flow.client_conn.proxy_mode)
+        self.layer = HubHttpLayer(context, HTTPMode.transparent)
+        self.layer.connections[self.client] = clientplayback.MockServer(flow, context.fork())
+        players[self.client.id] = self
+
+    unwritten = 0
+
+    def has_handled(self, _hook: commands.StartHook) -> bool:
+        """Leave each hook to mitmproxy: it ends a replay by one."""
+        return False
+
+    def has_room(self, _stream: RequestStream) -> bool:
+        """No client reads a replay."""
+        return True
+
+    async def wait_for_room(self, _stream: RequestStream) -> None:
+        """Return at once."""
+
+    def direct(self, _stream: RequestStream) -> DirectPieces | None:
+        return None
+
+
+class CommentedHar(savehar.SaveHar):
+    """HAR files with the comment of each flow, as HAR 1.2 has it (softwareishard.com/blog/har-12-spec, "entries")."""
+
+    name = "savehar"
+
+    def load(self, loader: Loader) -> None:
+        """Do nothing: mitmproxy's own has declared the options."""
+
+    def flow_entry(self, flow: http.HTTPFlow, servers_seen: set[Server]) -> dict[str, Any]:
+        return {**super().flow_entry(flow, servers_seen), "comment": flow.comment}
