@@ -351,9 +351,8 @@ class Assembly:
             self._open_peer_port,
             close_client,
         )
-        assert pool.lent is not None
-        self._identity.serve_peers(pool.admission)
-        self._egress.lend(pool.lent)
+        self._identity.serve_peers(pool.port.admission)
+        self._egress.lend(pool.port.lent)
 
     async def _open_peer_port(self, wanted: bool) -> None:
         """Open or close the peer port beside the other listeners. OSError, in the operator's words, where it cannot."""

@@ -95,8 +95,8 @@ def router_parts(
 ) -> RouterParts:
     """What the router decides by; `waits_for` as there."""
     answerers = dict(parts.answerers)
-    if pool is not None and pool.serving is not None:
-        answerers[RouteKind.PEER] = pool.serving
+    if pool is not None:
+        answerers[RouteKind.PEER] = pool.port.serving
     return RouterParts(
         *(answerers, parts.rules, parts.inputs, parts.sources.of_others),
         cached_relay=offline.cached_relay if offline is not None else None,

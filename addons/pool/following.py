@@ -109,6 +109,11 @@ class Following:
         return [deputy for state in self._order for deputy in (*state.deputies, *state.lenders)]
 
     @property
+    def serves(self) -> bool:
+        """Whether this hub serves the pool: it leads, or is a deputy."""
+        return self._role is Role.LEADER or self.is_deputy
+
+    @property
     def is_deputy(self) -> bool:
         """Whether a leader names this node as one that serves in its place."""
         return self._can_serve and any(deputy.node == self._node for deputy in self._deputies())
@@ -281,7 +286,7 @@ class Following:
         if not self._is_known and now < self._known_by:
             return Choice(None, self._known_by - now)
         # A hub that does not know its pool yet may be one of many that start at once.
-        follows = self._role is Role.FOLLOWER and self._config.shares(type_.group, type_.resource)
+        follows = self._role is Role.FOLLOWER and self._config.shares(type_)
         follows |= not self._is_known
         serving = [state for state in self._order if state.serves(type_)]
         able = [state for state in serving if not resumes or reader.may_resume(state)]

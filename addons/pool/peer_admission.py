@@ -9,7 +9,7 @@ from OpenSSL import SSL
 
 from addons.certificates.client_certificates import is_verified, node_of, server_side
 from addons.certificates.serving_certificate import Certificate
-from addons.pool.deputies import Deputies
+from addons.pool.deputies import MAX_LENDERS, Deputies
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
 from addons.telemetry import metrics
 from kube.errors import StatusError, forbidden, unauthorized, unavailable
@@ -29,19 +29,14 @@ class Admission:
         certificate: Callable[[], Certificate | None],
         authorities: Callable[[], Iterable[x509.Certificate]],
         is_member: Callable[[str], bool | None],
-        deputies: Deputies,
-        lenders: Deputies,
     ) -> None:
-        """`authorities` are the CAs of client certificates. `is_member`: whether a node is of the pool.
-
-        None while that is not known. `deputies` learn where the peer ports of admitted nodes are open, `lenders` which
-        of these have a way to the cloud to lend.
-        """
+        """`authorities` are the CAs of client certificates. `is_member`: whether a node is of the pool; None while that
+        is not known."""
+        self.deputies, self.lenders = Deputies(), Deputies(most=MAX_LENDERS)
+        """The admitted nodes whose peer ports are open, and those of them that have a way to the cloud to lend."""
         self._certificate = certificate
         self._authorities = authorities
         self._is_member = is_member
-        self._deputies = deputies
-        self._lenders = lenders
         self._nodes: dict[str, str] = {}
         """The node at the other end of a connection whose certificate is verified, by the connection's id."""
         self._refusals: dict[str, str] = {}
@@ -93,7 +88,7 @@ class Admission:
         if not is_member:
             raise refused("other pool", forbidden(f"node {node} is not in this pool"))
         if PEER_HEADER in names:
-            self._deputies.announce(node, names[PEER_HEADER], address)
+            self.deputies.announce(node, names[PEER_HEADER], address)
             if LENDS_HEADER in names:
-                self._lenders.announce(node, names[PEER_HEADER], address)
+                self.lenders.announce(node, names[PEER_HEADER], address)
         return node

@@ -6,22 +6,20 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from typing import Any
-
-from cryptography import x509
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
 
 from addons.certificates.asked_certificate import AskedCertificate
 from addons.certificates.serving_certificate import GivenCertificate
-from addons.link.health import Cloud, ServerHealth
+from addons.link.link import Link
 from addons.link.servers import Lender
 from addons.pool.announcement import Announcement
-from addons.pool.deputies import MAX_LENDERS, Deputies
 from addons.pool.following import Following
 from addons.pool.peer_admission import Admission
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool_config import Role, role_of
 from addons.pool.pool_facts import PoolFacts
+from addons.pool.shared_links.borrowing import Borrowing
 from addons.pool.shared_links.lending import LentWays
 from addons.pool.spread import leader_order
 from addons.pool.words.neighbours import Neighbours
@@ -38,7 +36,6 @@ from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials
 from kube.reflector.list_watch import ListWatch
 from kube.requests.node_labels import NODE_LABELS
-from kube.requests.request_info import ResourceType
 from kube.store.scope import EVERYTHING
 
 PORT_RETRY = 30.0
@@ -51,6 +48,21 @@ PEER_KEY = ViewKey(HUB, "watch", EVERYTHING)
 logger = logging.getLogger(__name__)
 
 
+class PeerPort(NamedTuple):
+    """The parts of the peer port."""
+
+    certificate: AskedCertificate | GivenCertificate
+    announcement: Announcement | None
+    """None where no manager elects the hub, as of a relay."""
+    admission: Admission
+    serving: PeerServing
+    lent: LentWays
+    open: Callable[[bool], Awaitable[None]]
+    """Opens or closes the port, with OSError."""
+    number: int
+    """That of all hubs of a pool."""
+
+
 class Pool:
     """Starts with `run`. Everything else asks it, or is told by it."""
 
@@ -61,38 +73,24 @@ class Pool:
         facts: PoolFacts,
         sources: Sources,
         following: Following,
-        certificate: AskedCertificate | GivenCertificate,
-        announcement: Announcement | None,
-        open_port: Callable[[bool], Awaitable[None]],
-        cloud: Cloud,
-        port: int,
+        port: PeerPort,
+        link: Link,
+        neighbours: Neighbours | None = None,
+        *,
+        borrows: bool = False,
     ) -> None:
-        """`open_port` opens or closes the peer port, with OSError. `port` is the peer port of all hubs of a pool.
-
-        Without an announcement no manager elects the hub, as of a relay.
-        """
+        """`neighbours` is None where the hub does nothing without a cloud. `borrows`: it may borrow ways."""
         self.role = Role.NONE
         self.since = time.time()
         self.following = following
-        self._deputies, self._lenders = Deputies(), Deputies(most=MAX_LENDERS)
-        self.admission = Admission(
-            lambda: certificate.current, self.authorities, facts.has, self._deputies, self._lenders
-        )
-        self.serving: PeerServing | None = None
-        self.lent: LentWays | None = None
-        self.borrowing: Callable[[], Coroutine[None, None, None]] | None = None
-        """Borrows ways to the cloud, where the operator wants that."""
-        self.neighbours: Neighbours | None = None
-        """None where the hub does nothing without a cloud."""
+        self.port = port
         self._node = node
         self._credentials = credentials
         self._facts = facts
         self._sources = sources
-        self._certificate = certificate
-        self._announcement = announcement
-        self._open_port = open_port
-        self._cloud = cloud
-        self._port = port
+        self._link = link
+        self._neighbours = neighbours
+        self._borrows = borrows
         self._cloud_lost: float | None = None
         self._is_open = False
         self._port_error = ""
@@ -109,43 +107,27 @@ class Pool:
             group.create_task(self._facts.run(self._update), name="facts of the pool")
             group.create_task(self.following.run(), name="sources in the pool")
             group.create_task(
-                self._certificate.run(self._certificate_changed), name="certificate of the peer port"
+                self.port.certificate.run(self._certificate_changed), name="certificate of the peer port"
             )
             group.create_task(self._keep_port(), name="peer port")
             group.create_task(self._follow_cloud(), name="age of the leader")
             group.create_task(self._follow_naming(), name="naming of deputies")
             group.create_task(self._hold(), name="views for the pool")
-            if self._announcement is not None:
-                group.create_task(self._announcement.run(), name="announcement of the peer port")
-            if self.borrowing is not None:
-                group.create_task(self.borrowing(), name="borrowed ways")
-            if self.neighbours is not None:
-                group.create_task(self.neighbours.run(), name="words of other nodes")
+            if self.port.announcement is not None:
+                group.create_task(self.port.announcement.run(), name="announcement of the peer port")
+            if self._borrows:
+                borrowing = Borrowing(self._link.cloud, self._link.borrow, self.lenders)
+                group.create_task(borrowing.run(self._link.probed), name="borrowed ways")
+            if self._neighbours is not None:
+                group.create_task(self._neighbours.run(), name="words of other nodes")
 
     def close(self) -> None:
         self._facts.close()
         self.following.close()
-        if self.serving is not None:
-            self.serving.close()
-
-    def authorities(self) -> Collection[x509.Certificate]:
-        """The CAs of client certificates: those that kube-apiserver publishes, else the kubeconfig's."""
-        return self._facts.authorities or self._credentials.authorities
-
-    @property
-    def peers(self) -> Mapping[str, ServerHealth]:
-        """The servers that the hub may ask besides the cloud's, by their URLs."""
-        return {**(self.neighbours.peers if self.neighbours is not None else {}), **self.following.peers}
+        self.port.serving.close()
 
     def leads(self) -> bool:
         return self.role is Role.LEADER
-
-    def serves(self) -> bool:
-        """Whether this hub serves the pool: it leads, or is a deputy."""
-        return self.leads() or self.following.is_deputy
-
-    def shares(self, type_: ResourceType) -> bool:
-        return self._facts.config.shares(type_.group, type_.resource)
 
     def age(self) -> float:
         """Seconds for which this hub has had no cloud; 0 while it has one."""
@@ -156,17 +138,13 @@ class Pool:
         headers = {AGE_HEADER: f"{self.age():.0f}"}
         members = self._facts.members or ()
         shared = {resource.group_resource for resource in self._facts.config.scope if is_further(resource)}
-        if shared and self.serves():
+        if shared and self.following.serves:
             headers[SHARES_HEADER] = ",".join(sorted(shared))
         if self.leads() and self._facts.config.has_deputies:
-            headers[DEPUTIES_HEADER] = self._deputies.named(members)
-        if self.leads() and (lenders := self._lenders.named(members)):
+            headers[DEPUTIES_HEADER] = self.port.admission.deputies.named(members)
+        if self.leads() and (lenders := self.port.admission.lenders.named(members)):
             headers[LENDERS_HEADER] = lenders
         return headers
-
-    def lends(self) -> bool:
-        """Whether this hub has a way to the cloud that nodes of the pool may borrow."""
-        return self._is_open and self.lent is not None and self.lent.has_way
 
     def lenders(self) -> list[Lender]:
         """Hubs whose way to the cloud this node may borrow: the pool's leaders and those that leaders know, the hubs
@@ -174,15 +152,16 @@ class Pool:
         config = self._facts.config
         if not config.is_shared or not self._credentials.certificate.read():
             return []
-        told = (*self.following.lenders, *self._deputies.live, *self._lenders.live)
+        admission = self.port.admission
+        told = (*self.following.lenders, *admission.deputies.live, *admission.lenders.live)
         # Of two addresses of a node the ConfigMap's counts.
         known = {lender.node: lender for lender in (*told, *config.leaders) if lender.node != self._node}
         others = leader_order(known.values(), self._node)
-        return [Lender("https", other.address, self._port, node=other.node) for other in others]
+        return [Lender("https", other.address, self.port.number, node=other.node) for other in others]
 
     def describe(self) -> dict[str, Any]:
         """Who leads, whom this hub follows and who follows it, for the debug page."""
-        facts, serving = self._facts, self.serving
+        facts = self._facts
         return {
             "pool": facts.name,
             "known": facts.is_known,
@@ -199,9 +178,9 @@ class Pool:
             "ageSeconds": round(self.age(), 1),
             "follows": self.following.describe(),
             "sources": self.following.describe_sources(),
-            "followers": serving.watchers() if serving is not None else {},
-            "lends": self.lent.tunnels() if self.lent is not None else {},
-            "neighbours": self.neighbours.describe() if self.neighbours is not None else [],
+            "followers": self.port.serving.watchers(),
+            "lends": self.port.lent.tunnels(),
+            "neighbours": self._neighbours.describe() if self._neighbours is not None else [],
         }
 
     def closed(self) -> list[str]:
@@ -211,7 +190,7 @@ class Pool:
     def _why_not(self) -> str:
         if self._is_open or not self._facts.config.is_shared:
             return ""
-        return self._port_error or ("" if self._certificate.current else "no certificate yet")
+        return self._port_error or ("" if self.port.certificate.current else "no certificate yet")
 
     def _certificate_changed(self) -> None:
         self._certificate_is_known = True
@@ -221,7 +200,7 @@ class Pool:
         facts = self._facts
         if not facts.is_known and not facts.config.is_shared:
             return
-        self._certificate.want(facts.config.is_shared)
+        self.port.certificate.want(facts.config.is_shared)
         can_follow = bool(self._credentials.certificate.read())
         role = role_of(
             facts.config, self._node, can_lead=self._is_open and facts.is_known, can_follow=can_follow
@@ -235,25 +214,23 @@ class Pool:
         self.following.update(
             role, facts.config, facts.members or (), can_follow=can_follow, can_serve=self._is_open
         )
-        if self.neighbours is not None:
+        if self._neighbours is not None:
             config = facts.config
             named = {*config.leaders, *config.hubs} if config.is_shared and can_follow else ()
             others = (node for node in sorted(named) if node.node != self._node and facts.has(node.node))
-            self.neighbours.update(others)
+            self._neighbours.update(others)
         self._end_streams()
         self._changed.notify()
 
     def _end_streams(self) -> None:
         """End the streams of followers that this hub serves no longer."""
-        has = self._facts.has
-        if self.lent is not None:
-            self.lent.keep_only(lambda node: self._is_open and has(node) is not False)
-        if self.serving is not None:
-            self.serving.keep_only(
-                lambda node, type_: (
-                    has(node) is True and (type_ == WORDS or (self.serves() and self.shares(type_)))
-                )
+        facts, following = self._facts, self.following
+        self.port.lent.keep_only(lambda node: self._is_open and facts.has(node) is not False)
+        self.port.serving.keep_only(
+            lambda node, type_: (
+                facts.has(node) is True and (type_ == WORDS or (following.serves and facts.shares(type_)))
             )
+        )
 
     async def _follow_naming(self) -> None:
         """Serve while this node is a deputy."""
@@ -275,15 +252,19 @@ class Pool:
         """Have the port open while the pool elects leaders and the hub has a certificate, and announce it."""
         while True:
             woken = self._changed.wait()
-            is_shared, has_certificate = self._facts.config.is_shared, self._certificate.current is not None
+            is_shared, has_certificate = (
+                self._facts.config.is_shared,
+                self.port.certificate.current is not None,
+            )
             wanted = is_shared and has_certificate
             if wanted is not self._is_open:
                 try:
-                    await self._open_port(wanted)
+                    await self.port.open(wanted)
                 except OSError as error:
                     self._log_port(error.strerror or str(error))
                 else:
-                    self._is_open, self._port_error = wanted, ""
+                    self._is_open = self.port.lent.is_open = wanted
+                    self._port_error = ""
                     self._announce()
                     self._update()
             elif not wanted:
@@ -294,8 +275,8 @@ class Pool:
             await comes_within(PORT_RETRY if wanted is not self._is_open else None, woken)
 
     def _announce(self) -> None:
-        if self._announcement is not None:
-            self._announcement.announce(self._is_open)
+        if self.port.announcement is not None:
+            self.port.announcement.announce(self._is_open)
 
     def _log_port(self, error: str) -> None:
         if error != self._port_error:
@@ -304,8 +285,8 @@ class Pool:
 
     async def _follow_cloud(self) -> None:
         while True:
-            changed = self._cloud.changed.wait()
-            if self._cloud.is_up:
+            changed = self._link.cloud.changed.wait()
+            if self._link.cloud.is_up:
                 self._cloud_lost = None
             elif self._cloud_lost is None:
                 self._cloud_lost = time.monotonic()
@@ -321,7 +302,7 @@ class Pool:
             woken = self._changed.wait()
             # What the manager writes of nodes is read when a filter of some hub of the pool asks for it.
             scope = [resource for resource in self._facts.config.scope if resource != NODE_LABELS]
-            wanted = {whole(resource) for resource in scope} if self.serves() else set()
+            wanted = {whole(resource) for resource in scope} if self.following.serves else set()
             for list_watch in [list_watch for list_watch in self._held if list_watch not in wanted]:
                 self._held.pop(list_watch).users -= 1
             for list_watch in wanted.difference(self._held):
@@ -337,4 +318,5 @@ class Pool:
 
     def _is_shared(self, source: Source) -> bool:
         wanted = source.list_watch
-        return not source.user and wanted == whole(wanted.type, wanted.encoding) and self.shares(wanted.type)
+        is_whole = wanted == whole(wanted.type, wanted.encoding)
+        return not source.user and is_whole and self._facts.shares(wanted.type)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
+
+from cryptography import x509
 
 from addons.certificates.asked_certificate import AskedCertificate, serving_certificate_of
 from addons.certificates.serving_certificate import GivenCertificate, ServingCertificate
@@ -15,12 +17,12 @@ from addons.link.link import Link
 from addons.pool.announcement import Announcement
 from addons.pool.deputies import ANY_ADDRESS
 from addons.pool.following import Following
+from addons.pool.peer_admission import Admission
 from addons.pool.peer_serving import PeerServing
 from addons.pool.peer_tls import peer_connection
-from addons.pool.pool import Pool
+from addons.pool.pool import PeerPort, Pool
 from addons.pool.pool_config import first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
-from addons.pool.shared_links.borrowing import Borrowing
 from addons.pool.shared_links.lending import LentWays
 from addons.pool.words.neighbours import Neighbours
 from addons.pool.words.spoken_words import SpokenWords
@@ -33,6 +35,7 @@ from kube.concurrency.pulse import Pulse
 from kube.http.client import Client
 from kube.http.kubeconfig import Credentials
 from kube.requests.node_labels import NODE_LABELS
+from kube.requests.request_info import ResourceType
 
 
 def join_pool(
@@ -44,62 +47,67 @@ def join_pool(
     open_port: Callable[[bool], Awaitable[None]],
     close: Callable[[str, str], object],
 ) -> Pool:
-    """The pool, which begins with `run`. `client` sends as the hub; `open_port` as in `Pool`. `close` ends a connection
-    of the peer port, by its id, for a reason."""
+    """The pool, which begins with `run`. `client` sends as the hub; `open_port` as in `PeerPort`. `close` ends a
+    connection of the peer port, by its id, for a reason."""
     inputs, sources, serving, rules = hub
-    cloud, further = link.cloud, lambda: (*rules.current().pool_resources, NODE_LABELS)
-    open_source = sources.get_own
-    facts: PoolFacts
-    announcement: Announcement | None = None
-    if settings.peer_clients == "nodes":
-        facts = RelayFacts(inputs, open_source, settings.namespace, settings.node, further)
-    else:
-        facts = PoolFacts(inputs, open_source, settings.namespace, first_config(settings.leaders), further)
-        announcement = Announcement(settings.node, settings.peer_port, client)
+    cloud, is_pool = link.cloud, settings.peer_clients == "pool"
+
+    def further() -> tuple[ResourceType, ...]:
+        return *rules.current().pool_resources, NODE_LABELS
+
+    facts = _facts(settings, inputs, sources, further)
+    certificate = _certificate(settings, client, cloud.changed)
+    metrics.watch_expiry("peer", certificate.expiry)
+
+    def authorities() -> Collection[x509.Certificate]:
+        """The CAs of client certificates: those that kube-apiserver publishes, else the kubeconfig's."""
+        return facts.authorities or credentials.authorities
+
+    admission = Admission(lambda: certificate.current, authorities, facts.has)
+    lent = LentWays(
+        *(cloud, admission, settings.lend_rate),
+        lambda connection: close(connection, "the node may borrow no longer"),
+        is_on=is_pool and settings.lend == "on",
+    )
+    link.carried = lent.own
     following = Following(
         *(settings.node, settings.peer_port, client, sources, lambda: cloud.is_up, link.cut),
         relays=settings.relays,
         address=settings.peer_address or ANY_ADDRESS,
-        lends=lambda: pool.lends(),  # noqa: PLW0108 - it is made later
+        lends=lambda: lent.has_way,
         further=further,
     )
     rules.listen(following.share)
     rules.listen(facts.moved.notify)
     sources.upstream_of = following.reader_of
-    certificate = _certificate(settings, client, cloud.changed)
-    metrics.watch_expiry("peer", certificate.expiry)
-    pool = Pool(
-        *(settings.node, credentials, facts, sources, following, certificate, announcement, open_port),
-        *(cloud, settings.peer_port),
+    words = neighbours = None
+    if settings.mode == "edge" and is_pool:
+        words, stores = SpokenWords(inputs.words), partial(endpoint_stores, sources)
+        neighbours = Neighbours(settings.peer_port, client, inputs, stores, cloud, link.cut)
+    others = neighbours.peers if neighbours is not None else {}
+    link.start_peers(
+        partial(peer_connection, credentials, authorities), lambda: {**others, **following.peers}
     )
-    words = None
-    if settings.mode == "edge" and settings.peer_clients != "nodes":
-        words = SpokenWords(inputs.words)
-        stores = partial(endpoint_stores, sources)
-        pool.neighbours = Neighbours(settings.peer_port, client, inputs, stores, cloud, link.cut)
-    pool.serving = PeerServing(sources, serving, pool.serves, pool.shares, words)
-    link.start_peers(partial(peer_connection, credentials, pool.authorities), lambda: pool.peers)
-    _share_links(settings, credentials, link, pool, close)
-    return pool
-
-
-def _share_links(
-    settings: Settings, credentials: Credentials, link: Link, pool: Pool, close: Callable[[str, str], object]
-) -> None:
-    """Have the pool lend this node's way to the cloud, and borrow another's.
-
-    A relay does neither. Who does not verify servers borrows nothing: the lender could take their place.
-    """
-    is_pool = settings.peer_clients == "pool"
-    pool.lent = LentWays(
-        *(link.cloud, pool.admission, settings.lend_rate),
-        lambda connection: close(connection, "the node may borrow no longer"),
-        is_on=is_pool and settings.lend == "on",
+    answers = PeerServing(sources, serving, lambda: following.serves, facts.shares, words)
+    announcement = Announcement(settings.node, settings.peer_port, client) if is_pool else None
+    port = PeerPort(certificate, announcement, admission, answers, lent, open_port, settings.peer_port)
+    # A relay neither lends nor borrows. Who does not verify servers borrows nothing: the lender could take their place.
+    borrows = is_pool and settings.borrow == "on" and not credentials.insecure
+    return Pool(
+        *(settings.node, credentials, facts, sources, following, port, link, neighbours), borrows=borrows
     )
-    link.carried = pool.lent.own
-    if is_pool and settings.borrow == "on" and not credentials.insecure:
-        borrowing = Borrowing(link.cloud, link.borrow, pool.lenders)
-        pool.borrowing = partial(borrowing.run, link.probed)
+
+
+def _facts(
+    settings: Settings,
+    inputs: FilterInputs,
+    sources: Sources,
+    further: Callable[[], tuple[ResourceType, ...]],
+) -> PoolFacts:
+    if settings.peer_clients == "nodes":
+        return RelayFacts(inputs, sources.get_own, settings.namespace, settings.node, further)
+    first = first_config(settings.leaders)
+    return PoolFacts(inputs, sources.get_own, settings.namespace, first, further)
 
 
 async def announce_no_port(settings: Settings, client: Client) -> None:

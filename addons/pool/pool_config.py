@@ -60,11 +60,9 @@ class PoolConfig(NamedTuple):
     hubs: tuple[LeaderHub, ...] = ()
     """Those whose peer port is open: without a cloud they tell each other of their pods, and the leaders do."""
 
-    def shares(self, group: str, resource: str) -> bool:
-        """Whether the pool shares a resource."""
-        return self.is_shared and any(
-            (shared.group, shared.resource) == (group, resource) for shared in self.scope
-        )
+    def shares(self, type_: ResourceType) -> bool:
+        """Whether the pool shares a resource, in whatever version."""
+        return self.is_shared and any(shared.group_resource == type_.group_resource for shared in self.scope)
 
 
 NOTHING_SHARED = PoolConfig()

@@ -132,6 +132,10 @@ class PoolFacts:
         self._may_begin = True
         self.moved.notify()
 
+    def shares(self, type_: ResourceType) -> bool:
+        """Whether the pool shares a resource now."""
+        return self.config.shares(type_)
+
     def has(self, node: str) -> bool | None:
         """Whether a node that has shown its certificate is of the pool; None while the pool's nodes are not known."""
         return node in self.members if self.members is not None else None

@@ -90,6 +90,8 @@ class LentWays:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`rate` is in kilobytes a second. `close` ends a connection by its id. `clock` is monotonic."""
+        self.is_open = False
+        """Whether the peer port is open."""
         self._cloud = cloud
         self._admission = admission
         self._close = close
@@ -101,8 +103,8 @@ class LentWays:
 
     @property
     def has_way(self) -> bool:
-        """Whether this hub lends a way now: its own, and never one that it borrows."""
-        return self._is_on and self._cloud.owns_way
+        """Whether nodes of the pool may borrow a way now: this hub's own, and never one that it borrows."""
+        return self._is_on and self.is_open and self._cloud.owns_way
 
     def tunnels(self) -> dict[str, int]:
         """The open tunnels of each borrower."""

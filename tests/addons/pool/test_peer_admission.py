@@ -10,7 +10,6 @@ from cryptography import x509
 
 from addons.certificates.serving_certificate import Certificate
 from addons.certificates.tls_port_certificate import own_certificate
-from addons.pool.deputies import Deputies
 from addons.pool.peer_admission import Admission
 from addons.telemetry import metrics
 from kube.errors import StatusError
@@ -27,13 +26,10 @@ class Door:
     def __init__(self, folder: Path) -> None:
         self.certificate: Certificate | None = own_certificate(folder, ["127.0.0.1"])
         self.members: frozenset[str] | None = frozenset({"a", "b"})
-        self.deputies, self.lenders = Deputies(), Deputies()
         self.admission = Admission(
             lambda: self.certificate,
             lambda: [x509.load_pem_x509_certificate(AUTHORITY.certificate)],
             lambda node: node in self.members if self.members is not None else None,
-            self.deputies,
-            self.lenders,
         )
         self._trusted = (folder / "ca.crt").read_bytes()
 
@@ -71,8 +67,10 @@ def test_a_node_that_is_admitted_says_where_its_own_peer_port_is(door: Door) -> 
     door.admission.admit("one", [("X-Edgehub-Peer", "::")], "10.0.0.1")
     with pytest.raises(StatusError):
         door.admission.admit("two", [("X-Edgehub-Peer", "10.0.0.3")], "10.0.0.3")
-    assert door.deputies.named(["a", "c"]) == "a/10.0.0.1"
-    assert door.lenders.named(["a", "c"]) == "", "it has not said that it lends its way to the cloud"
+    assert door.admission.deputies.named(["a", "c"]) == "a/10.0.0.1"
+    assert door.admission.lenders.named(["a", "c"]) == "", (
+        "it has not said that it lends its way to the cloud"
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import datetime
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -15,11 +16,13 @@ from addons.certificates.asked_certificate import AskedCertificate
 from addons.certificates.serving_certificate import Certificate
 from addons.certificates.tls_port_certificate import own_certificate
 from addons.link.health import Cloud, ServerHealth
+from addons.link.link import Link
 from addons.link.servers import parse_server
 from addons.pool.announcement import Announcement
 from addons.pool.following import Following
+from addons.pool.peer_admission import Admission
 from addons.pool.peer_serving import PeerServing
-from addons.pool.pool import PEER_KEY, Pool
+from addons.pool.pool import PEER_KEY, PeerPort, Pool
 from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
 from addons.pool.pool_facts import PoolFacts
 from addons.pool.shared_links.lending import LentWays
@@ -60,6 +63,9 @@ class Facts:
 
     def close(self) -> None:
         """Nothing is open."""
+
+    def shares(self, type_: ResourceType) -> bool:
+        return self.config.shares(type_)
 
     def has(self, node: str) -> bool | None:
         return node in self.members if self.members is not None else None
@@ -105,22 +111,18 @@ class Hub:
         self.deputies = ""
         client = ScriptedClient(self._answer)
         self.announced = client.asked
+        self.lending = ServerHealth(parse_server("https://cloud:6443"))
         following = Following("a", 10269, client, parts.sources, lambda: self.is_up, lambda _: 0)
         parts.sources.upstream_of = following.reader_of
         own = Credentials("", "", False, Piece(), Piece(b"certificate"), Piece(), Piece())
-        self.pool = Pool(
-            "a",
-            own,
-            cast(PoolFacts, self.facts),
-            parts.sources,
-            following,
-            cast(AskedCertificate, self.certificate),
-            Announcement("a", 10269, client),
-            self._open_port,
-            cast(Cloud, self),
-            10269,
-        )
-        self.pool.serving = PeerServing(parts.sources, parts.serving, self.pool.serves, self.pool.shares)
+        admission = Admission(lambda: self.certificate.current, list, self.facts.has)
+        self.lent = LentWays(Cloud([self.lending], "priority"), admission, 1000, lambda _: None, is_on=True)
+        serving = PeerServing(parts.sources, parts.serving, lambda: following.serves, self.facts.shares)
+        certificate = cast(AskedCertificate, self.certificate)
+        announcement = Announcement("a", 10269, client)
+        port = PeerPort(certificate, announcement, admission, serving, self.lent, self._open_port, 10269)
+        facts, link = cast(PoolFacts, self.facts), cast(Link, SimpleNamespace(cloud=self))
+        self.pool = Pool("a", own, facts, parts.sources, following, port, link)
 
     def _answer(self, asked: Asked) -> Any:
         """A leader's answer to a probe, with the deputies that it names; and the cloud's to an announcement."""
@@ -198,11 +200,11 @@ async def test_a_follower_that_its_leader_names_serves_the_pool_and_keeps_what_i
     give(hub, tmp_path)
     hub.facts.say(B)
     await hub.until(lambda: hub.port)
-    assert not hub.pool.serves()
+    assert not hub.pool.following.serves
     [leader] = hub.pool.following._order
     hub.deputies = "a/10.0.0.1"
     hub.pool.following._take_deputies(leader, (A,))
-    assert hub.pool.serves()
+    assert hub.pool.following.serves
     assert (hub.pool.role, hub.pool.describe()["isDeputy"]) == (Role.FOLLOWER, True)
     await hub.until(lambda: [each.users for each in hub.parts.sources] == [1])
     assert DEPUTIES_HEADER not in hub.pool.headers()
@@ -211,15 +213,15 @@ async def test_a_follower_that_its_leader_names_serves_the_pool_and_keeps_what_i
     hub.deputies = ""
     hub.pool.following._take_deputies(leader, ())
     await hub.until(lambda: [each.users for each in hub.parts.sources] == [0])
-    assert not hub.pool.serves()
+    assert not hub.pool.following.serves
 
 
 async def test_a_leader_names_its_deputies_in_each_answer(hub: Hub, tmp_path: Path) -> None:
     give(hub, tmp_path)
     hub.facts.say(A)
     await hub.until(hub.pool.leads)
-    hub.pool._deputies.announce("b", "10.0.0.2", "10.0.0.9")
-    hub.pool._deputies.announce("c", "10.0.0.3", "10.0.0.9")
+    hub.pool.port.admission.deputies.announce("b", "10.0.0.2", "10.0.0.9")
+    hub.pool.port.admission.deputies.announce("c", "10.0.0.3", "10.0.0.9")
     assert hub.pool.headers() == {AGE_HEADER: "0", DEPUTIES_HEADER: "b/10.0.0.2"}
     hub.facts.config = hub.facts.config._replace(has_deputies=False)
     assert hub.pool.headers() == {AGE_HEADER: "0"}
@@ -288,10 +290,10 @@ async def test_a_leader_names_who_lends_a_way_and_borrows_of_those_it_knows(hub:
     give(hub, tmp_path)
     await hub.until(hub.pool.leads)
     assert LENDERS_HEADER not in hub.pool.headers()
-    hub.pool._lenders.announce("b", "10.0.0.2", "10.0.0.9")
-    hub.pool._lenders.announce("stranger", "10.0.0.8", "10.0.0.9")
-    hub.pool._deputies.announce("d", "10.0.0.4", "10.0.0.9")
-    hub.pool._lenders.announce("c", "10.6.6.6", "10.0.0.9")
+    hub.pool.port.admission.lenders.announce("b", "10.0.0.2", "10.0.0.9")
+    hub.pool.port.admission.lenders.announce("stranger", "10.0.0.8", "10.0.0.9")
+    hub.pool.port.admission.deputies.announce("d", "10.0.0.4", "10.0.0.9")
+    hub.pool.port.admission.lenders.announce("c", "10.6.6.6", "10.0.0.9")
     assert sorted(hub.pool.headers()[LENDERS_HEADER].split(",")) == ["b/10.0.0.2", "c/10.6.6.6"]
     found = {each.node: str(each) for each in hub.pool.lenders()}
     assert found["c"] == "https://10.0.0.3:10269", "what the ConfigMap says counts"
@@ -301,13 +303,10 @@ async def test_a_leader_names_who_lends_a_way_and_borrows_of_those_it_knows(hub:
 
 
 async def test_a_hub_lends_its_own_way_while_its_peer_port_is_open(hub: Hub, tmp_path: Path) -> None:
-    health = ServerHealth(parse_server("https://cloud:6443"))
-    cloud = Cloud([health], "priority")
-    hub.pool.lent = LentWays(cloud, hub.pool.admission, 1000, lambda _: None, is_on=True)
     hub.facts.say(A)
-    assert not hub.pool.lends()
+    assert not hub.lent.has_way
     give(hub, tmp_path)
     await hub.until(hub.pool.leads)
-    assert hub.pool.lends()
-    health.failed("refused")
-    assert not hub.pool.lends()
+    assert hub.lent.has_way
+    hub.lending.failed("refused")
+    assert not hub.lent.has_way

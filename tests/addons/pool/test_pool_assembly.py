@@ -50,9 +50,8 @@ async def test_the_certificate_is_the_operators_or_asked_for_and_a_relay_announc
             closed,
             lambda _connection, _why: None,
         )
-        assert isinstance(pool._certificate, kind)
-        assert (pool._announcement is None) is (settings.peer_clients == "nodes")
-        assert pool.serving is not None
+        assert isinstance(pool.port.certificate, kind)
+        assert (pool.port.announcement is None) is (settings.peer_clients == "nodes")
         assert parts.sources.upstream_of == pool.following.reader_of
         pool.close()
 

@@ -23,6 +23,7 @@ from kube.requests.request_info import ResourceType
 from tests.addons.support.observed import value_of
 
 ON = {"interconnectivity": "true", "enable-leader-election": "true"}
+ENDPOINTS = ResourceType("", "v1", "endpoints")
 SERVICES, SLICES = (
     ResourceType("", "v1", "services"),
     ResourceType("discovery.k8s.io", "v1", "endpointslices"),
@@ -39,8 +40,8 @@ def test_the_keys_are_openyurts() -> None:
     )
     assert config.leaders == (LeaderHub("a", "10.0.0.1"), LeaderHub("b", "10.0.0.2"))
     assert config.scope == (SERVICES, SLICES)
-    assert config.shares("", "services")
-    assert not config.shares("", "endpoints")
+    assert config.shares(SERVICES)
+    assert not config.shares(ENDPOINTS)
 
 
 @pytest.mark.parametrize(
@@ -122,9 +123,8 @@ def test_role(
 def test_a_relay_leads_and_shares_all_that_a_pool_may_share() -> None:
     config = relay_config("relay-1")
     assert role_of(config, "relay-1", can_lead=True, can_follow=True) is Role.LEADER
-    shared = (("", "services"), ("", "endpoints"), ("discovery.k8s.io", "endpointslices"))
-    assert all(config.shares(group, resource) for group, resource in shared)
-    assert not config.shares("", "pods")
+    assert all(map(config.shares, (SERVICES, ENDPOINTS, SLICES)))
+    assert not config.shares(ResourceType("", "v1", "pods"))
     assert not config.has_deputies
 
 

@@ -12,7 +12,7 @@ from addons.filters.inputs import HubAddress
 from addons.inputs.filter_inputs import FilterInputs
 from addons.link.servers import parse_leaders
 from addons.pool import pool_facts
-from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, first_config
+from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, LeaderHub, PoolConfig, first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
@@ -173,7 +173,7 @@ async def test_a_relay_knows_its_nodes_at_once_and_takes_the_published_client_ca
     async with beside(facts.run(made.changes.set)):
         await made.until(lambda found: found.is_known)
         assert facts.has("any")
-        assert facts.config.shares("", "services")
+        assert facts.config.shares(FIRST_SCOPE[0])
         text = Authority().certificate.decode()
         client_ca = config_map(1)
         client_ca["data"] = {"client-ca-file": text}

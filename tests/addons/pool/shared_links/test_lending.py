@@ -49,6 +49,7 @@ class Harbour:
         self.lent = LentWays(
             self.cloud, cast(Admission, Door()), 1000, self.closed.append, is_on=is_on, clock=lambda: self.now
         )
+        self.lent.is_open = True
 
     def ask(self, connection: str = "n2 1", host: str = "cloud", port: int = 6443) -> str:
         return str(self.lent.lend(connection, (), "10.0.0.2", host, port))
