@@ -17,7 +17,7 @@ from typing import TextIO
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from addons.install import fleet_command
+from addons.install import cluster_commands
 from addons.install.changes import below
 from addons.install.checks.findings import Severity, has_failed
 from addons.install.cluster_info import authority_of, check_token
@@ -32,7 +32,6 @@ from addons.install.install_spec import (
 )
 from addons.install.installation import Installation, JoinError
 from addons.install.kubeconfigs import bootstrap_kubeconfig, moved
-from addons.install.manifests import listed, manifest
 from addons.install.system_services import KUBELET_UNIT, Services
 from kube.http.kubeconfig import load_kubeconfig
 from kube.option import FlagParser
@@ -113,7 +112,7 @@ def _add_flags(name: str, parser: argparse.ArgumentParser) -> None:
     if name == "manifests":
         parser.add_argument("name", nargs="?", default="", help="One of them, hub-rbac for one.")
     elif name == "fleet":
-        fleet_command.add_flags(parser)
+        cluster_commands.add_flags(parser)
     else:
         _add_node_flags(name, parser)
 
@@ -257,12 +256,13 @@ def _upgrade(options: argparse.Namespace) -> int:
 
 
 def _manifests(options: argparse.Namespace) -> int:
-    _say(manifest(options.name).rstrip("\n") if options.name else "\n".join(listed()))
+    name = options.name
+    _say(cluster_commands.manifest(name).rstrip("\n") if name else "\n".join(cluster_commands.listed()))
     return 0
 
 
 def _fleet(options: argparse.Namespace) -> int:
-    _say(fleet_command.fleet_text(options.kubeconfig, options.context, as_json=options.json).rstrip("\n"))
+    _say(cluster_commands.fleet_text(options.kubeconfig, options.context, as_json=options.json).rstrip("\n"))
     return 0
 
 

@@ -14,10 +14,9 @@ from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.telemetry import metrics
 from addons.ui import debug_pages
 from addons.ui.attached.attachments import Attachments
-from addons.ui.handlers import CLOSED, HUB, QUEUE, ReportQueue
+from addons.ui.handlers import CLOSED, HUB, QUEUE, ReportQueue, comes_from_operator, for_operator
 from addons.ui.judgement import deadline, in_slices
 from addons.ui.live import attach_page, observe_page
-from addons.ui.operator_check import comes_from_operator, for_operator
 from addons.ui.page import server as page
 from addons.ui.page.timeline import Timeline
 from addons.ui.readable import item_tree

@@ -13,8 +13,7 @@ from aiohttp.typedefs import Handler
 
 from addons.link.drills import DrillKind, Drills
 from addons.ui.explain import ExplainRequest, explain, explain_resource, unknown_resource
-from addons.ui.handlers import HUB, QUEUE, json_response
-from addons.ui.operator_check import for_operator
+from addons.ui.handlers import HUB, QUEUE, for_operator, json_response
 from addons.ui.reports import support
 from addons.ui.reports.dump import dump
 from addons.ui.reports.rule_trial import try_text

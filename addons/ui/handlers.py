@@ -1,21 +1,26 @@
-"""What the handlers of the admin port share: the hub, places for those who ask at once, and answers without an end."""
+"""What the handlers of the admin port share: the hub, who asks and how many at once, and answers without an end."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from ipaddress import ip_address
 from typing import Any
 
 import orjson
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
+from addons.requests.peer_user import peer_user
 from addons.telemetry import metrics
 from addons.ui.running_hub import RunningHub
-from kube.errors import too_many_requests
+from kube.errors import StatusError, forbidden, too_many_requests
 
 MAX_WAITING = 8
 """Requests that wait for their report."""
+ROOT = 0
 
 
 class Places:
@@ -64,6 +69,42 @@ HUB = web.AppKey("hub", RunningHub)
 QUEUE = web.AppKey("queue", ReportQueue)
 CLOSED = web.AppKey("closed", asyncio.Event)
 """Set when the hub ends, which ends the streams."""
+
+
+def for_operator(handler: Handler) -> Handler:
+    """A handler that answers the operator alone; StatusError as `refuse_others`."""
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        await refuse_others(request, request.app[HUB].settings.plain_users)
+        return await handler(request)
+
+    return guarded
+
+
+async def comes_from_operator(request: web.Request) -> bool:
+    """Whether `refuse_others` refuses nobody."""
+    try:
+        await refuse_others(request, request.app[HUB].settings.plain_users)
+    except StatusError:
+        return False
+    return True
+
+
+async def refuse_others(request: web.Request, plain_users: frozenset[int]) -> None:
+    """StatusError 403 for a caller on another machine, and for a user whom the plain port refuses, too.
+
+    Root and the hub's own user may always.
+    """
+    transport = request.transport
+    if transport is None:
+        raise forbidden("the connection is gone")
+    peer, own = transport.get_extra_info("peername")[:2], transport.get_extra_info("sockname")[:2]
+    if not ip_address(peer[0].partition("%")[0]).is_loopback:
+        raise forbidden("this is for the operator of the node: ask on the node, at a loopback address")
+    if not plain_users:
+        return
+    if await peer_user(peer, own) not in plain_users | {ROOT, os.getuid()}:
+        raise forbidden("this page is not for your user of this node")
 
 
 def json_response(document: Any) -> web.Response:

@@ -84,30 +84,27 @@ def _frames(reader: FrameReader, body: bytes) -> Iterator[WatchFrame]:
 
 def readable_event(codec: Codec, frame: WatchFrame, *, whole: bool, visible: Visible = USUALLY) -> str:
     """One event of a watch; its object with all fields where `whole`."""
-    return as_yaml(_event(codec, frame, whole=whole, visible=visible))
-
-
-def _event(codec: Codec, frame: WatchFrame, *, whole: bool, visible: Visible) -> Tree:
     shown: Tree = {"type": frame.type, "kind": frame.kind, "apiVersion": frame.api_version}
     if frame.status is not None:
         error = frame.status
-        return shown | {"code": error.code, "reason": error.reason, "message": error.message}
+        told = {"code": error.code, "reason": error.reason, "message": error.message}
+        return as_yaml(shown | told)
     try:
         peek = codec.peek(frame.raw)
     except ValueError as error:
-        return shown | {"malformed": str(error)}
+        return as_yaml(shown | {"malformed": str(error)})
     if peek.name:
         shown["object"] = key_text((peek.namespace, peek.name))
     shown["resourceVersion"] = str(peek.version)
     shown["bytes"] = len(frame.raw)
     if frame.type == "BOOKMARK":
         obj = decode_object(codec.encoding, frame.api_version, frame.kind, frame.raw)
-        return shown | ({"initialEventsEnd": True} if INITIAL_EVENTS_END in obj.annotations else {})
+        return as_yaml(shown | ({"initialEventsEnd": True} if INITIAL_EVENTS_END in obj.annotations else {}))
     if whole:
         shown["content"] = object_tree(
             codec.encoding, frame.api_version, frame.kind, frame.raw, visible=visible
         )
-    return shown
+    return as_yaml(shown)
 
 
 def readable_table(encoding: Encoding, body: bytes) -> str:

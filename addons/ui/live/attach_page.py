@@ -9,9 +9,8 @@ from aiohttp import web
 from mitmproxy.io import tnetstring
 
 from addons.ui.attached.attachments import Attachments
-from addons.ui.handlers import stream
+from addons.ui.handlers import for_operator, stream
 from addons.ui.live.observe_page import ALIVE
-from addons.ui.operator_check import for_operator
 from kube.concurrency.pulse import comes_within
 from kube.errors import bad_request, entity_too_large
 

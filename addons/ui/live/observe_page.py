@@ -12,8 +12,7 @@ from aiohttp import web
 
 from addons.telemetry.observation import VERDICTS, Observation
 from addons.telemetry.observations import Follower, WantedLines
-from addons.ui.handlers import HUB, Places, stream
-from addons.ui.operator_check import for_operator
+from addons.ui.handlers import HUB, Places, for_operator, stream
 from addons.ui.resource_names import COMMON_RESOURCES, nearest, plural_of
 from addons.ui.running_hub import RunningHub
 from kube.errors import bad_request

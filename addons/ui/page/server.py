@@ -11,8 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from addons.ui.debug_pages import PAGES
-from addons.ui.handlers import CLOSED, HUB, QUEUE, Places, stream
-from addons.ui.operator_check import comes_from_operator, for_operator
+from addons.ui.handlers import CLOSED, HUB, QUEUE, Places, comes_from_operator, for_operator, stream
 from addons.ui.page.markup import text
 from addons.ui.page.questions import explain_form, explained, rules_text, trial_html
 from addons.ui.page.sections import sections, title

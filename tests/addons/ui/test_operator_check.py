@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 from aiohttp import web
 
-from addons.ui import operator_check
-from addons.ui.operator_check import refuse_others
+from addons.ui import handlers
+from addons.ui.handlers import refuse_others
 from kube.errors import StatusError
 from tests.addons.support.observed import until
 
@@ -62,7 +62,7 @@ async def test_users_whom_the_plain_port_takes_root_and_the_hubs_own(
 ) -> None:
     uid = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: uid if own_user else 999_998)
-    monkeypatch.setattr(operator_check, "ROOT", 999_997)
+    monkeypatch.setattr(handlers, "ROOT", 999_997)
     held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
     server = await asyncio.start_server(lambda *streams: held.append(streams), "127.0.0.1", 0)
     _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())

@@ -78,7 +78,7 @@ async def test_other_users_of_the_node_are_refused(parts: HubParts, monkeypatch:
     async def nobody(*_: object) -> int:
         return 12345
 
-    monkeypatch.setattr("addons.ui.operator_check.peer_user", nobody)
+    monkeypatch.setattr("addons.ui.handlers.peer_user", nobody)
     async with served(running_hub(parts, plain_users="root")) as refusing:
         assert (await refusing.ask(PAGE))[0] == 403
 

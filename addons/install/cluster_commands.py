@@ -1,12 +1,15 @@
-"""`edgehub fleet`: the table of all hubs, read from the cloud with a person's own kubeconfig."""
+"""`edgehub fleet` and `edgehub manifests`, which need no node: the table of all hubs, read from the cloud with a
+person's own kubeconfig, and what has to be applied there, for who has the wheel and no checkout."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import takewhile
 from operator import itemgetter
 from pathlib import Path
 
@@ -18,6 +21,9 @@ from kube.errors import StatusError
 from kube.fleet.fleet_hubs import COLUMNS, FleetHub, read_fleet
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import load_kubeconfig
+
+MANIFESTS = Path(__file__).parents[2] / "controllers" / "manifests"
+"""In a checkout and in the wheel alike."""
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -54,3 +60,25 @@ def fleet_text(kubeconfig: Path | None, context: str, *, as_json: bool) -> str:
         return orjson.dumps([hub.to_json() for hub in hubs], option=orjson.OPT_INDENT_2).decode() + "\n"
     rows = [dict(zip(COLUMNS, hub.cells(now), strict=True)) for hub in hubs]
     return table(rows, [(name, itemgetter(name)) for name in COLUMNS])
+
+
+def manifest_names() -> list[str]:
+    """Those of all manifests, without the ending."""
+    return sorted(path.stem for path in MANIFESTS.glob("*.yaml"))
+
+
+def manifest(name: str) -> str:
+    """The text of one, by its name with or without the ending; ValueError where there is none."""
+    stem = name.removesuffix(".yaml")
+    if stem not in manifest_names():
+        raise ValueError(f"there is no manifest {name!r}: there are {', '.join(manifest_names())}")
+    return (MANIFESTS / f"{stem}.yaml").read_text()
+
+
+def listed() -> Iterator[str]:
+    """A line for each: its name, and the first sentence of what it says it is for."""
+    for name in manifest_names():
+        lines = manifest(name).splitlines()
+        comments = [line[2:] for line in takewhile(lambda line: line.startswith("#"), lines)]
+        about = " ".join(comment for comment in comments if not comment.startswith("Rendered by"))
+        yield f"{name:<24} {re.split(r'(?<=[.:]) ', about)[0].rstrip(':')}"

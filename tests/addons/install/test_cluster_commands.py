@@ -1,0 +1,61 @@
+"""Which kubeconfig `edgehub fleet` takes, and what it says where it cannot ask; the manifests in the program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from addons.install.cluster_commands import MANIFESTS, fleet_text, kubeconfigs, manifest_names
+from addons.install.commands import run
+from addons.views.source_log import RBAC, RBAC_OF_NODES
+from tests.cloud.ports import free_port
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "paths"),
+    [
+        ("/a", {"KUBECONFIG": "/b"}, ["/a"]),
+        (None, {"KUBECONFIG": "/b:/c"}, ["/b", "/c"]),
+        (None, {"HOME": "/person"}, ["/person/.kube/config"]),
+    ],
+)
+def test_it_is_the_one_that_kubectl_takes(
+    given: str | None, environment: dict[str, str], paths: list[str]
+) -> None:
+    assert [str(each) for each in kubeconfigs(Path(given) if given else None, environment)] == paths
+
+
+def test_a_cloud_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    server = f"http://127.0.0.1:{free_port()}"
+    file = tmp_path / "config"
+    file.write_text(
+        f"""\
+clusters: [{{name: a, cluster: {{server: "{server}"}}}}]
+contexts: [{{name: a, context: {{cluster: a, user: a}}}}]
+users: [{{name: a, user: {{}}}}]
+current-context: a
+"""
+    )
+    with pytest.raises(ValueError, match=server):
+        fleet_text(file, "", as_json=False)
+
+
+def test_all_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["manifests"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == manifest_names()
+    assert all(len(line.split()) > 3 for line in lines)
+
+
+@pytest.mark.parametrize("path", [RBAC, RBAC_OF_NODES])
+def test_what_the_doctor_names_is_printed_as_it_is(path: str, capsys: pytest.CaptureFixture[str]) -> None:
+    name = path.rpartition("/")[2]
+    for given in (name, name.removesuffix(".yaml")):
+        assert run(["manifests", given]) == 0
+        assert capsys.readouterr().out == (MANIFESTS / name).read_text()
+
+
+def test_others_are_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["manifests", "../../pyproject"]) == 1
+    assert "there is no manifest '../../pyproject': there are autonomy, " in capsys.readouterr().err
