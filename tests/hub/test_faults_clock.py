@@ -20,7 +20,7 @@ from kube.wire.encoding import Encoding
 from tests.cloud.fixtures import OpenLink
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.support.disk_parts import services
+from tests.hub.support.objects import headless, service_names
 from tests.hub.support.outage import Outage
 from tests.hub.support.process import ROOT, SLACK, Hub
 from tests.hub.support.site import hub_before
@@ -73,8 +73,7 @@ class Scene:
 
     async def make(self, name: str) -> None:
         """A service, in the cloud."""
-        body = {"metadata": {"name": name}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
-        await asyncio.to_thread(self.cloud.admin.post, self.services, body)
+        await asyncio.to_thread(self.cloud.admin.post, self.services, headless(name))
 
     async def write(self, reason: str) -> None:
         """The writes of a kubelet: the node's status, and an event of that name."""
@@ -202,7 +201,7 @@ async def test_a_clock_that_is_set_between_two_runs(scene: Scene, hours: int) ->
     hub = scene.hub
     await asyncio.to_thread(hub.start)
     assert (await scene.outage.ask(f"{NODES}/{hub.node}")).status == 200
-    before = await services(hub)
+    before = await service_names(hub)
     for kept in ("kubernetes", hub.node):
         await asyncio.to_thread(hub.wait_until_kept, f'"name":"{kept}"', 1)
     await asyncio.to_thread(scene.outage.leave)
@@ -210,7 +209,7 @@ async def test_a_clock_that_is_set_between_two_runs(scene: Scene, hours: int) ->
     await asyncio.to_thread(hub.kill)
     scene.set_clock(hours * HOUR)
     await asyncio.to_thread(hub.start)
-    assert await services(hub) == before
+    assert await service_names(hub) == before
     await scene.write("After")
     await asyncio.to_thread(scene.outage.come_back)
     await scene.has_come("Before", "After")

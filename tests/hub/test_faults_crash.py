@@ -13,6 +13,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
+from tests.hub.support.objects import headless
 from tests.hub.support.process import Hub
 from tests.hub.support.streams import listed
 
@@ -48,17 +49,14 @@ class Writes(threading.Thread):
                 name = f"s{self.made % 10}"
                 if self.made >= 10 and self.made % 3 == 0:
                     admin.delete(f"{self._path}/{name}")
-                    admin.post(self._path, self._service(name))
+                    admin.post(self._path, headless(name))
                 elif self.made >= 10:
                     admin.patch(f"{self._path}/{name}", {"metadata": {"labels": {"n": str(self.made)}}})
                 else:
-                    admin.post(self._path, self._service(name))
+                    admin.post(self._path, headless(name))
                 self.made += 1
         except Exception as error:
             self.error = error
-
-    def _service(self, name: str) -> object:
-        return {"metadata": {"name": name}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
 
 
 async def test_the_disk_of_a_killed_hub(

@@ -13,13 +13,14 @@ import pytest
 
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.hub.support import disk_parts
-from tests.hub.support.disk_parts import ERRORS, logged, services
+from tests.hub.support.objects import headless, service_names
 from tests.hub.support.process import Hub
 from tests.hub.support.site import hub_before
 from tests.hub.support.streams import watching
 
-service = partial(disk_parts.service, filler=2000)
+ERRORS = "edgehub_cache_write_errors_total"
+
+service = partial(headless, filler=2000)
 
 
 def limit_files(hub: Hub, size: int) -> None:
@@ -34,23 +35,23 @@ async def test_writes_that_fail_half_way_are_told_and_made_again_when_they_can_b
     hub, link = linked
     path = f"/api/v1/namespaces/{namespace}/services"
     await asyncio.to_thread(hub.start)
-    await services(hub)
+    await service_names(hub)
     assert hub.metric(ERRORS) == 0
     limit_files(hub, 4096)
     async with watching(hub.url, path, component="kube-proxy") as events:
         for name in ("a", "b"):
             await asyncio.to_thread(real_cloud.admin.post, path, service(name))
             await events.first("ADDED", name)
-        await logged(hub, "the disk cannot be used, the hub goes on without")
+        await hub.logged("the disk cannot be used, the hub goes on without")
         assert hub.metric(ERRORS) > 0
-        assert {"a", "b"} <= await services(hub)
+        assert {"a", "b"} <= await service_names(hub)
         limit_files(hub, resource.RLIM_INFINITY)
-        await logged(hub, "the disk can be used again")
-        assert {"a", "b"} <= await services(hub)
+        await hub.logged("the disk can be used again")
+        assert {"a", "b"} <= await service_names(hub)
     await asyncio.to_thread(hub.kill)
     link.refuse()
     await asyncio.to_thread(hub.start)
-    assert {"a", "b"} <= await services(hub)
+    assert {"a", "b"} <= await service_names(hub)
 
 
 async def test_a_state_folder_that_cannot_be_made_stops_nobody(
@@ -60,12 +61,12 @@ async def test_a_state_folder_that_cannot_be_made_stops_nobody(
     hub = await asyncio.to_thread(hub_before, real_cloud, tmp_path, node, "--state-dir", "/proc/edgehub")
     await asyncio.to_thread(hub.start)
     try:
-        await logged(hub, "the disk cannot be used, the hub goes on without")
+        await hub.logged("the disk cannot be used, the hub goes on without")
         path = f"/api/v1/namespaces/{namespace}/services"
         async with watching(hub.url, path, component="kube-proxy") as events:
             await asyncio.to_thread(real_cloud.admin.post, path, service("a"))
             await events.first("ADDED", "a")
-        assert "a" in await services(hub)
+        assert "a" in await service_names(hub)
         assert hub.metric(ERRORS) > 0
     finally:
         assert await asyncio.to_thread(hub.stop) == 0
@@ -77,7 +78,7 @@ async def test_a_disk_that_stands_still_is_waited_for_by_nobody(
     hub, link = linked
     path = f"/api/v1/namespaces/{namespace}/services"
     await asyncio.to_thread(hub.start)
-    await services(hub)
+    await service_names(hub)
     other = sqlite3.connect(hub.state / "cache" / "cache.db", isolation_level=None, check_same_thread=False)
     with contextlib.closing(other):
         other.execute("BEGIN EXCLUSIVE")
@@ -86,22 +87,22 @@ async def test_a_disk_that_stands_still_is_waited_for_by_nobody(
             for name in ("a", "b", "c"):
                 await asyncio.to_thread(real_cloud.admin.post, path, service(name))
                 await events.first("ADDED", name)
-        assert {"a", "b", "c"} <= await services(hub)
-        await logged(hub, "the disk cannot be used.* locked")
+        assert {"a", "b", "c"} <= await service_names(hub)
+        await hub.logged("the disk cannot be used.* locked")
         other.execute("ROLLBACK")
-    await logged(hub, "the disk can be used again")
+    await hub.logged("the disk can be used again")
     # So does a start under a lock.
     await asyncio.to_thread(hub.stop)
     other = sqlite3.connect(hub.state / "cache" / "cache.db", isolation_level=None, check_same_thread=False)
     with contextlib.closing(other):
         other.execute("BEGIN EXCLUSIVE")
         await asyncio.to_thread(hub.start)
-        assert {"a", "b", "c"} <= await services(hub)
+        assert {"a", "b", "c"} <= await service_names(hub)
         other.execute("ROLLBACK")
     await asyncio.to_thread(hub.kill)
     link.refuse()
     await asyncio.to_thread(hub.start)
-    assert {"a", "b", "c"} <= await services(hub)
+    assert {"a", "b", "c"} <= await service_names(hub)
 
 
 async def test_a_store_that_cannot_be_read_is_set_aside(
@@ -113,7 +114,7 @@ async def test_a_store_that_cannot_be_read_is_set_aside(
     for number in range(5):
         await asyncio.to_thread(real_cloud.admin.post, path, service(f"s{number}"))
     await asyncio.to_thread(hub.start)
-    whole = await services(hub)
+    whole = await service_names(hub)
     await asyncio.to_thread(hub.stop)
     database = hub.state / "cache" / "cache.db"
     with database.open("r+b") as file:
@@ -121,13 +122,13 @@ async def test_a_store_that_cannot_be_read_is_set_aside(
     link.refuse()
     await asyncio.to_thread(lambda: hub.start(ready=False))
     with pytest.raises(AssertionError, match="503"):
-        await services(hub)
-    await logged(hub, "cannot be read .*it is now .*cache.unreadable")
+        await service_names(hub)
+    await hub.logged("cannot be read .*it is now .*cache.unreadable")
     link.carry()
     await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 1, 20)
-    assert await services(hub) == whole
+    assert await service_names(hub) == whole
     # And it is kept again.
     await asyncio.to_thread(hub.stop)
     link.refuse()
     await asyncio.to_thread(hub.start)
-    assert await services(hub) == whole
+    assert await service_names(hub) == whole

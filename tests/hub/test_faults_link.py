@@ -13,6 +13,7 @@ from kube.wire.encoding import Encoding
 from tests.cloud.audit import requests
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
+from tests.hub.support.objects import headless
 from tests.hub.support.process import Hub
 from tests.hub.support.streams import Events, listed, watching
 
@@ -42,8 +43,7 @@ async def test_readers_of_a_link_that_accepts_and_hangs_up_get_the_copy(
     """A load balancer without servers: consistent lists were 502 until the next probe, 3 s later."""
     hub, link = linked
     path = f"/api/v1/namespaces/{namespace}/services"
-    body = {"metadata": {"name": "first"}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
-    await asyncio.to_thread(real_cloud.admin.post, path, body)
+    await asyncio.to_thread(real_cloud.admin.post, path, headless("first"))
     await asyncio.to_thread(hub.start)
     async with watching(hub.url, path, component=component) as events:
         await events.first("ADDED", "first")
@@ -62,8 +62,7 @@ async def test_a_link_that_flaps_some_forty_times(
 ) -> None:
     hub, link = linked
     path = f"/api/v1/namespaces/{namespace}/services"
-    body = {"spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
-    await asyncio.to_thread(real_cloud.admin.post, path, {**body, "metadata": {"name": "first"}})
+    await asyncio.to_thread(real_cloud.admin.post, path, headless("first"))
     await asyncio.to_thread(hub.start)
     async with (
         watching(hub.url, path, component="kube-proxy", encoding=Encoding.PROTOBUF) as filtered,
@@ -75,8 +74,7 @@ async def test_a_link_that_flaps_some_forty_times(
         answered, began = 0, time.monotonic()
         for flap in range(FLAPS):
             await asyncio.to_thread(link.refuse)
-            name = {"metadata": {"name": f"s{flap}"}}
-            await asyncio.to_thread(real_cloud.admin.post, path, {**body, **name})
+            await asyncio.to_thread(real_cloud.admin.post, path, headless(f"s{flap}"))
             if flap >= 5:
                 await asyncio.to_thread(real_cloud.admin.delete, f"{path}/s{flap - 5}")
             # A copy answers, whatever the link does; a read of the cloud too, with what the node has.

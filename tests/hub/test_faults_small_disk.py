@@ -16,8 +16,7 @@ from tests.cloud.fixtures import OpenLink
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.cloud.small_disk import SmallDisk
-from tests.hub.support import disk_parts
-from tests.hub.support.disk_parts import ERRORS, logged, services
+from tests.hub.support.objects import headless, service_names
 from tests.hub.support.outage import Outage
 from tests.hub.support.process import Hub
 from tests.hub.support.site import hub_before
@@ -42,7 +41,9 @@ for text in sys.argv[2:]:
 """
 """Ends when texts are on a hub's disk, which only who runs there can see."""
 
-service = partial(disk_parts.service, filler=100_000)
+ERRORS = "edgehub_cache_write_errors_total"
+
+service = partial(headless, filler=100_000)
 
 
 async def kept(hub: Hub, disk: SmallDisk, *texts: str) -> None:
@@ -95,23 +96,23 @@ async def test_a_full_disk_is_told_and_used_again_when_there_is_room(
     hub, link = cramped
     path = f"/api/v1/namespaces/{namespace}/services"
     await asyncio.to_thread(hub.start)
-    await services(hub)
+    await service_names(hub)
     assert hub.metric(ERRORS) == 0
     async with watching(hub.url, path, component="kube-proxy") as events:
         names = await fill_up(hub, small_disk, real_cloud, path, events)
-        await logged(hub, "the disk cannot be used, the hub goes on without it: .*full")
+        await hub.logged("the disk cannot be used, the hub goes on without it: .*full")
         # Clients do not notice.
         await asyncio.to_thread(real_cloud.admin.post, path, service("last"))
         await events.first("ADDED", "last")
-        everything = await services(hub)
+        everything = await service_names(hub)
         assert {*names, "last"} <= everything
         small_disk.make_room()
-        await logged(hub, "the disk can be used again")
+        await hub.logged("the disk can be used again")
         await kept(hub, small_disk, *(f'"name":"{name}"' for name in (*names, "last")))
     await asyncio.to_thread(hub.kill)
     link.refuse()
     await asyncio.to_thread(hub.start)
-    assert await services(hub) == everything
+    assert await service_names(hub) == everything
 
 
 async def test_a_copy_of_before_the_disk_was_full_is_whole(
@@ -121,7 +122,7 @@ async def test_a_copy_of_before_the_disk_was_full_is_whole(
     path = f"/api/v1/namespaces/{namespace}/services"
     await asyncio.to_thread(real_cloud.admin.post, path, service("before"))
     await asyncio.to_thread(hub.start)
-    before = await services(hub)
+    before = await service_names(hub)
     await kept(hub, small_disk, namespace)
     async with watching(hub.url, path, component="kube-proxy") as events:
         names = await fill_up(hub, small_disk, real_cloud, path, events)
@@ -129,7 +130,7 @@ async def test_a_copy_of_before_the_disk_was_full_is_whole(
     link.refuse()
     await asyncio.to_thread(hub.start)
     # The first of them may have found room in SQLite's log; the last has not.
-    shown = await services(hub)
+    shown = await service_names(hub)
     written = names[: len(shown - before)]
     assert "before" in before
     assert len(written) < len(names)
@@ -160,14 +161,14 @@ async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
     await asyncio.to_thread(real_cloud.admin.post, path, service("before"))
     await asyncio.to_thread(real_cloud.admin.post, NODES, {"metadata": {"name": hub.node}})
     await asyncio.to_thread(hub.start)
-    whole = await services(hub)
+    whole = await service_names(hub)
     seen = {each: (await outage.ask(each)).body for each in (node, "/api", "/version")}
     await kept(hub, small_disk, namespace, f'"name":"{hub.node}"', "gitVersion", "APIVersions")
     await asyncio.to_thread(hub.kill if crash else hub.stop)
     await asyncio.to_thread(breaks, small_disk)
     link.refuse()
     await asyncio.to_thread(hub.start)
-    assert await services(hub) == whole
+    assert await service_names(hub) == whole
     for each, body in seen.items():
         answer = await outage.ask(each)
         assert (answer.status, answer.body) == (200, body)
@@ -178,8 +179,8 @@ async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
         taken = await outage.ask(f"{node}/status", method="PATCH", body=patch, content_type=STRATEGIC)
         assert taken.status == 200
         await write_more(outage, namespace)
-        await logged(hub, "the disk cannot be used, the hub goes on without")
-        assert await services(hub) == whole
+        await hub.logged("the disk cannot be used, the hub goes on without")
+        assert await service_names(hub) == whole
         await asyncio.to_thread(mends, small_disk)
         await asyncio.to_thread(outage.come_back)
         await asyncio.to_thread(real_cloud.admin.post, path, service("later"))
@@ -192,4 +193,4 @@ async def test_a_hub_that_starts_on_it_without_a_cloud_answers_from_the_copy(
     await asyncio.to_thread(hub.kill)
     link.refuse()
     await asyncio.to_thread(hub.start)
-    assert await services(hub) == whole | {"later"}
+    assert await service_names(hub) == whole | {"later"}

@@ -11,10 +11,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from kube.json_type import Json
 from tests.addons.support.observed import until
 from tests.cloud.real import RealCloud
 from tests.hub.support.load import REFUSED, Load
+from tests.hub.support.objects import headless
 from tests.hub.support.process import SLACK, Hub
 from tests.hub.support.site import hub_before
 from tests.hub.support.streams import Events, Seen, listed, watching
@@ -72,10 +72,6 @@ async def follow(hub: Hub, seen: list[str]) -> None:
             pass
 
 
-def service(name: str) -> Json:
-    return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], "clusterIP": "None"}}
-
-
 @pytest.fixture
 def hub(real_cloud: RealCloud, tmp_path: Path, node: str) -> Iterator[Hub]:
     with hub_before(real_cloud, tmp_path, node, "--wait", "60", is_handed_sockets=True) as made:
@@ -84,7 +80,7 @@ def hub(real_cloud: RealCloud, tmp_path: Path, node: str) -> Iterator[Hub]:
 
 async def test_a_restart_under_load_refuses_nobody(hub: Hub, real_cloud: RealCloud, namespace: str) -> None:
     services, late = f"/api/v1/namespaces/{namespace}/services", f"late-{namespace}"
-    await asyncio.to_thread(real_cloud.admin.post, services, service("first"))
+    await asyncio.to_thread(real_cloud.admin.post, services, headless("first"))
     load = Load(hub.url, ZERO, "kube-proxy", clients=CLIENTS, connects_anew=True)
     seen = [list[str]() for _ in range(WATCHERS)]
     tasks = [asyncio.create_task(load.run())]
@@ -95,7 +91,7 @@ async def test_a_restart_under_load_refuses_nobody(hub: Hub, real_cloud: RealClo
         os.kill(hub.pid, signal.SIGHUP)
         await asyncio.to_thread(hub.process.wait_for_line, READY, 2 * SLACK, begun)
         await load.answers(50)
-        await asyncio.to_thread(real_cloud.admin.post, services, service(late))
+        await asyncio.to_thread(real_cloud.admin.post, services, headless(late))
         await until(
             lambda: all(late in each for each in seen) or any(map(asyncio.Task.done, tasks)), 2 * SLACK
         )

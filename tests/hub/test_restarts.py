@@ -9,6 +9,7 @@ import pytest
 from kube.wire.encoding import Encoding
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
+from tests.hub.support.objects import headless
 from tests.hub.support.process import Hub, started
 from tests.hub.support.streams import listed, watching
 
@@ -18,11 +19,7 @@ PROTOBUF = Encoding.PROTOBUF
 
 def make_services(cloud: RealCloud, namespace: str, count: int) -> None:
     for number in range(count):
-        body = {
-            "metadata": {"name": f"s{number}", "annotations": {"filler": "x" * 2000}},
-            "spec": {"ports": [{"port": 80}], "clusterIP": "None"},
-        }
-        cloud.admin.post(f"/api/v1/namespaces/{namespace}/services", body)
+        cloud.admin.post(f"/api/v1/namespaces/{namespace}/services", headless(f"s{number}", 2000))
 
 
 @pytest.mark.parametrize("crash", [False, True], ids=["sigterm", "kill -9"])

@@ -16,7 +16,6 @@ import yaml
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.pki import LIFETIME, Credential
 from tests.cloud.real import RealCloud
-from tests.hub.support.disk_parts import logged
 from tests.hub.support.load import Load
 from tests.hub.support.process import Hub
 from tests.hub.support.streams import watching
@@ -122,11 +121,11 @@ async def test_an_identity_that_has_ended_is_no_cloud(
 
         assert (await code(services), await code(node)) == (200, 404)
         files.rotate(real_cloud.authority.issue_node(hub.node, timedelta(seconds=1)))
-        await logged(hub, "does not accept the node's identity")
+        await hub.logged("does not accept the node's identity")
         assert (await code(services), await code("/api/v1/namespaces/default/configmaps/never")) == (200, 503)
         async with session.get(f"{hub.admin_url}/readyz") as answer:
             assert answer.status == 503
             assert "identity" in await answer.text()
         files.rotate(real_cloud.authority.issue_node(hub.node))
-        await logged(hub, "[0-9] accepts the node's identity")
+        await hub.logged("[0-9] accepts the node's identity")
         assert await code(KUBERNETES) == 200

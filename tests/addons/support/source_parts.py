@@ -7,14 +7,12 @@ from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.views.source import Source, ViewKey
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.requests.selectors import parse_field_selector, parse_label_selector
-from kube.store.scope import Scope
+from kube.store.scope import EVERYTHING
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
 from tests.cloud.scriptable import ScriptableCloud
 
 SERVICES = ListWatch(ResourceType("", "v1", "services"), encoding=Encoding.JSON)
-EVERYTHING = Scope("", parse_label_selector(""), parse_field_selector(""))
 DISCARD = tuple(each for each in FILTERS if each.name == "discardcloudservice")
 KEY = ViewKey("agent", "watch", EVERYTHING)
 DISCARDING = {"filter_discardcloudservice": "agent/services"}

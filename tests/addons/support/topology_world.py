@@ -22,10 +22,9 @@ from kube.errors import not_found
 from kube.reflector.list_watch import ListWatch
 from kube.requests.node_labels import NODE_LABELS
 from kube.requests.node_pools import POOL_LABEL
-from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.listing import Form
 from kube.store.projection import InputKey, Projection
-from kube.store.scope import Scope
+from kube.store.scope import EVERYTHING
 from kube.store.view import View
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
@@ -36,7 +35,6 @@ from tests.addons.filters.support.samples import endpoint_slice as slice_of
 from tests.addons.support.hand_source import HandSource
 
 OWN = "n1"
-EVERYTHING = Scope("", parse_label_selector(""), parse_field_selector(""))
 
 type Endpoint = tuple[str, str | None, bool]
 """Address, node, and whether it is ready."""

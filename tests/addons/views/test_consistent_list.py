@@ -15,14 +15,13 @@ from kube.errors import StatusError, expired, forbidden, too_large_version
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
 from kube.requests.selectors import parse_field_selector, parse_label_selector
-from kube.store.scope import Scope
+from kube.store.scope import EVERYTHING, Scope
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import fill, raw, read_of, service
 
 ALL = read_of("/api/v1/services")
-EVERYTHING = Scope("", parse_label_selector(""), parse_field_selector(""))
 
 
 @dataclass

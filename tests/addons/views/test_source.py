@@ -23,13 +23,13 @@ from kube.errors import StatusError
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.requests.selectors import parse_field_selector, parse_label_selector
-from kube.store.scope import Scope
+from kube.store.scope import EVERYTHING, Scope
 from kube.store.store import Item
 from kube.wire.encoding import Encoding
 from tests.addons.support.filter_plugins import Hiding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import cloud_service, endpoint_slice, service
-from tests.addons.support.source_parts import DISCARD, DISCARDING, EVERYTHING, KEY, SERVICES, names, ready
+from tests.addons.support.source_parts import DISCARD, DISCARDING, KEY, SERVICES, names, ready
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse, Rule, Silence
 from tests.cloud.scriptable.request_log import matching

@@ -12,6 +12,7 @@ from addons.views.source import Source, ViewKey
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
+from kube.store.scope import EVERYTHING
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until, value_of
@@ -19,7 +20,6 @@ from tests.addons.support.samples import cloud_service, service
 from tests.addons.support.source_parts import (
     DISCARD,
     DISCARDING,
-    EVERYTHING,
     KEY,
     SERVICES,
     cut_watches,

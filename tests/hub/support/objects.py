@@ -8,6 +8,8 @@ from kube.json_type import Json
 from kube.wire.api_objects import ApiObject
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestError
+from tests.hub.support.process import Hub
+from tests.hub.support.streams import listed
 
 CONFIG = "/api/v1/namespaces/kube-system/configmaps"
 
@@ -26,6 +28,17 @@ def service(name: str, annotations: Mapping[str, str] = {}) -> Json:
         "metadata": {"name": name, "annotations": dict(annotations)},
         "spec": {"ports": [{"name": "http", "port": 80}], "selector": {"app": name}},
     }
+
+
+def headless(name: str, filler: int = 0) -> Json:
+    """A Service without a cluster IP, of which there may be many, with an annotation of that many bytes."""
+    spec = {"clusterIP": "None", "ports": [{"port": 80}]}
+    return {"metadata": {"name": name, "annotations": {"filler": "x" * filler}}, "spec": spec}
+
+
+async def service_names(hub: Hub) -> set[str]:
+    """The names of the Services that kube-proxy sees."""
+    return set(await listed(hub.url, "/api/v1/services", component="kube-proxy", resourceVersion="0"))
 
 
 def endpoint_slice(name: str, of: str, *nodes: str) -> Json:

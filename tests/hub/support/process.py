@@ -156,6 +156,10 @@ class Hub:
         """The sum of a metric's samples that carry these labels; 0 when there is none."""
         return sum_of_samples(self.admin("/metrics"), name, **labels)
 
+    async def logged(self, pattern: str) -> None:
+        """Return when the hub has said it."""
+        await asyncio.to_thread(self.process.wait_for_line, pattern, 20)
+
     def wait_for_metric(self, name: str, wanted: float, timeout: float, **labels: str) -> None:
         """Return when a metric has a value; another process cannot tell when it has."""
         deadline = time.monotonic() + timeout
