@@ -10,9 +10,9 @@ from addons.filters.builtin.topology import Order
 from addons.filters.chain import build_filters
 from addons.filters.filter import Filter
 from addons.filters.inputs import HubAddress
-from addons.inputs.config_maps import one_config_map
 from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
+from addons.inputs.input_sources import one_config_map
 from addons.link.health import Cloud
 from addons.offline.offline_mode import Offline
 from addons.pool.pool import Pool

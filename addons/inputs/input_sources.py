@@ -21,6 +21,7 @@ from kube.wire.encoding import Encoding
 
 Changed = Callable[[Collection[InputKey]], None]
 
+CONFIG_MAPS = ResourceType("", "v1", "configmaps")
 _NODES = ResourceType("", "v1", "nodes")
 
 
@@ -82,6 +83,12 @@ def labels_of(item: Item | None) -> Mapping[str, str]:
 def pool_of(item: Item | None) -> str:
     """The pool that a node's label names, "" for none."""
     return labels_of(item).get(POOL_LABEL, "")
+
+
+def one_config_map(namespace: str, name: str) -> ListWatch:
+    """The ConfigMap of this name and no other, so that a right to read it by its name is enough."""
+    selector = f"metadata.name={name}"
+    return ListWatch(CONFIG_MAPS, namespace, field_selector=selector, encoding=Encoding.JSON)
 
 
 class Input:

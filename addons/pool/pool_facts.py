@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 from cryptography import x509
 
-from addons.inputs.config_maps import one_config_map
 from addons.inputs.filter_inputs import FilterInputs
+from addons.inputs.input_sources import one_config_map
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, parse_pool_config, relay_config
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse, first_of

@@ -1,4 +1,4 @@
-"""A link that flaps: clients hardly notice, the cloud is not stormed, and in the end the copy is the cloud's."""
+"""A link that flaps, hangs up, or is silent: clients hardly notice, and the cloud is not stormed."""
 
 from __future__ import annotations
 
@@ -6,21 +6,27 @@ import asyncio
 import re
 import time
 from collections import Counter
+from pathlib import Path
 
+import aiohttp
 import pytest
 
 from kube.wire.encoding import Encoding
 from tests.cloud.audit import requests
 from tests.cloud.link import Link
+from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
+from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.objects import headless
-from tests.hub.support.process import Hub
+from tests.hub.support.outage import NOTICE
+from tests.hub.support.process import SLACK, Hub, started
 from tests.hub.support.streams import Events, listed, watching
 
 FLAPS = 40
 PHASE = 0.3
 """Seconds up, and seconds down."""
 SERVICES = "/api/v1/services"
+EVENTS = "/api/v1/namespaces/default/events"
 PER_SECOND = 1 / 0.8
 """Tries of one source a second: its first backoff step, which no client can shorten."""
 
@@ -101,3 +107,33 @@ async def test_a_link_that_flaps_some_forty_times(
         # One probe a second, and the reads above.
         assert link.traffic.accepted - accepted <= sum(tried.values()) + 2 * FLAPS + seconds
     assert set(await listed(hub.url, path, component="kube-proxy", resourceVersion="0")) == wanted
+
+
+async def get(url: str) -> int:
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        await answer.read()
+        return answer.status
+
+
+async def test_a_black_hole_is_noticed_and_its_streams_are_cut(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    port = int(cloud.url.rpartition(":")[2])
+    with Link(LOOPBACK, port) as link:
+        async with started(Hub(tmp_path, f"http://{LOOPBACK}:{link.port}")) as hub:
+            await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
+            async with (
+                watching(hub.url, EVENTS, component="reader", resourceVersion="0") as relayed,
+                watching(hub.url, SERVICES, component="kube-proxy", resourceVersion="0") as viewed,
+            ):
+                await asyncio.to_thread(link.black_hole)
+                await relayed.until(lambda _: relayed.ended, NOTICE + SLACK)
+                assert not viewed.ended, "a view is the node's own and stays open"
+                code = await get(hub.url + EVENTS)
+                assert code == 503
+                # A list from the node's copy does not need the cloud.
+                await listed(hub.url, SERVICES, component="kube-proxy", resourceVersion="0")
+                await asyncio.to_thread(link.carry)
+                service = {"metadata": {"name": "late"}, "spec": {"ports": [{"port": 80}]}}
+                cloud.store.create({"apiVersion": "v1", "kind": "Service", **service})
+                await viewed.first("ADDED", "late", 15)

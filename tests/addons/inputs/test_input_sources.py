@@ -10,11 +10,12 @@ import pytest
 
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_inputs import FilterInputs
-from addons.inputs.input_sources import InputKind, list_watches_of, unknown
+from addons.inputs.input_sources import InputKind, list_watches_of, one_config_map, unknown
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.reflector.list_watch import ListWatch
 from kube.store.projection import InputKey
+from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource
 from tests.addons.support.samples import fill, node_pool
 
@@ -123,3 +124,10 @@ async def test_a_right_that_is_missing_says_nothing_of_the_version(served: Serve
     served.sources["v1beta2"].reflector.refuse(forbidden("nodepools"))
     await asyncio.sleep(0)
     assert list(served.sources) == ["v1beta2"]
+
+
+def test_the_cloud_is_asked_for_one_config_map_alone() -> None:
+    wanted = one_config_map("kube-system", "leader-hub-harbour")
+    assert wanted.path == "/api/v1/namespaces/kube-system/configmaps"
+    assert wanted.query == {"fieldSelector": "metadata.name=leader-hub-harbour"}
+    assert wanted.encoding is Encoding.JSON

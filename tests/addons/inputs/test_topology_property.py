@@ -194,20 +194,3 @@ async def test_only_what_asked_is_judged_again(change: Callable[[Hub], None], ju
     hub.close()
     await asyncio.sleep(0)
     assert hub.projections[0].evaluations - before == judged
-
-
-def test_the_oracle_knows_the_reference_examples() -> None:
-    # This node and n2 have the label z=1, n3 has z=2, and the fourth endpoint has no node.
-    endpoints = tuple((f"10.0.0.{n}", node, True) for n, node in enumerate((OWN, "n2", "n3", None), 1))
-    world = World(
-        services={"web": {"topologyKeys": '["z"]'}},
-        nodes={OWN: {"z": "1"}, "n2": {"z": "1"}, "n3": {"z": "2"}},
-        slices={"s1": Slice("web", endpoints)},
-    )
-    assert world.expected() == {"s1": ["10.0.0.1", "10.0.0.2"]}
-    world.nodes[OWN] = {"z": "2"}
-    assert world.expected() == {"s1": ["10.0.0.1", "10.0.0.3"]}
-    world.nodes[OWN] = {}
-    assert world.expected() == {"s1": []}
-    world.services.clear()
-    assert len(world.expected()["s1"]) == 4
