@@ -55,11 +55,6 @@ class AutonomyController(Controller):
         self._configs = self.watch(held, _nodes_named)
         context.reviews[REVIEW_PATH] = lambda body: keep_ready(body, self._held())
 
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(super().run(), name=self.name)
-            tasks.create_task(self._look_for_ends(), name=f"{self.name} that are over")
-
     async def reconcile(self, key: Key) -> None:
         node = self._nodes.get(key) or Node(key[1])
         autonomy = read_autonomy(node.annotations)
@@ -138,7 +133,7 @@ class AutonomyController(Controller):
         }
         await self.apply(self._nodes, status, "status")
 
-    async def _look_for_ends(self) -> None:
+    async def watch_the_clock(self) -> None:
         while True:
             await asyncio.sleep(OVER_INTERVAL)
             now = datetime.now(UTC)

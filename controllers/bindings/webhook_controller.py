@@ -116,12 +116,7 @@ class WebhookController(Controller):
             await self.apply(self._secrets, secret(*self._secret_key, wanted))
             logger.info("the webhook's certificate was made")
 
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(super().run(), name=f"{self.name} workers")
-            tasks.create_task(self._check_regularly(), name=f"{self.name} clock")
-
-    async def _check_regularly(self) -> None:
+    async def watch_the_clock(self) -> None:
         while True:
             await asyncio.sleep(CHECK_INTERVAL)
             self.queue.add(self._key)

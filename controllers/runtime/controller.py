@@ -155,6 +155,10 @@ class Controller(ABC):
             else:
                 await informer.wait_for_sync()
 
+    async def watch_the_clock(self) -> None:
+        """What the leader does beside its reconciles, until cancelled. Nothing by default."""
+        return
+
     async def serve(self) -> None:
         """What every replica does for this controller, leading or not; cancelled at the end. Nothing by default."""
         return
@@ -191,9 +195,10 @@ class Controller(ABC):
         """Reconcile until cancelled. A key whose reconcile the cancellation stops goes back into the queue."""
         await self.wait_for_sync()
         logger.info("%s: started, %d keys wait", self.name, len(self.queue))
-        async with asyncio.TaskGroup() as workers:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.watch_the_clock(), name=f"{self.name} clock")
             for number in range(self.workers):
-                workers.create_task(self._work(), name=f"{self.name}-{number}")
+                tasks.create_task(self._work(), name=f"{self.name}-{number}")
 
     async def _work(self) -> None:
         while True:

@@ -85,11 +85,9 @@ class UpdateTrigger(Controller):
         await self.wait_for_sync()
         before = self._recorded()
         self._demand_for(*(differences(before, self._seen()) if before is not None else (set(), set())))
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(super().run(), name=f"{self.name} workers")
-            tasks.create_task(self._keep_record(), name=f"{self.name} record")
+        await super().run()
 
-    async def _keep_record(self) -> None:
+    async def watch_the_clock(self) -> None:
         while True:
             await asyncio.sleep(RECORD_INTERVAL)
             seen = self._seen()
