@@ -4,74 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from OpenSSL import SSL
 
-from addons.certificates import asked_certificate, serving_certificate, signing_request
+from addons.certificates import asked_certificate, serving_certificate
 from addons.certificates.asked_certificate import renewal_of, serving_certificate_of
 from addons.certificates.serving_certificate import Pair
 from addons.certificates.signing_request import client_request
 from kube.certificate_authority import names_of
 from kube.concurrency.pulse import Pulse
-from kube.http.client import Unreachable
 from tests.addons.support.observed import until
-from tests.addons.support.scripted_client import Asked, ScriptedClient
-from tests.cloud.pki import Authority
+from tests.addons.support.signing_cluster import AUTHORITY, SigningCluster
 from tests.support.background import beside
 
-AUTHORITY = Authority()
 KEY = ec.generate_private_key(ec.SECP256R1())
 PATIENCE = 20.0
 """Seconds that a test waits for what takes some milliseconds."""
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signing_request, "POLLS", (0.001, 0.001))
-    monkeypatch.setattr(asked_certificate, "RETRIES", (0.01, 0.01))
-    monkeypatch.setattr(asked_certificate, "CHECK_INTERVAL", 0.05)
+class Cluster(SigningCluster):
+    """The port is called by these addresses, too."""
 
-
-class Cluster:
-    """Signs every request at once, for `life`, unless it denies."""
-
-    def __init__(self) -> None:
-        self.address = "10.0.0.1"
-        self.also: tuple[str, ...] = ()
-        self.is_there = True
-        self.events: list[str] = []
-        self.life = timedelta(hours=1)
-        self.denial = ""
-        self.requests = 0
-        self._pem = b""
-        self.client = ScriptedClient(self._answer)
-
-    def _answer(self, asked: Asked) -> dict[str, Any]:
-        if not self.is_there:
-            raise Unreachable("the cloud is away")
-        if asked.path == "/api/v1/nodes/n1":
-            return {"status": {"addresses": [{"type": "InternalIP", "address": self.address}]}}
-        if asked.path.endswith("/events"):
-            self.events.append(json.loads(asked.body)["message"])
-            return {}
-        if asked.method == "POST":
-            self.requests += 1
-            self._pem = base64.b64decode(json.loads(asked.body)["spec"]["request"])
-            return {"metadata": {"name": "one"}}
-        if self.denial:
-            return {"status": {"conditions": [{"type": "Denied", "message": self.denial}]}}
-        made = AUTHORITY.sign_request(self._pem, self.life)
-        return {"status": {"certificate": base64.b64encode(made).decode()}}
+    also: tuple[str, ...] = ()
 
 
 class Running:
@@ -80,7 +42,7 @@ class Running:
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.back = Pulse()
         self.certificate = serving_certificate_of(
-            "peer", "n1", cluster.client, folder / "peer.pem", self.back, lambda: cluster.also
+            "peer", "n1", cluster.hub, folder / "peer.pem", self.back, lambda: cluster.also
         )
         self.news: asyncio.Queue[str] = asyncio.Queue()
 
@@ -110,11 +72,11 @@ async def test_it_is_asked_for_when_it_is_wanted_and_kept(tmp_path: Path) -> Non
     async with running(cluster, tmp_path / "pki") as made:
         assert await made.next() == ""
         await asyncio.sleep(0.05)
-        assert cluster.requests < 1
+        assert len(cluster.callers) < 1
         made.certificate.want(True)
         first = await made.next()
         assert first
-        assert cluster.requests == 1
+        assert len(cluster.callers) == 1
         context = SSL.Context(SSL.TLS_SERVER_METHOD)
         assert made.certificate.current is not None
         made.certificate.current.use_in(context)
@@ -125,7 +87,7 @@ async def test_it_is_asked_for_when_it_is_wanted_and_kept(tmp_path: Path) -> Non
         assert await made.next() == first
         made.certificate.want(True)
         await asyncio.sleep(0.1)
-        assert cluster.requests == 1
+        assert len(cluster.callers) == 1
 
 
 async def test_it_is_renewed_before_its_life_is_over(tmp_path: Path) -> None:
@@ -138,7 +100,7 @@ async def test_it_is_renewed_before_its_life_is_over(tmp_path: Path) -> None:
         cluster.life = timedelta(hours=1)
         second = await made.next()
         assert second not in ("", first)
-        assert cluster.requests == 2
+        assert len(cluster.callers) == 2
 
 
 async def test_a_port_asks_anew_when_two_thirds_of_its_certificates_life_are_over(tmp_path: Path) -> None:
@@ -176,7 +138,7 @@ async def test_a_denial_is_logged_and_asked_again_later(
     async with running(cluster, tmp_path) as made:
         made.certificate.want(True)
         assert await made.next() == ""
-        await until(lambda: cluster.requests > 1)
+        await until(lambda: len(cluster.callers) > 1)
         cluster.denial = ""
         assert await made.next()
     assert "is denied: not this node" in caplog.text
@@ -226,7 +188,7 @@ async def test_it_is_asked_for_as_soon_as_the_cloud_is_back(
     async with running(cluster, tmp_path) as made:
         assert await made.next() == ""
         made.certificate.want(True)
-        await until(lambda: bool(cluster.client.asked))
+        await until(lambda: bool(cluster.hub.asked))
         cluster.is_there = True
         while made.news.empty():
             made.back.notify()
@@ -246,7 +208,7 @@ async def test_it_is_for_what_else_the_port_is_called_by_and_the_cluster_certifi
         found = made.certificate.current
         assert found is not None
         assert names_of(found.certificate) == ("10.0.0.1", "169.254.2.1")
-        looks = len(cluster.client.asked)
-        await until(lambda: len(cluster.client.asked) > looks + 1)
+        looks = len(cluster.hub.asked)
+        await until(lambda: len(cluster.hub.asked) > looks + 1)
     assert sum("certifies fd00::9:1 for no node" in each for each in caplog.messages) == 1
-    assert cluster.requests == 1
+    assert len(cluster.callers) == 1

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from addons.certificates import asked_certificate, signing_request
 from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate, kept_credentials
 from addons.requests.clients import Clients
 from kube.concurrency.pulse import Pulse
-from kube.errors import StatusError
 from kube.http.kubeconfig import load_kubeconfig
 from kube.http.session import Response, Session
 from tests.addons.support.observed import until
-from tests.addons.support.scripted_client import Asked, ScriptedClient
+from tests.addons.support.signing_cluster import AUTHORITY, SigningCluster
 from tests.cloud.kubeconfig import write_kubeconfig
-from tests.cloud.pki import Authority
 from tests.support.background import beside
-
-AUTHORITY = Authority()
-
-
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signing_request, "POLLS", (0.001, 0.001))
-    monkeypatch.setattr(asked_certificate, "RETRIES", (0.01, 0.01))
 
 
 @pytest.fixture
@@ -42,45 +29,14 @@ def bootstrap(tmp_path: Path) -> Path:
     )
 
 
-class Cloud:
-    """Signs requests at once. Its callers are the hub (`hub`) and holders of tokens, by the token."""
-
-    def __init__(self) -> None:
-        self.life = timedelta(hours=1)
-        self.refusal: dict[str, int] = {}
-        self.callers: list[str] = []
-        self.events: list[str] = []
-        self._pem = b""
-        self.hub = self._client("hub")
-
-    def of_token(self, authorization: str) -> ScriptedClient:
-        return self._client(authorization)
-
-    def _client(self, caller: str) -> ScriptedClient:
-        def answer(asked: Asked) -> dict[str, Any]:
-            if asked.path.endswith("/events"):
-                self.events.append(json.loads(asked.body)["message"])
-                return {}
-            if asked.method == "POST":
-                self.callers.append(caller)
-                if caller in self.refusal:
-                    raise StatusError(self.refusal[caller], "Refused", f"no, says the cloud to {caller}")
-                self._pem = base64.b64decode(json.loads(asked.body)["spec"]["request"])
-                return {"metadata": {"name": "one"}}
-            made = AUTHORITY.sign_request(self._pem, self.life)
-            return {"status": {"certificate": base64.b64encode(made).decode()}}
-
-        return ScriptedClient(answer)
-
-
 @asynccontextmanager
-async def running(made: NodeCertificate, cloud: Cloud) -> AsyncIterator[None]:
+async def running(made: NodeCertificate, cloud: SigningCluster) -> AsyncIterator[None]:
     async with beside(made.run(cast(Clients, cloud), Pulse())):
         yield
 
 
 async def test_a_token_asks_first_and_the_node_itself_later(tmp_path: Path, bootstrap: Path) -> None:
-    cloud = Cloud()
+    cloud = SigningCluster()
     cloud.life = timedelta(seconds=2)
     made = NodeCertificate(bootstrap, "n1", tmp_path)
     assert not made.credentials.certificate.read()
@@ -100,7 +56,7 @@ async def test_a_kept_identity_needs_no_token(tmp_path: Path, bootstrap: Path) -
     issued = AUTHORITY.issue_node("n1")
     (tmp_path / "pki").mkdir()
     (tmp_path / "pki" / "node.pem").write_bytes(issued.certificate + issued.key)
-    cloud = Cloud()
+    cloud = SigningCluster()
     made = NodeCertificate(bootstrap, "n1", tmp_path)
     async with running(made, cloud):
         await made.known.wait()
@@ -114,7 +70,7 @@ async def test_a_kept_identity_needs_no_token(tmp_path: Path, bootstrap: Path) -
 async def test_a_refusal_is_told_in_words_until_it_ends(
     tmp_path: Path, bootstrap: Path, caplog: pytest.LogCaptureFixture, code: int, words: str
 ) -> None:
-    cloud = Cloud()
+    cloud = SigningCluster()
     cloud.refusal = {"Bearer a.b": code}
     made = NodeCertificate(bootstrap, "n1", tmp_path)
     async with running(made, cloud):
@@ -133,7 +89,7 @@ async def test_an_identity_that_ended_goes_back_to_a_token_which_may_be_new(
     ended = AUTHORITY.issue_node("n1", timedelta(seconds=-60))
     (tmp_path / "pki").mkdir()
     (tmp_path / "pki" / "node.pem").write_bytes(ended.certificate + ended.key)
-    cloud = Cloud()
+    cloud = SigningCluster()
     cloud.refusal = {"Bearer a.b": 401}
     made = NodeCertificate(bootstrap, "n1", tmp_path)
     async with running(made, cloud):
@@ -150,7 +106,7 @@ async def test_a_certificate_that_the_cloud_refuses_is_replaced_by_the_token(
     tmp_path: Path, bootstrap: Path
 ) -> None:
     """By this node's clock it holds; the cloud's clock, or another CA, may say otherwise."""
-    cloud = Cloud()
+    cloud = SigningCluster()
     cloud.life = timedelta(seconds=2)
     cloud.refusal = {"hub": 401}
     async with running(NodeCertificate(bootstrap, "n1", tmp_path), cloud):

@@ -31,11 +31,6 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 NAMES = ("10.0.0.1", "n1.example")
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signing_request, "POLLS", (0.001, 0.001))
-
-
 async def ignore(_why: str) -> None:
     """Notify nobody."""
 

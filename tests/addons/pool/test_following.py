@@ -225,15 +225,21 @@ async def test_a_leader_is_asked_for_what_it_says_that_it_serves(scene: Scene) -
     assert found.leader in (A, B)
 
 
-async def test_a_node_without_a_pool_reads_the_cloud_at_once(scene: Scene) -> None:
-    scene.update(Role.NONE, PoolConfig())
+@pytest.mark.parametrize(
+    ("role", "config"),
+    [
+        (Role.NONE, PoolConfig()),
+        (Role.LEADER, POOL),
+        (Role.FOLLOWER, PoolConfig((A, B), (), is_shared=True)),
+    ],
+    ids=["no pool", "a leader", "not shared"],
+)
+async def test_who_follows_nobody_reads_the_cloud_at_once(
+    scene: Scene, role: Role, config: PoolConfig
+) -> None:
+    scene.update(role, config)
     assert await scene.server() == "cloud"
-    assert not scene.following.has_leader
-
-
-async def test_a_leader_reads_the_cloud(scene: Scene) -> None:
-    scene.update(Role.LEADER)
-    assert await scene.server() == "cloud"
+    assert scene.following.has_leader is (role is Role.FOLLOWER)
 
 
 async def test_a_shared_source_waits_to_learn_whom_it_follows(scene: Scene) -> None:
@@ -245,11 +251,6 @@ async def test_a_shared_source_waits_to_learn_whom_it_follows(scene: Scene) -> N
     assert scene.following.has_leader
     labels = {"resource": "services", "server": scene.reader.server}
     assert metrics.REGISTRY.get_sample_value("edgehub_source_server", labels) == 1
-
-
-async def test_what_the_pool_does_not_share_comes_from_the_cloud(scene: Scene) -> None:
-    scene.update(config=PoolConfig((A, B), (), is_shared=True))
-    assert await scene.server() == "cloud"
 
 
 async def test_a_leader_that_fails_is_left_and_its_connections_are_cut(scene: Scene) -> None:

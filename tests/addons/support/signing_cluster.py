@@ -1,0 +1,58 @@
+"""A cluster that signs certificate requests at once, as long as it is to, whoever asks."""
+
+from __future__ import annotations
+
+import base64
+import json
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from kube.errors import StatusError
+from kube.http.client import Unreachable
+from tests.addons.support.scripted_client import Asked, ScriptedClient
+from tests.cloud.pki import Authority
+
+AUTHORITY = Authority()
+
+
+class SigningCluster:
+    """Its callers are the hub (`hub`) and holders of tokens, by the token, as of `addons.requests.clients.Clients`."""
+
+    def __init__(self) -> None:
+        self.address = "10.0.0.1"
+        """That of node n1."""
+        self.is_there = True
+        self.events: list[str] = []
+        self.life = timedelta(hours=1)
+        """Of the certificates that it signs."""
+        self.denial = ""
+        """Why it denies each request; "" where it signs."""
+        self.refusal: dict[str, int] = {}
+        """The callers that it refuses, with the code."""
+        self.callers: list[str] = []
+        """Who asked for a certificate, again and again."""
+        self._pem = b""
+        self.hub = self.of_token("hub")
+
+    def of_token(self, authorization: str) -> ScriptedClient:
+        return ScriptedClient(partial(self._answer, authorization))
+
+    def _answer(self, caller: str, asked: Asked) -> dict[str, Any]:
+        if not self.is_there:
+            raise Unreachable("the cloud is away")
+        if asked.path == "/api/v1/nodes/n1":
+            return {"status": {"addresses": [{"type": "InternalIP", "address": self.address}]}}
+        if asked.path.endswith("/events"):
+            self.events.append(json.loads(asked.body)["message"])
+            return {}
+        if asked.method == "POST":
+            self.callers.append(caller)
+            if caller in self.refusal:
+                raise StatusError(self.refusal[caller], "Refused", f"no, says the cloud to {caller}")
+            self._pem = base64.b64decode(json.loads(asked.body)["spec"]["request"])
+            return {"metadata": {"name": "one"}}
+        if self.denial:
+            return {"status": {"conditions": [{"type": "Denied", "message": self.denial}]}}
+        made = AUTHORITY.sign_request(self._pem, self.life)
+        return {"status": {"certificate": base64.b64encode(made).decode()}}
