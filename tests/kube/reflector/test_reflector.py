@@ -11,10 +11,8 @@ import pytest
 
 from kube.concurrency.backoff import Backoff
 from kube.errors import REFUSALS
-from kube.http.client import Client
 from kube.reflector import list_pages
-from kube.reflector.list_watch import ListWatch
-from kube.reflector.reflector import UNSERVED_DELAY, Reflector
+from kube.reflector.reflector import UNSERVED_DELAY
 from kube.reflector.state import State
 from kube.store.store import Change, Store
 from kube.wire.codec import WatchFrame, codec_for
@@ -22,10 +20,8 @@ from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable import faults as fault
 from tests.cloud.scriptable.request_log import matching
-from tests.cloud.sessions import new_session
 from tests.kube.support.reflecting import (
     LISTS,
-    SERVICES,
     WATCHES,
     Start,
     copied,
@@ -34,8 +30,7 @@ from tests.kube.support.reflecting import (
     service,
     until,
 )
-from tests.kube.support.toys import Toy
-from tests.support.background import beside
+from tests.kube.support.toys import RecordedInputs, Toy
 
 # -- what it asks --------------------------------------------------------------------------------------------------
 
@@ -235,19 +230,16 @@ async def test_failures_of_an_outage_do_not_hold_up_what_the_cloud_answers_after
     assert reflector.lists == 3
 
 
-class Clumsy:
+class Clumsy(RecordedInputs):
     """A listener that fails once."""
 
-    def __init__(self, error: Exception) -> None:
-        self._error: Exception | None = error
+    def __init__(self, store: Store, error: Exception) -> None:
+        super().__init__(store)
+        self._errors = [error]
 
     def changed(self, change: Change) -> None:
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def advanced(self) -> None: ...
-    def restarted(self) -> None: ...
+        if self._errors:
+            raise self._errors.pop()
 
 
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), OSError("no space left")], ids=["bug", "disk"])
@@ -255,7 +247,7 @@ async def test_a_listener_that_fails_stops_nothing_and_costs_a_list(
     cloud: ScriptableCloud, start: Start, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     store = Store()
-    store.listen(Clumsy(error))
+    Clumsy(store, error)
     reflector = start(store)
     with caplog.at_level(logging.ERROR, "kube.reflector.reflector"):
         await until(reflector, store, copied(reflector, store, cloud))
@@ -268,23 +260,21 @@ async def test_a_listener_that_fails_stops_nothing_and_costs_a_list(
     assert reflector.lists == 2
 
 
-async def test_after_a_list_and_an_outage_it_says_where_the_cloud_is() -> None:
+async def test_after_a_list_and_an_outage_it_says_where_the_cloud_is(
+    cloud: ScriptableCloud, start: Start
+) -> None:
     told: list[int] = []
-    async with ScriptableCloud() as cloud, new_session() as session:
-        cloud.store.create(service("web"))
-        store = Store()
-        list_watch = ListWatch(SERVICES, encoding=Encoding.JSON)
-        backoff = Backoff(0.005, 0.01, jitter=lambda: 0.0)
-        reflector = Reflector(Client(session, cloud.url, {}), list_watch, store, backoff)
-        reflector.reached = told.append
-        async with beside(reflector.run()):
-            await until(reflector, store, lambda: reflector.state is State.WATCHING)
-            assert told == [cloud.store.version]
-            await cloud.stop()
-            await until(reflector, store, lambda: reflector.state is State.WAITING)
-            await cloud.start()
-            await until(reflector, store, lambda: reflector.state is State.WATCHING)
-            assert told == [cloud.store.version] * 2
+    cloud.store.create(service("web"))
+    store = Store()
+    reflector = start(store)
+    reflector.reached = told.append
+    await until(reflector, store, lambda: reflector.state is State.WATCHING)
+    assert told == [cloud.store.version]
+    await cloud.stop()
+    await until(reflector, store, lambda: reflector.state is State.WAITING)
+    await cloud.start()
+    await until(reflector, store, lambda: reflector.state is State.WATCHING)
+    assert told == [cloud.store.version] * 2
 
 
 async def test_a_store_that_is_disproved_is_listed_anew_at_once(cloud: ScriptableCloud, start: Start) -> None:

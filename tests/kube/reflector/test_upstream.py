@@ -18,7 +18,9 @@ from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.scriptable import ScriptableCloud
-from tests.kube.support.reflecting import LISTS, WATCHES, Start, reflecting, until
+from tests.kube.support.reflecting import LISTS, WATCHES, Start, reflecting, service, until
+
+JSON = codec_for(Encoding.JSON)
 
 
 class Failing:
@@ -81,11 +83,6 @@ class GoneLeader(Failing):
             yield stream
 
 
-def service(name: str) -> dict[str, Any]:
-    metadata = {"name": name, "namespace": "default"}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}}
-
-
 async def test_a_switched_watch_resumes_from_its_version_without_a_delay_or_a_list(
     cloud: ScriptableCloud, start: Start
 ) -> None:
@@ -121,7 +118,7 @@ async def test_what_comes_from_a_leader_is_not_compared_with_the_cloud(
 
 async def test_a_copy_from_disk_is_listed_anew_at_a_leader(cloud: ScriptableCloud, start: Start) -> None:
     store = Store()
-    store.replace(codec_for(Encoding.JSON), "v1", "Service", 1, [])
+    store.replace(JSON, "v1", "Service", 1, [])
     cloud.store.create(service("one"))
     reflector = start(store)
     reflector.upstream = Failing(reflector.client)
@@ -174,6 +171,11 @@ def _keys(store: Store) -> set[tuple[str, str]]:
     return {item.key for item in store}
 
 
+def listed(version: int) -> ApiResponse:
+    """An empty list."""
+    return ApiResponse(Encoding.JSON, bytes(JSON.encode_list("v1", "Service", version, [])))
+
+
 class Bursting:
     """A cloud whose watch sends very many events in one packet, as a packed one may."""
 
@@ -190,13 +192,7 @@ class Bursting:
         """It has one version."""
 
     async def request(self, *_: object, **__: object) -> ApiResponse:
-        page = {
-            "kind": "ServiceList",
-            "apiVersion": "v1",
-            "metadata": {"resourceVersion": "100"},
-            "items": [],
-        }
-        return ApiResponse(Encoding.JSON, json.dumps(page).encode())
+        return listed(100)
 
     @asynccontextmanager
     async def watch(self, *_: object, **__: object) -> AsyncIterator[WatchStream]:
@@ -221,9 +217,7 @@ class Behind(Bursting):
 
     async def request(self, *_: object, **__: object) -> ApiResponse:
         self.version -= 1
-        metadata = {"resourceVersion": str(self.version)}
-        page = {"kind": "ServiceList", "apiVersion": "v1", "metadata": metadata, "items": []}
-        return ApiResponse(Encoding.JSON, json.dumps(page).encode())
+        return listed(self.version)
 
 
 async def test_a_leader_that_is_behind_what_clients_were_given_proves_nothing(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.store.projection import EVALUATED_AT_ONCE, InputKey, ProjectedChange, Projection
+from kube.store.scope import EVERYTHING, Scope
 from kube.store.store import Item, Key, Store
 from tests.kube.support.toys import Toy, ToyChain, fill, filled, read, tell
 
@@ -17,11 +18,11 @@ INPUT, OTHER = ("p", "i"), ("p", "j")
 class Steps:
     """Writes down what a projection tells: version, key, addresses before and after, and whether an input did it."""
 
-    def __init__(self, projection: Projection) -> None:
+    def __init__(self, projection: Projection, where: Scope = EVERYTHING) -> None:
         self.told: list[tuple[int, str, str | None, str | None, bool] | str] = []
         self.steps: list[ProjectedChange] = []
         self.hidden: list[int] = []
-        projection.listen(self)
+        projection.listen(self, where)
 
     def changed(self, step: ProjectedChange) -> None:
         self.steps.append(step)

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.store.projection import ProjectedChange, Projection
+from kube.store.projection import Projection
 from kube.store.scope import EVERYTHING, Scope, ScopeIndex
 from kube.store.store import Item
+from tests.kube.store.test_projection import Steps
 from tests.kube.support.toys import Toy, filled, scope, tell
 from tests.support.cpu_time import own_seconds
 
@@ -82,20 +83,6 @@ def test_labels_that_no_scope_names_cost_nothing() -> None:
     assert own_seconds(looked_up) < 1
 
 
-class Counter:
-    """Counts what it is notified of."""
-
-    def __init__(self) -> None:
-        self.changes = 0
-
-    def changed(self, change: ProjectedChange) -> None:
-        self.changes += 1
-
-    def hid(self, item: Item) -> None: ...
-    def jumped(self) -> None: ...
-    def restarted(self) -> None: ...
-
-
 @pytest.mark.parametrize(
     "others",
     [
@@ -109,10 +96,7 @@ class Counter:
 def test_one_event_costs_the_views_that_it_concerns(others: list[Scope]) -> None:
     """3,000 views of other objects once held the loop for 32 ms at each event."""
     projection = Projection(filled(10), None)
-    concerned, unconcerned = Counter(), [Counter() for _ in others]
-    projection.listen(concerned)
-    for counter, each in zip(unconcerned, others, strict=True):
-        projection.listen(counter, each)
+    concerned, unconcerned = Steps(projection), [Steps(projection, each) for each in others]
     tell(projection.store, "ADDED", Toy("x", "a", version=11, app="web"))
-    assert concerned.changes == 1
-    assert not any(each.changes for each in unconcerned)
+    assert len(concerned.steps) == 1
+    assert not any(each.steps for each in unconcerned)
