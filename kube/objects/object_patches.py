@@ -11,8 +11,7 @@ import orjson
 
 from kube.errors import StatusError, bad_request, entity_too_large, invalid, unsupported_media_type
 from kube.json_type import Json
-from kube.objects.merge_keys import merge_keys_of
-from kube.objects.strategic_merge import strategic_merge
+from kube.objects.strategic_merge import merge_keys_of, strategic_merge
 from kube.requests.quoting import quoted
 from kube.wire.json_fields import write_shallow
 

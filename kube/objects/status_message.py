@@ -15,8 +15,8 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.message import DecodeError
 
 from kube.json_type import Json
-from kube.objects.merge_keys import MergeKeys, below
 from kube.objects.status_json import SCALARS, TIME, read_time
+from kube.objects.strategic_merge import MergeKeys, below
 from kube.schemas.json_objects import json_message
 from kube.schemas.message_table import Many, MessageField, messages
 from kube.wire.protobuf_fields import read_text

@@ -8,10 +8,10 @@ from collections import deque
 
 from kube.errors import StatusError, bad_request, invalid, method_not_supported, unsupported_media_type
 from kube.json_type import Json
-from kube.objects.merge_keys import merge_keys_of
 from kube.objects.object_patches import apply_patch
 from kube.objects.status_json import canonical
 from kube.objects.status_message import CORE, parse_message, read_message, write_message
+from kube.objects.strategic_merge import merge_keys_of
 from kube.schemas.message_table import META
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object, write_json

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kube.json_type import Json
-from kube.objects.merge_keys import MergeKeys, below, merge_keys_of
-from kube.objects.strategic_merge import DELETE_FROM, DIRECTIVE
+from kube.objects.strategic_merge import DELETE_FROM, DIRECTIVE, MergeKeys, below, merge_keys_of
 from kube.wire.json_fields import write_json
 
 _REPLACE = {DIRECTIVE: "replace"}

@@ -2,20 +2,51 @@
 directives `$patch`, `$retainKeys`, `$setElementOrder/…` and `$deleteFromPrimitiveList/…`.
 
 The given objects stay as they are. The result shares the unchanged parts with them.
+
+The merge keys are those of a Node and a Pod, from the tags patchStrategy and patchMergeKey of api/core/v1/types.go and
+apimachinery's meta/v1/types.go, 1.36. Only lists of metadata and status have one: a write of a status changes nothing
+else. A patch replaces every other list as a whole, also containerStatuses, whose elements have such lists.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kube.errors import bad_request
 from kube.json_type import Json
-from kube.objects.merge_keys import MergeKeys, below
+
+type MergeKeys = Mapping[str, str]
+"""Path of a list, as "status.conditions" -> the field that names an element; "" for a list of texts."""
+
+_METADATA: MergeKeys = {"metadata.ownerReferences": "uid", "metadata.finalizers": ""}
+
+_KINDS: Mapping[str, MergeKeys] = {
+    # A node has many addresses of one type, which the server merges into the first: kubelet sends them with
+    # `$patch: replace`.
+    "Node": {**_METADATA, "status.conditions": "type", "status.addresses": "type"},
+    "Pod": {
+        **_METADATA,
+        "status.conditions": "type",
+        "status.hostIPs": "ip",
+        "status.podIPs": "ip",
+        "status.resourceClaimStatuses": "name",
+    },
+}
 
 DIRECTIVE = "$patch"
 RETAIN_KEYS = "$retainKeys"
 SET_ORDER = "$setElementOrder/"
 DELETE_FROM = "$deleteFromPrimitiveList/"
+
+
+def merge_keys_of(kind: str) -> MergeKeys:
+    """The merged lists of a kind; a kind without an entry has those of metadata."""
+    return _KINDS.get(kind, _METADATA)
+
+
+def below(path: str, name: str) -> str:
+    """The path of a field below `path`. An element of a list has the path of the list."""
+    return f"{path}.{name}" if path else name
 
 
 def strategic_merge(original: Json, patch: Json, keys: MergeKeys, path: str = "") -> Json:

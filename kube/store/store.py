@@ -241,32 +241,26 @@ class Store:
         known, before = self.complete, self.version
         is_other = known and (self.is_disproved or version < self.newest_given)
         is_recoded = known and codec.encoding is not self.codec.encoding
-        restarted = is_other or is_recoded
-        follows = known and not restarted
         self.is_disproved, self.witness = False, None
-        changes = (
-            sorted(self._difference(items, version), key=lambda change: change.version) if follows else []
-        )
-        if is_other:
-            self._end_history(version)
-        if is_recoded:
-            self._former = {}
-        self._codec, self.api_version, self.kind = codec, api_version, kind
-        if not follows:
-            self._items, self._is_in_order = items, False
-            self.history.begin(version)
-            self._bytes = sum(len(item.kept) for item in items.values())
-            self.version, self.given_version = (
-                (version, 0) if restarted else (self.version, self.given_version)
-            )
-        self.complete = True
-        if restarted:
-            for listener in self._listeners:
-                listener.restarted()
-        for change in changes:
-            self._commit(change)
-        if follows:
+        if known and not is_other and not is_recoded:
+            self.api_version, self.kind = api_version, kind
+            for change in sorted(self._difference(items, version), key=lambda change: change.version):
+                self._commit(change)
             self.jump(before, version)
+        else:
+            if is_other:
+                self._end_history(version)
+            if is_recoded:
+                self._former = {}
+            self._codec, self.api_version, self.kind = codec, api_version, kind
+            self._items, self._is_in_order = items, False
+            self._bytes = sum(len(item.kept) for item in items.values())
+            self.history.begin(version)
+            self.complete = True
+            if known:
+                self.version, self.given_version = version, 0
+                for listener in self._listeners:
+                    listener.restarted()
         self.advance(version)
 
     def take_former(self, version: int, items: dict[Key, Item]) -> None:

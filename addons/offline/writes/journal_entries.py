@@ -9,7 +9,7 @@ import orjson
 
 from kube.errors import StatusError
 from kube.json_type import Json
-from kube.objects.merge_keys import merge_keys_of
+from kube.objects.strategic_merge import merge_keys_of
 from kube.objects.object_patches import STRATEGIC_MERGE_PATCH
 from kube.objects.status_update import WRITTEN, updated
 from kube.objects.strategic_diff import emptied, strategic_diff

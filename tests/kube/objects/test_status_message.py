@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kube.objects.merge_keys import merge_keys_of
 from kube.objects.status_message import CORE, new_message, parse_message, read_message, write_message
+from kube.objects.strategic_merge import merge_keys_of
 from tests.kube.support.wire_walker import find
 
 UNKNOWN = b"\xf2\x7f\x05later"

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.json_type import Json
-from kube.objects.merge_keys import merge_keys_of
 from kube.objects.strategic_diff import emptied, strategic_diff
-from kube.objects.strategic_merge import strategic_merge
+from kube.objects.strategic_merge import merge_keys_of, strategic_merge
 
 READY = {"type": "Ready", "status": "True"}
 DISK = {"type": "DiskPressure", "status": "False"}

@@ -8,8 +8,7 @@ import pytest
 
 from kube.errors import StatusError
 from kube.json_type import Json
-from kube.objects.merge_keys import MergeKeys
-from kube.objects.strategic_merge import strategic_merge
+from kube.objects.strategic_merge import MergeKeys, strategic_merge
 
 KEYS: MergeKeys = {"list": "k", "texts": "", "deep.list": "k"}
 A, B, C = ({"k": name, "v": 1} for name in "abc")

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from addons.offline.writes.journal_entries import EventEntry, StatusEntry, parsed
 from kube.json_type import Json
-from kube.objects.merge_keys import merge_keys_of
-from kube.objects.strategic_merge import strategic_merge
+from kube.objects.strategic_merge import merge_keys_of, strategic_merge
 from kube.store.store import Store
 from tests.addons.support.offline_parts import JSON, PROTOBUF, body_of, in_protobuf
 from tests.addons.support.samples import fill, node, raw
