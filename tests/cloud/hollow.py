@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kube.json_type import Json
 from tests.cloud.processes import Component, Process
-from tests.cloud.rest import RestClient
+from tests.cloud.rest import RestClient, is_true
 from tests.cloud.versions import node_minor
 
 PROGRAM = "kubemark"
@@ -117,6 +117,4 @@ def wait_caches_synced(process: Process, timeout: float) -> None:
 
 
 def is_ready(node: Json) -> bool:
-    """Whether a Node has the condition Ready with status True."""
-    conditions = node.get("status", {}).get("conditions", [])
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return is_true(node, "Ready")

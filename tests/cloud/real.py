@@ -8,6 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -17,7 +18,7 @@ from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import ADMIN_GROUP, Authority, Credential, signing_key
 from tests.cloud.ports import LOOPBACK, ReservedPort
 from tests.cloud.processes import Process
-from tests.cloud.rest import RestClient, RestError
+from tests.cloud.rest import RestClient, RestError, is_true
 from tests.cloud.versions import served
 
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
@@ -210,7 +211,7 @@ class RealCloud:
             text = manifests if isinstance(manifests, str) else json.dumps({**listed, "items": [*manifests]})
             told = self.kubectl("apply", "-f", "-", stdin=text).stdout
         for name in re.findall(r"^customresourcedefinition\S*/(\S+) (?!unchanged)", told, re.MULTILINE):
-            spec = self._wait_for(CRDS, name, _is_established)["spec"]
+            spec = self._wait_for(CRDS, name, partial(is_true, condition="Established"))["spec"]
             stored = next(version["name"] for version in spec["versions"] if version["storage"])
             # A kube-apiserver takes some seconds to its first answer about a new kind; kubectl tries again.
             self.kubectl("get", "--raw", f"/apis/{spec['group']}/{stored}/{spec['names']['plural']}")
@@ -307,8 +308,3 @@ class RealCloud:
             "--secure-port=0",
             *self._manager_flags_given,
         ]
-
-
-def _is_established(kind: Json) -> bool:
-    conditions = kind.get("status", {}).get("conditions") or ()
-    return any((each["type"], each["status"]) == ("Established", "True") for each in conditions)

@@ -229,3 +229,9 @@ def _patience_with_a_new_kind() -> Iterator[None]:
 
 def _answer(response: urllib3.BaseHTTPResponse) -> Answer:
     return Answer(response.status, dict(response.headers), response.data)
+
+
+def is_true(obj: Json, condition: str) -> bool:
+    """Whether an object's status says so of a condition."""
+    conditions = obj.get("status", {}).get("conditions") or ()
+    return any((each["type"], each["status"]) == (condition, "True") for each in conditions)

@@ -13,6 +13,7 @@ from kube.json_type import Json
 from tests.cloud.caller import Caller
 from tests.cloud.contract.clouds import Cloud
 from tests.cloud.real import RealCloud
+from tests.cloud.rest import is_true
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.resources import Resource, Trait
 
@@ -69,7 +70,7 @@ async def things(cloud: Cloud, namespace: str) -> str:
     if served.status == 404:
         await cloud.caller.post(crds, _definition())
         async with cloud.caller.watch(crds, fieldSelector=f"metadata.name={name}") as stream:
-            while not _is_established(await stream.next()):
+            while not is_true((await stream.next())["object"], "Established"):
                 pass
     path = f"/apis/{THINGS.api_version}/namespaces/{namespace}/{THINGS.name}"
     for _ in range(100):
@@ -105,10 +106,3 @@ def _definition() -> Json:
             "versions": [version],
         },
     }
-
-
-def _is_established(event: Json) -> bool:
-    conditions = event["object"].get("status", {}).get("conditions") or []
-    return any(
-        condition["type"] == "Established" and condition["status"] == "True" for condition in conditions
-    )
