@@ -109,8 +109,8 @@ def in_pieces[T: Sized](items: Iterable[T]) -> Iterator[list[T]]:
         piece.append(item)
         size += len(item)
         if size >= PIECE:
-            yield piece
-            piece, size = [], 0
+            piece, size, full = [], 0, [piece]
+            yield full.pop()  # what waits for its reader keeps nothing
     if piece:
         yield piece
 

@@ -19,9 +19,10 @@ MAX_CONNECTIONS = 256
 """Connections from one address to one listener that is not the plain port."""
 MAX_REQUESTS = 4_000
 """Requests under way from one address to one listener."""
-LONG_HEAD = 2 * 1024
-"""Bytes of a request's head for each of which it counts as one request more: the hub keeps the head to the end. One
-with a token of a service account has some 1,700."""
+COMMON_HEAD = 2 * 1024
+"""Bytes of a request's head, which the hub keeps to the end. One with a token of a service account has some 1,700."""
+HEAD_SHARE = 512
+"""Bytes beyond that for each of which it counts as one request more."""
 MAX_UNREAD = 4 * 1024 * 1024
 """Bytes that all client connections may hold; beyond, addresses that hold more than an even share lose streams."""
 FAIR_UNREAD = 1024 * 1024
@@ -138,7 +139,8 @@ class ClientAddress:
 
     def begin_request(self, target: bytes, fields: Iterable[tuple[bytes, bytes]]) -> int:
         """Note the head of a further request; as how many requests it counts."""
-        weight = 1 + (len(target) + sum(len(name) + len(value) for name, value in fields)) // LONG_HEAD
+        head = len(target) + sum(len(name) + len(value) for name, value in fields)
+        weight = 1 + max(0, head - COMMON_HEAD) // HEAD_SHARE
         self._certain -= weight
         return weight
 

@@ -19,7 +19,6 @@ from kube.disk.writer import DiskWriter
 from kube.reflector import list_pages
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.ring import Rings
 from kube.wire.encoding import Encoding
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until, value_of
@@ -238,8 +237,9 @@ async def test_histories_of_views_have_a_bound_together(
 ) -> None:
     """16 watches of one token, each under a selector, had the hub keep 16 MiB for each: 83 MB became 346."""
     monkeypatch.setattr("kube.store.view.TRIM_DELAY", 0)
-    parts.sources._rings = parts.sources._hub_rings = Rings(50_000)
-    assert 16 * 2**20 < getattr(quotas, bound) < 16 * 16 * 2**20
+    bounded = parts.sources._rings if caller is POD else parts.sources._hub_rings
+    assert bounded._max_bytes == getattr(quotas, bound) < 16 * 16 * 2**20
+    bounded._max_bytes = 50_000
     async with AsyncExitStack() as stack:
         watches = [
             await stack.enter_async_context(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from itertools import pairwise
 from unittest.mock import patch
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from kube.errors import StatusError, expired, too_large_version
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import MAX_FRAME, Codec, WatchFrame, codec_for
-from kube.wire.codec_base import INITIAL_EVENTS_ENDED, Rest, item_kind, read_status
+from kube.wire.codec_base import INITIAL_EVENTS_ENDED, PIECE, Rest, in_pieces, item_kind, read_status
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Edits
 from kube.wire.json_fields import JsonFields
@@ -375,3 +376,9 @@ def _four_byte_varint(number: int) -> bytes:
 def _frame_overhead(codec: Codec) -> int:
     """Bytes that lengths take more in a large frame, less those that are not counted."""
     return -1 if codec.encoding is Encoding.JSON else 3 * 3 - 4
+
+
+def test_pieces_that_wait_for_their_reader_are_nobodys() -> None:
+    """A watch whose client did not read had the hub hold each event of its last piece a second time."""
+    pieces = in_pieces([bytes(PIECE)] * 2)
+    assert sys.getrefcount(next(pieces)) == sys.getrefcount([])

@@ -156,7 +156,7 @@ async def test_the_requests_of_one_address_are_bounded(monkeypatch: pytest.Monke
         while len(layer.streams) > 2:  # noqa: ASYNC110 - mitmproxy tells nobody that a stream ended
             await asyncio.sleep(0.01)
         assert await ask(streams) == 200
-        long = streams.get("/", {"x-long": "x" * client_addresses.LONG_HEAD})
+        long = streams.get("/", {"x-long": "x" * client_addresses.COMMON_HEAD * 2})
         await streams.until(lambda: long in streams.ended)
         assert streams.status[long] == 429, "the head of one counts as another one"
 

@@ -9,8 +9,9 @@ from mitmproxy.test import tflow
 
 from addons.requests.exchange import client_addresses
 from addons.requests.exchange.client_addresses import (
+    COMMON_HEAD,
     FAIR_UNREAD,
-    LONG_HEAD,
+    HEAD_SHARE,
     MAX_BODIES,
     MAX_BODIES_OF_ADDRESS,
     MAX_REQUEST_BODY,
@@ -43,7 +44,9 @@ def test_connections_of_one_address_and_port_belong_together() -> None:
     assert address_of(elsewhere).listener is not found.listener
 
 
-@pytest.mark.parametrize(("head", "weight"), [(100, 1), (LONG_HEAD - 1, 1), (10 * LONG_HEAD, 11)])
+@pytest.mark.parametrize(
+    ("head", "weight"), [(100, 1), (COMMON_HEAD + HEAD_SHARE - 1, 1), (COMMON_HEAD + 10 * HEAD_SHARE, 11)]
+)
 def test_requests_are_bounded_over_all_connections_by_their_heads(
     monkeypatch: pytest.MonkeyPatch, head: int, weight: int
 ) -> None:
