@@ -6,20 +6,14 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import Sequence
 
 import pytest
-from mitmproxy.proxy.layers.http._base import HttpEvent
-from mitmproxy.proxy.layers.http._events import ResponseData
 
-from addons.proxy.http import http_layer, played_stream
+from addons.proxy.http import http_layer
 from addons.proxy.http.http_connections import STREAM_UNREAD
-from addons.proxy.http.played_stream import Played
-from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientLeft, ClientStream
 from addons.requests.exchange import client_addresses
 from addons.requests.exchange.client_socket import MAX_UNWRITTEN
-from addons.requests.exchange.direct_pieces import TLS_RECORD
 from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, answer_here
 from tests.addons.support.lasting_parts import connected
 from tests.addons.support.proxied import Raw, watching_proxy
@@ -207,22 +201,6 @@ async def test_a_client_that_leaves_as_it_is_written_to_is_no_error(caplog: pyte
             left.set()
             await answering.over.wait()
     assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
-
-
-async def test_what_waits_for_a_window_goes_on_in_pieces_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-
-    def note(stream: RequestStream, parts: Sequence[HttpEvent]) -> Played:
-        sizes.extend(len(each.data) for each in parts if isinstance(each, ResponseData))
-        return Played(stream, parts)
-
-    monkeypatch.setattr(played_stream, "Played", note)
-    async with connected(Raw(b"")) as (proxy, streams):
-        answer_here(proxy, Answering(lambda stream: stream.write(bytes(CLIENT_WINDOW + TLS_RECORD))))
-        stream = streams.get("/watch", {})
-        await streams.until(lambda: stream in streams.ended)
-        assert streams.received[stream] == sum(sizes) == CLIENT_WINDOW + TLS_RECORD
-    assert max(sizes) == TLS_RECORD
 
 
 async def test_nobody_can_write_to_a_stream_that_is_over() -> None:

@@ -77,17 +77,6 @@ async def test_all_clients_share_a_connection_which_their_flows_show() -> None:
     assert shown.timestamp_start is not None
 
 
-async def test_past_a_servers_limit_another_connection_is_opened_and_room_is_used_again() -> None:
-    server = Http2Server(100)
-    async with server.serve(), connected(server) as (_, streams):
-        watches = await watch(streams, 150)
-        assert sorted(server.streams) == [50, 100]
-        for each in watches[:60]:
-            streams.cancel(each)
-        await watch(streams, 90)
-        assert len(server.streams) == 2
-
-
 async def test_a_server_that_comes_back_is_connected_to_again() -> None:
     async with connected(Raw(ANSWER)) as (proxy, streams):
         assert await ask(streams) == 200
@@ -97,56 +86,11 @@ async def test_a_server_that_comes_back_is_connected_to_again() -> None:
         assert await ask(streams) == 200
 
 
-async def test_a_server_of_http1_keeps_its_connections() -> None:
-    server = Raw(ANSWER, kept=True)
-    async with connected(server) as (_, streams):
-        for _ in range(5):
-            assert await ask(streams) == 200
-        assert server.accepted == 1
-        at_once = [streams.get("/", {}) for _ in range(3)]
-        await streams.until(lambda: streams.ended.issuperset(at_once))
-        assert {streams.status[each] for each in at_once} == {200}
-        assert (server.accepted > 1, len(server.got)) == (True, 8), "one answers one at a time"
-
-
 async def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
     server = Raw(ANSWER.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), kept=True)
     async with connected(server) as (_, streams):
         assert [await ask(streams) for _ in range(3)] == [200] * 3
         assert server.accepted == 3
-
-
-async def test_after_a_farewell_streams_go_on_and_new_ones_go_elsewhere() -> None:
-    server = Http2Server(100)
-    async with server.serve(), connected(server) as (_, streams):
-        (watched,) = await watch(streams, 1)
-        server.say_farewell(0, ALL)
-        server.tell(0, 1, b" again")
-        await streams.until(lambda: streams.received[watched] == len(b"server again"))
-        assert await ask(streams) == 200
-        assert server.streams == [1, 1]
-        server.tell(0, 1, b" and again")
-        await streams.until(lambda: streams.received[watched] == len(b"server again and again"))
-        assert watched not in streams.ended
-
-
-async def test_what_the_server_has_not_seen_before_its_farewell_breaks_off() -> None:
-    server = Http2Server(100)
-    async with server.serve(), connected(server) as (_, streams):
-        first, second = await watch(streams, 2)
-        server.say_farewell(0, 1)
-        await streams.until(lambda: second in streams.ended)
-        assert first not in streams.ended
-
-
-async def test_after_an_error_of_the_connection_nothing_goes_on() -> None:
-    server = Http2Server(100)
-    async with server.serve(), connected(server) as (_, streams):
-        watches = await watch(streams, 2)
-        server.say_farewell(0, ALL, ErrorCodes.ENHANCE_YOUR_CALM)
-        await streams.until(lambda: streams.ended.issuperset(watches))
-        assert await ask(streams) == 200
-        assert server.streams == [2, 1]
 
 
 # -- what passes ---------------------------------------------------------------------------------------------------

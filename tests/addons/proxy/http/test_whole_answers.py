@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 
 import pytest
 from mitmproxy import http
@@ -12,7 +11,7 @@ from multidict import CIMultiDict
 from addons.requests.answers import Answer, ClientLeft, ClientRequest, ClientStream, ToCloud
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
-from kube.errors import forbidden, unavailable
+from kube.errors import unavailable
 from kube.wire.codec_base import PIECE
 from tests.addons.support.answering import REQUEST, Answering, Whole, answer_here, have_answered
 from tests.addons.support.lasting_parts import connected
@@ -57,21 +56,6 @@ async def test_a_client_of_http2_gets_a_whole_answer(body: bytes) -> None:
         stream = streams.get("/", {})
         await streams.until(lambda: stream in streams.ended)
         assert (streams.status[stream], streams.received[stream]) == (201, len(body))
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "delay"),
-    [
-        (forbidden("not you"), 403, None),
-        (unavailable("later", retry_after=3), 503, "3"),
-        (RuntimeError("the secret reason"), 500, None),
-    ],
-)
-async def test_errors_are_statuses(error: Exception, code: int, delay: str | None) -> None:
-    found, headers, body = await asked(Whole(error))
-    assert (found, headers.get("Retry-After"), headers["Content-Type"]) == (code, delay, "application/json")
-    assert json.loads(body)["code"] == code
-    assert b"secret" not in body
 
 
 async def test_the_answer_to_a_head_has_its_length_and_no_body() -> None:
@@ -243,8 +227,3 @@ async def test_what_the_hub_leaves_to_the_cloud_is_sent_whole_and_comes_back_if_
     assert got.endswith(answer)
     assert [each.rpartition(b"\r\n\r\n")[2] for each in proxy.server.got] == [b"body"] * (1 if says else 3)
     assert answerer.bodies == [b"body"] * (1 if says else 4)
-
-
-async def test_what_may_not_go_to_the_cloud_is_refused() -> None:
-    code, headers, _ = await asked(Whole(ToCloud()))
-    assert (code, headers["Retry-After"]) == (503, "1")
