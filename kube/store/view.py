@@ -8,7 +8,7 @@ resume, by the rules of `docs/versions.md`; the view carries it out. Comments na
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import batched
 
 from kube.differences.records import Former, event_record
@@ -16,13 +16,11 @@ from kube.errors import HISTORY_RESTARTED, StatusError, expired
 from kube.store.listing import Form, Listing
 from kube.store.projection import ProjectedChange, Projection, differ
 from kube.store.resumption import Resumption, judge
-from kube.store.ring import Cursor, Frame, Ring, Rings
+from kube.store.ring import Frame, Ring, Rings
 from kube.store.scope import Scope
 from kube.store.store import Item, Key
 from kube.store.stream_coding import DIFFERENCES, PLAIN, StreamCoding
-from kube.store.watcher import Beginning, NewEvents, Watcher, correction
-from kube.wire.codec import Codec
-from kube.wire.codec_base import NO_ANNOTATIONS
+from kube.store.watcher import Beginning, Feed, NewEvents, Watcher, correction
 
 RING_MIN_EVENTS = 1000
 """Events of history kept at least, so that a client can re-open its watch: about as many as kube-apiserver's."""
@@ -43,7 +41,7 @@ type Noted = Callable[[str, Key, int, int], None]
 """Takes an event's type, its object, the version that it brings a client to, and its bytes."""
 
 
-class View:
+class View(Feed):
     """One projection, scope and form, with the history of its events."""
 
     def __init__(
@@ -57,22 +55,15 @@ class View:
         """`elsewhere` is the newest version at which clients may hold a state that no view made (rule 3); `bound`
         is the one that the history has with those of other views.
         """
+        super().__init__(projection, form, Ring(projection.store.version, bound))
         self.scope = scope
-        self.form = form
-        self.watchers: dict[Watcher, None] = {}
-        """In the order in which they came."""
-        self._projection = projection
         self._everything = scope.is_everything
-        self.ring = Ring(projection.store.version, bound)
         self._bound = bound
         self._elsewhere = elsewhere
-        self._confirmed = [0]
-        """In their order the newest versions that the cloud confirmed for lists of this view (rule 7)."""
         self._unlike = 0
         """The newest version that clients may hold as other filters of this view made it."""
         self._has_history = not projection.filtered
         """Whether a version that a client holds says which events the client has seen (rule 3)."""
-        self._last_bookmark = (0, b"")
         self._writes_differences = False
         """A watcher has asked for differences, so each event gets a record."""
         self._trimming: asyncio.TimerHandle | None = None
@@ -90,32 +81,12 @@ class View:
         self.end_watches(None)
         self.noted = None
         self.ring.close()
-        self._projection.forget(self)
-
-    @property
-    def version(self) -> int:
-        return max(self._projection.store.version, self._confirmed[-1])
-
-    @property
-    def codec(self) -> Codec:
-        return self.form.codec(self._projection.store.codec)
-
-    @property
-    def projection(self) -> Projection:
-        return self._projection
-
-    def is_ahead(self, seen: int) -> bool:
-        """Whether a client of this version may hold what this view has not shown, and may come and go unseen."""
-        return seen > self._projection.store.version and not self.has_confirmed(seen)
-
-    def reached(self, seen: int) -> int:
-        """The version of a client that came with `seen` and was sent everything since."""
-        return seen if self.is_ahead(seen) else self.version
+        self.projection.forget(self)
 
     def __iter__(self) -> Iterator[Item]:
         if self._everything:
-            return iter(self._projection)
-        return filter(self._matches, self._projection)
+            return iter(self.projection)
+        return filter(self._matches, self.projection)
 
     def _matches(self, item: Item) -> bool:
         if self._everything:
@@ -126,7 +97,7 @@ class View:
     @property
     def is_soon_matched(self) -> bool:
         """Whether all objects can be matched at once, or have just been."""
-        return self._everything or bool(self._known) or len(self._projection.store) <= MATCHED_AT_ONCE
+        return self._everything or bool(self._known) or len(self.projection.store) <= MATCHED_AT_ONCE
 
     async def match(self) -> None:
         """Match all objects against the selectors, in slices between which other tasks run.
@@ -136,7 +107,7 @@ class View:
         if self._everything:
             return
         known: dict[Item, bool] = {}
-        for part in batched(list(self._projection.store), MATCHED_AT_ONCE):
+        for part in batched(list(self.projection.store), MATCHED_AT_ONCE):
             known.update((item, self.scope.matches(item)) for item in part)
             await asyncio.sleep(0)
         self._known = known
@@ -159,18 +130,14 @@ class View:
         """What a client gets that has the version `since`."""
         return judge(
             since,
-            self._projection.store.history,
-            seen=self._projection.store.version,
+            self.projection.store.history,
+            seen=self.projection.store.version,
             is_confirmed=self.has_confirmed(since),
             oldest=self.ring.oldest if self._has_history else None,
-            elsewhere=max(self._elsewhere(), self._projection.store.former_version),
-            unlike=max(self._unlike, self._projection.unlike),
-            is_filtered=self._projection.filtered,
+            elsewhere=max(self._elsewhere(), self.projection.store.former_version),
+            unlike=max(self._unlike, self.projection.unlike),
+            is_filtered=self.projection.filtered,
         )
-
-    def has_confirmed(self, version: int) -> bool:
-        """Whether the cloud had this view's state at a version: a list or watch of it said so."""
-        return version in self._confirmed
 
     def watch(
         self, since: int | None, confirmed: int = 0, *, bookmarks: bool, coding: StreamCoding = PLAIN
@@ -191,19 +158,15 @@ class View:
             watcher = self._open(self.ring.position_after(since), since, bookmarks, coding)
         else:
             watcher = self._open(self.ring.end, 0, bookmarks, coding, self._missed(since, resumption))
-        if (gap := self._projection.store.history.gap_after(since)) is not None:
+        if (gap := self.projection.store.history.gap_after(since)) is not None:
             watcher.note_gap(gap)
         return watcher
 
     def _missed(self, since: int, resumption: Resumption) -> Beginning:
         if resumption is Resumption.CORRECT:
-            return correction(self._projection, self.scope, since)
-        missed = (self._event(change)[1] for change in self._projection.replay(since))
+            return correction(self.projection, self.scope, since)
+        missed = (self._event(change)[1] for change in self.projection.replay(since))
         return Beginning((), [bytes(frame) for frame in missed if frame])
-
-    def cursor(self) -> Cursor:
-        """The cursor of a watcher that has read the whole ring."""
-        return Cursor(self.ring.end, self.version)
 
     def send_bookmark(self) -> None:
         """Tell watchers that asked for bookmarks which version they have reached."""
@@ -213,7 +176,7 @@ class View:
 
     def switch(self, projection: Projection) -> None:
         """Use another chain from now on, and send watchers the difference."""
-        old, self._projection = self._projection, projection
+        old, self.projection = self.projection, projection
         self._unlike = projection.store.newest_given
         self.end_ahead()
         old.forget(self)
@@ -271,7 +234,7 @@ class View:
 
     def jumped(self) -> None:
         """A list left a gap: end the watches of clients within it, which may hold anything. Tell the others of it."""
-        history = self._projection.store.history
+        history = self.projection.store.history
         self._end_seen(lambda seen: history.is_in_gap(seen) and seen not in self._confirmed)
         for watcher in list(self.watchers):
             watcher.note_gap(history.newest_gap)
@@ -292,7 +255,7 @@ class View:
     def restarted(self) -> None:
         self._confirmed = [0]
         self.ring.restart(self.version)
-        self._has_history = not self._projection.filtered
+        self._has_history = not self.projection.filtered
         self.end_watches(expired(HISTORY_RESTARTED))
 
     def end_watches(self, error: StatusError | None) -> None:
@@ -301,7 +264,7 @@ class View:
             watcher.end(error)
 
     def _confirm(self, version: int) -> None:
-        store = self._projection.store
+        store = self.projection.store
         if version > store.version and version not in self._confirmed:
             self._confirmed = sorted((*self._confirmed, version))[-MAX_CONFIRMED:]
         store.given_version = max(store.given_version, version)
@@ -334,21 +297,10 @@ class View:
 
     def _trim(self) -> None:
         self._trimming = None
-        self.ring.trim(max(RING_MIN_EVENTS, 2 * len(self._projection.store)), RING_MAX_BYTES)
+        self.ring.trim(max(RING_MIN_EVENTS, 2 * len(self.projection.store)), RING_MAX_BYTES)
         self.ring.pack()
         if self._bound is not None:
             self._bound.trim()
-
-    def _type(self) -> tuple[str, str]:
-        return self._projection.store.api_version, self._projection.store.kind
-
-    def frame(self, event_type: str, item: Item) -> bytes:
-        codec, type_ = self.codec, self.form.type_of(*self._type())
-        return codec.encode_event(event_type, *type_, self.form.event(codec, item))
-
-    def headed(self, first: bytes) -> bytes:
-        """The first events of a watch, as `Form.headed`."""
-        return self.form.headed(first, *self._type())
 
     def _record(self, frame: Frame, former: Item | None) -> bytes:
         """The frame as a difference to the object that watchers hold; empty where no watcher asked for differences."""
@@ -358,12 +310,3 @@ class View:
             return event_record(bytes(frame), None)
         raw = self.form.raw(self.codec, former)
         return event_record(bytes(frame), Former(*former.key, former.version, raw))
-
-    def bookmark(self, version: int, annotations: Mapping[str, str] = NO_ANNOTATIONS) -> bytes:
-        """A bookmark. All watchers of the view send the same bytes, so a bookmark to hundreds is serialised once."""
-        if annotations:
-            return self.form.bookmark(self.codec, *self._type(), version, annotations)
-        if self._last_bookmark[0] != version:
-            written = self.form.bookmark(self.codec, *self._type(), version, NO_ANNOTATIONS)
-            self._last_bookmark = (version, written)
-        return self._last_bookmark[1]

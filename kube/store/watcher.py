@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kube.errors import StatusError
+from kube.store.listing import Form
 from kube.store.projection import Projection
 from kube.store.ring import Cursor, Ring, RingEvent
 from kube.store.scope import Scope
@@ -63,34 +64,62 @@ def correction(projection: Projection, scope: Scope, since: int) -> Beginning:
     return Beginning(state, hidden=hidden)
 
 
-class Watched(Protocol):
-    """What a watcher asks of its view, `kube.store.view.View`."""
+class Feed:
+    """What the watchers of a view read: a projection in one form, and the events in a ring."""
 
-    watchers: dict[Watcher, None]
-
-    @property
-    def ring(self) -> Ring:
-        """The history."""
+    def __init__(self, projection: Projection, form: Form, ring: Ring) -> None:
+        self.form = form
+        self.ring = ring
+        self.watchers: dict[Watcher, None] = {}
+        """In the order in which they came."""
+        self.projection = projection
+        self._confirmed = [0]
+        """In their order the newest versions that the cloud confirmed for lists of this view (rule 7)."""
+        self._last_bookmark = (0, b"")
 
     @property
     def version(self) -> int:
-        """The version that the view has reached."""
-
-    def reached(self, seen: int) -> int:
-        """The version of a client that came with `seen` and was sent everything since."""
+        return max(self.projection.store.version, self._confirmed[-1])
 
     @property
     def codec(self) -> Codec:
-        """How the view writes objects."""
+        return self.form.codec(self.projection.store.codec)
+
+    def is_ahead(self, seen: int) -> bool:
+        """Whether a client of this version may hold what this view has not shown, and may come and go unseen."""
+        return seen > self.projection.store.version and not self.has_confirmed(seen)
+
+    def reached(self, seen: int) -> int:
+        """The version of a client that came with `seen` and was sent everything since."""
+        return seen if self.is_ahead(seen) else self.version
+
+    def has_confirmed(self, version: int) -> bool:
+        """Whether the cloud had this view's state at a version: a list or watch of it said so."""
+        return version in self._confirmed
 
     def cursor(self) -> Cursor:
         """The cursor of a watcher that has read the whole ring."""
+        return Cursor(self.ring.end, self.version)
+
+    def _type(self) -> tuple[str, str]:
+        return self.projection.store.api_version, self.projection.store.kind
 
     def frame(self, event_type: str, item: Item) -> bytes:
-        """One event of an object."""
+        codec, type_ = self.codec, self.form.type_of(*self._type())
+        return codec.encode_event(event_type, *type_, self.form.event(codec, item))
+
+    def headed(self, first: bytes) -> bytes:
+        """The first events of a watch, as `Form.headed`."""
+        return self.form.headed(first, *self._type())
 
     def bookmark(self, version: int, annotations: Mapping[str, str] = NO_ANNOTATIONS) -> bytes:
-        """A bookmark of a version."""
+        """A bookmark. All watchers of the view send the same bytes, so a bookmark to hundreds is serialised once."""
+        if annotations:
+            return self.form.bookmark(self.codec, *self._type(), version, annotations)
+        if self._last_bookmark[0] != version:
+            written = self.form.bookmark(self.codec, *self._type(), version, NO_ANNOTATIONS)
+            self._last_bookmark = (version, written)
+        return self._last_bookmark[1]
 
 
 class NewEvents:
@@ -137,7 +166,7 @@ class Watcher:
 
     def __init__(
         self,
-        view: Watched,
+        view: Feed,
         position: int,
         seen_version: int,
         beginning: Beginning | None,
