@@ -67,15 +67,8 @@ class RulesInForce:
 
     async def wait_known(self, wait: float) -> None:
         """Return once the rules are known; StatusError 503 when they are not within `wait` seconds."""
-        if self.is_known:
-            return
-        try:
-            async with asyncio.timeout(wait):
-                await self._known.wait()
-        except TimeoutError:
-            raise unavailable(
-                f"the filter rules are not known yet: {self.why_unknown}", retry_after=1
-            ) from None
+        if not self.is_known and not await comes_within(wait, self._known.wait()):
+            raise unavailable(f"the filter rules are not known yet: {self.why_unknown}", retry_after=1)
 
     async def known(self) -> None:
         """Return as soon as the rules are known."""
