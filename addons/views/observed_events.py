@@ -12,9 +12,7 @@ from kube.store.store import Key
 from kube.store.view import Noted, View
 
 
-def observed_events(
-    add: Callable[[Observation], None], now: Callable[[], float] = time.time
-) -> Callable[[Source, ViewKey, View], Noted]:
+def observed_events(add: Callable[[Observation], None]) -> Callable[[Source, ViewKey, View], Noted]:
     """For `Sources.noted`: has `add` called with each event of an open watch."""
 
     def of_view(source: Source, key: ViewKey, view: View) -> Noted:
@@ -27,7 +25,7 @@ def observed_events(
             verdict = "filtered" if why else "offline" if origin == "copy" else "viewed"
             add(
                 Observation(
-                    *(now(), key.component, event_type, resource, "", *object_, verdict, 0, size, None),
+                    *(time.time(), key.component, event_type, resource, "", *object_, verdict, 0, size, None),
                     *(origin, "view", "", version, tallies_of_one(why)),
                     is_event=True,
                     watchers=len(view.watchers),

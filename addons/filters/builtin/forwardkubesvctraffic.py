@@ -14,7 +14,7 @@ from addons.filters.builtin.kubernetesservice import (
     https_port,
     is_kubernetes,
     say_address,
-    write_number,
+    write_port,
 )
 from addons.filters.builtin.pruning import SLICE
 from addons.filters.filter import ENDPOINT_SLICES, LIST_AND_WATCH
@@ -44,7 +44,7 @@ class ForwardKubeSvcTraffic:
         port = https_port(obj.fields)
         if port is None:
             return kept("no-https-port")
-        differs = write_number(port, "port", hub.port)
+        differs = write_port(port, hub.port)
         if not _is_only_endpoint(obj.fields.children("endpoints"), host):
             obj.fields.clear("endpoints")
             endpoint = obj.fields.add("endpoints")

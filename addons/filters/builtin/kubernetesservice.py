@@ -32,11 +32,11 @@ def https_port(owner: Fields) -> Fields | None:
     return next((port for port in owner.children("ports") if port.text("name") == HTTPS), None)
 
 
-def write_number(fields: Fields, name: str, value: int) -> bool:
-    """Sets a number that differs. True if it did."""
-    if fields.number(name) == value:
+def write_port(entry: Fields, number: int) -> bool:
+    """Sets the number of an entry of `ports`, where it differs. True if it did."""
+    if entry.number("port") == number:
         return False
-    fields.set(name, value)
+    entry.set("port", number)
     return True
 
 

@@ -14,7 +14,7 @@ from addons.filters.builtin.kubernetesservice import (
     https_port,
     is_kubernetes,
     say_address,
-    write_number,
+    write_port,
     write_texts,
 )
 from addons.filters.filter import LIST_AND_WATCH, SERVICES
@@ -51,7 +51,7 @@ class MasterService:
             differs |= write_texts(spec, "ipFamilies", [family for family, _ in wanted])
         port = https_port(spec)
         if port is not None:
-            differs |= write_number(port, "port", hub.port)
+            differs |= write_port(port, hub.port)
         say_address(note, obj, differs, f"{', '.join(hosts)} port {hub.port}")
         return changed("hub-address") if differs else kept("hub-address")
 
