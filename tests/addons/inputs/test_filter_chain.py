@@ -157,6 +157,7 @@ def sliced(version: int, encoding: Encoding, **content: Any) -> Item:
         (FIRST, {TRIGGERS[0]: "2"}, True),
         ({}, {TRIGGERS[1]: "2"}, True),
         ({"x": "1"} | FIRST, {"x": "1"}, True),
+        (FIRST, FIRST, False),
         (FIRST, {TRIGGERS[0]: "2", "node": "n2"}, False),
         (FIRST, {TRIGGERS[0]: "2", "x": "1"}, False),
         (FIRST, FIRST | {"x": "1"}, False),

@@ -26,7 +26,6 @@ FOUR = [
     endpoint("10.0.0.3", "n3"),
     endpoint("10.0.0.4", None),
 ]
-BOTH = pytest.mark.parametrize("encoding", list(Encoding), ids=lambda each: each.name)
 
 CHANGED = [
     Case("slice", endpoint_slice(FOUR), "changed", "unhealthy-node", SICK),
@@ -64,7 +63,6 @@ KEPT = [
 ]
 
 
-@BOTH
 @pytest.mark.parametrize("case", named(CHANGED))
 def test_what_goes(case: Case, encoding: Encoding) -> None:
     applied = case.check(LocalHealth(), encoding)
@@ -74,7 +72,6 @@ def test_what_goes(case: Case, encoding: Encoding) -> None:
     assert said["10.0.0.2"] == "node n2 is called unhealthy by local health"
 
 
-@BOTH
 @pytest.mark.parametrize("case", named(KEPT))
 def test_what_stays(case: Case, encoding: Encoding) -> None:
     case.check(LocalHealth(), encoding)

@@ -26,7 +26,6 @@ from tests.addons.filters.support.samples import (
     service,
 )
 
-BOTH = pytest.mark.parametrize("encoding", list(Encoding), ids=lambda each: each.name)
 PORT = {"name": "http", "protocol": "TCP", "port": 8080}
 WEB = Selection({"app": "web"}, ports=(TargetPort("http", "TCP", 8080),))
 NAMED = Selection({"app": "web"}, ports=None)
@@ -128,7 +127,6 @@ KEPT = [
 ]
 
 
-@BOTH
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 @pytest.mark.parametrize(("name", "sample", "seen", "expected"), CHANGED, ids=[each[0] for each in CHANGED])
 def test_a_slice_follows(
@@ -141,7 +139,6 @@ def test_a_slice_follows(
     assert note[2].startswith("by kubelet's word, since 12:03: pod web-0 is ")
 
 
-@BOTH
 @pytest.mark.parametrize("case", named(KEPT))
 def test_what_stays(case: Case, encoding: Encoding) -> None:
     case.check(LocalPods(), encoding)
@@ -154,7 +151,6 @@ def test_every_reason_is_shown() -> None:
 FIRST = {"web-0": "web-abc"}
 
 
-@BOTH
 @pytest.mark.parametrize(
     ("sample", "seen", "found"),
     [
@@ -193,7 +189,6 @@ OF_N2 = endpoint_slice([of_pod("10.0.0.1", nodeName="n2")])
 LIE = word("10.6.6.6", node="n3")
 
 
-@BOTH
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 def test_an_endpoint_of_another_node_follows_that_nodes_kubelet(version: str, encoding: Encoding) -> None:
     made = of_pod("10.0.0.1", nodeName="n2")
@@ -207,7 +202,6 @@ def test_an_endpoint_of_another_node_follows_that_nodes_kubelet(version: str, en
     assert {each.node for each in seen.refused} == {"n3"}
 
 
-@BOTH
 @pytest.mark.parametrize(
     ("sample", "said", "is_refused"),
     [
@@ -228,7 +222,6 @@ def test_no_node_speaks_for_a_pod_of_another(
     assert bool(seen.refused) is is_refused
 
 
-@BOTH
 @pytest.mark.parametrize("sample", [endpoint_slice([ELSEWHERE]), listed([at("10.0.9.9", "db-0")])])
 def test_a_new_pod_of_another_node_comes_on_that_node(sample: Sample, encoding: Encoding) -> None:
     seen = world(word("10.0.0.2", node="n2"), slices={"web-0": "web-abc"})
@@ -247,7 +240,6 @@ def lists(obj: ApiObject) -> list[tuple[list[str], list[str]]]:
     return [(ips(each, "addresses"), ips(each, "notReadyAddresses")) for each in subsets]
 
 
-@BOTH
 @pytest.mark.parametrize(
     ("sample", "seen", "expected"),
     [
@@ -280,7 +272,6 @@ def test_endpoints_follow(
         assert all(each.children("ports")[0].number("port") == 8080 for each in subsets)
 
 
-@BOTH
 def test_an_address_that_moves_keeps_its_host_name(encoding: Encoding) -> None:
     sample, seen = listed([at("10.0.0.1", hostname="a")]), world(word("10.0.0.2", ready=False))
     applied = Case("moved", sample, "changed", "kubelets-word", seen).check(LocalPods(), encoding)
@@ -289,7 +280,6 @@ def test_an_address_that_moves_keeps_its_host_name(encoding: Encoding) -> None:
     assert moved.child("targetRef").text("name") == "web-0"
 
 
-@BOTH
 def test_what_comes_by_it_is_judged_by_topology_and_health_too(encoding: Encoding) -> None:
     seen = world(NEW, slices=FIRST)
     seen.services = {"default/web": {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}}
