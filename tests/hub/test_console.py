@@ -14,7 +14,6 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 import pytest_asyncio
-from mitmproxy.utils.emoji import emoji
 
 from kube.errors import StatusError
 from kube.json_type import Json
@@ -64,15 +63,6 @@ class WebHub(Mitmweb):
         """The body of the answer in the view that fits it, or in another."""
         return await self.ask(f"/flows/{flow['id']}/response/content/{quote(view)}.json")
 
-    async def messages(self, flow: Any, count: int) -> Any:
-        """The messages of an open watch, as soon as there are so many."""
-        async with asyncio.timeout(SLACK):
-            while True:
-                found = await self.ask(f"/flows/{flow['id']}/messages/content/auto.json")
-                if len(found) >= count:
-                    return found
-                await asyncio.sleep(0.05)
-
     async def get(self, path: str, accept: str, component: str = "kubelet/v1.36") -> None:
         headers = {"User-Agent": component, "Accept": accept}
         async with self.session.get(self.hub.url + path, headers=headers) as answer:
@@ -97,46 +87,8 @@ async def web(running: WebHub) -> AsyncIterator[WebHub]:
     """The hub with nothing in its list, and one Service in its cloud."""
     await running.command("view.clear")
     yield running
-    for name in ("hidden", "late"):
-        with contextlib.suppress(StatusError):
-            running.cloud.store.delete("services", name, "default")
-
-
-@pytest.mark.parametrize("encoding", Encoding)
-async def test_a_list_is_shown_decoded_with_its_route(web: WebHub, encoding: Encoding) -> None:
-    path = f"{SERVICES}?resourceVersion=0"
-    await web.get(path, encoding)
-    flow = await web.flow(path)
-    assert flow["comment"].startswith("kubelet ▸ view ▸ ")
-    assert flow["marked"] == emoji[":recycle:"]
-    shown = await web.shown(flow)
-    assert shown["view_name"] == "Kubernetes"
-    assert "kind: ServiceList" in shown["text"]
-    assert "clusterIP: 10.96.0.9" in shown["text"]
-
-
-@pytest.mark.parametrize("encoding", Encoding)
-async def test_an_open_watch_is_shown_event_by_event(web: WebHub, encoding: Encoding) -> None:
-    """The flow shows what the component got, and what the cloud sent where a filter hid it."""
-    path = f"{SERVICES}?watch=true&resourceVersion=0"
-    accept = f"{encoding};stream=watch" if encoding is Encoding.PROTOBUF else encoding
-    headers = {"User-Agent": "kube-proxy/v1.36", "Accept": accept}
-    async with aiohttp.ClientSession() as session, session.get(web.hub.url + path, headers=headers) as answer:
-        assert answer.status == 200
-        flow = await web.flow(path, lambda flow: flow.get("websocket"))
-        (first,) = await web.messages(flow, 1)
-        assert first["view_name"] == "Kubernetes watch"
-        assert "type: ADDED" in first["text"]
-        assert "object: default/web" in first["text"]
-        web.cloud.store.create(service("hidden", type="LoadBalancer"))
-        web.cloud.store.create(service("late"))
-        _, *news = await web.messages(flow, 3)
-        # Both come by ways of their own, so in any order.
-        late, hidden = sorted(news, key=lambda message: bool(message["from_client"]))
-        assert (hidden["from_client"], late["from_client"]) == (True, False)
-        assert "the cloud sent" in hidden["text"]
-        assert "its type is LoadBalancer" in hidden["text"]
-        assert "object: default/late" in late["text"]
+    with contextlib.suppress(StatusError):
+        running.cloud.store.delete("services", "late", "default")
 
 
 async def test_a_secret_is_shown_without_its_values(web: WebHub) -> None:

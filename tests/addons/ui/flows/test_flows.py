@@ -19,9 +19,12 @@ from addons.ui.flows.interface_flows import InterfaceFlows
 from addons.ui.flows.interventions import CALLER
 from addons.ui.flows.live_watches import LiveWatch
 from addons.ui.masking import Visible
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from tests.addons.support.observed import until
 from tests.addons.support.routed import Routed
-from tests.addons.support.samples import SERVICES, raw, service
+from tests.addons.support.samples import SERVICES, raw
+from tests.kube.support import recorded
 
 LIST = f"{SERVICES}?resourceVersion=0"
 
@@ -136,15 +139,18 @@ async def test_a_request_body_that_is_streamed_is_kept(seen: Seen) -> None:
     assert flow.request.content == b'{"a": 1}'
 
 
-async def test_a_watch_is_live_until_it_ends(seen: Seen) -> None:
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_a_watch_is_live_until_it_ends(seen: Seen, encoding: Encoding) -> None:
+    codec = codec_for(encoding)
     flow = await seen.request(f"{LIST}&watch=true")
-    flow.response = http.Response.make(200, b"", {"Content-Type": "application/json"})
+    flow.response = http.Response.make(200, b"", {"Content-Type": codec.watch_content_type})
     flow.response.stream = True
     seen.flows.responseheaders(flow)
     assert isinstance(flow.response.stream, LiveWatch)
-    flow.response.stream(b'{"type":"ADDED","object":' + raw(service("web", 3)) + b"}\n")
+    flow.response.stream(codec.encode_event("ADDED", *recorded.single("services.single", encoding)))
     messages = flow.websocket.messages if flow.websocket is not None else []
     await until(lambda: len(messages) == 1)
+    assert b"type: ADDED" in messages[0].content
     assert b"see WebSocket" in (flow.response.content or b"")
     await seen.flows.response(flow)
     await until(lambda: not flow.live)
