@@ -20,9 +20,15 @@ from addons.requests.caller import Listener
 from addons.requests.exchange.client_socket import end_with_its_peer
 from addons.settings import Settings
 from addons.startup.handed_sockets import ACCEPTED_AT_ONCE, BACKLOG, handed
+from addons.telemetry import metrics
 
 DEAD_ADDRESS = ("127.0.0.1", 1)
 """Where a request goes that no addon has sent anywhere else. Nothing listens there."""
+MAX_HANDSHAKE = 16 * 1024
+"""Bytes of a client's TLS handshake before its end. One with a certificate, and a key share that resists quantum
+computers, has some 5,000."""
+LONGEST_FAULT = 200
+"""Characters of what the log says of a handshake."""
 
 
 class HubMode(mode_specs.ProxyMode):
@@ -112,6 +118,21 @@ class OptionsReadOnce:
             vars(self).pop(name, None)
 
 
+class HubTLSLayer(ClientTLSLayer):
+    """Ends a handshake for which too much comes. mitmproxy collects the first message without end, and logs it whole."""
+
+    _received = 0
+    """Bytes of the handshake."""
+
+    def receive_handshake_data(self, data: bytes) -> layer.CommandGenerator[tuple[bool, str | None]]:
+        self._received += len(data)
+        done, fault = yield from super().receive_handshake_data(data)
+        if not done and fault is None and self._received > MAX_HANDSHAKE:
+            metrics.CONNECTIONS_REFUSED.labels("handshake").inc()
+            fault = f"it has more than {MAX_HANDSHAKE} bytes"
+        return done, fault[:LONGEST_FAULT] if fault is not None else None
+
+
 class FirstLayer(layer.Layer):
     """Takes HTTP, in TLS where the client begins with that. Its server is the dead address."""
 
@@ -121,7 +142,7 @@ class FirstLayer(layer.Layer):
         elif isinstance(event, events.DataReceived):
             stack = tunnel.LayerStack()
             if starts_like_tls_record(event.data):
-                stack /= ClientTLSLayer(self.context)
+                stack /= HubTLSLayer(self.context)
             if listener_of(self.context.client) is Listener.PEER:
                 stack /= PeerLayer(self.context)
             else:

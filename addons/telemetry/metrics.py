@@ -102,8 +102,8 @@ CONNECT_FAILURES = counter(
 CONNECTIONS_REFUSED = counter(
     "edgehub_connections_refused{reason}",
     "Connections of clients closed at a bound: `peer`, `descriptors`, `late` (no request in time), `ahead` (sent on "
-    "behind an open request), `behind` (sent on behind an answer), `frame` (of HTTP/2, too large), `accept`, `admin` "
-    "(the oldest of the admin port).",
+    "behind an open request), `behind` (sent on behind an answer), `frame` (of HTTP/2, too large), `handshake` "
+    "(of TLS, too large), `accept`, `admin` (the oldest of the admin port).",
 )
 UNREAD_STREAMS = counter(
     "edgehub_unread_streams_reset",

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.proxy.layers.tls import ClientTLSLayer
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from mitmproxy.test import taddons, tflow
 
@@ -15,7 +14,10 @@ from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.hub_handler import ListenerHandler
 from addons.proxy.listener_mode import (
     DEAD_ADDRESS,
+    LONGEST_FAULT,
+    MAX_HANDSHAKE,
     HubMode,
+    HubTLSLayer,
     listener_of,
     listener_specs,
     peer_spec,
@@ -23,7 +25,9 @@ from addons.proxy.listener_mode import (
 from addons.proxy.listeners import mode_of_state, open_listeners
 from addons.requests.caller import Listener
 from addons.settings import parse_settings
+from addons.telemetry import metrics
 from tests.addons.support.listening import address_of
+from tests.addons.support.observed import value_of
 from tests.addons.test_settings import values
 
 ANY = "hub:plain@127.0.0.1:0"
@@ -66,7 +70,7 @@ async def test_a_saved_flow_is_of_the_listener_that_is_open_there() -> None:
 
 @pytest.mark.parametrize(
     ("first", "layers"),
-    [(b"GET / HTTP/1.1\r\n", [HubHttpLayer]), (b"\x16\x03\x01\x00", [ClientTLSLayer, HubHttpLayer])],
+    [(b"GET / HTTP/1.1\r\n", [HubHttpLayer]), (b"\x16\x03\x01\x00", [HubTLSLayer, HubHttpLayer])],
     ids=["HTTP", "TLS"],
 )
 async def test_a_client_meets_the_hubs_layers(first: bytes, layers: list[type]) -> None:
@@ -86,6 +90,28 @@ async def test_a_client_meets_the_hubs_layers(first: bytes, layers: list[type]) 
             while server.connections:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0)
         await server.servers.update([])
+
+
+async def test_a_handshake_without_end_is_not_collected(caplog: pytest.LogCaptureFixture) -> None:
+    """100 connections without a token took 70 MB in two seconds. What is no handshake was logged in whole."""
+    before = value_of(metrics.CONNECTIONS_REFUSED.labels("handshake"))
+    endless = b"\x16\x03\x01\x40\x00\x01\xff\xff\xff" + bytes(0x4000 - 4)
+    malformed = b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc" + b"\xff" * (0x4000 - 4)
+    with taddons.context(server := Proxyserver()):
+        await open_listeners([ANY])
+        for sent in (endless, malformed):
+            reader, writer = await asyncio.open_connection(*address_of(ANY))
+            writer.write(sent)
+            async with asyncio.timeout(20):
+                assert await reader.read() == b""
+            writer.transport.abort()
+        async with asyncio.timeout(20):
+            while server.connections:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0)
+        await server.servers.update([])
+    assert value_of(metrics.CONNECTIONS_REFUSED.labels("handshake")) == before + 1
+    assert len(endless) > MAX_HANDSHAKE
+    assert max(len(each.message) for each in caplog.records) < 2 * LONGEST_FAULT
 
 
 def _of(server: Proxyserver, writer: asyncio.StreamWriter) -> Any:

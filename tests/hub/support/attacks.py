@@ -193,6 +193,13 @@ async def body_on_a_view(aim: Aim) -> None:
         await asked(aim, request + b"{}")
 
 
+async def endless_handshake(aim: Aim) -> None:
+    """The first message of TLS says that it has 16 MB."""
+    record = b"\x16\x03\x01\x40\x00"
+    begin = record + b"\x01\xff\xff\xff" + bytes(0x4000 - 4)
+    await poured(aim.tls, None, begin, record + bytes(0x4000))
+
+
 async def unread_lists(aim: Aim) -> None:
     """Lists over HTTP/1.1 of which the client reads no byte, each by a connection of its own."""
     async with AsyncExitStack() as stack:
@@ -233,6 +240,7 @@ ATTACKS: tuple[tuple[Attack, float], ...] = (
     (long_heads, 0.5),
     (held_lists, 0.5),
     (unread_lists, 0.5),
+    (endless_handshake, 0.5),
 )
 """Each attack, and the seconds between two rounds of it."""
 
