@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from traceback import clear_frames
 from types import MethodType
 from typing import Any
-from weakref import WeakValueDictionary
 
 from mitmproxy.connection import Connection
 from mitmproxy.flow import Error, Flow
@@ -34,7 +33,7 @@ from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 from mitmproxy.proxy.server import LiveConnectionHandler
 
 from addons.proxy.http.http_layer import layer_of
-from addons.proxy.http.played_stream import players
+from addons.proxy.http.played_stream import Player, players
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientLeft
 from addons.requests.exchange.client_socket import MAX_UNWRITTEN, GatheringWriter, PausingReader
@@ -43,15 +42,14 @@ from addons.requests.exchange.direct_pieces import DirectPieces
 BEFORE_END = (HttpRequestHeadersHook, HttpRequestHook, HttpResponseHeadersHook)
 """The hooks of a flow after which `response` or `error` follows."""
 
-_handlers: WeakValueDictionary[str, HubHandler] = WeakValueDictionary()
-
 
 def handler_of(client_id: str) -> HubHandler | None:
     """The handler of a client's connection; None when that has ended."""
-    return _handlers.get(client_id)
+    player = players.get(client_id)
+    return player if isinstance(player, HubHandler) else None
 
 
-class HubHandler(LiveConnectionHandler):
+class HubHandler(LiveConnectionHandler, Player):
     """Reads while there is room, writes what one event makes the layers write at once, and ends in whole."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -73,7 +71,7 @@ class HubHandler(LiveConnectionHandler):
         self._writer = GatheringWriter(own.writer)
         own.reader = self._reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
         own.writer = self._writer  # type: ignore[assignment]  # it has all that mitmproxy calls
-        players[self.client.id] = _handlers[self.client.id] = self
+        players[self.client.id] = self
 
     async def handle_client(self) -> None:
         try:

@@ -9,11 +9,10 @@ import orjson
 
 from kube.errors import StatusError
 from kube.json_type import Json
-from kube.objects.strategic_merge import merge_keys_of
 from kube.objects.object_patches import STRATEGIC_MERGE_PATCH
 from kube.objects.status_update import WRITTEN, updated
 from kube.objects.strategic_diff import emptied, strategic_diff
-from kube.objects.strategic_merge import strategic_merge
+from kube.objects.strategic_merge import merge_keys_of, strategic_merge
 from kube.store.store import Item
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding

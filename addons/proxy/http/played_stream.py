@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from mitmproxy import http
@@ -46,27 +45,32 @@ class Played(events.Event):
     parts: Sequence[HttpEvent]
 
 
-class Player(Protocol):
-    """The handler of a client's connection, or of a replay."""
+class Player:
+    """The handler of a client's connection. As it is here, that of a replay, whose answer nobody reads."""
 
     async def server_event(self, event: events.Event) -> None:
         """Have the layers handle an event."""
+        raise NotImplementedError  # mitmproxy's handlers have it
 
     def has_handled(self, hook: commands.StartHook) -> bool:
         """Have the addons handle a hook; whether they have done so at once. Else mitmproxy waits for them."""
+        return False
 
     @property
     def unwritten(self) -> int:
         """Bytes that the client's socket has no room for."""
+        return 0
 
     def has_room(self, stream: RequestStream) -> bool:
         """Whether the client has read enough of what it was sent before."""
+        return True
 
     async def wait_for_room(self, stream: RequestStream) -> None:
         """Return when it has. ClientLeft when it has left."""
 
     def direct(self, stream: RequestStream) -> DirectPieces | None:
         """A shorter way of the pieces of a stream that is streaming; None where there is none."""
+        return None
 
 
 players: WeakValueDictionary[str, Player] = WeakValueDictionary()

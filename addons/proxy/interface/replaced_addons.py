@@ -13,15 +13,12 @@ from mitmproxy.addons.script import ScriptLoader
 from mitmproxy.connection import Server
 from mitmproxy.master import Master
 from mitmproxy.options import Options
-from mitmproxy.proxy import commands
 from mitmproxy.proxy.layers.http import HTTPMode
 from mitmproxy.utils import asyncio_utils
 
 from addons.proxy.http.http_layer import HubHttpLayer
-from addons.proxy.http.played_stream import players
-from addons.proxy.http.request_stream import RequestStream
+from addons.proxy.http.played_stream import Player, players
 from addons.proxy.listeners import mode_of_state
-from addons.requests.exchange.direct_pieces import DirectPieces
 
 HUB = Path(__file__).parents[2] / "hub.py"
 
@@ -88,7 +85,7 @@ class FlowReplays(clientplayback.ClientPlayback):
             self.inflight = None
 
 
-class FlowReplay(clientplayback.ReplayHandler):
+class FlowReplay(clientplayback.ReplayHandler, Player):
     """One request on its way, as if it came to the listener again to which it came once."""
 
     def __init__(self, flow: http.HTTPFlow, options: Options) -> None:
@@ -99,22 +96,6 @@ class FlowReplay(clientplayback.ReplayHandler):
         self.layer = HubHttpLayer(context, HTTPMode.transparent)
         self.layer.connections[self.client] = clientplayback.MockServer(flow, context.fork())
         players[self.client.id] = self
-
-    unwritten = 0
-
-    def has_handled(self, _hook: commands.StartHook) -> bool:
-        """Leave each hook to mitmproxy: it ends a replay by one."""
-        return False
-
-    def has_room(self, _stream: RequestStream) -> bool:
-        """No client reads a replay."""
-        return True
-
-    async def wait_for_room(self, _stream: RequestStream) -> None:
-        """Return at once."""
-
-    def direct(self, _stream: RequestStream) -> DirectPieces | None:
-        return None
 
 
 class CommentedHar(savehar.SaveHar):

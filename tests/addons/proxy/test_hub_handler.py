@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from mitmproxy import connection
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.commands import StartHook
 from mitmproxy.proxy.events import Event, HookCompleted
@@ -21,11 +20,12 @@ from mitmproxy.test import taddons, tflow
 from mitmproxy.utils import asyncio_utils
 
 from addons.proxy import hub_handler
+from addons.proxy.http import played_stream
 from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.http_connections import STREAM_WINDOW
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.messages import refuse
-from addons.proxy.hub_handler import HubHandler, close_client, layers_below
+from addons.proxy.hub_handler import ListenerHandler, close_client, layers_below
 from addons.requests.exchange.client_socket import GatheringWriter
 from kube.errors import forbidden
 from tests.addons.support.lasting_parts import ask, connected, watch
@@ -294,44 +294,12 @@ async def test_addons_learn_that_the_client_of_a_request_they_work_on_has_left(
     assert proxy.hooks[-2:] == [hook, "error"]
 
 
-class Task:
-    """Stands for the task of an open connection."""
-
-    def __init__(self) -> None:
-        self.cancelled = ""
-
-    def cancel(self, why: str) -> None:
-        self.cancelled = why
-
-
-class Handlers:
-    """Those of client connections; the hub keeps no more than a reference to them that does not count."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._monkeypatch = monkeypatch
-        self.made: list[Any] = []
-
-    def add(self, client: connection.Client, *servers: connection.Server) -> list[Task]:
-        """A client connection with its upstream ones, as mitmproxy keeps them."""
-        tasks = [Task() for _ in (client, *servers)]
-        transports = {
-            conn: SimpleNamespace(handler=task) for conn, task in zip((client, *servers), tasks, strict=True)
-        }
-        handler: Any = type("Handler", (), {})()
-        handler.client, handler.transports = client, transports
-        self.made.append(handler)
-        self._monkeypatch.setitem(hub_handler._handlers, client.id, handler)
-        return tasks
-
-
-@pytest.fixture
-def handlers(monkeypatch: pytest.MonkeyPatch) -> Handlers:
-    return Handlers(monkeypatch)
-
-
-def test_a_client_is_closed_where_there_is_one(handlers: Handlers) -> None:
-    client = tflow.tclient_conn()
-    (task,) = handlers.add(client)
+def test_a_client_is_closed_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, said = tflow.tclient_conn(), list[str]()
+    handler: Any = ListenerHandler.__new__(ListenerHandler)
+    task = SimpleNamespace(cancel=said.append)
+    handler.client, handler.transports = client, {client: SimpleNamespace(handler=task)}
+    monkeypatch.setitem(played_stream.players, client.id, handler)
     assert close_client(client.id, "late")
-    assert task.cancelled == "late"
+    assert said == ["late"]
     assert not close_client("nobody", "late")
