@@ -1,0 +1,18 @@
+"""A refusal that a test expects, by its code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from kube.errors import StatusError
+
+
+@contextmanager
+def refuses(code: int) -> Iterator[None]:
+    """What is done within it is refused with this code."""
+    with pytest.raises(StatusError) as refused:
+        yield
+    assert refused.value.code == code
