@@ -143,24 +143,6 @@ class OfflineReads:
         )
         return datetime.now().astimezone() - timedelta(seconds=time.monotonic() - heard) if heard else None
 
-    async def copies(
-        self, identity: CloudIdentity, request: OfflineRequest
-    ) -> list[tuple[Encoded, Store | None]]:
-        """The copies of an object, the newest first: of stores, and (None) the kept answer to the client's GET.
-
-        The request may be a write of the object. The kept answer may be a Table, or the metadata alone.
-        """
-        copies: list[tuple[int, Encoded, Store | None]] = [
-            (item.version, _encoded(item), item.store) for item in await self.find(identity, request.info)
-        ]
-        answer = await self._answers.get(request.read_key(identity.user))
-        if answer is not None:
-            with contextlib.suppress(ValueError, LookupError):
-                single = answer.single()
-                copies.append((single.decode().version, single, None))
-        newest_first = sorted(copies, key=lambda copy: copy[0], reverse=True)
-        return [(copy, store) for _, copy, store in newest_first]
-
     async def find(self, identity: CloudIdentity, info: RequestInfo) -> list[Item]:
         """An object's item in each source that holds it whole, that of the newest source first."""
         assert info.type is not None
@@ -305,11 +287,6 @@ def _may_hold(key: Key, list_watch: ListWatch) -> bool:
     return list_watch.namespace in ("", namespace) and (
         not by_name or list_watch.field_selector.split(",")[0] == f"metadata.name={name}"
     )
-
-
-def _encoded(item: Item) -> Encoded:
-    store = item.store
-    return Encoded(store.codec, store.api_version, store.kind, item.raw)
 
 
 def _object(item: Item, form: Form) -> Answer:

@@ -21,7 +21,7 @@ from kube.json_type import Json
 from kube.objects.object_patches import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from kube.objects.status_update import status_document, updated
 from kube.requests.request_info import parse_request
-from kube.store.store import Store
+from kube.store.store import Item, Store
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
@@ -134,9 +134,17 @@ class StatusWrites:
 
         They may be of an object that was made anew since, or from before the cloud gave it to this node.
         """
-        copies = await self._objects.copies(HUB_IDENTITY, request)
+        items = await self._objects.find(HUB_IDENTITY, request.info)
+        copies = [(item.version, ObjectCopy(_encoded(item), item.store)) for item in items]
+        answer = await self._answers.get(request.read_key(""))
+        if answer is not None:
+            # It may be a Table, or the metadata alone.
+            with contextlib.suppress(ValueError, LookupError):
+                single = answer.single()
+                copies.append((single.decode().version, ObjectCopy(single)))
+        newest_first = [copy for _, copy in sorted(copies, key=lambda copy: copy[0], reverse=True)]
         # Not in the loop: each older copy is written, as the newest is.
-        return await asyncio.to_thread(self._fitting, [ObjectCopy(*copy) for copy in copies], request)
+        return await asyncio.to_thread(self._fitting, newest_first, request)
 
     def _fitting(self, copies: list[ObjectCopy], request: OfflineRequest) -> list[ObjectCopy]:
         fitting: list[ObjectCopy] = []
@@ -166,6 +174,11 @@ class StatusWrites:
             copy.store.amend(obj.raw)
         else:
             self._answers.keep(request.read_key(""), {"content-type": obj.codec.content_type}, obj.body())
+
+
+def _encoded(item: Item) -> Encoded:
+    store = item.store
+    return Encoded(store.codec, store.api_version, store.kind, item.raw)
 
 
 def _patch_in(request: OfflineRequest) -> Json | None:
