@@ -57,16 +57,6 @@ async def test_a_restored_cloud_ends_what_was_kept_of_it(copies: DiskCopies) -> 
     assert not again.index
 
 
-async def test_the_oldest_goes_first(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addons.offline.cached_responses.MAX_RESPONSES", 2)
-    answers = CachedResponses(copies.access)
-    answers.keep(ResponseKey("a"), {}, b"1")
-    answers.keep(ResponseKey("b"), {}, b"2")
-    assert await answers.get(ResponseKey("a")) is not None
-    answers.keep(ResponseKey("c"), {}, b"3")
-    assert [name for name in "abc" if await answers.get(ResponseKey(name)) is not None] == ["a", "c"]
-
-
 async def test_bytes_are_bounded(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("addons.offline.cached_responses.MAX_ALL_KEPT", 10)
     monkeypatch.setattr("addons.offline.cached_responses.MAX_KEPT", 8)
@@ -195,15 +185,20 @@ def test_the_bytes_of_each_share_are_bounded(sizes: dict[str, int], left: dict[s
     assert found == left
 
 
+@pytest.mark.parametrize(("identity", "bound"), [("", "MAX_RESPONSES"), ("pod", "IDENTITY_RESPONSES")])
+@pytest.mark.parametrize("is_read", [True, False])
 async def test_an_answer_that_is_used_outlives_newer_ones(
-    copies: DiskCopies, monkeypatch: pytest.MonkeyPatch
+    copies: DiskCopies, monkeypatch: pytest.MonkeyPatch, identity: str, bound: str, is_read: bool
 ) -> None:
-    monkeypatch.setattr("addons.offline.cached_responses.IDENTITY_RESPONSES", 2)
+    monkeypatch.setattr(f"addons.offline.cached_responses.{bound}", 2)
     answers = CachedResponses(copies.access)
-    first, second, third = (response_key("pod", path, "", "") for path in ("/1", "/2", "/3"))
+    first, second, third = (response_key(identity, path, "", "") for path in ("/1", "/2", "/3"))
     for key in (first, second):
         answers.keep(key, {}, b"x")
-    answers.keep(first, {}, b"x")
+    if is_read:
+        assert await answers.get(first) is not None
+    else:
+        answers.keep(first, {}, b"x")
     answers.keep(third, {}, b"x")
     assert [await answers.get(key) is not None for key in (first, second, third)] == [True, False, True]
 
