@@ -12,7 +12,7 @@ import pytest
 from addons.link.health import Cloud
 from addons.offline.cached_response import ResponseKey
 from addons.offline.cached_responses import CachedResponses
-from addons.offline.copies import DiskCopies, source_name
+from addons.offline.copies import DiskCopies, described, source_name
 from addons.offline.disk_access import DiskAccess
 from addons.offline.garbage import (
     DAY,
@@ -56,12 +56,7 @@ def object_of(resource: str, name: str, namespace: str = "default") -> ListWatch
 
 
 def meta(list_watch: ListWatch, identity: str = "") -> Meta:
-    described: list[Any] = [
-        *(list_watch.type.group, list_watch.type.version, list_watch.type.resource),
-        *(list_watch.namespace, list_watch.label_selector, list_watch.field_selector),
-        *(list_watch.encoding, list_watch.metadata_only),
-    ]
-    return {"identity": identity, "question": described}
+    return {"identity": identity, "question": described(list_watch)}
 
 
 def test_unused_is_what_was_asked_for_so_long_ago() -> None:
