@@ -119,7 +119,7 @@ class OptionsReadOnce:
 
 
 class HubTLSLayer(ClientTLSLayer):
-    """Ends a handshake for which too much comes. mitmproxy collects the first message without end, and logs it whole."""
+    """Ends a handshake for which too much comes. mitmproxy collects the first message, and logs it, whole."""
 
     _received = 0
     """Bytes of the handshake."""

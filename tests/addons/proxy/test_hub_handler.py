@@ -25,7 +25,7 @@ from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.http_connections import STREAM_WINDOW
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.messages import refuse
-from addons.proxy.hub_handler import ListenerHandler, close_client, layers_below
+from addons.proxy.hub_handler import HubHandler, ListenerHandler, close_client, layers_below
 from addons.requests.exchange.client_socket import GatheringWriter
 from kube.errors import forbidden
 from tests.addons.support.lasting_parts import ask, connected, watch
