@@ -50,7 +50,7 @@ PARTS: list[Any] = [part for part, _, _ in places]
 WIRING = {
     Options: {"as_typed"},
     Connections: set(),
-    Attachments: {"attach", "detach", "ended", "may_hold", "refuse_others", "start", "told", "visible"},
+    Attachments: {"attach", "detach", "ended", "holds_of", "may_hold", "start", "visible"},
     Console: {"start", "web_address"},
     Resolve: {"allow"},
     Identity: {"serve_peers", "serve_with"},
@@ -63,7 +63,7 @@ WIRING = {
 """Public methods that are for the hub's other parts, by addon. mitmproxy calls none of them."""
 
 NOT_HOOKS = {
-    *{"attach", "detach", "ended", "may_hold", "refuse_others", "told", "visible"},
+    *{"attach", "detach", "ended", "holds_of", "may_hold", "visible"},
     *{"web_address", "as_typed", "allow", "serve_peers", "serve_with"},
     *{"start", "rules_changed", "restored", "lend", "relay"},
 }

@@ -5,9 +5,9 @@ What makes flows for people is loaded when somebody looks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable
 from secrets import compare_digest, token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from mitmproxy import http
 from mitmproxy.addonmanager import Loader
@@ -19,7 +19,7 @@ from addons.settings import Settings
 from addons.ui.attached import NO_LEAVE
 from addons.ui.masking import Visible, visible_by
 from addons.ui.running_hub import RunningHub
-from kube.errors import bad_request, conflict, forbidden
+from kube.errors import conflict, forbidden
 
 if TYPE_CHECKING:
     from addons.ui.attached.flow_feed import FlowFeed
@@ -30,6 +30,15 @@ MAX_COPIED = 4 * 1024 * 1024
 """Bytes of all bodies that are copied at once for an attached process."""
 MAX_EVENTS = 2 * 1024 * 1024
 """Characters of all events that wait for it."""
+
+
+class Attached(NamedTuple):
+    """The process that is attached now."""
+
+    feed: FlowFeed
+    flows: Flows
+    holds: Holds | None
+    """None without leave to hold."""
 
 
 class Attachments:
@@ -45,9 +54,7 @@ class Attachments:
         self._has_interface = False
         self._hub: RunningHub | None = None
         self._running: dict[str, http.HTTPFlow] = {}
-        self._feed: FlowFeed | None = None
-        self._flows: Flows | None = None
-        self._holds: Holds | None = None
+        self._attached: Attached | None = None
 
     def load(self, loader: Loader) -> None:
         self._has_interface = not isinstance(loader.master, HubMaster)
@@ -75,12 +82,12 @@ class Attachments:
         from addons.ui.flows.bodies import Room  # noqa: PLC0415 - see the head of this module
         from addons.ui.flows.flows import Flows  # noqa: PLC0415 - see the head of this module
 
-        if self._feed is not None:
-            self.detach(self._feed)
+        if self._attached is not None:
+            self.detach(self._attached.feed)
         self.key = token_hex()
-        holds = self._holds = Holds() if self.may_hold() else None
-        feed = self._feed = FlowFeed(holds)
-        flows = self._flows = Flows(
+        holds = Holds() if self.may_hold() else None
+        feed = FlowFeed(holds)
+        flows = Flows(
             self.visible,
             self._drills,
             lambda hook: _tell(feed, hook),
@@ -88,6 +95,7 @@ class Attachments:
             Room(MAX_COPIED),
             Room(MAX_EVENTS),
         )
+        self._attached = Attached(feed, flows, holds)
         if self._hub is not None:
             flows.start(self._hub)
         for flow in self._running.values():
@@ -98,63 +106,46 @@ class Attachments:
     def detach(self, feed: FlowFeed) -> None:
         """End a feed. Where it was the last, flows go on as before anybody looked."""
         feed.close()
-        if feed is self._feed and self._flows is not None:
-            self._flows.leave(self._running.values())
-            if self._holds is not None:
-                self._holds.release()
-            self._feed = self._flows = self._holds = None
+        attached = self._attached
+        if attached is not None and attached.feed is feed:
+            attached.flows.leave(self._running.values())
+            if attached.holds is not None:
+                attached.holds.release()
+            self._attached = None
 
-    def refuse_others(self, key: str) -> None:
-        """StatusError 403 where nobody may hold flows, 409 for another process than the one that is attached."""
+    def holds_of(self, key: str) -> Holds:
+        """What the attached process holds, for itself.
+
+        StatusError 403 where nobody may hold flows, 409 for another process than the one that is attached.
+        """
         self._refuse_beside_an_interface()
         if not self.may_hold():
             raise forbidden(NO_LEAVE)
-        if self._holds is None or not compare_digest(key.encode(), self.key.encode()):
+        holds = self._attached.holds if self._attached is not None else None
+        if holds is None or not compare_digest(key.encode(), self.key.encode()):
             raise conflict("another process is attached now")
-
-    def told(self, said: Mapping[str, Any]) -> None:
-        """Do what the attached process says of flows that are held.
-
-        `filter` says which are, from now on; else `flow` and `hold` name one, which goes on with `changes` of its
-        message, or ends where it is to `kill`. StatusError 400 for what cannot be read.
-        """
-        assert self._holds is not None
-        match said:
-            case {"filter": str(expression)}:
-                self._holds.choose(expression)
-            case {"flow": str(flow), "hold": int(number), "changes": dict(changes), "kill": bool(is_killed)}:
-                self._holds.decide(flow, number, changes, is_killed=is_killed)
-            case _:
-                raise bad_request("neither a filter nor a decision")
+        return holds
 
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         self._running[flow.id] = flow
-        if self._flows is not None and self._feed is not None:
-            self._flows.requestheaders(flow)
-            self._feed.offer(flow)
+        if (attached := self._attached) is not None:
+            attached.flows.requestheaders(flow)
+            attached.feed.offer(flow)
 
     async def request(self, flow: http.HTTPFlow) -> None:
         """Wait with a request that is held."""
-        flows, holds = self._flows, self._holds
-        if flows is not None and holds is not None and holds.begin(flow, flow.request):
-            try:
-                await flows.request(flow)
-            finally:
-                holds.end(flow)
+        if (attached := self._attached) is not None:
+            await _wait(attached, flow, flow.request, attached.flows.request)
 
     def responseheaders(self, flow: http.HTTPFlow) -> None:
-        if self._flows is not None and self._feed is not None:
-            self._flows.responseheaders(flow)
-            self._feed.offer(flow)
+        if (attached := self._attached) is not None:
+            attached.flows.responseheaders(flow)
+            attached.feed.offer(flow)
 
     async def response(self, flow: http.HTTPFlow) -> None:
         """Wait with an answer that is held."""
-        flows, holds, answer = self._flows, self._holds, flow.response
-        if flows is not None and holds is not None and answer is not None and holds.begin(flow, answer):
-            try:
-                await flows.hold_answer(flow)
-            finally:
-                holds.end(flow)
+        if (attached := self._attached) is not None and flow.response is not None:
+            await _wait(attached, flow, flow.response, attached.flows.hold_answer)
         self.ended(flow)
 
     def error(self, flow: http.HTTPFlow) -> None:
@@ -163,14 +154,29 @@ class Attachments:
     def ended(self, flow: http.HTTPFlow) -> None:
         """The answer is there, or will not come. A refused request has no other hook."""
         is_known = self._running.pop(flow.id, None) is not None
-        if self._flows is not None and self._feed is not None:
+        if (attached := self._attached) is not None:
             if not is_known:
-                self._flows.requestheaders(flow)
-            self._flows.ended(flow)
+                attached.flows.requestheaders(flow)
+            attached.flows.ended(flow)
 
     def _refuse_beside_an_interface(self) -> None:
         if self._has_interface:
             raise conflict("this hub has an interface of mitmproxy itself: look there")
+
+
+async def _wait(
+    attached: Attached,
+    flow: http.HTTPFlow,
+    message: http.Message,
+    decided: Callable[[http.HTTPFlow], Awaitable[None]],
+) -> None:
+    """Hold a flow with this message where the person wants it, until `decided` returns."""
+    holds = attached.holds
+    if holds is not None and holds.begin(flow, message):
+        try:
+            await decided(flow)
+        finally:
+            holds.end(flow)
 
 
 def _tell(feed: FlowFeed, hook: Hook) -> None:

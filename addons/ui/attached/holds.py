@@ -49,6 +49,20 @@ class Holds:
         self._held: dict[str, _Hold] = {}
         self._numbers = count(1)
 
+    def told(self, said: Mapping[str, Any]) -> None:
+        """Do what the attached process says of flows that are held.
+
+        `filter` says which are, from now on; else `flow` and `hold` name one, which goes on with `changes` of its
+        message, or ends where it is to `kill`. StatusError 400 for what cannot be read.
+        """
+        match said:
+            case {"filter": str(expression)}:
+                self.choose(expression)
+            case {"flow": str(flow), "hold": int(number), "changes": dict(changes), "kill": bool(is_killed)}:
+                self.decide(flow, number, changes, is_killed=is_killed)
+            case _:
+                raise bad_request("neither a filter nor a decision")
+
     def choose(self, expression: str) -> None:
         """Hold from now on what a filter expression of mitmproxy's matches; "" for nothing. StatusError 400."""
         try:

@@ -51,8 +51,7 @@ async def _records(attachments: Attachments, feed: FlowFeed, flows: Flows) -> As
 @routes.post("/debug/flows")
 @for_operator
 async def _decide(request: web.Request) -> web.Response:
-    attachments = request.app[ATTACHMENTS]
-    attachments.refuse_others(request.query.get("key", ""))
+    holds = request.app[ATTACHMENTS].holds_of(request.query.get("key", ""))
     text = b""
     async for piece in request.content.iter_any():
         text += piece
@@ -64,5 +63,5 @@ async def _decide(request: web.Request) -> web.Response:
         said = None
     if not isinstance(said, dict):
         raise bad_request("no record of an attached process")
-    attachments.told(said)
+    holds.told(said)
     return web.Response(status=204)

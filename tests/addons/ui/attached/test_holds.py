@@ -38,7 +38,8 @@ class Scene:
         self.hub = Attachments(lambda: Settings(allow_hold=True), Drills(lambda: None))
         self.feed, self.flows = self.hub.attach()
         self.seen = AttachedFlows()
-        self.hub.told({"filter": "~all"})
+        self.holds = self.hub.holds_of(self.hub.key)
+        self.holds.told({"filter": "~all"})
 
     def request(
         self, target: str = SERVICES, body: bytes = b"sent", *, is_own: bool = False
@@ -81,7 +82,7 @@ class Scene:
     def decide(self, flow: HTTPFlow) -> None:
         """What the attached process tells of a flow, by its way through bytes."""
         sent: Any = tnetstring.loads(tnetstring.dumps(self.seen.decision(flow)))
-        self.hub.told(sent)
+        self.holds.told(sent)
 
 
 @pytest.fixture
@@ -229,18 +230,18 @@ async def test_what_the_hub_answers_itself_never_waits_nor_what_may_be_secret(sc
 async def test_a_decision_about_the_request_is_none_about_the_answer(scene: Scene) -> None:
     flow, waits = scene.request()
     shown = await scene.held()
-    first = scene.hub._holds.number(flow) if scene.hub._holds is not None else 0
+    first = scene.holds.number(flow)
     scene.let_go(shown)
     await waits
     answered = await scene.answer(flow)
     await scene.held()
     with pytest.raises(StatusError) as stale:
-        scene.hub.told({"flow": flow.id, "hold": first, "changes": {}, "kill": True})
+        scene.holds.told({"flow": flow.id, "hold": first, "changes": {}, "kill": True})
     assert (stale.value.code, answered.done()) == (409, False)
 
 
 @pytest.mark.parametrize("said", [{}, {"filter": 1}, {"filter": "~~"}, {"flow": "f", "hold": "1"}])
 async def test_what_cannot_be_read_is_refused(scene: Scene, said: dict[str, Any]) -> None:
     with pytest.raises(StatusError) as error:
-        scene.hub.told(said)
+        scene.holds.told(said)
     assert error.value.code == 400
