@@ -13,7 +13,7 @@ import pwd
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
@@ -79,7 +79,6 @@ def option(default: Any, text: str, *, name: str = "", shown: str = "", begins: 
     return dataclasses.field(default_factory=made.default_setting, metadata={"option": made})
 
 
-@cache
 def options_of(settings: type) -> tuple[Option, ...]:
     """The options of a class of settings, in their order."""
     group = ""
