@@ -9,6 +9,7 @@ from typing import Any
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.object_read import ObjectRead, parse_read
 from addons.requests.request_context import RequestContext
+from addons.telemetry.observation import Observation
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
 from kube.store.store import Store
@@ -125,3 +126,10 @@ def request_context(
 def read_of(target: str, accept: str | None = "application/json") -> ObjectRead:
     """The read that a GET makes."""
     return parse_read(parse_request("GET", target), accept)
+
+
+SEEN = Observation(
+    *(100.0, "kube-proxy", "list", "services", "", "default", "", "viewed", 200, 543, 0.0051),
+    *("cloud", "view", "cached component", 42, ()),
+)
+"""A list that a view has answered."""

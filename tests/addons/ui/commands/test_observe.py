@@ -9,13 +9,9 @@ import sys
 
 import pytest
 
-from addons.telemetry.observation import Observation
 from addons.ui.commands.observe import add_flags, query_of, show
+from tests.addons.support.samples import SEEN
 
-SEEN = Observation(
-    *(100.0, "kube-proxy", "list", "services", "", "default", "", "viewed", 200, 543, 0.0051),
-    *("cloud", "view", "cached component", 42, ()),
-)
 LINE = json.dumps(SEEN.to_json()).encode() + b"\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,3 +205,9 @@ def test_a_kubeconfig_names_the_hub_and_nobody(admin: Told, capsys: pytest.Captu
     admin.answer = b'{"url": ""}'
     assert run(("kubeconfig", "--admin", admin.url)) == 1
     assert "no plain port" in capsys.readouterr().err
+
+
+def test_a_command_that_asks_a_hub_loads_no_proxy() -> None:
+    program = "import sys, addons.ui.commands.shell; print('mitmproxy.http' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout == "False\n"

@@ -9,17 +9,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from addons.telemetry.observation import Observation
 from addons.ui.live.observe_page import MAX_FOLLOWERS, wanted_of
 from addons.ui.running_hub import RunningHub
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import AdminClient, running_hub, served
-
-SEEN = Observation(
-    *(100.0, "kube-proxy", "list", "services", "", "default", "", "viewed", 200, 543, 0.0051),
-    *("cloud", "view", "cached component", 42, ()),
-)
-
+from tests.addons.support.samples import SEEN
 
 PAGE = "/debug/observe"
 

@@ -24,7 +24,7 @@ from addons.telemetry.observations import Observations
 from addons.ui.live.observed_request import observed, tell_log_and_terminal
 from kube.errors import unavailable
 from tests.addons.support.report_parts import settings
-from tests.addons.support.samples import SERVICES, request_context
+from tests.addons.support.samples import SEEN, SERVICES, request_context
 
 VIEW = Route(RouteKind.VIEW, "cached component")
 FILTERED = Route(RouteKind.VIEW, "filtered", filtered_by=("discardcloudservice",))
@@ -32,10 +32,6 @@ RELAY = Route(RouteKind.RELAY, "component neither filtered nor cached")
 BACKED = Route(RouteKind.CACHED_RELAY, "a single object, not filtered")
 HIDES = Served(filters=(Tally("discardcloudservice", 0, 0, 1, ("load-balancer",)),))
 TOKEN = "eyJhbGciOi.eyJzdWIiOi.c2lnbmF0dXJl"
-SEEN = Observation(
-    *(100.0, "kube-proxy", "list", "services", "", "default", "", "viewed", 200, 543, 0.0051),
-    *("cloud", "view", "cached component", 42, ()),
-)
 
 
 class Here(Answerer):
