@@ -13,7 +13,7 @@ MAX_QUOTED = 256
 """Characters of a foreign body that a message may quote: enough to recognise a proxy's page, too few to leak much."""
 
 # The reason that client-go gives a response without a Status (apimachinery, NewGenericServerResponse).
-_REASONS = {
+REASONS = {
     400: "BadRequest",
     401: "Unauthorized",
     403: "Forbidden",
@@ -99,7 +99,7 @@ class StatusError(Exception):
 
 def _of_code(code: int) -> Callable[[str], StatusError]:
     """A constructor, whose argument is the message."""
-    return lambda message: StatusError(code, _REASONS[code], message)
+    return lambda message: StatusError(code, REASONS[code], message)
 
 
 bad_request = _of_code(400)
@@ -233,4 +233,4 @@ def _generic(body: bytes, code: int) -> StatusError:
     text = body[: 4 * MAX_QUOTED].decode(errors="replace")
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())[:MAX_QUOTED]
     message = f"the server responded with the status code {code} but did not return more information"
-    return StatusError(code, _REASONS.get(code, ""), f"{message}: {text}" if text else message)
+    return StatusError(code, REASONS.get(code, ""), f"{message}: {text}" if text else message)

@@ -24,6 +24,7 @@ from kube.wire.encoding import Encoding
 from tests.cloud.build import ensure_binaries
 from tests.cloud.fixtures import HUB_NODES, HUB_RBAC
 from tests.cloud.real import RealCloud
+from tests.support.background import beside
 
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 NAMESPACE = "default"
@@ -244,17 +245,14 @@ async def watches(url: str, pid: int, cloud: RealCloud, watchers: int, updates: 
 
     async with session() as http:
         _, version = await listed_slices(http, url)
-        tasks = [asyncio.create_task(watcher(http, version)) for _ in range(watchers)]
-        for _ in tasks:
-            await opened.acquire()
-        await asyncio.sleep(0.5)
-        cpu = cpu_seconds(pid)
-        await asyncio.to_thread(_update, cloud, updates, sent)
-        await asyncio.wait_for(done.wait(), 60)
-        spent = cpu_seconds(pid) - cpu
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with beside(*(watcher(http, version) for _ in range(watchers))):
+            for _ in range(watchers):
+                await opened.acquire()
+            await asyncio.sleep(0.5)
+            cpu = cpu_seconds(pid)
+            await asyncio.to_thread(_update, cloud, updates, sent)
+            await asyncio.wait_for(done.wait(), 60)
+            spent = cpu_seconds(pid) - cpu
     return Spent(spent / expected, seconds)
 
 

@@ -29,6 +29,7 @@ from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
+from tests.support.background import beside
 
 SERVICES = "/api/v1/services"
 ROUNDS = 5
@@ -65,14 +66,10 @@ async def lateness() -> AsyncIterator[Lateness]:
             pauses.wakes.append(time.perf_counter() - began - 0.001)
             pauses.worst = max(pauses.worst, pauses.wakes[-1])
 
-    task = asyncio.create_task(watch(), name="lateness")
-    await asyncio.sleep(0.05)
-    pauses.worst = 0.0
-    try:
+    async with beside(watch()):
+        await asyncio.sleep(0.05)
+        pauses.worst = 0.0
         yield pauses
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 class TimedDisk(Disk):

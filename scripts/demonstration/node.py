@@ -18,6 +18,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from scripts.demonstration.cluster import Cluster, embedded_cluster
 from tests.hub.support.process import ROOT, Hub
+from tests.support.background import beside
 
 NODE = "node-1"
 CHANGE_INTERVAL = 10.0
@@ -129,13 +130,8 @@ async def show(interface: str) -> int:
             )
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _end, process)
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _end, process)
-            work = [*Components(hub.url, NODE).all(), change(cluster)]
-            tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
-            status = await process.wait()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            return status
+            async with beside(*Components(hub.url, NODE).all(), change(cluster)):
+                return await process.wait()
 
 
 def _end(process: asyncio.subprocess.Process) -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlencode
 
 import urllib3
@@ -173,16 +173,8 @@ class RestClient:
         seen = "it is not there" if last is None else f"last seen: {json.dumps(last)}"
         raise TimeoutError(f"{collection}/{name} is not as wanted after {timeout:g} s; {seen}")
 
-    def _json(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: object = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Json:
-        answer = self.request(method, path, query=query, body=body, headers=headers)
+    def _json(self, method: str, path: str, **more: Any) -> Json:
+        answer = self.request(method, path, **more)
         if answer.status >= 400:
             raise RestError(f"{method} {path}", answer)
         return answer.json()

@@ -128,10 +128,7 @@ def test_hub_and_manager_follow_pools_through_an_upgrade_of_openyurt(
     ):
 
         def seen() -> list[str]:
-            # Version 0 is answered from the hub's own view, as a reflector's list is.
-            found = kube_proxy.get(scene.slices, resourceVersion="0")["items"]
-            [mine] = [each for each in found if each["metadata"]["name"] == slices]
-            return [each["nodeName"] for each in mine.get("endpoints") or []]
+            return scene.seen_nodes(kube_proxy, slices)
 
         def followed() -> set[str]:
             """The versions of NodePool that the hub watches."""

@@ -35,10 +35,7 @@ def test_a_hub_follows_the_pools_of_the_manager(scene: Scene, tmp_path: Path) ->
     ):
 
         def seen() -> list[str]:
-            # Version 0 is answered from the hub's own view, as a reflector's list is.
-            slices = kube_proxy.get(scene.slices, resourceVersion="0")["items"]
-            [mine] = [each for each in slices if each["metadata"]["name"] == name]
-            return [each["nodeName"] for each in mine.get("endpoints") or []]
+            return scene.seen_nodes(kube_proxy, name)
 
         scene.until(lambda: seen() == [own])
         scene.relabel(other, pool)

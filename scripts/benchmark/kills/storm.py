@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
@@ -17,6 +17,7 @@ from scripts.benchmark.kills.forked import ForkedHub
 from scripts.benchmark.kills.writes import Figures, Written, event, found_in, node_status, path_of, pod_status
 from tests.cloud.link import Link, Mode
 from tests.cloud.real import RealCloud
+from tests.support.background import beside
 
 PODS = 3
 KUBELET = {"User-Agent": "kubelet/v1", "Accept": "application/json"}
@@ -64,13 +65,12 @@ class Storm:
 
     async def run(self, next_kill: Callable[[], int | None]) -> None:
         """Kill the hub for as long as `next_kill` has a number for another kill of all."""
-        work: list[Awaitable[None]] = [
+        work = (
             self._report(self._node, node_status),
             *(self._report(path, pod_status) for path in self._pods),
             *(self._make_events(str(writer)) for writer in range(2)),
-        ]
-        tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
-        try:
+        )
+        async with self._session, beside(*work):
             lives = 0
             while (number := next_kill()) is not None:
                 await self._kill(number)
@@ -78,11 +78,6 @@ class Storm:
                 if lives % CHECK_EVERY == 0:
                     await self._check()
             await self._check()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._session.close()
 
     async def begin(self) -> None:
         """Read as kubelet: what the hub has never shown it cannot answer alone."""

@@ -20,6 +20,7 @@ from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
+from tests.support.background import beside
 
 NODES = 6
 """As many as keep two cores busy: a life of a hub is mostly waiting for the moment of its end."""
@@ -121,15 +122,11 @@ async def _measured(hubs: list[tuple[ForkedHub, Link]], cloud: RealCloud, kills:
         asyncio.get_running_loop().set_default_executor(threads)
         moved = Pulse()
         storms = [Storm(hub, cloud, link, moved, figures, fault, f"{seed} {hub.node}") for hub, link in hubs]
-        watching = asyncio.create_task(CloudWatch(cloud, storms, moved).run())
-        try:
+        async with beside(CloudWatch(cloud, storms, moved).run()):
             await asyncio.gather(*(storm.begin() for storm in storms))
             async with asyncio.TaskGroup() as running:
                 for storm in storms:
                     running.create_task(storm.run(lambda: next(numbered, None)))
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
     return figures
 
 

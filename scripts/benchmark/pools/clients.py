@@ -26,6 +26,7 @@ from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
 from kube.store.store import Change, Store
 from tests.kube.support.cleartext import PooledSession
+from tests.support.background import beside
 
 SLICES = ListWatch(ResourceType("discovery.k8s.io", "v1", "endpointslices"))
 
@@ -180,12 +181,9 @@ async def serve(given: Mapping[str, object], started_at_once: int = 4) -> None:
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     turn = asyncio.Semaphore(started_at_once)
-    tasks = [asyncio.create_task(follower.run(turn)) for follower in followers]
-    while await lines.readline():
-        print(json.dumps(state(followers)), flush=True)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async with beside(*(follower.run(turn) for follower in followers)):
+        while await lines.readline():
+            print(json.dumps(state(followers)), flush=True)
 
 
 if __name__ == "__main__":

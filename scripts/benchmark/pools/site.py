@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from tests.cloud.real import RealCloud
 from tests.hub.support.node_pools import POOLS
 from tests.hub.support.pool_site import PATIENCE, Member, Site, eventually
 from tests.hub.support.process import Hub
+from tests.support.background import beside
 
 HUBS = 6
 """Nodes of the pool with a real hub; the first two can lead."""
@@ -82,7 +82,7 @@ class Crowd:
         self.size = len(callers)
         command = [sys.executable, "-m", "scripts.benchmark.pools.clients", str(folder / "crowd.json")]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]
         )
 
     def __enter__(self) -> Self:
@@ -160,12 +160,8 @@ async def watching(hub: Hub, sent: dict[str, float]) -> AsyncIterator[Client]:
         timeout = aiohttp.ClientTimeout(total=None)
         async with http.get(f"{hub.url}{SLICES}?{query}", headers=HEADERS, timeout=timeout) as answer:
             assert answer.status == 200, await answer.read()
-            task = asyncio.create_task(_read(answer, client, sent))
-            try:
+            async with beside(_read(answer, client, sent)):
                 yield client
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
 
 
 async def _read(answer: aiohttp.ClientResponse, client: Client, sent: dict[str, float]) -> None:

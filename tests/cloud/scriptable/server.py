@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
-from kube.errors import StatusError, method_not_supported
+from kube.errors import REASONS, StatusError, method_not_supported
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo, parse_request
 from kube.requests.resource_versions import parse_version
@@ -233,25 +233,8 @@ async def _befall(request: web.BaseRequest, rules: Sequence[Rule]) -> bool:
                 return True
             case Refuse(code=code, reason=reason, message=message, retry_after=retry_after):
                 details = {} if retry_after is None else {"retryAfterSeconds": retry_after}
-                raise StatusError(code, reason or USUAL_REASONS.get(code, ""), message, details, retry_after)
+                raise StatusError(code, reason or REASONS.get(code, ""), message, details, retry_after)
     return False
-
-
-USUAL_REASONS = {
-    400: "BadRequest",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "NotFound",
-    405: "MethodNotAllowed",
-    409: "Conflict",
-    410: "Expired",
-    422: "Invalid",
-    429: "TooManyRequests",
-    500: "InternalError",
-    503: "ServiceUnavailable",
-    504: "Timeout",
-}
-"""Reasons of the Status that `Refuse` sends where the test names none."""
 
 
 async def _whole(

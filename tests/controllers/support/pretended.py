@@ -20,6 +20,7 @@ from kube.objects.object_patches import merge_patch
 from kube.requests.node_pools import NODEPOOL_TYPE
 from kube.requests.request_info import ResourceType
 from tests.kube.support.answering import AnsweringClient, Asked
+from tests.support.background import beside
 
 
 class PretendedCluster(AnsweringClient):
@@ -112,13 +113,10 @@ async def working[C: Controller](cluster: PretendedCluster, make: Callable[[Cont
     """A controller at work, its copies complete."""
     api, informers = WriteClient(cluster, lambda: 1.0), Informers(cluster)
     controller = make(Context(api, informers, EventRecorder(api, "test"), Settings(), lambda: ""))
-    tasks = [asyncio.ensure_future(each.run()) for each in informers]
-    # Of the virtual clock, which runs on while nothing happens.
-    async with asyncio.timeout(60):
-        await controller.wait_for_sync()
-    tasks.append(asyncio.ensure_future(controller.run()))
-    yield controller
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async with beside(*(each.run() for each in informers)):
+        # Of the virtual clock, which runs on while nothing happens.
+        async with asyncio.timeout(60):
+            await controller.wait_for_sync()
+        async with beside(controller.run()):
+            yield controller
     controller.queue.close()

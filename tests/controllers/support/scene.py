@@ -10,7 +10,7 @@ from typing import Any
 from kube.json_type import Json
 from tests.cloud.audit import AuditEvent
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import RestError
+from tests.cloud.rest import RestClient, RestError
 from tests.controllers.support.process import ManagerProcess
 
 POOLS = "/apis/apps.openyurt.io/v1beta2/nodepools"
@@ -130,6 +130,12 @@ class Scene:
         subsets = [{"addresses": addresses, "ports": [{"port": 80}]}] if nodes else []
         self.admin.post(self.endpoints, {"metadata": {"name": service}, "subsets": subsets})
         return self.slice(service, *nodes)
+
+    def seen_nodes(self, reader: RestClient, name: str) -> list[str]:
+        """The nodes of a slice's endpoints, in the hub's own view: as a reflector's list has it, of version 0."""
+        slices = reader.get(self.slices, resourceVersion="0")["items"]
+        [mine] = [each for each in slices if each["metadata"]["name"] == name]
+        return [each["nodeName"] for each in mine.get("endpoints") or []]
 
     def slice(self, service: str, *nodes: str) -> str:
         addresses = [{"ip": f"10.1.0.{n + 1}", "nodeName": node} for n, node in enumerate(nodes)]
