@@ -12,9 +12,10 @@ import pytest
 from kube.differences.records import CODING
 from kube.json_type import Json
 from kube.wire.encoding import Encoding
+from tests.addons.support.samples import config_map
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import Hub
-from tests.hub.support.streams import Seen, watching
+from tests.hub.support.streams import watching
 
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 HEADERS = {"User-Agent": "kube-proxy/v1", "Accept": Encoding.JSON.value}
@@ -36,17 +37,10 @@ def endpoint_slice(ready: int) -> Json:
     return {**head, "addressType": "IPv4", "endpoints": endpoints}
 
 
-def keep_for_hubs(cloud: ScriptableCloud) -> None:
-    """Have hubs keep what other hubs ask for."""
-    data = {"cache_agents": "edgehub,kube-proxy"}
-    metadata = {"name": "yurt-hub-cfg", "namespace": "kube-system"}
-    cloud.store.create({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data})
-
-
 @pytest.fixture
 async def chain(cloud: ScriptableCloud, tmp_path: Path) -> AsyncIterator[tuple[Hub, Hub]]:
     """A hub before the cloud, which keeps what other hubs ask for, and a hub before that hub."""
-    keep_for_hubs(cloud)
+    cloud.store.create(config_map({"cache_agents": "edgehub,kube-proxy"}))
     first = Hub(tmp_path / "first", cloud.url, node="first")
     second = Hub(tmp_path / "second", first.url, node="second")
     try:
@@ -58,17 +52,28 @@ async def chain(cloud: ScriptableCloud, tmp_path: Path) -> AsyncIterator[tuple[H
         await asyncio.to_thread(first.stop)
 
 
-async def test_changes_cross_as_differences_and_arrive_whole(
+async def test_changes_cross_as_differences_to_a_hub_and_whole_to_all_others(
     cloud: ScriptableCloud, chain: tuple[Hub, Hub]
 ) -> None:
     cloud.store.create(endpoint_slice(200))
     first, second = chain
-    async with watching(second.url, SLICES, component="kube-proxy", encoding=Encoding.JSON) as watch:
-        await watch.until(lambda seen: len(seen) == 1)
+    async with aiohttp.ClientSession(auto_decompress=False, headers=HEADERS) as session:
+        for watch, accepted, coding in (
+            ("false", "gzip, zstd", None),
+            ("false", f"{CODING}, zstd", "zstd"),
+            ("true", "gzip, zstd", None),
+            ("true", f"{CODING}, gzip", CODING),
+        ):
+            query = {"resourceVersion": "0", "watch": watch}
+            asked = session.get(first.url + SLICES, params=query, headers={"Accept-Encoding": accepted})
+            async with asked as answer:
+                assert answer.headers.get("Content-Encoding") == coding
+    async with watching(second.url, SLICES, component="kube-proxy", encoding=Encoding.JSON) as events:
+        await events.until(lambda seen: len(seen) == 1)
         before = await asyncio.to_thread(received, second, first)
         for ready in range(CHANGES):
             cloud.store.put(endpoint_slice(ready))
-        seen = await watch.until(lambda seen: len(seen) == 1 + CHANGES)
+        seen = await events.until(lambda seen: len(seen) == 1 + CHANGES)
         crossed = await asyncio.to_thread(received, second, first) - before
     assert [each.type for each in seen] == ["ADDED"] + ["MODIFIED"] * CHANGES
     endpoints = [each.object.fields.children("endpoints") for each in seen[1:]]
@@ -78,28 +83,6 @@ async def test_changes_cross_as_differences_and_arrive_whole(
     whole = sum(len(each.object.encode()) for each in seen[1:])
     assert crossed * 15 < whole
     assert not await asyncio.to_thread(second.metric, "edgehub_source_errors_total", reason="difference")
-
-
-def has(events: int, seen: list[Seen]) -> bool:
-    return len(seen) == events
-
-
-async def test_a_client_that_asks_for_nothing_gets_what_it_always_got(
-    cloud: ScriptableCloud, chain: tuple[Hub, Hub]
-) -> None:
-    cloud.store.create(endpoint_slice(200))
-    first, _ = chain
-    query = {"resourceVersion": "0"}
-    async with aiohttp.ClientSession(auto_decompress=False) as session:
-        for accepted, coding in (("gzip, zstd", None), (f"{CODING}, zstd", "zstd")):
-            headers = {**HEADERS, "Accept-Encoding": accepted}
-            async with session.get(first.url + SLICES, params=query, headers=headers) as answer:
-                assert answer.headers.get("Content-Encoding") == coding
-        for accepted, coding in (("gzip, zstd", None), (f"{CODING}, gzip", CODING)):
-            headers = {**HEADERS, "Accept-Encoding": accepted}
-            params = {**query, "watch": "true"}
-            async with session.get(first.url + SLICES, params=params, headers=headers) as answer:
-                assert answer.headers.get("Content-Encoding") == coding
 
 
 def received(hub: Hub, server: Hub) -> float:
