@@ -15,6 +15,7 @@ from kube.requests.component import component_of
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import apply
 from tests.addons.filters.support.samples import (
+    WEB,
     Notes,
     Sample,
     World,
@@ -76,7 +77,7 @@ def test_the_first_drop_ends_the_chain(encoding: Encoding) -> None:
 
 
 def test_one_change_makes_the_object_changed(encoding: Encoding) -> None:
-    world = World({"default/web": {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}})
+    world = World(services={WEB: {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}})
     slice_ = endpoint_slice([endpoint("10.0.0.1", "n1"), endpoint("10.0.0.2", "n2")])
     verdict, left = run(NAMES, slice_, world, encoding)
     assert (verdict.outcome, left) == (Outcome.CHANGED, ["10.0.0.1"])
@@ -93,7 +94,9 @@ KUBERNETES = endpoint_slice(
 
 def test_the_hub_s_own_endpoint_is_not_taken_away_again(encoding: Encoding) -> None:
     """Filters that remove endpoints run before those that put in the hub's address."""
-    world = World({"default/kubernetes": {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}})
+    world = World(
+        services={("default", "kubernetes"): {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}}
+    )
     removing, adding = ["servicetopology"], ["forwardkubesvctraffic"]
     assert run(removing + adding, KUBERNETES, world, encoding)[1] == ["169.254.2.1"]
     assert run(adding + removing, KUBERNETES, world, encoding)[1] == []
@@ -101,7 +104,7 @@ def test_the_hub_s_own_endpoint_is_not_taken_away_again(encoding: Encoding) -> N
 
 
 def test_the_pool_does_not_take_the_local_endpoint_away_again(encoding: Encoding) -> None:
-    world = World({"default/kubernetes": {}}, pools={"p1": frozenset({"n1"})}, pool="p1")
+    world = World(services={("default", "kubernetes"): {}}, pools={"p1": frozenset({"n1"})}, pool="p1")
     annotations = KUBERNETES.content["metadata"]["annotations"]
     sample = endpoints(subset({"192.0.2.1": None}), name="kubernetes", annotations=annotations)
     assert run(["endpoints", "localendpoint"], sample, world, encoding)[1] == ["169.254.20.11"]
@@ -180,7 +183,7 @@ def test_it_keeps_json_whose_fields_have_the_wrong_types(filter_: Filter, garbag
         group, _ = resource
         content = dict.fromkeys(fields, garbage) | {"metadata": {"name": "web", "namespace": "default"}}
         odd = Sample(f"{group}/v1" if group else "v1", KINDS[resource], content)
-        assert apply(filter_, odd, World({"default/web": {}}), Encoding.JSON).said()[0] == "kept"
+        assert apply(filter_, odd, World(services={WEB: {}}), Encoding.JSON).said()[0] == "kept"
 
 
 def test_filters_with_the_same_settings_are_equal() -> None:

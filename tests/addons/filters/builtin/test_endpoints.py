@@ -13,7 +13,14 @@ from addons.filters.builtin.pruning import MAX_ENDPOINTS
 from kube.requests.node_pools import POOL_LABEL
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
-from tests.addons.filters.support.samples import addresses_of, endpoint_slice, endpoints, pooled_world, subset
+from tests.addons.filters.support.samples import (
+    WEB,
+    addresses_of,
+    endpoint_slice,
+    endpoints,
+    pooled_world,
+    subset,
+)
 
 WORLD = pooled_world({})
 MIXED = endpoints(
@@ -50,9 +57,7 @@ def test_every_reason_is_shown_above() -> None:
 
 
 def test_the_service_s_annotation_does_not_matter(encoding: Encoding) -> None:
-    annotated = replace(
-        WORLD, services={"default/web": {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}}
-    )
+    annotated = replace(WORLD, services={WEB: {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}})
     assert addresses_of(apply(EndpointsInPool(), MIXED, annotated, encoding).obj) == ["10.0.0.1", "10.0.0.2"]
 
 

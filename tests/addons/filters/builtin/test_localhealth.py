@@ -9,6 +9,7 @@ from addons.filters.builtin.pruning import MAX_ENDPOINTS
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, named, reasons_of
 from tests.addons.filters.support.samples import (
+    WEB,
     World,
     addresses_of,
     endpoint,
@@ -19,7 +20,7 @@ from tests.addons.filters.support.samples import (
     subset,
 )
 
-SICK = World({"default/web": {}}, unhealthy=frozenset({"n2"}))
+SICK = World(services={WEB: {}}, unhealthy=frozenset({"n2"}))
 FOUR = [
     endpoint("10.0.0.1", "n1"),
     endpoint("10.0.0.2", "n2"),
@@ -28,7 +29,8 @@ FOUR = [
 ]
 
 CHANGED = [
-    Case("slice", endpoint_slice(FOUR), "changed", "unhealthy-node", SICK),
+    # Two endpoints of a node are one question.
+    Case("slice", endpoint_slice([*FOUR, endpoint("10.0.0.5", "n2")]), "changed", "unhealthy-node", SICK),
     Case(
         "old slice",
         endpoint_slice(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Fields
 from tests.addons.filters.support.checks import Case, named, reasons_of
+from tests.addons.filters.support.samples import WEB as SERVICE
 from tests.addons.filters.support.samples import (
     Content,
     Sample,
@@ -39,7 +41,8 @@ def word(
 
 
 def world(*words: PodWord, selection: Selection = WEB, slices: dict[str, str] | None = None) -> World:
-    return World(words={"default": list(words)}, selections={"default/web": selection}, slices=slices or {})
+    first = {(*SERVICE, "IPv4", pod): name for pod, name in (slices or {}).items()}
+    return World(words={"default": list(words)}, selections={SERVICE: selection}, first_slices=first)
 
 
 def of_pod(
@@ -281,8 +284,8 @@ def test_an_address_that_moves_keeps_its_host_name(encoding: Encoding) -> None:
 
 
 def test_what_comes_by_it_is_judged_by_topology_and_health_too(encoding: Encoding) -> None:
-    seen = world(NEW, slices=FIRST)
-    seen.services = {"default/web": {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}}
+    on_this_node = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
+    seen = replace(world(NEW, slices=FIRST), services={SERVICE: on_this_node})
     obj = endpoint_slice([ELSEWHERE]).build(encoding)
     chain = [each for name in ("localpods", "servicetopology") for each in FILTERS if each.name == name]
     apply_chain(chain, obj, seen)

@@ -16,6 +16,7 @@ from kube.requests.node_pools import POOL_LABEL
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Applied, Case, apply, named, reasons_of
 from tests.addons.filters.support.samples import (
+    WEB,
     Sample,
     World,
     addresses_of,
@@ -121,7 +122,13 @@ UNFILTERED = [
     ),
     Case("no Service", SLICE, "kept", "no-service", replace(world(POOL), services={})),
     Case("no Service, endpoints", ENDPOINTS, "kept", "no-service", replace(world(POOL), services={})),
-    Case("another namespace's Service", SLICE, "kept", "no-service", World({"kube-system/web": POOL})),
+    Case(
+        "another namespace's Service",
+        SLICE,
+        "kept",
+        "no-service",
+        World(services={("kube-system", "web"): POOL}),
+    ),
     Case("no annotation", SLICE, "kept", "no-topology", world({})),
     Case("no keys", SLICE, "kept", "no-topology", world(keys("[]"))),
     Case(
@@ -156,7 +163,7 @@ def on(*nodes: str) -> Sample:
 
 UNREADY = endpoint_slice([endpoint("10.0.0.3", "n3", ready=False), endpoint("10.0.0.4", "n4", ready=None)])
 UNREADY_IN_ENDPOINTS = endpoints(subset({"10.0.0.4": "n4"}, {"10.0.0.3": "n3"}))
-OF_BOTH = {("default/web", "IPv4"): frozenset({"n2", "n3", "n4"})}
+OF_BOTH = {WEB: frozenset({"n2", "n3", "n4"})}
 ZY, Z_OR_ANY = keys('["z", "y"]'), keys('["z", "*"]')
 ORDERED = [
     row("first key", SLICE, "preferred-key", ZY, 1, 3),
@@ -167,11 +174,6 @@ ORDERED = [
     row("a key is won among what the pool leaves", on("n2", "n3"), "both-topologies", Z_OR_ANY | POOL, 2),
     # This slice has nothing on z, another one of the Service has: the other's endpoints are preferred.
     row("a key is won in another slice", on("n2", "n4"), "preferred-key", Z_OR_ANY, ready=OF_BOTH),
-    row(
-        *("a slice of the other family wins nothing", on("n2", "n4"), "any-endpoint", Z_OR_ANY, 2, 4),
-        outcome="kept",
-        ready={("default/web", "IPv6"): frozenset({"n3"})},
-    ),
 ]
 
 
@@ -204,6 +206,11 @@ def test_only_what_decides_is_asked(
 ) -> None:
     applied = apply(ServiceTopology(), SLICE, world(annotations), encoding)
     assert applied.asked == [("service", "default", "web"), *asked]
+
+
+def test_only_slices_of_the_same_family_prefer_a_key(encoding: Encoding) -> None:
+    asked = apply(ServiceTopology(), SLICE, world(Z_OR_ANY), encoding).asked
+    assert ("ready_nodes", *WEB, "IPv4") in asked
 
 
 def test_why_is_this_endpoint_gone(encoding: Encoding) -> None:

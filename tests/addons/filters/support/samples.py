@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from addons.filters.inputs import HubAddress, PodWord, Selection, ServiceFacts
+from addons.filters.inputs import HubAddress, PodWord
 from addons.filters.verdict import Outcome
-from addons.rules.filter_trial import GivenWords
+from addons.rules.filter_trial import GivenInputs, GivenWords
 from kube.requests.node_pools import POOL_LABEL
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.encoding import Encoding
@@ -151,78 +151,42 @@ def addresses_of(obj: ApiObject) -> list[str]:
     ]
 
 
-@dataclass
-class World:
+WEB = ("default", "web")
+"""A Service, by namespace and name."""
+QUESTIONS = frozenset(name for name, value in vars(GivenInputs).items() if callable(value) and name[0] != "_")
+
+
+@dataclass(frozen=True)
+class World(GivenInputs):
     """Inputs for a test, which remember what they were asked."""
 
-    services: dict[str, dict[str, str]] = field(default_factory=dict)
-    """The annotations of the Services, by "namespace/name"."""
-    nodes: dict[str, dict[str, str]] = field(default_factory=dict)
-    """The labels of the nodes."""
-    pools: dict[str, frozenset[str]] = field(default_factory=dict)
-    pool: str = ""
     node_name: str = "n1"
     hub: HubAddress = HubAddress(("169.254.2.1", "fd00::2:1"), 10268)
-    ready: dict[tuple[str, str], frozenset[str]] | None = None
-    """The nodes with ready endpoints, by "namespace/service" and address type; None = not known."""
-    unhealthy: frozenset[str] = frozenset()
-    words: dict[str, list[PodWord]] = field(default_factory=dict)
-    """What kubelets said of pods, by namespace."""
+    nodes: dict[str, dict[str, str]] = field(default_factory=dict)
     refused: list[PodWord] = field(default_factory=list)
     """The words of nodes that spoke for a pod of another one."""
-    selections: dict[str, Selection] = field(default_factory=dict)
-    """How the Services choose their pods, by "namespace/name"."""
-    slices: dict[str, str] = field(default_factory=dict)
-    """By pod, the first slice of its Service where none names the pod."""
     asked: list[tuple[str, ...]] = field(default_factory=list)
 
-    def service(self, namespace: str, name: str) -> ServiceFacts | None:
-        self.asked.append(("service", namespace, name))
-        annotations = self.services.get(f"{namespace}/{name}")
-        return None if annotations is None else ServiceFacts(annotations)
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name not in QUESTIONS:
+            return found
 
-    def node_labels(self, name: str) -> Mapping[str, str] | None:
-        self.asked.append(("node_labels", name))
-        return self.nodes.get(name)
+        def ask(*about: str) -> Any:
+            self.asked.append((name, *about))
+            return found(*about)
 
-    def own_pool(self) -> str:
-        self.asked.append(("own_pool",))
-        return self.pool
-
-    def pool_nodes(self, pool: str) -> frozenset[str] | None:
-        self.asked.append(("pool_nodes", pool))
-        return self.pools.get(pool)
-
-    def ready_nodes(self, namespace: str, service: str, address_type: str) -> frozenset[str] | None:
-        self.asked.append(("ready_nodes", namespace, service, address_type))
-        return (
-            None
-            if self.ready is None
-            else self.ready.get((f"{namespace}/{service}", address_type), frozenset())
-        )
-
-    def is_healthy(self, node: str) -> bool:
-        self.asked.append(("is_healthy", node))
-        return node not in self.unhealthy
+        return ask
 
     def kubelet_words(self, namespace: str) -> GivenWords:
-        self.asked.append(("kubelet_words", namespace))
-        return GivenWords(self.words.get(namespace, []), self.refused)
-
-    def selection(self, namespace: str, service: str) -> Selection | None:
-        self.asked.append(("selection", namespace, service))
-        return self.selections.get(f"{namespace}/{service}")
-
-    def first_slice(self, namespace: str, service: str, address_type: str, pod: str) -> str | None:
-        self.asked.append(("first_slice", namespace, service, address_type, pod))
-        return self.slices.get(pod)
+        return GivenWords(self.words.get(namespace, ()), self.refused)
 
 
 def pooled_world(annotations: Mapping[str, str]) -> World:
     """Service default/web with these annotations; n1 (this node) and n2 in pool p1, n3 in p2, n4 in none."""
     pools = {"p1": frozenset({"n1", "n2"}), "p2": frozenset({"n3"})}
     nodes = {node: {POOL_LABEL: pool} for pool, members in pools.items() for node in members}
-    return World({"default/web": dict(annotations)}, nodes | {"n4": {}}, pools, "p1")
+    return World(services={WEB: dict(annotations)}, nodes=nodes | {"n4": {}}, pools=pools, pool="p1")
 
 
 class Notes:
