@@ -30,7 +30,6 @@ from mitmproxy.proxy.layers.http._hooks import (
     HttpResponseHeadersHook,
 )
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
-from mitmproxy.proxy.server import LiveConnectionHandler
 
 from addons.proxy.http.http_layer import layer_of
 from addons.proxy.http.played_stream import Player, players
@@ -49,11 +48,11 @@ def handler_of(client_id: str) -> HubHandler | None:
     return player if isinstance(player, HubHandler) else None
 
 
-class HubHandler(LiveConnectionHandler, Player):
+class HubHandler(ProxyConnectionHandler, Player):
     """Reads while there is room, writes what one event makes the layers write at once, and ends in whole."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
+        super().__init__(*args, **options)  # type: ignore[no-untyped-call]  # as mitmproxy has it
         self._events: deque[events.Event] = deque()
         """What follows from the event that is being handled."""
         self._is_busy = False
@@ -127,6 +126,13 @@ class HubHandler(LiveConnectionHandler, Player):
         self._hooks[hook] = handling
         return False
 
+    async def handle_hook(self, hook: StartHook) -> None:
+        """As mitmproxy's own, without what that does at each hook, also where nobody waits for anything."""
+        await self.master.addons.handle_lifecycle(hook)
+        flow: Flow | None = getattr(hook, "flow", None)
+        if flow is not None:
+            await flow.wait_for_resume()
+
     async def hook_task(self, hook: StartHook) -> None:
         handling = self._hooks.pop(hook, None)
         with self.timeout_watchdog.disarm():  # an addon, or a person, may take long
@@ -177,17 +183,6 @@ class HubHandler(LiveConnectionHandler, Player):
     def _has_no_room(self) -> bool:
         layer = layer_of(self.client.id)
         return self.is_full() or (layer is not None and layer.is_ahead)
-
-
-class ListenerHandler(HubHandler, ProxyConnectionHandler):
-    """The handler of a connection to a listener of the hub."""
-
-    async def handle_hook(self, hook: StartHook) -> None:
-        """As mitmproxy's own, without what that does at each hook, also where nobody waits for anything."""
-        await self.master.addons.handle_lifecycle(hook)
-        flow: Flow | None = getattr(hook, "flow", None)
-        if flow is not None:
-            await flow.wait_for_resume()
 
 
 def close_client(client_id: str, why: str) -> bool:

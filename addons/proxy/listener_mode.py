@@ -14,7 +14,7 @@ from mitmproxy.proxy.layers.http import HTTPMode
 from mitmproxy.proxy.layers.tls import ClientTLSLayer
 
 from addons.proxy.http.http_layer import HubHttpLayer
-from addons.proxy.hub_handler import ListenerHandler
+from addons.proxy.hub_handler import HubHandler
 from addons.proxy.lent_way import PeerLayer
 from addons.requests.caller import Listener
 from addons.requests.exchange.client_socket import end_with_its_peer
@@ -87,7 +87,7 @@ class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
     async def handle_stream(self, reader: Any, writer: Any = None) -> None:
         if self.mode.listener is Listener.PEER:
             end_with_its_peer(writer.get_extra_info("socket"))
-        handler = ListenerHandler(ctx.master, reader, writer, self._options, self.mode)
+        handler = HubHandler(ctx.master, reader, writer, self._options, self.mode)
         handler.layer = self.make_top_layer(handler.layer.context)
         with self.manager.register_connection(handler.client.id, handler):
             await handler.handle_client()

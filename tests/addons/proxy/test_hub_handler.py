@@ -25,7 +25,7 @@ from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.http_connections import STREAM_WINDOW
 from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.messages import refuse
-from addons.proxy.hub_handler import HubHandler, ListenerHandler, close_client, layers_below
+from addons.proxy.hub_handler import HubHandler, close_client, layers_below
 from addons.requests.exchange.client_socket import GatheringWriter
 from kube.errors import forbidden
 from tests.addons.support.lasting_parts import ask, connected, watch
@@ -296,7 +296,7 @@ async def test_addons_learn_that_the_client_of_a_request_they_work_on_has_left(
 
 def test_a_client_is_closed_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     client, said = tflow.tclient_conn(), list[str]()
-    handler: Any = ListenerHandler.__new__(ListenerHandler)
+    handler: Any = HubHandler.__new__(HubHandler)
     task = SimpleNamespace(cancel=said.append)
     handler.client, handler.transports = client, {client: SimpleNamespace(handler=task)}
     monkeypatch.setitem(played_stream.players, client.id, handler)

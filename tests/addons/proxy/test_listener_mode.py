@@ -11,7 +11,7 @@ from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from mitmproxy.test import taddons, tflow
 
 from addons.proxy.http.http_layer import HubHttpLayer
-from addons.proxy.hub_handler import ListenerHandler
+from addons.proxy.hub_handler import HubHandler
 from addons.proxy.listener_mode import (
     DEAD_ADDRESS,
     LONGEST_FAULT,
@@ -81,7 +81,7 @@ async def test_a_client_meets_the_hubs_layers(first: bytes, layers: list[type]) 
         async with asyncio.timeout(20):
             while not (found := _of(server, writer)) or len(found.layer.context.layers) < 2:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0)
-        assert isinstance(found, ListenerHandler)
+        assert isinstance(found, HubHandler)
         assert [type(each) for each in found.layer.context.layers[1 : len(layers) + 1]] == layers
         assert found.layer.context.server.address == DEAD_ADDRESS
         assert not found.layer.context.server.connected

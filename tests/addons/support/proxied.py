@@ -226,7 +226,7 @@ class Handler(HubHandler):
     def __init__(
         self, proxy: Proxy[Any], is_h2: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        super().__init__(reader, writer, proxy.options, mode_specs.ProxyMode.parse("regular"))
+        super().__init__(None, reader, writer, proxy.options, mode_specs.ProxyMode.parse("regular"))
         self._proxy = proxy
         context = self.layer.context
         context.client.alpn = b"h2" if is_h2 else b"http/1.1"
