@@ -1,4 +1,4 @@
-"""Says that a bound was reached, and keeps that of a mapping. The metrics of a process listen and count.
+"""Reports that a bound was reached, to the metrics of the process, and a mapping with a bound.
 
 `docs/security.md` has a row for each bound. A bound that something else counts already needs no word here.
 """
@@ -17,13 +17,13 @@ def listen(listener: Callable[[str], None]) -> None:
 
 
 def reached(bound: str) -> None:
-    """Tell that a bound was reached, and something dropped or refused. `bound` is its name, for people."""
+    """Report that a bound was reached, and something was dropped or refused. `bound` is its name, for people."""
     for listener in _listeners:
         listener(bound)
 
 
 class Recent[K, V](OrderedDict[K, V]):
-    """A mapping of at most so many keys. The least recently used one goes, and the bound has been reached."""
+    """A mapping of at most so many keys. Beyond that the least recently used one is dropped, and the bound reported."""
 
     def __init__(self, most: int, bound: str) -> None:
         super().__init__()

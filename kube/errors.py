@@ -74,7 +74,7 @@ class StatusError(Exception):
         self.continue_token = continue_token
 
     def again(self) -> "StatusError":
-        """The same failure, for a further caller to raise: an error keeps the frames of all who raise it."""
+        """A copy for another caller to raise: an exception keeps the frames of every place that raised it."""
         said = self.code, self.reason, self.message, self.details, self.retry_after
         return StatusError(*said, continue_token=self.continue_token)
 
@@ -98,7 +98,7 @@ class StatusError(Exception):
 
 
 def _of_code(code: int) -> Callable[[str], StatusError]:
-    """A constructor, whose argument is the message."""
+    """A constructor that takes the message."""
     return lambda message: StatusError(code, REASONS[code], message)
 
 
@@ -134,7 +134,7 @@ def request_timeout(message: str) -> StatusError:
 
 
 def continue_expired(anew: str) -> StatusError:
-    """410: the list of which the client reads pages is gone. With the token `anew` it reads on in a newer one."""
+    """410: the list whose pages the client reads is gone. With the token `anew` it continues with a newer list."""
     message = (
         "The provided continue parameter is too old to display a consistent list result. You can start a new list "
         "without the continue parameter, or use the continue token in this response to retrieve the remainder of the "
@@ -192,7 +192,7 @@ def too_large_version(wanted: int, current: int) -> StatusError:
 
 
 def parse_status(body: bytes, code: int) -> StatusError:
-    """The error that an upstream's response with this HTTP code stands for; never raises.
+    """The error of an upstream's response with this HTTP code; never raises.
 
     A JSON Status becomes the error as it is. Any other body (a proxy's page, a protobuf Status, half a body) becomes an
     error with that code. Its message quotes at most MAX_QUOTED characters, so that no log gets a foreign body in full.

@@ -7,10 +7,10 @@ from threading import Lock
 import zstandard
 
 LEVEL = 1
-"""zstd's fastest: a slice of 50 endpoints, 10 KB, is packed in 20 µs to a thirteenth, and unpacked in 8. To parse its
-text takes ten times as long."""
+"""zstd's fastest level packs a slice of 50 endpoints, 10 KB, in 20 µs to a thirteenth, and unpacks it in 8 µs. Parsing
+its text takes ten times as long."""
 WORTH_PACKING = 1024
-"""Bytes from which on packing saves half and more."""
+"""From this size in bytes packing saves half or more."""
 
 type Kept = bytes | PackedText
 """An object as a store keeps it: `len` is the size of its raw form, `bytes` the raw form itself."""
@@ -48,6 +48,6 @@ def packed(text: bytes, type_size: int = 0) -> Kept:
 
 
 _lock = Lock()
-"""Threads read long lists and write copies to the disk; zstd's contexts are for one thread at a time."""
+"""One zstd context for each thread: other threads decode long lists and write copies to the disk."""
 _packer = zstandard.ZstdCompressor(LEVEL)
 _unpacker = zstandard.ZstdDecompressor()

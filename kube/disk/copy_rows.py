@@ -1,4 +1,4 @@
-"""How a copy of a source lies on disk: a row for each object, and one that says what it is and how many there are."""
+"""A copy of a source on disk: a row for each object, and a row with the copy's description and number of objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kube.disk.rows import join
 METAS = "m"
 """The table of all copies, by name."""
 COUNT = "count"
-"""In a meta: the number of objects. A copy with another number is damaged."""
+"""The field of a meta with the number of objects. A copy with another number is damaged."""
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def object_name(key: Key) -> str:
 
 
 def copy_batch(name: str, meta: Meta, objects: TableChanges) -> Batch:
-    """The batch that changes a copy. `meta` has the number of objects that the copy has then."""
+    """The batch that changes a copy. `meta` has the number of objects after the change."""
     return {objects_of(name): objects, METAS: TableChanges({name: orjson.dumps([meta[COUNT], meta])})}
 
 
@@ -50,7 +50,7 @@ def parsed_meta(row: bytes | None) -> Meta | None:
 
 
 def read_metas(rows: Mapping[str, bytes | None]) -> dict[str, Meta]:
-    """The metas in a table's rows, by name of the copy, without the damaged."""
+    """The undamaged metas in a table's rows, by the names of their copies."""
     return {name: meta for name, row in rows.items() if (meta := parsed_meta(row)) is not None}
 
 

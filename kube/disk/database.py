@@ -33,7 +33,7 @@ UNREADABLE = frozenset(
         *(sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_RANGE),
     }
 )
-"""SQLite's errors for a file that it cannot read. Every other error (full, locked, read-only) may pass by itself."""
+"""SQLite's errors for an unreadable file. Every other error (full, locked, read-only) may be temporary."""
 NORMAL, FULL = 1, 2
 """SQLite's `synchronous`: a power cut may take the last transactions, or none."""
 
@@ -56,7 +56,7 @@ class SetAside(DiskError):
 class TableChanges(NamedTuple):
     """What a batch does to one table. None deletes a row. `whole` deletes all rows that are not named here.
 
-    A value may be packed in memory. Its bytes are made when they are written, one value after the other.
+    A value may be packed in memory. It is unpacked only while it is written, one value after the other.
     """
 
     rows: Mapping[str, SupportsBytes | None]
@@ -92,7 +92,7 @@ def open_cache(folder: Path) -> Cache:
         sqlite_synchronous=NORMAL,
         sqlite_cache_size=PAGE_CACHE,
         sqlite_journal_size_limit=LOG_LIMIT,
-        # A bad sector under a mapped page would kill the hub by SIGBUS, at each start.
+        # No memory mapping: a bad sector under a mapped page would kill the hub by SIGBUS, at each start.
         sqlite_mmap_size=0,
     )
 
@@ -109,7 +109,7 @@ class Disk:
         opener: Callable[[Path], Cache] = open_cache,
         saved: Collection[str] = (),
     ) -> None:
-        """When the store is set aside, the new store gets what can be read of the tables `saved`."""
+        """When the store is set aside, the new store gets the readable rows of the tables `saved`."""
         self.folder = folder
         self._fresh = folder.with_name(folder.name + ".new")
         self._saved = saved
@@ -246,7 +246,7 @@ class Disk:
         raise SetAside(f"{self.folder}: {error}") from error
 
     def _save(self) -> None:
-        """Make the new store, with what can be read of the tables that it keeps."""
+        """Make the new store, with the readable rows of the tables that it keeps."""
         make_private(self._fresh, self._fresh / diskcache.core.DBNAME)
         rows = salvaged(self.folder / diskcache.core.DBNAME, [table + END for table in self._saved])
         with open_cache(self._fresh) as fresh:

@@ -1,7 +1,7 @@
-"""Marks rows of the store as done in a file that has its room already, so that a full disk takes the marks.
+"""Marks rows of the store as done in a file of fixed size, so that a mark can be written on a full disk.
 
-SQLite needs room to delete a row. A write that was replayed, and that the disk still holds, would be replayed again
-after a crash.
+SQLite needs free space to delete a row. Without a mark, a replayed write that is still on disk would be replayed
+again after a crash.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Marks:
         self._file = file
 
     def prepare(self) -> None:
-        """Make the file as long as it may get. Marks that it has stay."""
+        """Give the file its full size. Its marks stay."""
         with open(os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600), "r+b") as opened:
             there = opened.seek(0, os.SEEK_END)
             if there < MAX_MARKS * _LENGTH:

@@ -1,9 +1,9 @@
-"""Reads rows of the store, also on a full or read-only disk, and what can be read of a damaged one.
+"""Reads rows of the store, also on a full or read-only disk, and the readable rows of a damaged store.
 
 SQLite opens a store in WAL mode only where it can write, or finds the log and its index. A process that ends cleanly
-leaves neither. `Reading` then opens the database as an immutable file. It does not where the log has content, because
-the log has the newest rows. diskcache needs a second to list 50,000 keys, and another for their values, so its own
-connection only writes.
+leaves neither. `Reading` then opens the database as an immutable file, but not where the log has content, because the
+newest rows are there. diskcache needs a second to list 50,000 keys, and another for their values, so its connection
+only writes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kube.disk.rows import checked
 BUSY_TIMEOUT = 1.0
 """Seconds to wait for SQLite's lock, which no other process should hold."""
 PAGE_CACHE = 64
-"""Pages of 4 KB that a connection of SQLite keeps in memory: few, because the hub reads and writes each copy once. The
-two connections filled 512 pages each, 4 MB, at the first list."""
+"""Pages of 4 KB in the cache of a connection: few, because the hub reads and writes each copy once. With 512 pages
+both connections took 4 MB at the first list."""
 SALVAGE = "SELECT key, value FROM Cache NOT INDEXED ORDER BY rowid"
 LAST = "\U0010ffff"
-"""Sorts behind each character of a name, so it ends the range of keys with one prefix."""
+"""Sorts after every character of a name, so it ends the range of keys with one prefix."""
 
 
 class Reading:

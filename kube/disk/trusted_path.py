@@ -1,4 +1,4 @@
-"""Says whether another user of the machine could put something of their own in the place of a file or a folder."""
+"""Checks whether another user of the machine could replace a file or a folder."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
 
 
 def fault_on_the_way(path: Path) -> str:
-    """Why others than root and this user may change what the path leads to; "" where nobody may.
+    """Why users other than root and this one may replace the target of a path; "" where nobody may.
 
-    The folders above the path count, and the links in it with the folders above what they lead to. What the path leads
-    to in the end does not count. A folder with the sticky bit, as /tmp, lets nobody replace what is not theirs.
-    OSError where a part of the path cannot be looked at.
+    Checks the folders above the path, the links in it, and the folders above their targets, but not the final target.
+    A folder with the sticky bit, such as /tmp, lets users replace only their own files. OSError where a part of the
+    path cannot be inspected.
     """
     steps = list(_steps(path))
     for step in steps[:-1]:
@@ -42,7 +42,7 @@ def is_trusted(about: os.stat_result) -> bool:
 
 
 def _steps(path: Path) -> Iterator[Path]:
-    """Every folder and link that the kernel goes through, from the root on; what the path leads to comes last."""
+    """Every folder and link that the kernel follows, from the root on; the final target is last."""
     at, links = Path("/"), 0
     pending = list(reversed(path.absolute().parts))
     while pending:
@@ -64,7 +64,7 @@ def _others_may_write(about: os.stat_result) -> bool:
 
 
 def _is_own_group(number: int) -> bool:
-    """Whether a system made a group for this user alone: then a umask of 002 opens nothing to others."""
+    """Whether the group is this user's own, with no other member: then a umask of 002 gives nobody else access."""
     try:
         group, user = grp.getgrgid(number), pwd.getpwuid(os.geteuid())
     except KeyError:

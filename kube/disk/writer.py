@@ -10,9 +10,9 @@ from collections.abc import Callable
 from kube.disk.database import DiskError
 
 MAX_WAITING = 4096
-"""Pieces of work that may wait. Each source has one at most, so this many mean that the disk hangs."""
+"""Calls that may wait. Each source has one at most, so more of them mean that the disk hangs."""
 PATIENCE = 1.0
-"""Seconds that a client, or the hub's start, waits for the disk. Then the hub goes on without what is on disk."""
+"""Seconds that a client, or the hub's start, waits for the disk. Then the hub continues without the disk's content."""
 CLOSE_TIMEOUT = 2.0
 """Seconds that running work gets at the end: the hub must end within 5 s of SIGTERM."""
 
@@ -34,7 +34,7 @@ class DiskWriter:
         return self._queue.qsize()
 
     async def do[T](self, work: Callable[[], T]) -> T:
-        """The result of `work`, or what it raised; DiskBusy at once when too much work waits."""
+        """The result of `work`, or its error; DiskBusy at once when too many calls wait."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
 

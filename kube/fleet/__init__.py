@@ -1,1 +1,1 @@
-"""All hubs of a cluster in one table: what each says of itself, in its node's Lease, and what people see of that."""
+"""All hubs of a cluster in one table: the status that each writes to its node's Lease, and its presentation."""

@@ -1,4 +1,4 @@
-"""The table of all hubs: read from the Leases of the nodes, and sorted by what needs a person."""
+"""The table of all hubs, from the Leases of the nodes. Those that need a person's attention are first."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ COLUMNS = ("node", "pool", "version", "role", "link", "via", "copies", "waiting"
 
 @dataclass(frozen=True, slots=True)
 class FleetHub:
-    """One hub: what it said last, when its node was last heard, and why a person should look at it."""
+    """One hub: its last status, the silence of its node, and why it needs a person's attention."""
 
     node: str
     status: HubStatus
     role: str
     """"leader" or "follower" in a pool that has leaders, else ""."""
     silent: int | None
-    """For how many seconds the node has renewed nothing; None while its Lease is in force."""
+    """Seconds since the node's last renewal; None while its Lease is valid."""
     needs: tuple[str, ...]
-    """What needs a person, the worst first."""
+    """What needs a person's attention, the worst first."""
 
     def to_json(self) -> Json:
         """For tools."""
@@ -89,7 +89,7 @@ def leaders_of(pools: Iterable[Json]) -> dict[str, frozenset[str]]:
 
 
 def fleet(leases: Iterable[Json], leaders: Mapping[str, frozenset[str]], now: datetime) -> list[FleetHub]:
-    """The hubs that wrote their status to these Leases. A node that has no hub is none of them."""
+    """The hubs that wrote their status to these Leases; nodes without a hub are left out."""
     read = [
         (lease, *_read(text))
         for lease in leases
@@ -106,7 +106,7 @@ def fleet(leases: Iterable[Json], leaders: Mapping[str, frozenset[str]], now: da
 
 
 def _read(text: str) -> tuple[HubStatus, str]:
-    """The status, and what is wrong with it."""
+    """The status, and why it cannot be read, "" where it can."""
     try:
         return read_status(text), ""
     except ValueError as error:
@@ -114,7 +114,7 @@ def _read(text: str) -> tuple[HubStatus, str]:
 
 
 def _needs(status: HubStatus, silent: int | None, usual: str) -> Iterator[str]:
-    """What needs a person, the worst first. `usual` is the version that most hubs have."""
+    """What needs a person's attention, the worst first. `usual` is the version that most hubs have."""
     if silent is not None:
         yield f"silent for {human_duration(silent)}"
     if status.problems:
@@ -134,7 +134,7 @@ def _role(node: str, pool: str, leaders: Mapping[str, frozenset[str]]) -> str:
 
 
 def _silence(spec: Json, now: datetime) -> int | None:
-    """For how many seconds a Lease has not been renewed; None while it lasts."""
+    """Seconds since the last renewal of a Lease; None while it is valid."""
     renewed = parse_time(spec.get("renewTime"))
     if renewed is None:
         return None

@@ -1,4 +1,4 @@
-"""What a hub says of itself in an annotation of its node's Lease, which it renews anyway."""
+"""The status that a hub writes to an annotation of its node's Lease, which it renews anyway."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LONGEST = 1024
 
 @dataclass(frozen=True, slots=True)
 class HubStatus:
-    """One hub as it stands. Times are seconds since the epoch, 0 for none."""
+    """The state of one hub. Times are seconds since the epoch, 0 for none."""
 
     version: str = ""
     pool: str = ""
@@ -26,22 +26,22 @@ class HubStatus:
     stale: int = 0
     """How many of its copies do not follow the cloud."""
     oldest: int = 0
-    """When the cloud last said anything about the oldest of these."""
+    """When the cloud last sent anything for the oldest of these."""
     waiting: int = 0
     """How many writes wait for the cloud."""
     problems: int = 0
-    """What the hub cannot do as it is told: bad entries of rules, filters that cannot be loaded, closed listeners."""
+    """Faults in the hub's configuration: invalid rules, filters that cannot be loaded, closed listeners."""
     up: int = 0
     """Bytes to the cloud today."""
     down: int = 0
     """Bytes from the cloud today."""
 
     def dump(self) -> str:
-        """The annotation. What is empty is left out: an edge link carries it."""
+        """The annotation, without empty fields, because it goes over an edge link."""
         return orjson.dumps({name: value for name, value in asdict(self).items() if value}).decode()
 
     def lasting(self) -> HubStatus:
-        """The part whose changes are told at once."""
+        """The part whose changes are reported at once."""
         return replace(self, oldest=0, up=0, down=0)
 
 

@@ -37,9 +37,9 @@ def spec_of(right: Right) -> Json:
 async def is_allowed(client: Client, spec: Json, *, timeout: float = RESPONSE_TIMEOUT) -> bool:
     """Whether the client's user has the right that a spec says.
 
-    No admission plugin is asked: that may refuse one write of a user who has the right. `timeout` is in seconds.
-    StatusError where the server refuses to say (401 and 403 mean that it does not know the user), Unreachable where it
-    gives no answer that can be read.
+    Admission plugins are not asked: they may refuse one write of a user who has the right. `timeout` is in seconds.
+    StatusError where the server refuses the review (401 and 403: it does not know the user), Unreachable where it gives
+    no readable answer.
     """
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
     answer = await client.request("POST", PATH, body=orjson.dumps(review), timeout=timeout)

@@ -1,4 +1,4 @@
-"""Serves an aiohttp application with bounds on its connections, those that are still in their handshake included."""
+"""Serves an aiohttp application with bounds on its connections, including those that are still in their handshake."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEEP_ALIVE = 75.0
 READ_AHEAD = 64 * 1024
 """Bytes of a request's body that wait for the handler."""
 PAUSE = 1.0
-"""Seconds until the next try when a connection cannot be accepted, for want of descriptors."""
+"""Seconds until the next try when a connection cannot be accepted because no file descriptor is free."""
 
 logger = logging.getLogger(__name__)
 
@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 class BoundedServer:
     """Serves from `start` to `finish`. Beyond MAX_CONNECTIONS one is closed, so a probe always gets in.
 
-    It is the one that has waited longest for its client: for a handshake, or a request. A request that is being
-    answered is not cut while there is another.
+    The closed connection is the one that has waited longest for its client's handshake or request. A connection whose
+    request is being answered is closed only where all others are, too.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class BoundedServer:
         self._context = context
         self._opening: dict[asyncio.Task[None], float] = {}
         self._since: dict[web.RequestHandler, float] = {}
-        """Since when the server waits for a request, or about that."""
+        """Since when the server waits for a request, approximately."""
         self._answering: set[web.RequestHandler] = set()
         self._accepting: list[asyncio.Task[None]] = []
         self._runner = web.AppRunner(
@@ -61,7 +61,7 @@ class BoundedServer:
             logger=logger,
             keepalive_timeout=KEEP_ALIVE,
             read_bufsize=READ_AHEAD,
-            # A bomb would unpack beside every bound on the body.
+            # A compression bomb would unpack beyond every bound on the body.
             auto_decompress=False,
             **limits,
         )
@@ -73,7 +73,7 @@ class BoundedServer:
             self._accepting.append(asyncio.create_task(self._accept(listener), name="accepts connections"))
 
     def refuse_more(self) -> None:
-        """Take no more connections; those that are there stay."""
+        """Take no more connections; open ones stay."""
         for task in self._accepting:
             task.cancel()
 

@@ -1,4 +1,4 @@
-"""Requests to a Kubernetes API: whole responses, and the streams of watches.
+"""Requests to a Kubernetes API: whole responses, and watches.
 
 The hub's client sends by `addons.link`, which chooses a server; the manager's client speaks to the cloud.
 """
@@ -25,7 +25,7 @@ from kube.wire.codec_base import read_status
 from kube.wire.encoding import Encoding
 
 RESPONSE_TIMEOUT = 60.0
-"""Seconds to a whole response, after which kube-apiserver gives up on a request that is no watch."""
+"""Seconds to a whole response: a kube-apiserver ends every request but a watch after that time."""
 RELAY_TIMEOUT = 75.0
 """Seconds for a relayed request: more than the server's own limit of 60, so that the server gives up first."""
 MAX_RESPONSE = 256 * 1024 * 1024
@@ -34,8 +34,8 @@ MAX_RELAYED_BODY = 64 * 1024 * 1024
 """Bytes of a response that the client relays."""
 
 MAX_SHORT = 4 * 1024 * 1024
-"""Bytes of an unpacked body that a caller gets as it is: more than an object may have. A longer body, which only a list
-has, stays packed until one thread unpacks and decodes it."""
+"""Bytes of a body that is unpacked at once: more than an object may have. A longer body, which only a list has, stays
+packed until one thread unpacks and decodes it."""
 
 GZIP = "gzip"
 """The coding that every kube-apiserver knows."""
@@ -49,7 +49,7 @@ class Unreachable(Exception):
 
 
 class Switched(Unreachable):
-    """The server failed, and another one takes over. The caller goes on there at once."""
+    """The server failed, and another one takes over. The caller tries again there at once."""
 
 
 class TooLarge(Unreachable):
@@ -61,15 +61,15 @@ class ApiResponse(NamedTuple):
 
     content_type: str
     body: bytes
-    """Unpacked, but for a body that is longer than MAX_SHORT unpacked: `decoded` alone can read such a one."""
+    """Unpacked, unless the unpacked body is longer than MAX_SHORT: only `decoded` can read such a body."""
     coding: str = ""
     """How the body is still packed."""
 
     async def decoded[T](self, decode: Callable[[bytes], T]) -> T:
         """What `decode` makes of the unpacked body. ValueError where `decode` raises one, Unreachable as `request`.
 
-        One thread unpacks and decodes all long bodies, one after another: of no two of them the unpacked bytes are in
-        memory at once. Twelve lists of 240 KB, packed, took 3 GB.
+        One thread unpacks and decodes all long bodies, one after another, so that only one of them is in memory
+        unpacked. Twelve lists of 240 KB, packed, took 3 GB.
         """
         if not self.coding and len(self.body) <= gzip_bodies.IN_LOOP:
             return decode(self.body)
@@ -104,7 +104,7 @@ class RawResponse(NamedTuple):
 
 
 class WatchStream(NamedTuple):
-    """An open watch: its media type, and its bytes as they come. The client has unpacked gzip, and no other coding."""
+    """An open watch: its media type, and its bytes as they arrive. The client unpacks gzip, and no other coding."""
 
     content_type: str
     chunks: AsyncIterator[bytes]
@@ -114,8 +114,8 @@ class WatchStream(NamedTuple):
 class Client:
     """Requests to one base URL with one set of headers. The caller closes the session, not the client.
 
-    A server that answers 429 or 503 with Retry-After gets no `request` and no `watch` of the same queue for that time:
-    they raise StatusError 429. A health probe and another client's request go by `relay`, which sends at any time.
+    After a 429 or 503 with Retry-After, `request` and `watch` of the same queue raise StatusError 429 for that time.
+    `relay`, for health probes and other clients' requests, sends at any time.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Client:
     ) -> RawResponse:
         """Relay another client's request as it is. The response may have any status; Unreachable for none.
 
-        One that `is_own` waits its turn: StatusError 429 while the server has asked for time.
+        With `is_own` it respects Retry-After as `request` does: StatusError 429 for that time.
         """
         if is_own:
             self._pauses.check(self._queue)
@@ -233,7 +233,7 @@ class Client:
             yield WatchStream(_media_type(response), _read(path, chunks), coding)
 
     def _refused(self, response: Response, body: bytes) -> StatusError | Unreachable:
-        """What is raised for an answer that is no 2xx."""
+        """The error for an answer that is no 2xx."""
         error = _refusal(response, body)
         error.retry_after = retry_after(response.headers) or bounded(error.retry_after or 0)
         self._pauses.note(self._queue, error.code, error.retry_after)

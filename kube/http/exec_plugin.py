@@ -14,22 +14,22 @@ from typing import Any
 
 GROUP = "client.authentication.k8s.io"
 API_VERSIONS = (f"{GROUP}/v1", f"{GROUP}/v1beta1")
-"""Those that client-go takes since Kubernetes 1.24."""
+"""The versions that client-go takes since Kubernetes 1.24."""
 TIMEOUT = 60.0
 """Seconds for one run. A plugin that asks a person would wait for ever."""
 ERROR_LENGTH = 300
-"""Characters of what a failed plugin says that go into the log."""
+"""Characters of a failed plugin's stderr that are logged."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecCredentials:
-    """What a plugin gave: a token, or a certificate and its key in PEM, or both."""
+    """The output of a plugin: a token, or a certificate and its key in PEM, or both."""
 
     token: bytes = field(repr=False)
     certificate: bytes = field(repr=False)
     key: bytes = field(repr=False)
     expiry: float | None
-    """When they end, in seconds since the epoch; None where they serve until the server refuses them."""
+    """When they expire, in seconds since the epoch; None where they are valid until the server refuses them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ExecPlugin:
     hint: str
     """How the program is installed, in the words of the kubeconfig."""
     cluster: Mapping[str, Any] | None
-    """What the plugin is told of the cluster; None where it does not ask."""
+    """The cluster information for the plugin; None where it does not ask for it."""
 
     def run(self) -> ExecCredentials:
         """Run the plugin to its end, up to a minute; ValueError in the operator's words where it gives nothing."""
@@ -135,7 +135,7 @@ def parse_exec(
 
 
 def _cluster_info(cluster: Mapping[str, Any], authority: bytes) -> dict[str, Any]:
-    """A cluster of a kubeconfig as plugins are told of it."""
+    """A cluster of a kubeconfig, in the form that plugins get."""
     names = ("server", "tls-server-name", "insecure-skip-tls-verify")
     info = {name: cluster[name] for name in names if cluster.get(name)}
     if authority:

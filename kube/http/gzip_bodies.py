@@ -12,11 +12,11 @@ from functools import partial
 from kube.http.session import BodyTooLarge
 
 MAX_UNPACKED = 256 * 1024 * 1024
-"""Bytes of a whole body, unpacked: a list of 50,000 objects of 5 KB, which comes unpaged only where pages expired."""
+"""Bytes of a whole unpacked body: a list of 50,000 objects of 5 KB, which has no pages only where its pages expired."""
 IN_LOOP = 256 * 1024
 """Bytes up to which the event loop unpacks a body itself, in about a millisecond. A thread does the rest."""
 UNCOUNTED = 4 * 1024 * 1024
-"""Bytes that a body may take before it is too large. A longer one is counted first."""
+"""The largest limit, in bytes, under which a body is unpacked without counting its size first."""
 PIECE = 64 * 1024
 """Bytes that are unpacked at once, of a stream before other tasks run again. As events they cost some milliseconds."""
 STEP = 16 * 1024
@@ -27,7 +27,7 @@ _unpacker = ThreadPoolExecutor(1, "unpacker")
 
 
 async def one_at_a_time[T](unpack_long: Callable[[], T]) -> T:
-    """What a thread makes of a long body. Others wait: six bodies of some hundred KB unpacked to 2.5 GB at once."""
+    """Run work on a long body in a thread, one at a time: six bodies of some hundred KB unpacked to 2.5 GB at once."""
     return await asyncio.get_running_loop().run_in_executor(_unpacker, unpack_long)
 
 
@@ -44,13 +44,13 @@ async def unpack(packed: bytes, limit: int) -> bytes:
 def unpack_up_to(packed: bytes, limit: int) -> bytes:
     """The unpacked body. BodyTooLarge beyond `limit` bytes, EOFError where it is cut off, zlib.error for other data.
 
-    A long body is unpacked twice, the first time for its size alone: one of 0.8 MB took 288 MB before it was too large.
+    A long body is unpacked twice, first only to count its size: a body of 0.8 MB took 288 MB before it was too large.
     """
     if limit > UNCOUNTED:
         for _ in _pieces(packed, limit):
             pass
-    # The buffer grows in place: to join pieces would take as much again. Its end frees it, even where an error that is
-    # kept (`kube.reflector.reflector.Reflector.error`) holds this frame.
+    # The buffer grows in place: joining pieces would double the memory. `with` frees it, even where a kept error
+    # (`kube.reflector.reflector.Reflector.error`) holds this frame.
     with io.BytesIO() as unpacked:
         for piece in _pieces(packed, limit):
             unpacked.write(piece)
@@ -58,7 +58,7 @@ def unpack_up_to(packed: bytes, limit: int) -> bytes:
 
 
 def _pieces(packed: bytes, limit: int) -> Iterator[bytes]:
-    """What a body unpacks to, in pieces of PIECE bytes at most; errors as above, as soon as they show."""
+    """The unpacked body in pieces of at most PIECE bytes; errors as above, as soon as they are found."""
     size = 0
     member, begun = zlib.decompressobj(_GZIP), False
     for start in range(0, len(packed), STEP):

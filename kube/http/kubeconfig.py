@@ -51,7 +51,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The current context of a kubeconfig."""
+    """The server and credentials of a kubeconfig's context."""
 
     server: str
     server_name: str
@@ -61,12 +61,12 @@ class Credentials:
     key: Piece
     token: Piece
     plugin: ExecPlugin | None = None
-    """What gives certificate, key and token, which are empty until then."""
+    """The plugin that gives certificate, key and token, which are empty until then."""
     proxy: Proxy | None = None
-    """By which the server is reached; None where the environment says, or nobody."""
+    """The proxy by which the server is reached; None for the environment's or none."""
 
     def take(self, given: ExecCredentials) -> None:
-        """Go on with what the plugin gave."""
+        """Use the plugin's output from now on."""
         self.token.data, self.certificate.data, self.key.data = given.token, given.certificate, given.key
 
     @property
@@ -87,7 +87,7 @@ NO_CREDENTIALS = Credentials("", "", False, Piece(), Piece(), Piece(), Piece())
 
 
 type Locate = Callable[[Path], Path]
-"""Where a path that a kubeconfig names is for this process: below another root, for one."""
+"""Where this process finds a path that a kubeconfig names, for example below another root."""
 
 
 def _here(path: Path) -> Path:
@@ -164,7 +164,7 @@ def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate)
 
 
 def parse_server(document: object) -> str:
-    """The server of the current context, whoever its user is: YurtHub's kubelet.conf names one that it has not."""
+    """The server of the current context, even without its user: YurtHub's kubelet.conf names a user that it lacks."""
     if not isinstance(document, dict):
         raise ValueError("it is not a mapping, so it is no kubeconfig")
     mappings = [(document, Path())]

@@ -1,4 +1,4 @@
-"""Which proxy leads to a server, by `proxy-url` or the environment, and what it is asked (CONNECT: RFC 9110, 9.3.6)."""
+"""The proxy to a server, by `proxy-url` or the environment, and the CONNECT request to it (RFC 9110, 9.3.6)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 MAX_HEAD = 16 * 1024
-"""Bytes of a proxy's answer before it counts as none."""
+"""Bytes of the head of a proxy's answer."""
 END = b"\r\n\r\n"
 
 
@@ -28,7 +28,7 @@ class Proxy:
         return f"{self.scheme}://{_authority(self.host, self.port)}"
 
     def request(self, host: str, port: int) -> bytes:
-        """What asks the proxy for a tunnel to a server."""
+        """The CONNECT request for a tunnel to a server."""
         authority = _authority(host, port)
         lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
         if self.authorization:
@@ -36,7 +36,7 @@ class Proxy:
         return "\r\n".join([*lines, "", ""]).encode()
 
     def rest_of(self, answer: bytes) -> bytes | None:
-        """What follows the head of an answer; None while more of the head must come. Errors as `opened`."""
+        """The bytes after the head of an answer; None while the head is incomplete. Errors as `opened`."""
         head, end, rest = answer.partition(END)
         if not end and len(head) <= MAX_HEAD:
             return None

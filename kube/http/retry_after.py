@@ -1,4 +1,4 @@
-"""Retry-After: how long a server asks not to be asked again (RFC 9110, 10.2.3), for all requests of one queue."""
+"""Retry-After: how long a server asks clients to wait (RFC 9110, 10.2.3), for all requests of one queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kube.errors import too_many_requests
 MAX_RETRY_AFTER = 60
 """Seconds. kube-apiserver's priority and fairness asks for 32 at most; a page before it may ask for a day."""
 ASKS = frozenset({429, 503})
-"""The codes by which a server asks for time. On others Retry-After concerns one request: a version from the future."""
+"""The codes whose Retry-After is for all requests. With others it concerns one request: a version from the future."""
 
 
 def retry_after(headers: Mapping[str, str]) -> int | None:

@@ -47,7 +47,7 @@ def unpack_up_to(body: bytes, limit: int) -> bytes:
 
 
 def _unpacked_size(body: bytes) -> int:
-    """How many bytes a body says that it unpacks to; 0 where it says nothing that can be read."""
+    """The unpacked size in a frame's header; 0 where it has none."""
     try:
         size: int = zstandard.get_frame_parameters(body).content_size
     except zstandard.ZstdError:

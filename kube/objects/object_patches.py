@@ -200,7 +200,7 @@ def _parts(operation: Json, name: str) -> list[str]:
 
 
 def _index(part: str, size: int) -> int:
-    """The index that a part of a pointer names in an array of this size."""
+    """The index in an array of this size that a part of a pointer names."""
     digits = part.removeprefix("-")
     # The limit keeps int() from a megabyte of digits.
     if not (digits.isascii() and digits.isdigit() and len(digits) < 10):

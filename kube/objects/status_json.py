@@ -18,7 +18,7 @@ SCALARS: Mapping[str, tuple[str, Any]] = {
     "l": ("int64", 0),
     "b": ("bool", False),
 }
-"""By the kind of a field, the name and the zero of its type."""
+"""The name and the zero value of a field's type, by the field's kind."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -29,7 +29,7 @@ _LIMITS: dict[str, int] = {"i": 2**31, "l": 2**63}
 def canonical(name: str, document: object, path: str = "") -> Json:
     """The JSON of a message of `kube.schemas.message_table`; ValueError where a value is not of the field's type.
 
-    Fields that the message does not have are a newer server's, and stay as they are.
+    Unknown fields are a newer server's, and stay as they are.
     """
     if document is None:
         document = {}

@@ -1,8 +1,8 @@
 """Reads messages of a Node's and a Pod's metadata and status as the API's JSON, and writes such JSON in place.
 
-A write keeps every other field, unknown ones included, in the message and in each element of a list that stays. The
+A write keeps every other field, unknown ones included, in the message and in each remaining element of a list. The
 protobuf runtime knows the fields of `kube.schemas.message_table`, and keeps those of later servers. `kube.wire.schema`
-has what filters read of these kinds.
+has the fields of these kinds that filters read.
 """
 
 from collections import deque
@@ -27,12 +27,12 @@ QUANTITY = "QuantityEntry"
 """An entry of map<string, Quantity>; what ENTRY is for strings."""
 
 _LEFT_OUT = frozenset({"spec", "managedFields"})
-"""What no client writes with a status. These stay unknown."""
+"""Messages that no client writes with a status. They stay unknown fields."""
 
 
 @cache
 def _classes() -> Mapping[str, Any]:
-    """The classes of all messages that a Node or a Pod leads to, by their names without the package."""
+    """The classes of Node, Pod and all messages in them, by their names without the package."""
     entries = {
         ENTRY: {"key": (1, "string", ONE), "value": (2, "string", ONE)},
         QUANTITY: {"key": (1, "string", ONE), "value": (2, "Quantity", ONE)},
@@ -84,7 +84,7 @@ def parse_message(name: str, raw: bytes) -> Any:
 
 
 def read_message(name: str, message: Any) -> Json:
-    """The JSON of what the runtime knows of a message; ValueError for a time that JSON cannot have."""
+    """The JSON of a message's known fields; ValueError for a time that JSON cannot express."""
     known = new_message(name)
     known.CopyFrom(message)
     known.DiscardUnknownFields()
@@ -92,7 +92,7 @@ def read_message(name: str, message: Any) -> Json:
 
 
 def write_message(name: str, message: Any, document: Json, keys: MergeKeys, path: str) -> None:
-    """Write canonical JSON into a message; fields that are equal stay untouched."""
+    """Write canonical JSON into a message; equal fields are not touched."""
     before = read_message(name, message)
     for field in messages().message(name).fields.values():
         value = document.get(field.name)
@@ -143,7 +143,7 @@ def _write_map(kind: str, entries: Any, values: dict[str, str]) -> None:
 def _elements(
     name: str, elements: Iterable[Any], documents: list[Json], keys: MergeKeys, path: str
 ) -> list[Any]:
-    """An element for each document: the old one of the same merge key or, in lists without, of the same content."""
+    """An element for each document: the old one with the same merge key or, in lists without one, the same content."""
     key = keys.get(path)
     old: dict[bytes, deque[Any]] = {}
     for item in elements:
@@ -159,5 +159,5 @@ def _elements(
 
 
 def _identity(document: Json, key: str | None) -> bytes:
-    """By what an element of the message is found for a document."""
+    """The value by which a document and an old element are matched."""
     return orjson.dumps(document if key is None else document[key], option=orjson.OPT_SORT_KEYS)

@@ -24,7 +24,7 @@ WRITTEN = ("labels", "annotations")
 
 
 def status_document(encoding: Encoding, api_version: str, kind: str, raw: bytes) -> Json:
-    """An object as parsed JSON: all of a JSON object; of a protobuf one type, metadata without managedFields, status.
+    """An object as parsed JSON; of a protobuf object only type, metadata without managedFields, and status.
 
     ValueError when the bytes are malformed, LookupError for a kind without a table.
     """
@@ -43,7 +43,7 @@ def status_document(encoding: Encoding, api_version: str, kind: str, raw: bytes)
 def with_status(encoding: Encoding, api_version: str, kind: str, raw: bytes, document: Json) -> bytes:
     """The object with the labels, annotations and status of a document.
 
-    The same bytes when that changes nothing. ValueError when a value is not of its field's type.
+    Returns the same bytes when nothing changes. ValueError when a value is not of its field's type.
     """
     status_type = _status_type(api_version, kind)
     sent = _metadata(document)
@@ -67,8 +67,8 @@ def updated(
 ) -> bytes:
     """The object after a PATCH or PUT of its status, with the same resourceVersion.
 
-    StatusError 400, 413, 415 or 422 for a body that makes no sense, 409 for one that means another object of this
-    name, or another version. ValueError for a malformed object, LookupError for a kind without a table.
+    StatusError 400, 413, 415 or 422 for an invalid body, 409 for a body with another uid or version than the object's.
+    ValueError for a malformed object, LookupError for a kind without a table.
     """
     document = status_document(encoding, api_version, kind, raw)
     if method == "PATCH":
@@ -117,7 +117,7 @@ def _sent(content_type: str, body: bytes, api_version: str, kind: str) -> Json:
             sent |= {"apiVersion": sent_version, "kind": sent_kind}
         else:
             sent = parse_object(body)
-        # An object may leave its type to the path of the request.
+        # An object may leave out its type, which the path of the request implies.
         for name, expected in (("apiVersion", api_version), ("kind", kind)):
             if sent.get(name) not in (None, "", expected):
                 raise ValueError(f"its {name} is {sent[name]}")
@@ -187,7 +187,7 @@ def _prepared_pod(status: Json, before: Json) -> Json:
             prepared[name] = before[name]
     if "conditions" in prepared:
         prepared["conditions"] = _with_generations(prepared["conditions"], before.get("conditions", []))
-    # podIP decides over podIPs: an old kubelet sends podIP alone.
+    # podIP takes precedence over podIPs: an old kubelet sends podIP alone.
     addresses = prepared.get("podIPs", [])
     if prepared.get("podIP") and (not addresses or addresses[0]["ip"] != prepared["podIP"]):
         prepared["podIPs"] = [{"ip": prepared["podIP"]}]
@@ -197,7 +197,7 @@ def _prepared_pod(status: Json, before: Json) -> Json:
 
 
 def _with_generations(conditions: list[Json], before: list[Json]) -> list[Json]:
-    """A condition without an observedGeneration keeps the one that it had."""
+    """The conditions; one without an observedGeneration keeps its old one."""
     known: dict[str, deque[int]] = {}
     for condition in before:
         known.setdefault(condition["type"], deque()).append(condition.get("observedGeneration", 0))

@@ -1,4 +1,4 @@
-"""The strategic merge patch between two parsed JSON objects: it holds the changes and nothing else."""
+"""The strategic merge patch between two parsed JSON objects, with their differences alone."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,8 +13,8 @@ _REPLACE = {DIRECTIVE: "replace"}
 def strategic_diff(before: Json, after: Json, kind: str, or_before: Iterable[Json] = ()) -> Json:
     """The patch that turns `before`, and each of `or_before`, into `after`, up to the order in merged lists.
 
-    The patch leaves out fields and elements that are equal in all, so it also applies to an object that another
-    client has changed meanwhile. A null counts as no field, as everywhere in the API.
+    The patch leaves out fields and elements that are equal in all objects, so it also applies to an object that
+    another client has changed meanwhile. A null counts as an absent field, as everywhere in the API.
     """
     keys = merge_keys_of(kind)
     patch = _changes(before, after, keys, "")
@@ -24,7 +24,7 @@ def strategic_diff(before: Json, after: Json, kind: str, or_before: Iterable[Jso
 
 
 def emptied(patch: Json, kind: str) -> Json:
-    """The patch that takes away each field that `patch` sets."""
+    """The patch that removes each field that `patch` sets."""
     return _emptied(patch, merge_keys_of(kind), "")
 
 
@@ -37,7 +37,7 @@ def _emptied(patch: Json, keys: MergeKeys, path: str) -> Json:
         if isinstance(value, dict):
             fields[name] = _emptied(value, keys, field_path)
         elif isinstance(value, list) and keys.get(field_path) and (named := _by_key(value, keys[field_path])):
-            # Elements that repeat their key, and those with a directive, are a list that goes as a whole.
+            # A list whose elements repeat a key, or have a directive, is removed as a whole.
             key = keys[field_path]
             fields[name] = [
                 {**_emptied(element, keys, field_path), key: element[key]} for element in named.values()
@@ -48,7 +48,7 @@ def _emptied(patch: Json, keys: MergeKeys, path: str) -> Json:
 
 
 def _united(one: Json, other: Json, keys: MergeKeys, path: str) -> Json:
-    """Two patches with the same result as one. Where both set a field, they set it to the same."""
+    """Two patches with the same result, as one. Where both set a field, they set it to the same value."""
     united = dict(one)
     for name, new in other.items():
         field_path = below(path, name)
@@ -101,7 +101,7 @@ def _changes(before: Json, after: Json, keys: MergeKeys, path: str) -> Json:
 
 
 def _elements(before: list[Any], after: list[Any], keys: MergeKeys, path: str) -> list[Any]:
-    """The changes of a list with a merge key; the whole list where elements share a key."""
+    """The changes of a list with a merge key; the whole list where two elements share a key."""
     key = keys[path]
     old, new = _by_key(before, key), _by_key(after, key)
     if old is None or new is None:
@@ -136,5 +136,5 @@ def _texts(name: str, before: list[Any], after: list[Any]) -> Json:
 
 
 def _hashable(value: Any) -> Any:
-    """A text as it is. Objects, which the API does not allow in such a list, by their JSON."""
+    """A text itself, or the JSON of an object, which the API does not allow in such a list."""
     return write_json(value) if isinstance(value, dict | list) else value

@@ -80,7 +80,7 @@ def _directed(patch: Json) -> Json:
 
 
 def _retained(original: Json, patch: Json) -> Json:
-    """A copy of the object, cut to the keys that the patch retains if it has that directive."""
+    """A copy of the object, with only the keys that `$retainKeys` names where the patch has that directive."""
     if RETAIN_KEYS not in patch:
         return dict(original)
     retained = patch[RETAIN_KEYS]
@@ -163,7 +163,7 @@ def _merge_in_order(merged: Json, rest: Json, field: str, keys: MergeKeys, path:
 
 
 def _live(original: list[Any], patch: list[Any], key: str) -> list[Any]:
-    """The order in which elements count as being on the server.
+    """The order in which the server is taken to have the elements.
 
     With deletions, added elements take the places that became free: apimachinery writes them there in its array.
     """
@@ -205,7 +205,7 @@ def _merged_list(original: list[Any], patch: list[Any], keys: MergeKeys, path: s
 
 
 def _without_special(original: list[Any], patch: list[Any], key: str) -> tuple[list[Any], list[Any]]:
-    """Both lists after the elements of the patch that are directives had their effect."""
+    """Both lists once the directives among the patch's elements are applied."""
     plain: list[Any] = []
     deleted = set()
     replace = False
@@ -243,7 +243,7 @@ def _merged_elements(original: list[Any], patch: list[Any], keys: MergeKeys, pat
 
 
 def _interleaved(merged: list[Any], order: list[Any], original: list[Any], key: str) -> list[Any]:
-    """The elements that `order` names in its order, and the others where they were between them."""
+    """The elements that `order` names, in its order, with the others between them where they were."""
     ordered, live = _positions(order, key), _positions(original, key)
     named = [element for element in merged if _identity(element, key) in ordered]
     named.sort(key=lambda element: ordered[_identity(element, key)])

@@ -1,1 +1,1 @@
-"""Keeps a store equal to the cloud: lists, watches, the next server, and the proof that its history goes on."""
+"""Keeps a store equal to the cloud: lists, watches, the choice of a server, and the check for a restored cloud."""

@@ -1,5 +1,5 @@
-"""Whether a watch asks for bookmarks. They come once a minute. A list of a few objects costs less than an hour of them,
-so a reflector rather lists those objects again when their version has become too old.
+"""Decides whether a watch asks for bookmarks, which come once a minute. A list of a few objects costs less than an
+hour of bookmarks, so a reflector rather lists those objects again when their version has become too old.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from kube.reflector.upstream import Upstream
 from kube.store.store import Store
 
 SMALL = 8 * 1024
-"""Bytes of all objects up to which no bookmarks are asked for: those of an hour have as many."""
+"""Watches of stores of up to so many bytes ask for no bookmarks: an hour of bookmarks has as many."""
 
 
 class Bookmarks:
     """Decides for each watch of one store whether it asks for bookmarks.
 
     A watch of a small store asks for them after each break, and when a client gets a newer version than the store's.
-    Once a bookmark has brought the store past what clients hold, the store can say of each of their versions what came
-    since, and the next watch asks for none.
+    Once a bookmark has brought the store past its clients' versions, the store has all events after each of these, and
+    the next watch asks for none.
     """
 
     def __init__(self, store: Store, continuity: Continuity) -> None:
@@ -25,7 +25,7 @@ class Bookmarks:
         self._is_expected = True
         """None has come since the last break."""
         self._expires = False
-        """A watch without them could not be reopened: others write so many objects of this kind."""
+        """A watch without them could not be resumed: its version had expired by many writes of this kind."""
         self._are_asked = True
 
     def ask(self, upstream: Upstream | None) -> bool:
@@ -38,7 +38,7 @@ class Bookmarks:
         return self._are_asked and not self._are_needed(upstream)
 
     def expect(self) -> bool:
-        """The next bookmark is needed. Returns whether the present watch asks for bookmarks already."""
+        """Note that a bookmark is needed. Returns whether the present watch already asks for bookmarks."""
         self._is_expected = True
         return self._are_asked
 
@@ -52,7 +52,7 @@ class Bookmarks:
 
     def _are_needed(self, upstream: Upstream | None) -> bool:
         store = self._store
-        # Hubs of a pool compare versions, and tell in bookmarks of gaps and of what a node itself has changed.
+        # Hubs of a pool compare versions, and their bookmarks report gaps and changes by the node itself.
         is_shared = upstream is not None and upstream.is_shared
         is_small = len(store) <= FEW and store.size <= SMALL
         is_behind = store.newest_given > store.version or store.version <= store.former_version

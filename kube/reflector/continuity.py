@@ -1,4 +1,4 @@
-"""Whether the cloud goes on with the history that a store has, or was restored from a backup meanwhile.
+"""Checks whether the cloud still has the history of a store, or was restored from a backup meanwhile.
 
 A restored cloud counts its versions up again, and accepts a watch from a version that now means something else. Once
 it has been written past a store's version, the number alone does not show it, and a watch from that version never
@@ -14,7 +14,7 @@ from enum import Enum
 from kube.store.store import Item, Key, Store, Witness
 
 FEW = 50
-"""Objects up to which their names and versions are asked for: less than one whole object of another store."""
+"""The names and versions of up to so many objects are listed: they take less than one whole object of other kinds."""
 WITNESS_WAIT = 10.0
 """Seconds for the event that proves the cloud's history. After them names and versions are asked for."""
 
@@ -23,9 +23,9 @@ class Comparison(Enum):
     """What the cloud's state says of a store."""
 
     SAME = "same"
-    """The store shows what the cloud has, or what the cloud had later."""
+    """The store has the cloud's state, or a later one."""
     BEHIND = "behind"
-    """Events that are on their way can make the store the same."""
+    """Events that are still to come can make the store equal."""
     DISPROVED = "disproved"
     """No event can: the store is of another history."""
 

@@ -20,9 +20,9 @@ from kube.wire.encoding import Encoding
 PAGE = 500
 """Objects of a page, as in client-go's pager. The page bounds the memory that one response takes."""
 MAX_LIST = 512 * 1024 * 1024
-"""Bytes of all pages of a list, so that a server that always has a next page does not fill the memory."""
+"""Bytes of all pages of a list, in case a server always has a next page."""
 LONG_LIST = 1000
-"""Objects of a list from which on a thread reads them. So many cost the event loop some milliseconds."""
+"""Lists of more objects are decoded in a thread. So many cost the event loop some milliseconds."""
 
 type Ask = Callable[[Mapping[str, str]], Awaitable[ApiResponse]]
 """Sends the request for a page, which has this query."""

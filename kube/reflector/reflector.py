@@ -42,7 +42,7 @@ from kube.wire.codec_base import HISTORY_GAP
 WATCH_SECONDS = (300.0, 600.0)
 """Seconds. A watch asks the server to end it after a random time between these, as in client-go's reflector."""
 WATCH_MARGIN = 15.0
-"""Seconds after that time, at which the reflector takes the link for dead."""
+"""Seconds after that time, at which the reflector considers the link dead."""
 SHORT_WATCH = 1.0
 """Seconds. A shorter watch without an event counts as a failure, as in client-go's reflector."""
 EARLY = 30.0
@@ -50,14 +50,14 @@ EARLY = 30.0
 EVENTS_AT_ONCE = 100
 """Events of a watch that are applied before other tasks run again: some milliseconds."""
 LONG_EVENT = 128 * 1024
-"""Bytes of an event from which on other tasks run before it is applied, and after it. To parse the largest object of a
-cluster, 1.5 MB, costs up to 0.05 s, and so does each filter that looks at it."""
+"""Other tasks run before and after an event of more bytes is applied. Parsing the largest object of a cluster, 1.5 MB,
+takes up to 0.05 s, and so does each filter of it."""
 LIST_CODINGS = f"{CODING},zstd,{GZIP}"
 """Accept-Encoding of a list. A hub answers a reader of differences in zstd; a kube-apiserver knows gzip alone."""
 WATCH_CODINGS = f"{CODING},{GZIP}"
 UNSERVED_DELAY = 300.0
-"""Seconds until a kind that the cloud does not have is asked for again, at least: somebody may install it. A client
-that asks for the kind does not wait."""
+"""Minimum seconds until the next try for a kind that the cloud does not have: somebody may install it. A client that
+asks for the kind does not wait."""
 
 logger = logging.getLogger(__name__)
 
@@ -92,9 +92,9 @@ class Reflector:
         self._must_be_plain = False
         """The last watch ended at a difference that did not fit. The next watch asks for whole objects."""
         self.restored: Callable[[], None] = lambda: None
-        """Called when it shows that the cloud was restored from a backup."""
+        """Called when the cloud turns out to be restored from a backup."""
         self.reached: Callable[[int], None] = lambda version: None
-        """Called with each version that the cloud has just said it is at."""
+        """Called with each version that the cloud has just reported as its own."""
         self.on_its_way = 0
         """Bytes of the list that is read now."""
         self.grew: Callable[[], None] = lambda: None
@@ -174,12 +174,12 @@ class Reflector:
         self._interrupt()
 
     def remind(self) -> None:
-        """Ask for a bookmark: a client gets a newer version than the store's, or a source compares it."""
+        """Ask for a bookmark: a client gets a newer version than the store's, or a source compares versions."""
         if not self._bookmarks.expect() and self.state is State.WATCHING:
             self._interrupt()
 
     def _interrupt(self) -> None:
-        """End the round, unless the round itself calls: it looks for what to do next anyway."""
+        """End the round, unless the round itself calls: it checks what to do next anyway."""
         if self._round is not None and self._round is not asyncio.current_task():
             self._round.cancel()
 
@@ -233,7 +233,7 @@ class Reflector:
                 version, names = await self._read_names(partial(self.upstream.request, resumes=True))
                 self.continuity.compare(version, names, given)
         elif self.continuity.awaits_witness and (version := await self.current_version()) < given:
-            # A quiet cloud that is behind shows nothing, and whoever cuts the wait for it may do so again and again.
+            # A quiet cloud that is behind sends nothing, and the wait for it may be interrupted again and again.
             raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
         elif not self.continuity.expect_witness():
             version, names = await self._read_names(self.client.request)

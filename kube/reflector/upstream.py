@@ -1,4 +1,4 @@
-"""Who answers a reflector in the cloud's place: a server that has the same objects at the same versions."""
+"""A server that answers a reflector instead of the cloud, with the same objects at the same versions."""
 
 from __future__ import annotations
 

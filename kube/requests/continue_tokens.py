@@ -1,7 +1,7 @@
 """Continue tokens, which name where the next page of a list begins, as a kube-apiserver writes them (apiserver,
 pkg/storage/continue.go).
 
-The hub writes the cloud's own tokens. So a page that the cloud began is refused in its words, and the other way round.
+The hub's tokens are the cloud's, so each of them refuses a list that the other began in the words of a kube-apiserver.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import orjson
 from kube.requests.quoting import quoted
 
 LATEST = -1
-"""In place of a version: go on with the newest state, although the list began with another one."""
+"""In place of a version: continue with the newest state, although the list began with another one."""
 _FORMAT = "meta.k8s.io/v1"
 
 
 class ContinueToken(NamedTuple):
-    """The list's version, and where its next page begins: behind which key, within the namespace of the request."""
+    """The list's version, and the key, within the request's namespace, after which its next page begins."""
 
     version: int
     start: str
@@ -32,7 +32,7 @@ class ContinueToken(NamedTuple):
 
 
 def parse_continue(token: str) -> ContinueToken:
-    """What a token says. ValueError in a kube-apiserver's words, but for those of Go's own JSON and base64."""
+    """The content of a token. ValueError in a kube-apiserver's words, but not in those of Go's JSON and base64."""
     try:
         fields = orjson.loads(urlsafe_b64decode(token.encode() + b"=" * (-len(token) % 4)))
     except (binascii.Error, ValueError) as error:

@@ -76,7 +76,7 @@ class LabelRequirement:
 
 
 def merged(requirements: Iterable[LabelRequirement]) -> tuple[LabelRequirement, ...]:
-    """Requirements that hold for the same labels, sorted, at most one of a key and an operator.
+    """Equivalent requirements, sorted, at most one for each key and operator.
 
     What no label can satisfy is written as "key,!key".
     """
@@ -89,7 +89,7 @@ def merged(requirements: Iterable[LabelRequirement]) -> tuple[LabelRequirement, 
 
 
 def _one(key: str, operator: Operator, requirements: list[LabelRequirement]) -> Iterator[LabelRequirement]:
-    """What several requirements of one key and operator mean together."""
+    """The conjunction of several requirements of one key and operator."""
     sets = [frozenset(requirement.values) for requirement in requirements]
     match operator:
         case Operator.IN:

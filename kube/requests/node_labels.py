@@ -1,5 +1,6 @@
-"""The labels of all nodes by which Services keep their traffic near, as the manager writes them for hubs: sixteen small
-objects, which change with labels alone. A Node changes with each status."""
+"""The topology labels of all nodes, which the manager writes for hubs into sixteen small objects.
+
+These change with labels alone, while a Node changes with each status."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from kube.requests.request_info import ResourceType
 
 NODE_LABELS = ResourceType("edgehub.io", "v1", "nodelabels")
 BUCKETS = 16
-"""Objects, each with the nodes whose names have the same remainder. Only all of them are the labels of all nodes."""
+"""Number of objects. A node is in the object that the hash of its name selects."""
 HOSTNAME = "kubernetes.io/hostname"
 """Not written where it is the node's name, as almost always. "" stands for none."""
 ANY_ENDPOINT = "*"
@@ -20,7 +21,7 @@ ANY_ENDPOINT = "*"
 MAX_KEYS = 16
 """Different keys of one Service, as in Kubernetes' former spec.topologyKeys. Each is looked for on each node."""
 MAX_KEYS_TEXT = 16 * 1024
-"""Characters of their JSON text, which is read for each slice of the Service: some three times the longest keys."""
+"""Characters of their JSON text, which is parsed for each slice of the Service: some three times the longest keys."""
 
 
 def parse_topology_keys(text: str) -> tuple[str, ...] | None:
@@ -48,7 +49,7 @@ def bucket_of(node: str) -> str:
 
 
 def written_labels(node: str, labels: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
-    """Of a node's labels those with these keys, as they are written."""
+    """The labels of a node with these keys, as they are written."""
     chosen = {key: labels[key] for key in keys if key in labels and key != HOSTNAME}
     hostname = labels.get(HOSTNAME, "")
     return chosen if hostname == node else {**chosen, HOSTNAME: hostname}

@@ -2,7 +2,7 @@
 
 from kube.requests.quoting import quoted
 
-# No uint64 has more digits. The limit keeps int() from a megabyte of them.
+# No uint64 has more digits. The limit saves int() from a megabyte of them.
 _MAX_DIGITS = 20
 _MAX_VERSION = 2**64 - 1
 

@@ -58,7 +58,7 @@ class FieldSelector(_Selector[FieldRequirement]):
     """
 
     _values: dict[str, tuple[frozenset[str], frozenset[str]]] = field(init=False, repr=False, compare=False)
-    """By field, the values that it must equal and those that it must not: a selector may name hundreds of one field."""
+    """The values that each field must equal, and those that it must not: a selector may name hundreds for one field."""
 
     def __post_init__(self) -> None:
         values: dict[str, tuple[set[str], set[str]]] = {}

@@ -1,7 +1,7 @@
-"""The JSON of an object that is protobuf, as a kube-apiserver writes it: names, times, quantities, what is left out.
+"""Converts a protobuf object to JSON as a kube-apiserver writes it: names, times, quantities, omitted fields.
 
-protobuf's own JSON is another one. The rules are those of Go's encoding/json, and of the types that write their JSON
-themselves (MarshalJSON in apimachinery and apiextensions-apiserver).
+protobuf's own JSON mapping differs. The rules here are those of Go's encoding/json, and of the types with a
+MarshalJSON in apimachinery and apiextensions-apiserver.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kube.schemas.written_types import SCALARS, WRITTEN, Read
 from kube.wire.protobuf_codec import read_varint
 
 MAX_DEPTH = 100
-"""Messages in each other: the limit of protobuf's own parsers. The schema of a large CRD has some 40."""
+"""Levels of nested messages, as in protobuf's own parsers. The schema of a large CRD has some 40."""
 
 
 def is_known(api_version: str, kind: str) -> bool:
@@ -37,7 +37,7 @@ def json_object(api_version: str, kind: str, raw: bytes) -> Json:
 
 
 def shown_object(api_version: str, kind: str, raw: bytes) -> Json:
-    """The same for people: it tells of fields without a name by their number, and of an unknown kind the metadata."""
+    """As `json_object`, for people: with unknown fields by their numbers, and the metadata of an unknown kind."""
     message = messages().of_kind(api_version, kind)
     name = message.name if message is not None else f"{META}.PartialObjectMetadata"
     return _object(api_version, kind, name, raw, for_people=True)
@@ -181,7 +181,7 @@ def _map_read(field: MessageField, read_value: Read, for_people: bool) -> Read:
 
 
 def _add_absent(tree: Json, field: MessageField, for_people: bool) -> None:
-    """What JSON says of a field that the wire does not have."""
+    """The JSON of a field that is not on the wire."""
     if field.many is not Many.ONE or field.is_pointer or field.kind == "y":
         tree[field.name] = None
     elif field.name:
@@ -197,7 +197,7 @@ def _zero(field: MessageField, for_people: bool) -> Any:
 
 
 def _shown(values: list[tuple[bytes, int, int, int]]) -> Any:
-    """A field without a name: numbers as they are; of what has a length the size alone, as it may be secret."""
+    """An unknown field: a number as it is, of a length-delimited field only the size, as it may be secret."""
     if all(wire_type == 2 for *_, wire_type in values):
         times = f"{len(values)} times, " if len(values) > 1 else ""
         return f"({times}{sum(end - start for _, start, end, _ in values)} bytes)"

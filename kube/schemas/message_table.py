@@ -1,6 +1,6 @@
 """The messages of Kubernetes' own kinds, as `scripts/schemas` wrote them down from what Kubernetes publishes.
 
-The file is read when the first message is asked for. Its text, 140 KB, stays; a message is made when it is first used.
+The file is read when the first message is needed. Its text, 140 KB, stays; a message is parsed when it is first used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class MessageField(NamedTuple):
     kind: str
     """b, d, i, l, s, y: bool, double, int32, int64, string, bytes; else the full name of a message."""
     is_pointer: bool
-    """What is on the wire is shown, and may be zero. Servers write every other field, whether it is set or not."""
+    """Whether JSON shows the field wherever it is on the wire, even zero. Servers write other fields, set or not."""
     omit: str
     """? for omitempty, ! for omitzero."""
 
@@ -52,7 +52,7 @@ class MessageField(NamedTuple):
 
     @property
     def is_always_there(self) -> bool:
-        """Whether JSON has the field when the wire has not."""
+        """Whether JSON has the field when it is not on the wire."""
         is_struct = self.is_message and self.many is Many.ONE and not self.is_pointer
         return not self.omit or (self.omit == "?" and is_struct)
 
@@ -74,7 +74,7 @@ def _tag(field: MessageField) -> int:
 
 
 class Messages:
-    """The file's text, by message, and the messages that were asked for."""
+    """The file's text, by message, and the messages parsed so far."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[str, str] = {}

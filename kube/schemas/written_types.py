@@ -1,4 +1,4 @@
-"""What JSON says of a single value: of protobuf's scalars, and of the types of Go that write their JSON themselves."""
+"""The JSON of single values: protobuf's scalars, and the Go types with a MarshalJSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ type Read = Callable[[bytes, int, int, int], Any]
 
 _DOUBLE = struct.Struct("<d")
 _EXACT = 1 << 53
-"""Up to here each integer is a double; Go writes such a double without a point."""
+"""Up to this every integer is an exact double, which Go writes without a decimal point."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -1,4 +1,4 @@
-"""The labels of an object as a store keeps them: many are a few texts, because each would be a string of its own."""
+"""The labels of an object as a store keeps them: many labels are joined into a few texts instead of a string each."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 
 MANY = 64
-"""Labels of an object from which on they are texts, and labels of one. The 20,000 of an object of 0.5 MB took 2 MB in
-each copy, and left as much in holes among other small objects."""
+"""So many labels of an object are joined into one text; objects with fewer keep a dict. The 20,000 labels of an object
+of 0.5 MB took 2 MB in each copy, and left as much in holes among other small objects."""
 _IS, _END = "\0", "\n"
-"""Stand in no label that a kube-apiserver takes."""
+"""Characters of no valid label."""
 
 
 def kept_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
@@ -21,9 +21,9 @@ def kept_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 class LabelTexts(Mapping[str, str]):
-    """Immutable labels, sorted, in texts. To find one takes 2 µs.
+    """Immutable labels, sorted, in texts. A lookup takes 2 µs.
 
-    No key of those that came stays: it would keep the memory from being returned that all others had around it.
+    No string of the given labels is kept: it would prevent the memory around it from being returned.
     """
 
     __slots__ = ("_size", "_texts")

@@ -1,4 +1,4 @@
-"""The judge: what a client that comes with a version gets of a view. `docs/versions.md` explains the rules."""
+"""Decides what a view sends to a client that comes with a version. `docs/versions.md` explains the rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Resumption(Enum):
     CORRECT = "correct"
     """The whole state, and DELETED for what the client may hold besides."""
     EXPIRED = "expired"
-    """410: nobody knows what the client may hold."""
+    """410: the client's state is unknown."""
 
 
 def judge(

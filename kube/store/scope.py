@@ -1,4 +1,4 @@
-"""Which objects of a source a client asked for, and an index that finds the scopes that an object concerns."""
+"""The objects of a source that a client asked for, and an index of the scopes that an object concerns."""
 
 from __future__ import annotations
 

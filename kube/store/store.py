@@ -20,9 +20,9 @@ from kube.wire.codec import Codec
 from kube.wire.codec_base import MAX_ITEMS, ObjectPeek
 
 MAX_STORE = 512 * 1024 * 1024
-"""Bytes of all objects that events add to, as of all pages of a list: whoever serves a watch may send without end."""
+"""Bytes of all objects, with those that events add, as for all pages of a list: a watch may add objects without end."""
 LABEL = 100
-"""Bytes that a label takes in memory, about: the 20,000 of an object of 0.5 MB take 2 MB more."""
+"""Approximate bytes of a label in memory: the 20,000 labels of an object of 0.5 MB take 2 MB more."""
 Key = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
 

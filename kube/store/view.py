@@ -30,9 +30,9 @@ RING_MAX_BYTES = 16 * 1024 * 1024
 MAX_CONFIRMED = 100
 """Versions that a view remembers to have given in lists although no event brought it there."""
 MATCHED_AT_ONCE = 200
-"""Objects that a list holds against its selectors at once. With a first look at a field each costs up to 0.1 ms."""
+"""Objects that a list matches against its selectors at once. Each costs up to 0.1 ms where a field must be parsed."""
 TRIM_DELAY = 0.1
-"""Seconds until a view packs its history, and drops what is over its bounds. By then who keeps up has read a burst."""
+"""Seconds until a view packs its history, and drops what is over its bounds. By then fast clients have read a burst."""
 
 HIDDEN = "HIDDEN"
 """Stands for the type of an event that clients do not get, because filters hide the object from them."""
@@ -72,7 +72,7 @@ class View(Feed):
         self._is_delivering = False
         """`_deliver` comes in the loop's next turn, with all events of this one."""
         self.noted: Noted | None = None
-        """Told, for people, of each event that clients are sent, and of each that filters keep from them."""
+        """Called, for people, for each event that clients are sent, and for each that filters hide from them."""
         projection.listen(self, scope)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What cells of several kinds are made of: ages, selectors, and lists that are cut short.
+"""Parts of cells that several kinds share: ages, selectors, and shortened lists.
 
 The words are those of kube-apiserver's printers (pkg/printers/internalversion/printers.go in Kubernetes 1.36).
 """
@@ -42,7 +42,7 @@ def human_duration(seconds: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`4s`, `3m20s`, `2h5m`: of a while that somebody waits, to the second."""
+    """A waiting time to the second: `4s`, `3m20s`, `2h5m`."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -51,7 +51,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes for people: `812 B`, `1.5 MiB`."""
+    """A size for people: `812 B`, `1.5 MiB`."""
     unit = 0
     while count >= 1024 and unit < len(UNITS) - 1:
         count, unit = count / 1024, unit + 1
@@ -63,9 +63,9 @@ def _two(large: int, unit: str, small: int, small_unit: str) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], gap: str = "  ", numbers: Collection[int] = ()) -> list[str]:
-    """A line for each row, with columns as wide as they must be; those of `numbers` stand at the right.
+    """A line for each row, with columns as wide as needed; those of `numbers` are right-aligned.
 
-    ValueError where a row has not as many cells as the others.
+    ValueError where the rows have different numbers of cells.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
@@ -124,7 +124,7 @@ def containers(template: Json) -> list[str]:
 
 
 def shortened(texts: Iterable[str], empty: str = "<unset>") -> str:
-    """The first texts, and how many more there are."""
+    """The first texts, and the number of the others."""
     items = list(texts)
     shown = ",".join(items[:SHOWN])
     if len(items) > SHOWN:

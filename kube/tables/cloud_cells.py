@@ -1,4 +1,4 @@
-"""What the cloud prints of objects whose columns the hub does not know, custom resources above all."""
+"""The cells that the cloud prints for objects whose columns the hub does not know, mostly custom resources."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from kube.json_type import Json
 from kube.tables.server_table import TABLE
 
 UNKNOWN = "<unknown>"
-"""A cell that the cloud has not told."""
+"""A cell that the cloud has not sent."""
 MAX_TABLE = 4 * 1024 * 1024
-"""Bytes of a Table, some 4,000 objects. Of a longer one clients get name and age."""
+"""Bytes of a Table, some 4,000 objects. Instead of a longer one clients get name and age."""
 
 
 class CloudCells:
-    """Columns, and the cells of each object by its version. Without columns, what the hub itself makes of an object."""
+    """Columns, and the cells of each object by its version. Without columns, the hub's own cells of an object."""
 
     def __init__(self) -> None:
         self.columns: list[Json] = []
         self._cells: dict[tuple[str, str], tuple[str, list[Any]]] = {}
 
     def learn(self, body: bytes) -> None:
-        """Take what a Table of the cloud has, with the metadata of each object. ValueError where it is none."""
+        """Take the cells of a Table of the cloud, with the metadata of each object. ValueError for anything else."""
         if len(body) > MAX_TABLE:
             reached("a Table of the cloud")
             raise ValueError(f"a Table of more than {MAX_TABLE} bytes")
@@ -50,11 +50,11 @@ class CloudCells:
         return bool(version) and version == obj["metadata"].get("resourceVersion")
 
     def forget(self, obj: Json) -> None:
-        """Let go of the cells of an object that is no longer shown."""
+        """Drop the cells of an object that is no longer shown."""
         self._cells.pop(_key(obj), None)
 
     def of(self, obj: Json, known: list[Any]) -> list[Any]:
-        """The cells of an object: the last that the cloud told, else `known`, which is name and age, in the columns."""
+        """The cells of an object: the last ones that the cloud sent, else `known`, name and age, in the columns."""
         if not self.columns:
             return known
         _, cells = self._cells.get(_key(obj), ("", []))

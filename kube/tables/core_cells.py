@@ -121,7 +121,7 @@ def _roles(of_node: Json) -> Iterator[str]:
 
 
 def event_cells(event: Json) -> list[Any]:
-    """An event of core, or of events.k8s.io, which names the same fields otherwise."""
+    """An event of core, or of events.k8s.io, which has other names for the same fields."""
     about = event.get("involvedObject") or event.get("regarding") or {}
     source = event.get("source") or event.get("deprecatedSource") or {}
     series = event.get("series") or {}
@@ -168,7 +168,7 @@ def lease_cells(lease: Json) -> list[Any]:
 
 
 def aged_cells(obj: Json) -> list[Any]:
-    """Of a kind that has its name and age alone, or whose columns the hub does not know."""
+    """The cells of a kind that has only name and age, or whose columns the hub does not know."""
     return [name_of(obj), age(obj)]
 
 

@@ -1,4 +1,4 @@
-"""The row of a pod, whose status kubectl tells from its containers (printPod of Kubernetes 1.36)."""
+"""The row of a pod, whose status is derived from its containers (printPod of Kubernetes 1.36)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _first_reason(status: Json) -> str:
 
 
 def _init_state(spec: Json, status: Json) -> tuple[_State, bool]:
-    """The state as the init containers say it, and whether one of them is still to end."""
+    """The status by the init containers, and whether one of them has not ended yet."""
     sidecars, ready, restarts = _sidecars(spec), 0, _Restarts()
     total = len(spec.get("initContainers") or ())
     for number, container in enumerate(status.get("initContainerStatuses") or ()):
@@ -101,7 +101,7 @@ def _init_state(spec: Json, status: Json) -> tuple[_State, bool]:
 
 
 def _running_state(spec: Json, status: Json, begun: _State) -> _State:
-    """The state as the containers say it, the first of them last."""
+    """The status by the containers; the first container takes precedence."""
     sidecars, restarts = _sidecars(spec), _Restarts()
     for init_container_status in status.get("initContainerStatuses") or ():
         if init_container_status.get("name") in sidecars:

@@ -3,7 +3,7 @@
 from kube.requests.resource_versions import parse_version
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Edits, Fields
-from kube.wire.json_fields import JsonFields, read_object
+from kube.wire.json_fields import JsonFields, parse_object_lazily
 from kube.wire.protobuf_fields import ProtobufFields
 from kube.wire.schema import message_type_of
 
@@ -69,5 +69,5 @@ def decode_object(encoding: Encoding, api_version: str, kind: str, raw: bytes) -
         message_type = message_type_of(api_version, kind)
         fields = ProtobufFields(message_type, message_type.parse(raw), edits)
     else:
-        fields = JsonFields(read_object(raw), edits)
+        fields = JsonFields(parse_object_lazily(raw), edits)
     return ApiObject(encoding, api_version, kind, raw, fields, edits)

@@ -18,19 +18,20 @@ from kube.wire.fields import Fields
 MAX_FRAME = 16 * 1024 * 1024
 """Bytes in one event of a watch: the limit of client-go's streaming decoder (ErrObjectTooLarge)."""
 MAX_ITEMS = 500_000
-"""Objects of one list, which comes in pages of 500. Kubernetes supports 150,000 pods in a cluster. The bound is for a
-list of a few hundred KB, packed, which unpacks to a hundred million empty objects."""
+"""Objects of one list. Kubernetes supports 150,000 pods in a cluster. The bound stops a list of a few hundred KB that
+unpacks to a hundred million empty objects."""
 
 EVENT_TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 """The types of events. client-go ends a watch at any other."""
 
 PIECE = 64 * 1024
-"""Bytes of a list, or of the state of a watch, that are encoded at a time: no client costs a whole copy in memory."""
+"""Bytes of a list, or of a watch's initial state, that are encoded at a time, so that no client costs a whole copy."""
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 """The annotation, "true", of the bookmark that ends the state in a watch with sendInitialEvents."""
 HISTORY_GAP = "edgehub.io/history-gap"
-"""The annotation of a hub's bookmark behind events that a list brought: the version after which the list left a gap."""
+"""The annotation of a bookmark that a hub sends after the events from a list: the version after which events may be
+missing."""
 NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
 INITIAL_EVENTS_ENDED: Mapping[str, str] = MappingProxyType({INITIAL_EVENTS_END: "true"})
 
@@ -47,7 +48,7 @@ class ObjectPeek(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """What follows a page of a list: the token that continues it, and how many items; None where nobody says."""
+    """What follows a page of a list: the token for the next page, and how many items remain, None where unknown."""
 
     continue_token: str = ""
     remaining: int | None = None
@@ -69,7 +70,7 @@ class ListPage[T: Kept]:
 
 
 class ListBody:
-    """The body of a list. Its size is known before its pieces, of PIECE bytes and an object at most, are made."""
+    """The body of a list. Its size is known before its pieces, of at most PIECE bytes and an object, are encoded."""
 
     __slots__ = ("_between", "_head", "_items", "_tail", "_write", "size")
 
@@ -82,7 +83,7 @@ class ListBody:
         write: Callable[[Sequence[bytes]], bytes],
         between: bytes = b"",
     ) -> None:
-        """`write` joins the raw forms of some items as the body has them; `between` separates two such parts."""
+        """`write` encodes some items as they are in the body; `between` separates two such parts."""
         self.size = size
         self._head = head
         self._items = items
@@ -130,7 +131,7 @@ class WatchFrame(NamedTuple):
 
 
 class FrameReader(ABC):
-    """Cuts the bytes of a watch into events, however they are chunked. After an error it stays broken."""
+    """Splits the bytes of a watch, in chunks of any size, into events. After an error every call fails."""
 
     def __init__(self) -> None:
         self._error: ValueError | None = None
@@ -156,11 +157,11 @@ class FrameReader(ABC):
 
     @abstractmethod
     def _read(self, chunk: bytes) -> list[WatchFrame]:
-        """As `feed`, for a reader without an error."""
+        """As `feed`, for a reader that has not failed."""
 
     @abstractmethod
     def _left_over(self) -> int:
-        """Bytes of an event that is not complete."""
+        """Bytes of an incomplete event."""
 
 
 class Codec(ABC):
@@ -175,7 +176,7 @@ class Codec(ABC):
         """Split a list into its items; protobuf items are not parsed."""
 
     def decode_kept(self, body: bytes) -> ListPage[Kept]:
-        """The same with the items as a store keeps them: of a long list not all raw forms are in memory at once."""
+        """As `decode_list`, with the items packed for a store, so that a long list is never in memory unpacked."""
         return self.decode_list(body)
 
     @abstractmethod
@@ -184,16 +185,16 @@ class Codec(ABC):
     ) -> ListBody:
         """A list of items of this kind, or a page of one, which `rest` follows.
 
-        An item that is kept packed is unpacked with its piece of the body.
+        A packed item is unpacked only when its piece of the body is encoded.
         """
 
     def kept(self, raw: bytes) -> Kept:
-        """A raw form as a store keeps it."""
+        """A raw form, packed for a store."""
         return raw
 
     @abstractmethod
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
-        """apiVersion, kind and raw form of the object that a body is; in protobuf the first two may be empty."""
+        """apiVersion, kind and raw form of the object in a body; in protobuf the first two may be empty."""
 
     @abstractmethod
     def encode_single(self, api_version: str, kind: str, raw: bytes) -> bytes:

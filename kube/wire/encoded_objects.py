@@ -23,7 +23,7 @@ class Encoded(NamedTuple):
 
     @classmethod
     def read(cls, codec: Codec, body: bytes) -> Encoded:
-        """The object that a body is; ValueError when it is none."""
+        """The object in a body; ValueError when it holds none."""
         return cls(codec, *codec.decode_single(body))
 
     def decode(self) -> ApiObject:

@@ -20,7 +20,7 @@ class Fields(ABC):
     """A message, or a JSON object.
 
     Reading never raises: a field that is null, of another type, or not in the schema reads as absent. Writing a field
-    that the schema lacks is a mistake in the program: LookupError in protobuf; JSON takes any name. Do not write to
+    that the schema lacks is a programming error: LookupError in protobuf; JSON takes any name. Do not write to
     the Fields of a message that was removed from its parent.
     """
 
@@ -60,7 +60,7 @@ class Fields(ABC):
 
     @abstractmethod
     def has(self, name: str) -> bool:
-        """Whether the field has a value: "", 0, an empty list, map or message is none, false is one.
+        """Whether the field has a value. "", 0, and an empty list, map or message are no values; false is one.
 
         A message with any field is a value, even if the field is unknown or empty.
         """
@@ -79,7 +79,7 @@ class Fields(ABC):
 
     @abstractmethod
     def keep(self, name: str, predicate: "Callable[[Fields], bool]") -> int:
-        """Remove the messages of a list that the predicate refuses. Returns how many; with 0 nothing is written."""
+        """Remove the messages of a list for which the predicate is false; how many. With 0 nothing is written."""
 
     @abstractmethod
     def add(self, name: str) -> "Fields":

@@ -31,9 +31,9 @@ from kube.wire.json_fields import (
     JsonObject,
     TooDeep,
     join_without_types,
+    parse_json_lazily,
     parse_object,
-    read_json,
-    read_object,
+    parse_object_lazily,
     size_of_type,
     write_json,
 )
@@ -41,12 +41,12 @@ from kube.wire.json_frames import JsonFrameReader, peek_of, type_of
 from kube.wire.negotiation import METADATA_KIND
 
 LONG_LIST = 1024 * 1024
-"""Bytes of a list from which on the codec reads it in parts. orjson keeps the interpreter's lock while it parses: one
-call for 16 MiB held the event loop for half a second, from whichever thread."""
+"""Lists of more bytes are parsed in parts. orjson holds the interpreter's lock while it parses: one call for 16 MiB
+stopped the event loop for half a second, even from another thread."""
 MAX_AT_ONCE = 16 * 1024 * 1024
-"""Bytes of a list that the codec parses by one call, because it is not written as a kube-apiserver writes lists."""
+"""Bytes of a list that is parsed in one call because it is not written as a kube-apiserver writes lists."""
 PART = 64 * 1024
-"""Bytes of such a part, and an object at most. orjson parses them in about a millisecond."""
+"""Bytes of such a part, up to the end of its last object. orjson parses them in about a millisecond."""
 
 
 class JsonCodec(Codec):
@@ -101,7 +101,7 @@ class JsonCodec(Codec):
         return raw + b"\n"
 
     def peek(self, raw: bytes) -> ObjectPeek:
-        return peek_of(read_object(raw))
+        return peek_of(parse_object_lazily(raw))
 
     def encode_event(self, event_type: str, api_version: str, kind: str, raw: bytes) -> bytes:
         return b"".join((_EVENT_HEADS[event_type], raw, b"}\n"))
@@ -119,12 +119,12 @@ class JsonCodec(Codec):
         return self.encode_event("ERROR", "v1", "Status", error.to_json().strip(_BLANKS))
 
     def with_version(self, raw: bytes, version: int) -> bytes:
-        fields = JsonFields(read_object(raw), Edits())
+        fields = JsonFields(parse_object_lazily(raw), Edits())
         fields.child("metadata").set("resourceVersion", write_version(version))
         return fields.encode()
 
     def metadata_only(self, raw: bytes) -> bytes:
-        metadata = read_object(raw).get("metadata")
+        metadata = parse_object_lazily(raw).get("metadata")
         return write_json(
             {
                 "kind": METADATA_KIND,
@@ -153,7 +153,7 @@ def _type_of_items(page: JsonObject) -> tuple[str, str]:
 
 
 def _write(page: JsonObject, items: object) -> Iterator[bytes]:
-    """The raw forms of the items. Those of built-in kinds come without apiVersion and kind, others have them."""
+    """The raw forms of the items. Items of built-in kinds lack apiVersion and kind, which are added here."""
     if items is None:  # Go's nil slice
         return
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
@@ -165,7 +165,7 @@ def _write(page: JsonObject, items: object) -> Iterator[bytes]:
 
 
 def _read[T](body: bytes, form: Callable[[bytes], T]) -> tuple[JsonObject, list[T]]:
-    """A list, and what `form` makes of its items, without those that are nested too deep for any parser."""
+    """A list, and its items converted by `form`. Items that are nested too deep for any parser are left out."""
     if len(body) <= LONG_LIST:
         with contextlib.suppress(TooDeep):
             return _read_at_once(body, form)
@@ -173,20 +173,20 @@ def _read[T](body: bytes, form: Callable[[bytes], T]) -> tuple[JsonObject, list[
 
 
 def _read_at_once[T](body: bytes, form: Callable[[bytes], T]) -> tuple[JsonObject, list[T]]:
-    """A list, and what `form` makes of its items."""
+    """A list, parsed in one call, and its items converted by `form`."""
     if len(body) > MAX_AT_ONCE:
         raise ValueError(
             f"a list of over {MAX_AT_ONCE} bytes is not written as a kube-apiserver writes lists"
         )
-    page = read_object(body)
+    page = parse_object_lazily(body)
     return page, list(map(form, _write(page, page.get("items"))))
 
 
 def _read_in_parts[T](body: bytes, form: Callable[[bytes], T]) -> tuple[JsonObject, list[T]]:
-    """The same, for a long list: the items are parsed some at a time, and the body is parsed without them.
+    """A long list, and its items converted by `form`: some items are parsed at a time, and the body without them.
 
-    The whole is JSON where both are, because each part fits between two brackets. A list that does not begin as a
-    kube-apiserver's is read at once.
+    Where both are valid JSON, so is the whole, because each part of the items is an array of its own. A list that does
+    not begin as a kube-apiserver's is parsed in one call.
     """
     beginning = _before_items(body)
     if beginning is None:
@@ -210,12 +210,12 @@ def _read_in_parts[T](body: bytes, form: Callable[[bytes], T]) -> tuple[JsonObje
 
 
 def _before_items(body: bytes) -> tuple[JsonObject, int] | None:
-    """What a list has before its items, with its type, and where their array begins. None where that is not plain."""
+    """The fields before a list's items, with its type, and where the items begin; None where that is not certain."""
     match = _ITEMS.search(body, 0, PART)
     if match is None:
         return None
     try:
-        # This is an object only where the name is one of its own, and no other object's in it.
+        # This parses only where "items" is a field of the list itself, and not of an object in it.
         before = parse_object(body[: match.end()] + b"]}")
         if "kind" not in before:
             before |= _after_items(body)
@@ -226,17 +226,18 @@ def _before_items(body: bytes) -> tuple[JsonObject, int] | None:
 
 
 def _after_items(body: bytes) -> JsonObject:
-    """What a list seems to have behind its items. A kube-apiserver writes the kind of custom resources there."""
+    """The fields that seem to follow a list's items. A kube-apiserver writes the kind of custom resources there."""
     match = _KIND_BEHIND.search(body, max(len(body) - PART, 0))
     return parse_object(b"{" + match["fields"]) if match is not None else {}
 
 
 def _parts(body: bytes, begin: int) -> Iterator[tuple[list[object], int]]:
-    """Some of the items after others, and where they end. The last ones end before the bracket."""
+    """Part after part of the items, and where each ends. The last part ends before the closing bracket."""
     first = _FIRST_NAME.match(body, begin)
     between = re.compile(rb"\}(,)\{" + re.escape(first["name"])) if first is not None else None
     while True:
-        # Most often another item begins where the text looks so. It does where what is before it is a whole array.
+        # Text that looks like the beginning of an item mostly is one. It is for certain where the text before it is a
+        # whole array.
         guess = between.search(body, begin + PART, begin + 2 * PART) if between is not None else None
         items = _array(body[begin : guess.start(1)]) if guess is not None else None
         if guess is not None and items is not None:
@@ -256,9 +257,9 @@ def _parts(body: bytes, begin: int) -> Iterator[tuple[list[object], int]]:
 
 
 def _array(inside: bytes) -> list[object] | None:
-    """The items between two brackets, as deep as they are in a list; None where that is no JSON array."""
+    """The items in the inside of an array, parsed at the depth that they have in a list; None for malformed JSON."""
     try:
-        values = read_json(b"[[%b]]" % inside)
+        values = parse_json_lazily(b"[[%b]]" % inside)
     except ValueError:
         return None
     items = values[0] if isinstance(values, list) and len(values) == 1 else None
@@ -270,7 +271,7 @@ def _readable(body: bytes, begin: int, end: int) -> Iterator[object]:
     while True:
         end_of_item, is_last = _end_of_part(body, begin, 1)
         try:
-            yield read_json(body[begin:end_of_item])
+            yield parse_json_lazily(body[begin:end_of_item])
         except TooDeep:
             reached("depth of an object")
         if is_last or end_of_item >= end:
@@ -279,9 +280,9 @@ def _readable(body: bytes, begin: int, end: int) -> Iterator[object]:
 
 
 def _end_of_part(body: bytes, at: int, part: int) -> tuple[int, bool]:
-    """Where a part that begins here ends: behind an item that a comma follows, or before the bracket after the last.
+    """Where a part that begins at `at` ends, and whether it is the last.
 
-    `part` is its length at least.
+    A part is at least `part` bytes long. It ends after an item that a comma follows, or before the closing bracket.
     """
     begin, depth = at, 0
     limit = min(len(body), at + part + MAX_FRAME)
@@ -306,5 +307,5 @@ _KIND_BEHIND = re.compile(rb'\][ \t\r\n]*,(?P<fields>[ \t\r\n]*"kind"[^\[\]]*\}[
 _FIRST_NAME = re.compile(rb"\{(?P<name>" + _STRING + rb"):", re.DOTALL)
 _SEPARATOR = re.compile(rb"[ \t\r\n]*,")
 _RUN = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb"){0,64}+(?P<bracket>[\[\]{}])?+", re.DOTALL)
-"""Texts and what is between them, up to the next bracket. A match is short, so that other threads get their turns."""
+"""Strings and what is between them, up to the next bracket. A match is short, so that other threads get their turns."""
 _STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}

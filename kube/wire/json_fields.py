@@ -15,18 +15,18 @@ from kube.wire.fields import Edits, Fields
 type JsonObject = dict[str, object]
 
 MAX_DEEP = 2 * 1024 * 1024
-"""Bytes of a text that is nested so deep that Python's own parser reads it, which holds the interpreter for some 30 ms.
-etcd takes objects of 1.5 MiB."""
+"""Bytes of a deeply nested text for Python's own parser, which stops the event loop for some 30 ms. etcd takes objects
+of 1.5 MiB."""
 LONG_OBJECT = 128 * 1024
-"""Bytes of a text from which on its managedFields stay text. For 20,000 labels they were 60,000 objects, 4 MB until the
-event was read, and what came meanwhile and stayed kept as much of the heap from being returned."""
+"""The managedFields of texts of at least so many bytes stay unparsed. For 20,000 labels they were 60,000 Python
+objects, 4 MB until the event was handled, and that part of the heap was fragmented afterwards."""
 DEEPEST = 16
-"""Objects in each other in managedFields that stay text; a pod's have ten."""
+"""Levels of objects in managedFields that stay unparsed; a pod's have ten."""
 PLACEHOLDER = "managedFields that stay text"
 _PLACEHOLDER = PLACEHOLDER.encode()
 _TOO_DEEP = re.compile("depth (limit )?exceeded")
 _TOO_DEEP_TO_WRITE = "Recursion limit reached"
-"""How the versions of orjson say that a value is nested too deep."""
+"""The messages of orjson's versions for a value that is nested too deep."""
 _TEXT = rb'"[ !#-\[\]-~]*+(?:\\["\\bfnrt][ !#-\[\]-~]*+)*+"'
 _TYPE = re.compile(rb'\{"kind":"\w{1,128}","apiVersion":"[\w./-]{1,255}",')
 
@@ -39,16 +39,16 @@ def parse_object(text: bytes | memoryview) -> JsonObject:
     return value
 
 
-def read_object(text: bytes | memoryview) -> JsonObject:
-    """As `parse_object`, for who writes the object again, and reads no managedFields: of a long one they stay text."""
-    value = read_json(text)
+def parse_object_lazily(text: bytes | memoryview) -> JsonObject:
+    """As `parse_object`, but the managedFields of a long object stay text, for callers that only write them again."""
+    value = parse_json_lazily(text)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     return value
 
 
-def read_json(text: bytes | memoryview) -> object:
-    """As `parse_json`; managedFields of a long object stay text."""
+def parse_json_lazily(text: bytes | memoryview) -> object:
+    """As `parse_json`, but the managedFields of a long object stay text."""
     if (cut := _cut_managed(text)) is not None:
         with contextlib.suppress(ValueError):
             value = parse_json(cut[0])
@@ -60,9 +60,9 @@ def read_json(text: bytes | memoryview) -> object:
 def parse_json(text: bytes | memoryview) -> object:
     """The value of a JSON text; ValueError when it is none.
 
-    orjson refuses 1,024 levels, and a kube-apiserver takes 10,000. One such object must not spoil the list that it is
-    in, so Python's own parser, ten times as slow, reads what is nested deeper. TooDeep where that ends too: at 1,500
-    levels in Python 3.12, some levels before 10,000 in later ones.
+    orjson refuses 1,024 levels, and a kube-apiserver takes 10,000. One such object must not make its whole list
+    unreadable, so Python's own parser, ten times as slow, reads deeper texts. TooDeep where it fails too: at 1,500
+    levels in Python 3.12, shortly before 10,000 in later versions.
     """
     try:
         return cast(object, orjson.loads(text))
@@ -87,10 +87,10 @@ class ManagedText:
 
 
 def _cut_managed(text: bytes | memoryview) -> tuple[bytes, ManagedText] | None:
-    """A long JSON text with PLACEHOLDER for its first long managedFields, and these; None where it has none.
+    """A long JSON text with PLACEHOLDER instead of its first long managedFields, and these; None where it has none.
 
-    They are compact JSON of plain ASCII: objects of texts and of objects, in a list. A kube-apiserver writes no other,
-    and what is not so is read as the rest is. Where the text with PLACEHOLDER is JSON, so is the whole.
+    Only managedFields as a kube-apiserver writes them are cut out: compact ASCII JSON, a list of objects of strings and
+    objects. Where the text with PLACEHOLDER is valid JSON, so is the whole text.
     """
     if len(text) < LONG_OBJECT:
         return None
@@ -103,7 +103,7 @@ def _cut_managed(text: bytes | memoryview) -> tuple[bytes, ManagedText] | None:
 
 
 def _put_back(value: object, managed: ManagedText) -> bool:
-    """Put managedFields back into an object, an event or a list that was parsed; False where it has no PLACEHOLDER."""
+    """Put managedFields back into a parsed object, event or list; False where it has no PLACEHOLDER."""
     for candidate in _objects(value):
         metadata = candidate.get("metadata") if isinstance(candidate, dict) else None
         if isinstance(metadata, dict) and metadata.get("managedFields") == PLACEHOLDER:
@@ -113,7 +113,7 @@ def _put_back(value: object, managed: ManagedText) -> bool:
 
 
 def _objects(value: object) -> Iterator[object]:
-    """What may be an object of Kubernetes in an object, an event, a list, or the items of one in another list."""
+    """The values that may be Kubernetes objects: `value` itself, the object of an event, or the items of a list."""
     items = value[0] if isinstance(value, list) and value else None
     if isinstance(value, dict):
         yield from (value, value.get("object"))
@@ -132,7 +132,7 @@ def _managed() -> re.Pattern[bytes]:
 
 
 def write_json(value: object) -> bytes:
-    """Compact JSON of parsed JSON; ValueError where it cannot be written."""
+    """Compact JSON of a parsed value; ValueError where it cannot be written."""
     try:
         return write_shallow(value)
     except ValueError as error:
@@ -145,9 +145,9 @@ def write_json(value: object) -> bytes:
 
 
 def write_shallow(value: object) -> bytes:
-    """As `write_json`, but ValueError too when it is nested more than orjson's 254 levels: too deep to walk."""
+    """As `write_json`, but ValueError also where the value is nested over orjson's 254 levels, too deep to walk."""
     try:
-        # A store keeps these bytes. orjson leaves them in the buffer that it grew, up to ten times as large: copy them.
+        # A store keeps these bytes. Copy them out of orjson's buffer, which may be ten times as large.
         return bytes(memoryview(orjson.dumps(value, _as_it_is)))
     except TypeError as error:  # orjson.JSONEncodeError
         raise ValueError(f"cannot be written as JSON: {error}") from error
@@ -170,13 +170,13 @@ def _refuse_constant(name: str) -> object:
 
 
 class TooDeep(ValueError):
-    """A JSON text that is nested deeper than the parsers go."""
+    """A JSON text that is nested too deep for both parsers."""
 
 
 def size_of_type(item: Kept) -> int:
-    """Bytes at the beginning of an object that its list says for all: those of the kind and apiVersion of a Go type.
+    """Bytes of the kind and apiVersion at the beginning of an object, as Go writes them. Its list has both, too.
 
-    A kube-apiserver writes both in each custom resource of a list, there apiVersion first: it sorts the fields.
+    0 for a custom resource, which has both in each item of a list, apiVersion first because its fields are sorted.
     """
     if isinstance(item, PackedText):
         return item.type_size

@@ -13,15 +13,15 @@ from kube.wire.codec_base import (
     read_status,
 )
 from kube.wire.fields import Edits
-from kube.wire.json_fields import JsonFields, JsonObject, read_object, write_json
+from kube.wire.json_fields import JsonFields, JsonObject, parse_object_lazily, write_json
 
 
 class JsonFrameReader(FrameReader):
     """Events are JSON objects one after another.
 
     A kube-apiserver ends each event with a newline, so the reader first parses the text before a newline as one event.
-    Where that fails (indented events, or several with nothing between them) it finds events by their braces, until one
-    is followed by a newline or by nothing. So it looks at each byte a bounded number of times.
+    Where that fails (indented events, or several without a newline between them) the reader finds events by their
+    braces, until one is followed by a newline or by nothing. So it scans each byte a bounded number of times.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class JsonFrameReader(FrameReader):
         return event
 
     def _next_line(self, may_end_an_event: bool) -> JsonObject | None:
-        """The event on a line of its own, if it is complete; when there is no such line, `_braces` is set."""
+        """The event on a line of its own, if it is complete; where the events are not in lines, sets `_braces`."""
         end = self._buffer.find(b"\n", self._without_newline)
         if end < 0:
             end = self._without_newline = len(self._buffer)
@@ -80,14 +80,14 @@ class JsonFrameReader(FrameReader):
         if end > MAX_FRAME:
             raise ValueError(f"an event of {end} bytes is over the limit of {MAX_FRAME}")
         with memoryview(self._buffer) as view, view[:end] as text:
-            event = read_object(text)
+            event = parse_object_lazily(text)
         del self._buffer[:end]
         self._without_newline = 0
         return event
 
 
 class _Braces:
-    """Finds where the JSON object at the beginning of a buffer ends; the buffer may grow between two looks."""
+    """Finds the end of the JSON object at the beginning of a buffer; the buffer may grow between two calls."""
 
     def __init__(self) -> None:
         self._position = 0
@@ -95,7 +95,7 @@ class _Braces:
         self._in_text = False
 
     def find_end(self, buffer: bytearray) -> int | None:
-        """Index after the object's last brace; None when it is not there yet."""
+        """Index after the object's last brace; None when it has not come yet."""
         if self._in_text:
             rest = _TEXT_GOES_ON.match(buffer, self._position)
             assert rest is not None  # it matches nothing, too
@@ -113,7 +113,7 @@ class _Braces:
 
 
 _TEXT = rb'[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>"?+)'
-"""The inside of a text, up to its end or, when it has none yet, to what is there of it but half an escape."""
+"""The inside of a string, up to its closing quote or, while that is missing, up to the last whole character."""
 _TEXT_GOES_ON = re.compile(_TEXT, re.DOTALL)
 _TOKEN = re.compile(rb'"' + _TEXT + rb"|[{}\[\]]", re.DOTALL)
 _STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}

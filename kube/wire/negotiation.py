@@ -8,7 +8,7 @@ from kube.wire.encoding import Encoding
 
 
 class Representation(NamedTuple):
-    """A form of an object. `kind` is "" for the plain object, else what it is turned into, of `group` and `version`."""
+    """A form of an object. `kind` is "" for the object itself, else the kind to convert it to, in `group`/`version`."""
 
     encoding: Encoding
     kind: str = ""
@@ -42,10 +42,10 @@ MAX_ACCEPT = 4096
 MAX_CLAUSES = 32
 """Clauses of one; kubectl sends three."""
 _CACHED = 256
-# Go sorts up to 12 elements by insertion. No client of Kubernetes sends more clauses, and insertion would be slow.
+# Go sorts up to 12 elements by insertion. No client of Kubernetes sends more clauses.
 _MAX_INSERTION = 12
 
-# What the routes of a kube-apiserver produce. A header that names none of these and not "*/*" finds no route at all.
+# What the routes of a kube-apiserver produce. A header with none of these and without "*/*" matches no route at all.
 _PRODUCED = frozenset({"*/*", Encoding.JSON.value, Encoding.PROTOBUF.value, "application/yaml"})
 
 
@@ -124,7 +124,8 @@ def _sorted(clauses: list[_Clause]) -> list[_Clause]:
 
 
 def _represented(clause: _Clause) -> Representation | None:
-    """What the server makes of a clause, None where it goes on to the next (handlers/negotiation, handlers/rest.go)."""
+    """The form that the server chooses for a clause; None where it tries the next clause (apiserver,
+    handlers/negotiation and handlers/rest.go)."""
     match clause.type, clause.subtype:
         case ("application", "json" | "*") | ("*", "*"):
             encoding = Encoding.JSON

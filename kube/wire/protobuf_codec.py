@@ -37,12 +37,12 @@ MAGIC = b"k8s\x00"
 """What every body and every object in a frame begins with; a WatchEvent itself does not."""
 
 SIZES = 4096
-"""Sizes of objects whose heads in a list are kept: the objects of a kind have few different sizes."""
+"""Cached headers of a list's items, by the size of the item: the objects of a kind have few different sizes."""
 LONG_LIST = 1024 * 1024
-"""Bytes of a list from which on the codec reads it object by object. protobuf keeps the interpreter's lock while it
-parses: one call for 240 MiB of empty objects held the event loop for eight seconds, from whichever thread."""
+"""Lists of more bytes are parsed object by object. protobuf holds the interpreter's lock while it parses: one call for
+240 MiB of empty objects stopped the event loop for eight seconds, even from another thread."""
 HEADS = 256
-"""Kinds whose envelope heads are kept: more than a node reads; each is some tens of bytes."""
+"""Cached headers of envelopes, by kind: more kinds than a node reads, each of some tens of bytes."""
 
 _UNKNOWN = MESSAGES["Unknown"]
 _ANY_LIST = MESSAGES["AnyList"]
@@ -218,7 +218,7 @@ def open_envelope(body: bytes) -> tuple[str, str, bytes]:
 
 
 def _open_long_list(body: bytes) -> tuple[str, str, Any, list[bytes]]:
-    """apiVersion, kind, the list without its items, and the items. No call of protobuf gets more than LONG_LIST."""
+    """apiVersion, kind, the list without its items, and the items. No call of protobuf parses more than LONG_LIST."""
     raw, others = memoryview(b""), bytearray()
     for number, field, content in _fields(_behind_magic(body)):
         if number == _RAW:
@@ -245,7 +245,7 @@ def _behind_magic(body: bytes) -> memoryview:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview, memoryview]]:
-    """The fields of a message that has only such with a length: number, the whole field, and its content."""
+    """Number, whole bytes and content of each field of a message; all must be length-delimited."""
     begin = 0
     while begin < len(message):
         tag, at = read_varint(message, begin)
@@ -264,7 +264,7 @@ def _add_short(others: bytearray, field: memoryview) -> None:
 
 
 def varint(number: int) -> bytes:
-    """A number that is not negative, in groups of seven bits, the lowest first."""
+    """A non-negative number as a varint."""
     if number < 1 << 7:
         return bytes((number,))
     if number < 1 << 14:
@@ -273,7 +273,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
-    """A number of at most 64 bits that begins here, and where it ends. ValueError where the data ends first."""
+    """The varint at an index, of at most 64 bits, and where it ends. ValueError where the data ends first."""
     number = 0
     for group, byte in enumerate(data[at : at + 10]):
         number |= (byte & 0x7F) << 7 * group
@@ -283,20 +283,20 @@ def read_varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
 
 
 def delimited(tag: bytes, content: bytes) -> bytes:
-    """A field with a length."""
+    """A length-delimited field."""
     return tag + varint(len(content)) + content
 
 
 @lru_cache(HEADS)
 def _head(api_version: str, kind: str) -> bytes:
-    """An envelope up to the length of its raw message."""
+    """The bytes of an envelope before the length of its raw message."""
     type_meta = delimited(_FIELD_1, api_version.encode()) + delimited(_FIELD_2, kind.encode())
     return MAGIC + delimited(_FIELD_1, type_meta) + _FIELD_2
 
 
 @lru_cache(SIZES)
 def _item_head(size: int) -> bytes:
-    """What an object of so many bytes begins with in a list."""
+    """The bytes before an object of this size in a list."""
     return _FIELD_2 + varint(size)
 
 
@@ -308,7 +308,7 @@ _EVENT_TYPE_FIELDS = {event_type: delimited(_FIELD_1, event_type.encode()) for e
 
 
 def _text(value: str | bytes) -> str:
-    """A string of the envelope, of metadata or of a kind, which the API does not allow to be anything but UTF-8."""
+    """A string that the API requires to be UTF-8: in an envelope, in metadata, or a kind."""
     if isinstance(value, bytes):
         raise ValueError(f"not UTF-8: {value[:64]!r}")
     return value
@@ -338,5 +338,5 @@ def _set_texts(message: Any, values: Mapping[str, Any], names: tuple[str, ...]) 
 
 
 def _sendable(text: str) -> str:
-    """The text with "?" for surrogates. A request's text may hold them in place of bytes; a message may not."""
+    """The text with "?" for surrogates, which stand for the undecodable bytes of a request; protobuf refuses them."""
     return text.encode(errors="replace").decode()

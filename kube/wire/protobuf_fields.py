@@ -15,7 +15,7 @@ _NOTHING = MESSAGES["Nothing"]
 
 
 class ProtobufFields(Fields):
-    """A message. Names that its type lacks, or has with another kind, read as absent and cannot be written."""
+    """A message. A field that its type lacks, or has with another kind, reads as absent and cannot be written."""
 
     __slots__ = ("_edits", "_kinds", "_message", "_type")
 
@@ -75,7 +75,7 @@ class ProtobufFields(Fields):
             case FieldKind.FLAG:
                 return self._message.HasField(name)
             case FieldKind.CHILD:
-                # gogo writes empty strings and messages, so that presence alone would say nothing.
+                # gogo also writes empty strings and messages, so presence alone does not mean a value.
                 child: Message = getattr(self._message, name)
                 return child.ByteSize() > 0
             case _:
@@ -156,5 +156,5 @@ def read_entries(entries: Iterable[MapEntry]) -> dict[str, str]:
 
 
 def read_text(value: str | bytes) -> str:
-    """The runtime gives bytes for a string that is not UTF-8; the server's JSON shows it this way."""
+    """A string; invalid UTF-8, which the runtime returns as bytes, is replaced as in the server's JSON."""
     return value if isinstance(value, str) else value.decode(errors="replace")

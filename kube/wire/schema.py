@@ -26,15 +26,15 @@ _SCALARS = {
     "bytes": FieldDescriptorProto.TYPE_BYTES,
 }
 
-# An entry of map<string, string>. Maps are declared as what they are on the wire, repeated entries: the runtime's
-# own maps forget the order and what an entry has that they do not know.
+# An entry of map<string, string>. Maps are declared as they are on the wire, as repeated entries: the runtime's own
+# maps lose the order and the unknown fields of an entry.
 ENTRY = "StringEntry"
 
 type Field = tuple[int, str, FieldDescriptorProto.Label.ValueType]
 type Table = Mapping[str, Mapping[str, Field]]
 
 # Message -> field (its JSON name) -> number, type, label. A bool that is no pointer in the Go type is always on the
-# wire, and JSON leaves out a false one: whoever reads such a one takes None and False for the same.
+# wire, while JSON leaves out a false one: readers of such a field treat None and False alike.
 TABLE: Table = {
     # apimachinery: metadata and what every object has
     ENTRY: {"key": (1, "string", ONE), "value": (2, "string", ONE)},
@@ -81,8 +81,8 @@ TABLE: Table = {
     "Unknown": {"typeMeta": (1, "TypeMeta", ONE), "raw": (2, "bytes", ONE)},
     "RawExtension": {"raw": (1, "bytes", ONE)},
     "WatchEvent": {"type": (1, "string", ONE), "object": (2, "RawExtension", ONE)},
-    # Not of the API: a message of which nothing is known, and what the codec reads of any list
-    # and of any object without parsing what it does not need.
+    # Not in the API: a message without known fields, and the parts of any list and any object that the codec reads
+    # without parsing the rest.
     "Nothing": {},
     "AnyList": {"metadata": (1, "ListMeta", ONE), "items": (2, "bytes", MANY)},
     "AnyMetadata": {"metadata": (1, "bytes", MANY)},
@@ -266,7 +266,7 @@ KINDS: Mapping[tuple[str, str], str] = {
 
 
 class FieldKind(Enum):
-    """What a field holds, as the Fields interface knows it."""
+    """What a field holds, by the methods of Fields."""
 
     TEXT = "text"
     NUMBER = "number"
