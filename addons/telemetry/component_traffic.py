@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import date
 
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB, OTHER
@@ -58,14 +59,13 @@ class ComponentCounts:
 class ComponentTraffic:
     """All components. Each new request moves the clock on; the hub's own probes are requests too, every few seconds."""
 
-    def __init__(
-        self, now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now().astimezone()
-    ) -> None:
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        """`now` is in seconds since the epoch."""
         self._now = now
         self._components: dict[str, ComponentCounts] = {}
         self._minutes: deque[tuple[int, dict[str, Totals]]] = deque(maxlen=HOUR)
         """The totals at the beginning of each of the last minutes in which anybody asked."""
-        self._day = now().date()
+        self._day = date.fromtimestamp(now())
         self._link_at_midnight = link_bytes()
 
     def began(self, component: str, read: str, code: int, *, is_watch: bool) -> ComponentCounts:
@@ -74,7 +74,7 @@ class ComponentTraffic:
         if component not in self._components and len(self._components) >= MAX_COMPONENTS:
             component = OTHER
         counts = self._components.setdefault(component, ComponentCounts())
-        counts.last_seen = now.timestamp()
+        counts.last_seen = now
         counts.totals.requests += 1
         counts.totals.errors += code >= 400
         counts.watches += is_watch
@@ -88,7 +88,7 @@ class ComponentTraffic:
 
     def last_hour(self) -> dict[str, Totals]:
         """What each component did in the last hour, those that did nothing left out."""
-        start = int(self._now().timestamp() // 60) - HOUR
+        start = int(self._now() // 60) - HOUR
         before = next((totals for minute, totals in self._minutes if minute >= start), {})
         sums = {
             name: counts.totals.since(before.get(name, Totals())) for name, counts in self._components.items()
@@ -109,16 +109,16 @@ class ComponentTraffic:
         up, down = link_bytes()
         return up - self._link_at_midnight[0], down - self._link_at_midnight[1]
 
-    def _turn(self) -> datetime.datetime:
-        """Remember the totals at the beginning of a minute, and those of the link at midnight."""
+    def _turn(self) -> float:
+        """Remember the totals at the beginning of a minute, and those of the link at midnight; the time."""
         now = self._now()
-        minute = int(now.timestamp() // 60)
+        minute = int(now // 60)
         if not self._minutes or self._minutes[-1][0] != minute:
             self._minutes.append(
                 (minute, {name: replace(component.totals) for name, component in self._components.items()})
             )
-        if now.date() != self._day:
-            self._day, self._link_at_midnight = now.date(), link_bytes()
+            if (day := date.fromtimestamp(now)) != self._day:
+                self._day, self._link_at_midnight = day, link_bytes()
         return now
 
 

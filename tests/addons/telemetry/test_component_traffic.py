@@ -12,10 +12,10 @@ class Clock:
     """A time of day."""
 
     def __init__(self) -> None:
-        self.time = datetime.datetime(2026, 3, 1, 22, 0, tzinfo=datetime.UTC)
+        self.time = datetime.datetime(2026, 3, 1, 22, 0).astimezone()
 
-    def __call__(self) -> datetime.datetime:
-        return self.time
+    def __call__(self) -> float:
+        return self.time.timestamp()
 
     def pass_minutes(self, minutes: float) -> None:
         self.time += datetime.timedelta(minutes=minutes)
