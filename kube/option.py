@@ -103,7 +103,7 @@ def read[T](settings: type[T], values: Mapping[str, Any], prefix: str = "") -> T
 
     ValueError for the first value that cannot be used; it names the option with `prefix`.
     """
-    known = options_of(settings)  # type: ignore[arg-type]  # mypy asks whether instances can be hashed
+    known = options_of(settings)
     given = [option for option in known if option.name in values]
     return settings(
         **{option.field: option.parse(prefix + option.name, values[option.name]) for option in given}

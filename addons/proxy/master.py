@@ -57,7 +57,7 @@ class OneAddon:
         try:
             # `event.args` looks the fields of the class up at each event.
             names = type(event).__match_args__  # type: ignore[attr-defined]  # a hook is a dataclass
-            done = hook(*(getattr(event, name) for name in names))
+            done = hook(*[getattr(event, name) for name in names])
             if done is not None:
                 await done
         except Exception:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
-from weakref import WeakKeyDictionary
 
 from mitmproxy import http
 from multidict import CIMultiDict
@@ -100,14 +99,15 @@ class RequestContext:
         )
 
 
-_contexts: WeakKeyDictionary[http.HTTPFlow, RequestContext] = WeakKeyDictionary()
+_ATTRIBUTE = "edgehub_context"
+"""The attribute of a flow that holds its context. mitmproxy saves and copies only attributes that it knows."""
 
 
 def begin(flow: http.HTTPFlow, context: RequestContext) -> None:
     """Let the addons behind find the context of a flow."""
-    _contexts[flow] = context
+    vars(flow)[_ATTRIBUTE] = context
 
 
 def context_of(flow: http.HTTPFlow) -> RequestContext | None:
     """The context of a flow; None when the request was never read."""
-    return _contexts.get(flow)
+    return vars(flow).get(_ATTRIBUTE)

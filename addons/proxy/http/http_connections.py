@@ -126,7 +126,7 @@ class OwnMethod:
         self._name = name
 
     def __get__(self, instance: Any, owner: type) -> MethodType:
-        return MethodType(vars(instance).get(self._name, self._first), instance)
+        return MethodType(instance.__dict__.get(self._name, self._first), instance)
 
     def __set__(self, instance: Any, method: MethodType) -> None:
-        vars(instance)[self._name] = method.__func__
+        instance.__dict__[self._name] = method.__func__

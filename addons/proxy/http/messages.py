@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from mitmproxy import http
 from mitmproxy.net.http import status_codes
@@ -20,60 +21,70 @@ from addons.requests.exchange.client_side import WITHOUT_BODY
 from kube.errors import StatusError
 from kube.http.transport.request_fields import OF_CONNECTION
 
+type HeadFields = tuple[tuple[bytes, bytes], ...]
+
 
 class HeadersReadOnce(http.Headers):
-    """Header fields that are taken apart once, until somebody changes them."""
+    """Header fields that are sorted once, until somebody changes them."""
 
-    _of: tuple[tuple[bytes, bytes], ...] | None = None
+    _of: HeadFields | None = None
     """The fields that the values are of."""
     _values: dict[bytes, list[bytes]]
-    """As they came: a second copy of each would last as long as the request."""
 
     def get_all(self, name: str | bytes) -> list[str]:
-        return self._all(name)
+        return [_text(value) for value in self._all(name)]
 
     def __getitem__(self, key: str | bytes) -> str:
         values = self._all(key)
         if not values:
             raise KeyError(key)
-        return ", ".join(values)
+        return ", ".join(map(_text, values))
 
     def get[T](self, key: str | bytes, default: T | None = None) -> str | T | None:
         values = self._all(key)
-        return ", ".join(values) if values else default
+        return ", ".join(map(_text, values)) if values else default
 
     def __contains__(self, key: object) -> bool:
         return isinstance(key, (str, bytes)) and bool(self._all(key))
 
-    def _all(self, name: str | bytes) -> list[str]:
+    def _all(self, name: str | bytes) -> Sequence[bytes]:
         if self._of is not self.fields:
             self._of, self._values = self.fields, {}
             for key, value in self.fields:
                 self._values.setdefault(key.lower(), []).append(value)
-        wanted = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
-        return [value.decode("utf-8", "surrogateescape") for value in self._values.get(wanted.lower(), ())]
+        return self._values.get(_key(name), ())
+
+
+@lru_cache
+def _key(name: str | bytes) -> bytes:
+    """A name as names are compared. Who asks for one takes it from some thirty, as a rule."""
+    return (name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name).lower()
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")
 
 
 def request_of_lines(lines: Sequence[bytes]) -> http.Request:
     """A request's head of HTTP/1.1; ValueError where it is malformed."""
     *head, version = _read_request_line(lines[0])
-    return _request(version, _read_headers(lines[1:]), head)
+    return _request(version, _read_headers(lines[1:]).fields, head)
 
 
 def request_of_fields(fields: Sequence[tuple[bytes, bytes]]) -> http.Request:
     """A request's head of HTTP/2; ValueError where it is malformed."""
     *head, headers = parse_h2_request_headers(fields)
-    return _request(b"HTTP/2.0", headers, head)
+    return _request(b"HTTP/2.0", headers.fields, head)
 
 
 def response_of_answer(status: int, fields: Iterable[tuple[str, str]]) -> http.Response:
     """The head of an answer that the hub makes itself."""
-    encoded = [
+    encoded = tuple(
         (name.encode("utf-8", "surrogateescape"), value.encode("utf-8", "surrogateescape"))
         for name, value in fields
-    ]
+    )
     reason = status_codes.RESPONSES.get(status, "").encode()
-    return _response(b"HTTP/1.1", http.Headers(encoded), status, reason)
+    return _response(b"HTTP/1.1", encoded, status, reason)
 
 
 def response_of_server(
@@ -83,9 +94,9 @@ def response_of_server(
     if status != 101:
         fields = [field for field in fields if field[0] not in OF_CONNECTION]
     if request.is_http2:
-        return _response(b"HTTP/2.0", http.Headers(fields), status, b"")
+        return _response(b"HTTP/2.0", tuple(fields), status, b"")
     reason = status_codes.RESPONSES.get(status, "").encode()
-    made = _response(b"HTTP/1.1", http.Headers(fields), status, reason)
+    made = _response(b"HTTP/1.1", tuple(fields), status, reason)
     if is_framed and status >= 200:
         tell_end(made, request)
     return made
@@ -107,23 +118,23 @@ def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
     flow.response.content = error.to_json()
 
 
-def _request(version: bytes, headers: http.Headers, head: Iterable[object]) -> http.Request:
+def _request(version: bytes, fields: HeadFields, head: Iterable[object]) -> http.Request:
     made = http.Request.__new__(http.Request)
     names = ("host", "port", "method", "scheme", "authority", "path")
-    made.data = _data(http.RequestData, version, headers, dict(zip(names, head, strict=True)))
+    made.data = _data(http.RequestData, version, fields, dict(zip(names, head, strict=True)))
     return made
 
 
-def _response(version: bytes, headers: http.Headers, code: int, reason: bytes) -> http.Response:
+def _response(version: bytes, fields: HeadFields, code: int, reason: bytes) -> http.Response:
     made = http.Response.__new__(http.Response)
-    made.data = _data(http.ResponseData, version, headers, {"status_code": code, "reason": reason})
+    made.data = _data(http.ResponseData, version, fields, {"status_code": code, "reason": reason})
     return made
 
 
-def _data[T](kind: type[T], version: bytes, headers: http.Headers, others: Mapping[str, object]) -> T:
+def _data[T](kind: type[T], version: bytes, fields: HeadFields, others: Mapping[str, object]) -> T:
     """The data of a message, past the constructor, which checks types: its parsers are mitmproxy's."""
     made, read_once = kind.__new__(kind), HeadersReadOnce.__new__(HeadersReadOnce)
-    read_once.fields = headers.fields
+    read_once.fields = fields
     common = {"content": None, "trailers": None, "timestamp_start": time.time(), "timestamp_end": None}
     vars(made).update(http_version=version, headers=read_once, **common, **others)
     return made
