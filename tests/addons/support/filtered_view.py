@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from addons.requests.request_context import RequestContext
-from addons.ui.flows.flow_records import FilteredRead
+from addons.ui.flows.flow_records import FilteredRead, FlowRecord
+from addons.ui.masking import USUALLY
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import running_hub
 from tests.addons.support.samples import SERVICES, SLICES, cloud_service, endpoint_slice, service
@@ -21,16 +22,16 @@ def fill(cloud: ScriptableCloud) -> None:
 
 async def opened(
     parts: HubParts, component: str = "reader", target: str = SLICES, accept: str = "application/json"
-) -> tuple[RequestContext, bytes]:
-    """A list that a component has read: its context, and the body that it got."""
+) -> tuple[FlowRecord, bytes]:
+    """A list that a component has read: its record, and the body that it got."""
     target = f"{target}?resourceVersion=0"
     context = parts.context(target, component, accept=accept)
     async with parts.open(context, target) as answer:
         assert await answer.status == 200, await answer.whole()
-        return context, await answer.whole()
+        return FlowRecord(filtered(parts, context), USUALLY), await answer.whole()
 
 
-async def services(parts: HubParts) -> tuple[RequestContext, bytes]:
+async def services(parts: HubParts) -> tuple[FlowRecord, bytes]:
     return await opened(parts, "kube-proxy", SERVICES)
 
 

@@ -11,7 +11,7 @@ from addons.ui.masking import USUALLY
 from kube.schemas.json_objects import json_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from tests.addons.support.filtered_view import fill, filtered, opened, services
+from tests.addons.support.filtered_view import fill, opened, services
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import cloud_service, raw, service
 from tests.cloud.scriptable import ScriptableCloud
@@ -24,8 +24,8 @@ async def test_a_table_has_what_the_component_got_and_what_it_did_not(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
     fill(cloud)
-    context, body = await services(parts)
-    lines = table(Encoding.JSON, body, FlowRecord(filtered(parts, context), USUALLY)).splitlines()
+    record, body = await services(parts)
+    lines = table(Encoding.JSON, body, record).splitlines()
     assert lines[0].startswith("# ServiceList, 1 objects, ")
     assert lines[0].endswith(": 1 kept, 0 changed, 1 dropped, as of now")
     assert lines[1].split() == ["NAMESPACE", "NAME", "VERSION", "BYTES", "OUTCOME"]
@@ -47,8 +47,7 @@ async def test_a_difference_has_the_reason_at_the_line(
     parts: HubParts, cloud: ScriptableCloud, encoding: Encoding
 ) -> None:
     fill(cloud)
-    context, body = await opened(parts, accept=encoding)
-    record = FlowRecord(filtered(parts, context), USUALLY)
+    record, body = await opened(parts, accept=encoding)
     text = difference(body, record, encoding)
     assert text.startswith("# servicetopology: 0 kept, 1 changed, 0 dropped, as of now")
     assert "# default/web-1 changed: servicetopology: 10.0.0.2 dropped: " in text
@@ -59,8 +58,7 @@ async def test_a_difference_has_the_reason_at_the_line(
 
 async def test_a_difference_shows_all_of_what_was_dropped(parts: HubParts, cloud: ScriptableCloud) -> None:
     fill(cloud)
-    context, body = await services(parts)
-    record = FlowRecord(filtered(parts, context), USUALLY)
+    record, body = await services(parts)
     text = difference(body, record, Encoding.JSON)
     assert "# default/lb dropped: discardcloudservice" in text
     assert "-  type: LoadBalancer" in text
@@ -71,9 +69,9 @@ async def test_an_answer_without_an_object_that_the_cloud_has_now(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
     fill(cloud)
-    context, _ = await opened(parts)
+    record, _ = await opened(parts)
     single = raw(service("other", 7))
-    text = difference(single, FlowRecord(filtered(parts, context), USUALLY), Encoding.JSON)
+    text = difference(single, record, Encoding.JSON)
     assert "# this answer does not have it" in text
 
 
@@ -86,8 +84,7 @@ async def test_what_is_judged_and_told_is_bounded(
 ) -> None:
     for number in range(5):
         cloud.store.create(cloud_service(f"lb-{number}"))
-    context, body = await services(parts)
-    record = FlowRecord(filtered(parts, context), USUALLY)
+    record, body = await services(parts)
     whole = difference(body, record, Encoding.JSON)
     monkeypatch.setattr(differences, "MAX_LINES", 3)
     assert len(difference(body, record, Encoding.JSON).splitlines()) == 5 < len(whole.splitlines())
@@ -100,8 +97,7 @@ async def test_a_difference_is_that_of_the_objects_and_not_of_their_encodings(
 ) -> None:
     """A copy in protobuf beside an answer in JSON whose fields stand in another order: 40 false lines around one."""
     fill(cloud)
-    context, body = await opened(parts, accept=Encoding.PROTOBUF)
-    record = FlowRecord(filtered(parts, context), USUALLY)
+    record, body = await opened(parts, accept=Encoding.PROTOBUF)
     page = codec_for(Encoding.PROTOBUF).decode_list(body)
     objects = [json_object(page.api_version, page.kind, each) for each in page.items]
     turned = [dict(reversed(each.items())) for each in objects]

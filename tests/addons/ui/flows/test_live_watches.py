@@ -26,7 +26,7 @@ from addons.ui.masking import USUALLY, Visible
 from kube.schemas.message_table import messages
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from tests.addons.support.filtered_view import fill, filtered, opened
+from tests.addons.support.filtered_view import fill, services
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import cloud_service, raw, service
 from tests.cloud.scriptable import ScriptableCloud
@@ -179,8 +179,8 @@ async def test_what_the_cloud_sent_is_shown_where_the_component_got_something_el
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
     fill(cloud)
-    context, _ = await opened(parts, "kube-proxy", "/api/v1/services")
-    shown = Shown(filtered=filtered(parts, context))
+    record, _ = await services(parts)
+    shown = Shown(filtered=record.filtered)
     cloud.store.create(service("kept"))
     cloud.store.create(cloud_service("hidden"))
     await shown.until(lambda: len(shown.messages) == 1)
