@@ -13,7 +13,6 @@ import hmac
 import json
 import re
 from collections.abc import Collection
-from typing import Any
 
 import yaml
 from cryptography import x509
@@ -115,17 +114,14 @@ async def _published(server: str, credentials: Credentials, token: str) -> list[
             f"{server}: the signature of kube-public/cluster-info is not this token's: {error}; nothing was sent to it"
         ) from None
     try:
-        return _authorities_in(yaml.safe_load(text))
+        # A kubeconfig that has one cluster, and neither users nor contexts.
+        (entry,) = yaml.safe_load(text)["clusters"]
+        pem = base64.b64decode(entry["cluster"]["certificate-authority-data"])
+        return x509.load_pem_x509_certificates(pem)
     except (ValueError, TypeError, KeyError, yaml.YAMLError) as error:
         raise ValueError(
             f"{server}: the kubeconfig in kube-public/cluster-info cannot be read: {error!r}"
         ) from error
-
-
-def _authorities_in(document: Any) -> list[x509.Certificate]:
-    """The CAs of a kubeconfig that has clusters, and neither users nor contexts."""
-    (entry,) = document["clusters"]
-    return x509.load_pem_x509_certificates(base64.b64decode(entry["cluster"]["certificate-authority-data"]))
 
 
 def _decoded(part: str) -> bytes:

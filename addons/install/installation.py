@@ -56,7 +56,9 @@ class Installation:
         former = self.installed
         if former is not None and former.method != spec.method:
             raise ValueError(f"the hub is installed by {former.method}: `edgehub uninstall` first")
-        self._accept_new_originals(spec)
+        # Where somebody has written a kubeconfig since, and it leads to the cloud, `uninstall` goes back to that one.
+        for change in spec.client_changes(self._ledger):
+            self._ledger.accept(change.path, spec.hub.plain_url)
         return self._ledger.pending([*spec.hub_changes(self._ledger), *spec.client_changes(self._ledger)])
 
     def show(self, spec: InstallSpec) -> None:
@@ -172,12 +174,6 @@ class Installation:
             self._say(
                 f"the address for pods stays: {error}; `ip link del {pod_interface.INTERFACE}` removes it"
             )
-
-    def _accept_new_originals(self, spec: InstallSpec) -> None:
-        """Where somebody has written a kubeconfig since, and it leads to the cloud, `uninstall` goes back to that
-        one."""
-        for change in spec.client_changes(self._ledger):
-            self._ledger.accept(change.path, spec.hub.plain_url)
 
     def _run_hub(self, spec: InstallSpec, changed: Iterable[FileChange]) -> None:
         """Have systemd start the hub, after these files have changed; kubelet starts a static pod by itself."""

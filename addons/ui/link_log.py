@@ -91,8 +91,9 @@ class LinkLog:
 
     def _tell_way(self) -> None:
         """Tell by which way the cloud is reached, where that has changed."""
-        lender = self._cloud.lender
-        via = (f"node {lender}" if lender else self._own()) if self._cloud.is_up else NO_WAY
+        lender, uplink = self._cloud.lender, self._cloud.leading_uplink
+        own = f"uplink {uplink}" if uplink is not None else OWN
+        via = (f"node {lender}" if lender else own) if self._cloud.is_up else NO_WAY
         if via == self._via:
             return
         if lender and via != NO_WAY:
@@ -102,10 +103,6 @@ class LinkLog:
         self._via = via
         metrics.LINK.clear()
         metrics.LINK.labels(metrics.peer_label(lender) if lender and via != NO_WAY else via).set(1)
-
-    def _own(self) -> str:
-        uplink = self._cloud.leading_uplink
-        return f"uplink {uplink}" if uplink is not None else OWN
 
     async def _replay(self) -> None:
         """Return when no write waits, when the link is gone once more, or after a minute."""

@@ -47,7 +47,8 @@ def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float =
             command, capture_output=True, check=False, timeout=limit, text=True, env=env
         )
     except subprocess.TimeoutExpired:
-        return failed(_CHECK, f"{_named(files)}: not loaded after {limit:g} s, for which the hub would wait")
+        named = ", ".join(map(str, files)) or "the filters of installed packages"
+        return failed(_CHECK, f"{named}: not loaded after {limit:g} s, for which the hub would wait")
     if done.returncode:
         words = done.stderr.strip().splitlines()
         why = words[-1] if words else f"ended with status {done.returncode} as it was loaded"
@@ -58,10 +59,6 @@ def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float =
         if name not in known:
             return failed(_CHECK, f"--disabled-filters {name}: no file and no package has such a filter")
     return ok(_CHECK, f"{', '.join(names)} can be loaded") if names else None
-
-
-def _named(files: Sequence[Path]) -> str:
-    return ", ".join(map(str, files)) or "the filters of installed packages"
 
 
 def main(files: Sequence[str]) -> int:

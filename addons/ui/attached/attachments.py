@@ -91,7 +91,7 @@ class Attachments:
             self.visible,
             self._drills,
             lambda hook: _tell(feed, hook),
-            holds.is_to_be_held if holds is not None else _never,
+            holds.is_to_be_held if holds is not None else lambda _flow: False,
             Room(MAX_COPIED),
             Room(MAX_EVENTS),
         )
@@ -184,8 +184,3 @@ def _tell(feed: FlowFeed, hook: Hook) -> None:
         for flow in hook.flows:
             if isinstance(flow, http.HTTPFlow):
                 feed.offer(flow)
-
-
-def _never(_flow: http.HTTPFlow) -> bool:
-    """Without leave nothing is held."""
-    return False

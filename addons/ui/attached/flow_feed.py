@@ -63,9 +63,11 @@ class FlowFeed:
         """The next record; none when the feed is closed."""
         said = b""
         if self._dropped:
-            said, self._dropped = record({"dropped": self._dropped}), 0
+            said, self._dropped = tnetstring.dumps({"dropped": self._dropped}), 0
         if self._changed and (flow := self._take(next(iter(self._changed)))) is not None:
-            said += record(_state(flow, flows, self._holds.number(flow) if self._holds is not None else 0))
+            said += tnetstring.dumps(
+                _state(flow, flows, self._holds.number(flow) if self._holds is not None else 0)
+            )
         if not self._changed and not self.is_closed:
             self._has_more.clear()
         return said
@@ -74,10 +76,6 @@ class FlowFeed:
         flow, size = self._changed.pop(flow_id, (None, 0))
         self._bytes -= size
         return flow
-
-
-def record(values: dict[str, Any]) -> bytes:
-    return tnetstring.dumps(values)
 
 
 def _state(flow: http.HTTPFlow, flows: Flows, hold: int) -> dict[str, Any]:

@@ -38,14 +38,14 @@ async def _flows(request: web.Request) -> web.StreamResponse:
 
 
 async def _records(attachments: Attachments, feed: FlowFeed, flows: Flows) -> AsyncGenerator[bytes, None]:
-    from addons.ui.attached.flow_feed import NOTHING, record  # noqa: PLC0415 - loaded by `attach`
+    from addons.ui.attached.flow_feed import NOTHING  # noqa: PLC0415 - loaded by `attach`
 
     told = {"visible": [*attachments.visible()], "key": attachments.key, "may_hold": attachments.may_hold()}
-    yield record(told)
+    yield tnetstring.dumps(told)
     while not feed.is_closed:
         is_news = await comes_within(ALIVE, feed.wait())
         yield feed.next(flows) if is_news else NOTHING
-    yield record({"ended": "another process is attached now"})
+    yield tnetstring.dumps({"ended": "another process is attached now"})
 
 
 @routes.post("/debug/flows")

@@ -22,10 +22,11 @@ def fleet_status(hub: RunningHub) -> HubStatus:
     stale = [source.reflector.heard for source in hub.sources if source.reflector.state is State.WAITING]
     oldest = min(filter(None, stale), default=None)
     rules = report["rules"]
+    own = next((server.server.url for server in hub.cloud.servers if server.usable), "")
     return HubStatus(
         version=report["version"],
         pool=report["pool"],
-        via=f"node {lender}" if (lender := hub.cloud.lender) else _own_server(hub),
+        via=f"node {lender}" if (lender := hub.cloud.lender) else own,
         since=int(hub.link.since.timestamp()),
         stale=len(stale),
         oldest=int(time.time() - time.monotonic() + oldest) if oldest is not None else 0,
@@ -34,10 +35,6 @@ def fleet_status(hub: RunningHub) -> HubStatus:
         up=report["bytes"]["linkUpToday"],
         down=report["bytes"]["linkDownToday"],
     )
-
-
-def _own_server(hub: RunningHub) -> str:
-    return next((server.server.url for server in hub.cloud.servers if server.usable), "")
 
 
 async def tell_fleet(hub: RunningHub) -> None:

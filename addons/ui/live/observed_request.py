@@ -23,6 +23,7 @@ LEFT = 499
 BROKEN = 502
 """The status of one whose answer could not be made, or broke off."""
 
+VIEWED = (RouteKind.VIEW, RouteKind.PEER, RouteKind.LOCAL)
 HUB_ITSELF = "hub"
 """The source of the hub's own answers."""
 logger = logging.getLogger(__name__)
@@ -77,17 +78,8 @@ def _verdict(context: RequestContext, status: int, source: str, *, is_broken: bo
         return "offline"
     if context.route is not None and context.route.filtered_by:
         return "filtered"
-    return (
-        "viewed" if (context.answerer is not None and source != "cloud") or _is_view(context) else "relayed"
-    )
-
-
-def _is_view(context: RequestContext) -> bool:
-    return context.route is not None and context.route.kind in (
-        RouteKind.VIEW,
-        RouteKind.PEER,
-        RouteKind.LOCAL,
-    )
+    is_view = context.route is not None and context.route.kind in VIEWED
+    return "viewed" if is_view or (context.answerer is not None and source != "cloud") else "relayed"
 
 
 def _why(flow: http.HTTPFlow) -> str:

@@ -53,7 +53,9 @@ def sections(hub: RunningHub, rates: Rates, timeline: Timeline, *, is_operator: 
         "state": _state(report),
         "timeline": timeline.html(),
         "chain": _chain(hub, report, rates),
-        "components": table(of("components"), COMPONENTS, _component_mark),
+        "components": table(
+            of("components"), COMPONENTS, lambda row: "bad" if row["errors"] * 2 > row["requests"] else ""
+        ),
         "sources": table(of("sources"), SOURCES, lambda row: "bad" if row["error"] else ""),
         "views": table(of("views"), VIEWS),
         "rules": _rules(of("rules")),
@@ -127,10 +129,6 @@ def _edge(above: str, below: str = "", *, up: bool = True) -> str:
 
 def _rate(rate: float | None) -> str:
     return f"{text(size(rate))}/s" if rate is not None else NOTHING
-
-
-def _component_mark(row: Row) -> str:
-    return "bad" if row["errors"] * 2 > row["requests"] else ""
 
 
 def _rules(report: Row) -> str:

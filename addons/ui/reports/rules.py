@@ -14,6 +14,7 @@ from addons.views.tally import tallies
 def rules(hub: RunningHub) -> dict[str, Any]:
     """`entries` are built-in ones too. `kept`, `changed` and `hidden` are what the filter did itself in its views."""
     current = hub.rules.rules
+    plugins = hub.modules.plugins if hub.modules is not None else ()
     return {
         "known": hub.rules.is_known,
         "digest": current.digest,
@@ -23,24 +24,16 @@ def rules(hub: RunningHub) -> dict[str, Any]:
             "added": sorted(current.agents.added),
             "removed": sorted(current.agents.removed),
         },
-        "filterModules": _modules(hub),
+        "filterModules": {
+            "filters": [{"filter": plugin.name, "digest": plugin.digest} for plugin in plugins],
+            "problem": hub.modules.problem if hub.modules is not None else "",
+        },
         "entries": [
             _entry(hub, filter_, entry)
             for filter_ in current.filters
             for entries in current.entries[filter_.name].values()
             for entry in entries
         ],
-    }
-
-
-def _modules(hub: RunningHub) -> dict[str, Any]:
-    """The filters that are not the hub's, and what is wrong with their files now; "" where nothing is."""
-    modules = hub.modules
-    return {
-        "filters": [{"filter": plugin.name, "digest": plugin.digest} for plugin in modules.plugins]
-        if modules
-        else [],
-        "problem": modules.problem if modules else "",
     }
 
 

@@ -161,15 +161,11 @@ def drill_text(report: Row) -> str:
 
 
 def rules_text(report: Row) -> str:
-    return table(report["entries"], ENTRIES) + problems_text(report) + _modules_text(report["filterModules"])
-
-
-def _modules_text(report: Row) -> str:
-    """The filters that are not the hub's; nothing where there are none."""
-    lines = [f"not the hub's: {plugin['filter']} ({plugin['digest'][:19]})\n" for plugin in report["filters"]]
-    if report["problem"]:
-        lines.append(f"the former filters stay in force: {report['problem']}\n")
-    return "".join(lines)
+    plugins, problem = report["filterModules"]["filters"], report["filterModules"]["problem"]
+    lines = [f"not the hub's: {plugin['filter']} ({plugin['digest'][:19]})\n" for plugin in plugins]
+    if problem:
+        lines.append(f"the former filters stay in force: {problem}\n")
+    return table(report["entries"], ENTRIES) + problems_text(report) + "".join(lines)
 
 
 def problems_text(report: Row) -> str:
