@@ -88,6 +88,7 @@ async def test_mitmproxys_own_connection_reads_a_head_of_any_length(proxy: Proxy
         (400, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: a\rb\r\n\r\n"),
         (400, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: a\x00b\r\n\r\n"),
         (400, HEAD + CHUNKED + b"X: trailer\r\n\r\n"),
+        (400, b"nonsense\r\n\r\n"),
         *(
             (400, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\n" + headers + b"\r\n\r\n")
             for headers in (
@@ -107,9 +108,12 @@ async def test_mitmproxys_own_connection_reads_a_head_of_any_length(proxy: Proxy
     ],
 )
 async def test_what_http1_must_not_carry(proxy: Proxy[Raw], code: int, request_: bytes) -> None:
+    counted = metrics.REQUESTS_REFUSED.labels(str(code))
+    before = value_of(counted)
     async with proxy.serve(), asyncio.timeout(10):
         assert status(await proxy.ask(request_)) == code
     assert not proxy.server.got
+    assert value_of(counted) == before + 1
 
 
 async def test_a_chunked_body_without_trailers_arrives(proxy: Proxy[Raw]) -> None:
