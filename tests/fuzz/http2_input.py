@@ -10,7 +10,7 @@ from h2.connection import H2Connection
 
 from kube.http.transport.http2_connection import Http2Connection
 from kube.http.transport.streamed_response import StreamedResponse
-from tests.kube.support.sink import Sink
+from tests.kube.support.sink import Sink, connected
 
 FIELDS = [(b":method", b"GET"), (b":scheme", b"http"), (b":authority", b"a:1"), (b":path", b"/")]
 LARGE = b"body" * 50_000
@@ -54,8 +54,7 @@ def run(data: bytes) -> None:
 
 
 def _open() -> tuple[Http2Connection, Sink, list[StreamedResponse]]:
-    connection, sink = Http2Connection(), Sink()
-    connection.connection_made(sink)
+    connection, sink = connected(Http2Connection)
     responses = [StreamedResponse(FAR) for _ in range(2)]
     for response, body in zip(responses, (b"", LARGE), strict=True):
         response.goes_by(connection.take)

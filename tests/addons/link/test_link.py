@@ -31,7 +31,7 @@ from tests.kube.support.http2_peer import Asked, Peer
 
 
 async def test_all_that_the_hub_asks_of_a_server_shares_a_connection(tmp_path: Path) -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         assert await asyncio.gather(*(world.ask(f"/{number}") for number in range(20))) == [
             b"of /%d" % number for number in range(20)
@@ -40,7 +40,7 @@ async def test_all_that_the_hub_asks_of_a_server_shares_a_connection(tmp_path: P
 
 
 async def test_a_renewed_certificate_has_a_connection_of_its_own(tmp_path: Path) -> None:
-    own, peer = credentials(), Peer(answer, 100)
+    own, peer = credentials(), Peer(answer)
     async with linked(peer, own, server_context(tmp_path)) as world:
         await world.ask()
         renewed = AUTHORITY.issue_node("n1")
@@ -57,7 +57,7 @@ async def test_a_token_that_was_accepted_has_a_connection_of_its_own(tmp_path: P
         asked.head(200 if asked.fields["authorization"] == "Bearer good" else 401)
         asked.data(b"", end=True)
 
-    peer = Peer(judge, 100)
+    peer = Peer(judge)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         for number in range(3 * SHARED_LANES):
             await world.ask(token=f"Bearer bad-{number}")
@@ -70,7 +70,7 @@ async def test_a_token_that_was_accepted_has_a_connection_of_its_own(tmp_path: P
 
 
 async def test_probes_go_over_the_connection_that_is_there(tmp_path: Path) -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         world.link.start_probes(Client(world.lent, "", {}))
         await until(lambda: world.health.condition is Condition.UP)
@@ -88,7 +88,7 @@ async def test_a_server_that_sends_nothing_is_not_waited_for_without_end(tmp_pat
         writer.close()
 
     server = await asyncio.start_server(swallow, "127.0.0.1", 0)
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     peer.url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     world = World(peer, credentials())
     world.health.budget = Budget(0.5, 0.1)
@@ -99,7 +99,7 @@ async def test_a_server_that_sends_nothing_is_not_waited_for_without_end(tmp_pat
 
 
 async def test_a_server_of_another_authority_is_not_spoken_to(tmp_path: Path) -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with linked(peer, credentials(trusted=Authority("another")), server_context(tmp_path)) as world:
         with pytest.raises(ConnectionError, match="Certificate verify failed: "):
             await world.ask()
@@ -115,7 +115,7 @@ async def test_a_server_without_http2_is_spoken_to_in_http1(tmp_path: Path) -> N
     await runner.setup()
     context = server_context(tmp_path, alpn=("http/1.1",))
     await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-    stand_in = Peer(answer, 100)
+    stand_in = Peer(answer)
     stand_in.url = f"https://127.0.0.1:{runner.addresses[0][1]}"
     world = World(stand_in, credentials())
     assert [*await asyncio.gather(world.ask("/a"), world.ask("/b"))] == [b"1 /a", b"1 /b"]
@@ -125,7 +125,7 @@ async def test_a_server_without_http2_is_spoken_to_in_http1(tmp_path: Path) -> N
 
 
 async def test_what_is_cut_breaks_off_and_the_next_request_has_a_new_connection(tmp_path: Path) -> None:
-    peer = Peer(hold, 100)
+    peer = Peer(hold)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         async with world.lent.open("GET", "/x", headers=(), body=None, timeout=10) as response:
             chunks = response.chunks()
@@ -140,7 +140,7 @@ async def test_what_is_cut_breaks_off_and_the_next_request_has_a_new_connection(
 
 
 async def test_a_drill_takes_the_cloud_away_and_nothing_else(tmp_path: Path) -> None:
-    peer = Peer(hold, 100)
+    peer = Peer(hold)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         async with world.lent.open("GET", "/x", headers=(), body=None, timeout=10) as response:
             chunks = response.chunks()
@@ -157,7 +157,7 @@ async def test_a_drill_takes_the_cloud_away_and_nothing_else(tmp_path: Path) -> 
 
 
 async def test_a_slow_link_is_slow_for_the_hub_itself(tmp_path: Path) -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         await world.ask()
         paced: list[int] = []
@@ -174,7 +174,7 @@ async def test_a_slow_link_is_slow_for_the_hub_itself(tmp_path: Path) -> None:
 
 
 async def test_a_name_that_is_not_resolved_takes_no_server_down_by_itself() -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     peer.url = "https://nowhere.invalid:6443"
     world = World(peer, NO_CREDENTIALS)
     with pytest.raises(OSError, match="Errno -"):

@@ -42,7 +42,7 @@ def tokens_at(peer: Peer) -> list[str]:
 
 
 async def test_each_request_carries_the_identity_of_its_session(tmp_path: Path) -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with linked(peer, credentials(token="hub"), server_context(tmp_path)) as world:
         assert await world.ask() == b"of /x"
         assert await world.ask(token=TOKEN) == b"of /x"
@@ -54,7 +54,7 @@ async def test_a_callers_request_whose_authorization_got_lost_is_refused_and_nev
     tmp_path: Path,
 ) -> None:
     """Not as the hub's, and not as nobody's."""
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with linked(peer, credentials(token="hub"), server_context(tmp_path)) as world:
         clients = Clients(world.lent, world.own)
         for caller in (Caller(Lending.OWN, TOKEN), Caller(Lending.NONE)):
@@ -108,7 +108,7 @@ def test_the_caller_at_the_door_is_the_caller_at_the_server(text: str) -> None:
 
 
 async def test_nothing_but_the_hubs_identity_goes_to_the_hub_of_another_node(tmp_path: Path) -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         leader = Server("https", "127.0.0.1", world.server.port, "n2")
         world.link.cloud.servers.clear()
@@ -129,7 +129,7 @@ async def test_nothing_but_the_hubs_identity_goes_to_the_hub_of_another_node(tmp
 
 
 async def test_a_named_server_is_asked_up_or_down_and_else_one_that_is_up() -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with linked(peer, NO_CREDENTIALS) as world:
         world.health.failed("down")
         clients = Clients(world.lent, world.own)
@@ -143,7 +143,7 @@ async def test_a_named_server_is_asked_up_or_down_and_else_one_that_is_up() -> N
 async def test_answers_that_end_badly_have_the_server_probed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peer = Peer(lambda asked: asked.hang_up() if asked.fields[":path"] == "/gone" else hold(asked), 100)
+    peer = Peer(lambda asked: asked.hang_up() if asked.fields[":path"] == "/gone" else hold(asked))
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         suspects: list[ServerHealth] = []
         monkeypatch.setattr(world.link._probes, "suspect", suspects.append)
@@ -160,7 +160,7 @@ async def test_answers_that_end_badly_have_the_server_probed(
 
 
 async def test_a_server_owes_a_word_until_it_has_said_one(tmp_path: Path) -> None:
-    peer = Peer(lambda asked: None if asked.fields[":path"] == "/slow" else answer(asked), 100)
+    peer = Peer(lambda asked: None if asked.fields[":path"] == "/slow" else answer(asked))
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         await world.ask("/x")
         assert world.health.heard > world.health.asked
@@ -175,7 +175,7 @@ async def test_a_server_owes_a_word_until_it_has_said_one(tmp_path: Path) -> Non
 async def test_requests_are_counted_as_the_hubs(tmp_path: Path) -> None:
     labels = HUB, "watch", "services", "relay", 200
     before = value_of(metrics.REQUESTS.labels(*labels))
-    peer = Peer(hold, 100)
+    peer = Peer(hold)
     async with linked(peer, credentials(), server_context(tmp_path)) as world:
         up, down = (metrics.UPSTREAM_BYTES.labels(each, str(world.server)) for each in ("up", "down"))
         target = "/api/v1/services?watch=true"
@@ -190,7 +190,7 @@ async def test_requests_are_counted_as_the_hubs(tmp_path: Path) -> None:
 
 
 async def test_the_last_requests_are_remembered_without_credentials(tmp_path: Path) -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with linked(peer, credentials(token="hub"), server_context(tmp_path)) as world:
         await world.ask("/x?token=secret", token=TOKEN)
         world.health.failed("down")
@@ -202,7 +202,7 @@ async def test_the_last_requests_are_remembered_without_credentials(tmp_path: Pa
 
 
 async def test_a_request_without_an_answer_is_remembered_with_the_reason() -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with peer.serve():
         world = World(peer, NO_CREDENTIALS)
     with pytest.raises(ConnectionRefusedError):

@@ -37,7 +37,7 @@ def lead(world: World, own: Credentials, server: Server = SERVER) -> None:
 
 
 async def test_the_proxy_is_asked_once_for_the_server_and_tls_goes_on_to_it(tmp_path: Path) -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with (
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer)) as proxy,
@@ -51,7 +51,7 @@ async def test_the_proxy_is_asked_once_for_the_server_and_tls_goes_on_to_it(tmp_
 
 
 async def test_the_proxy_gets_its_credentials_and_the_server_does_not(tmp_path: Path) -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with (
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer), authorization="Basic dTpwdw==") as proxy,
@@ -67,7 +67,7 @@ async def test_the_proxy_gets_its_credentials_and_the_server_does_not(tmp_path: 
 async def test_a_proxy_may_be_spoken_to_in_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     authority = tmp_path / "authority.pem"
     authority.write_bytes(AUTHORITY.certificate)
-    peer, context = Peer(answer, 100), server_context(tmp_path, alpn=("http/1.1",))
+    peer, context = Peer(answer), server_context(tmp_path, alpn=("http/1.1",))
     async with (
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer), tls=context) as proxy,
@@ -85,7 +85,7 @@ async def test_a_proxy_may_be_spoken_to_in_tls(tmp_path: Path, monkeypatch: pyte
     [(REFUSES, "refuses: 403"), (b"220 mail", "closed the connection"), (bytes(20_000), "HTTP")],
 )
 async def test_a_proxy_that_leads_nowhere_is_told(tmp_path: Path, said: bytes, words: str) -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with (
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer), answer=said) as proxy,
@@ -99,7 +99,7 @@ async def test_a_proxy_that_leads_nowhere_is_told(tmp_path: Path, said: bytes, w
 async def test_the_environment_names_a_proxy_for_what_it_does_not_leave_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peer, elsewhere = Peer(answer, 100), parse_server("https://direct.example:6443")
+    peer, elsewhere = Peer(answer), parse_server("https://direct.example:6443")
     async with (
         linked(peer, credentials(), server_context(tmp_path)) as world,
         ConnectProxy(port_of(peer)) as proxy,
@@ -123,7 +123,7 @@ async def test_a_proxy_that_says_nothing_is_not_waited_for_without_end(tmp_path:
 
     server = await asyncio.start_server(swallow, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with server, linked(peer, credentials(), server_context(tmp_path)) as world:
         lead(world, replace(credentials(), proxy=parse_proxy(f"http://127.0.0.1:{port}")))
         asking = asyncio.create_task(world.ask())

@@ -58,7 +58,7 @@ async def http2() -> AsyncIterator[tuple[Session, str]]:
         if path == "/half":
             asked.break_off()
 
-    peer, session = Peer(act, 100), CleartextSession()
+    peer, session = Peer(act), CleartextSession()
     async with peer.serve():
         yield session, peer.url
         session.close()

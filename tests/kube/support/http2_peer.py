@@ -81,7 +81,10 @@ class Peer:
     """Does `act` with each request that is whole; `limit` is how many streams a connection may have."""
 
     def __init__(
-        self, act: Callable[[Asked], None], limit: int, at_head: Callable[[Asked], None] = lambda _: None
+        self,
+        act: Callable[[Asked], None],
+        limit: int = 100,
+        at_head: Callable[[Asked], None] = lambda _: None,
     ) -> None:
         """`at_head` is done with each request before its body has come."""
         self._act = act

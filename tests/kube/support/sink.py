@@ -1,8 +1,12 @@
-"""A transport whose other side is a test."""
+"""Connections whose other side is a test."""
 
 from __future__ import annotations
 
 import asyncio
+
+from kube.http.transport.http1_connection import Http1Connection
+from kube.http.transport.http2_connection import Http2Connection
+from kube.http.transport.request_fields import HeaderFields, request_fields
 
 
 class Sink(asyncio.Transport):
@@ -31,3 +35,13 @@ class Sink(asyncio.Transport):
         self.is_gone = True
 
     abort = close
+
+
+def connected[C: (Http1Connection, Http2Connection)](kind: type[C]) -> tuple[C, Sink]:
+    made, sink = kind(), Sink()
+    made.connection_made(sink)
+    return made, sink
+
+
+def fields(path: str = "/", method: str = "GET") -> HeaderFields:
+    return request_fields(method, "http", "a:1", path, (), None)

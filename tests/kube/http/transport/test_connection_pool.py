@@ -14,7 +14,7 @@ from kube.http.transport.response_sink import MAX_UNTAKEN
 from kube.http.transport.streamed_response import CHUNK
 from tests.kube.support.cleartext import LATER, CleartextSession
 from tests.kube.support.http2_peer import SMALL, Asked, Peer
-from tests.kube.support.sink import Sink
+from tests.kube.support.sink import Sink, connected
 
 LIMIT = 2**20
 """Bytes, more than any of these bodies has."""
@@ -46,7 +46,7 @@ async def ask(
 
 
 async def test_a_request_and_its_answer() -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with peer.session() as session:
         headers = (
             ("Accept", "text/plain"),
@@ -76,7 +76,7 @@ async def test_a_request_and_its_answer() -> None:
 
 
 async def test_all_requests_share_a_connection() -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     async with peer.session() as session:
         got = await asyncio.gather(*(ask(session, peer, f"/{number}") for number in range(50)))
         assert got == [(201, b"of /%d" % number) for number in range(50)]
@@ -104,10 +104,9 @@ async def test_a_server_that_takes_no_requests_is_connected_to_once() -> None:
     opened: list[Sink] = []
 
     async def connect(_: str) -> Connection:
-        made, sink = Http2Connection(), Sink()
+        made, sink = connected(Http2Connection)
         opened.append(sink)
         assert len(opened) < 10
-        made.connection_made(sink)
         made.data_received(SettingsFrame(0, {SettingsFrame.MAX_CONCURRENT_STREAMS: 0}).serialize())
         await asyncio.sleep(0)
         return made
@@ -121,7 +120,7 @@ async def test_a_server_that_takes_no_requests_is_connected_to_once() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, SMALL, SMALL + 1, 70 * SMALL])
 async def test_a_body_is_sent_as_the_peer_has_room(size: int) -> None:
-    peer = Peer(answer, 100)
+    peer = Peer(answer)
     body = bytes(index % 251 for index in range(size))
     async with peer.session() as session:
         assert (await ask(session, peer, body=body))[0] == 201
@@ -153,7 +152,7 @@ async def test_a_cut_ends_what_is_being_opened() -> None:
 
 
 async def test_who_leaves_early_takes_the_request_back() -> None:
-    peer = Peer(hold, 100)
+    peer = Peer(hold)
     async with peer.session() as session:
         async with session.get(peer.url) as response:
             assert await anext(response.chunks()) == b"event"
@@ -167,7 +166,7 @@ async def test_who_leaves_early_takes_the_request_back() -> None:
 
 
 async def test_a_connection_that_gave_no_answer_is_used_for_no_other_request() -> None:
-    peer = Peer(lambda asked: hold(asked) if asked.fields[":path"] == "/watch" else None, 100)
+    peer = Peer(lambda asked: hold(asked) if asked.fields[":path"] == "/watch" else None)
     async with peer.session() as session:
         asked = session.get(f"{peer.url}/watch")
         async with asked as response:
@@ -183,7 +182,7 @@ async def test_a_connection_that_gave_no_answer_is_used_for_no_other_request() -
 
 
 async def test_an_answer_that_does_not_end_in_time() -> None:
-    peer = Peer(hold, 100)
+    peer = Peer(hold)
     async with peer.session() as session:
         with pytest.raises(TimeoutError):
             await ask(session, peer, timeout=0.05)
@@ -200,7 +199,7 @@ def reset_in_the_middle(asked: Asked) -> None:
 
 @pytest.mark.parametrize("act", [reset_at_once, reset_in_the_middle])
 async def test_an_answer_that_breaks_off_disturbs_no_other(act: Callable[[Asked], None]) -> None:
-    peer = Peer(lambda asked: act(asked) if asked.fields[":path"] == "/x" else answer(asked), 100)
+    peer = Peer(lambda asked: act(asked) if asked.fields[":path"] == "/x" else answer(asked))
     async with peer.session() as session:
         broken, whole = await asyncio.gather(
             ask(session, peer), ask(session, peer, "/other"), return_exceptions=True
@@ -219,7 +218,7 @@ LOSSES: dict[str, Callable[[Asked], None]] = {
 
 @pytest.mark.parametrize("loss", LOSSES)
 async def test_a_lost_connection_ends_its_requests_and_the_next_has_a_new_one(loss: str) -> None:
-    peer = Peer(lambda asked: LOSSES[loss](asked) if asked.fields[":path"] == "/x" else hold(asked), 100)
+    peer = Peer(lambda asked: LOSSES[loss](asked) if asked.fields[":path"] == "/x" else hold(asked))
     async with peer.session() as session:
         async with session.get(f"{peer.url}/w") as watch:
             chunks = watch.chunks()
@@ -250,7 +249,7 @@ async def test_a_peer_of_another_protocol() -> None:
 
 
 async def test_what_is_under_way_ends_with_the_session() -> None:
-    peer = Peer(hold, 100)
+    peer = Peer(hold)
     async with peer.session() as session, session.get(peer.url) as response:
         chunks = response.chunks()
         await anext(chunks)
@@ -260,7 +259,7 @@ async def test_what_is_under_way_ends_with_the_session() -> None:
 
 
 async def test_an_answer_comes_in_pieces() -> None:
-    peer = Peer(hold, 100)
+    peer = Peer(hold)
     async with peer.session() as session:
         asked = session.get(peer.url + "/")
         async with asked as response:
@@ -275,7 +274,7 @@ async def test_an_answer_comes_in_pieces() -> None:
 
 async def test_what_nobody_reads_waits_at_the_peer() -> None:
     """A packed watch comes faster than its reader applies what it unpacks to."""
-    peer = Peer(lambda asked: asked.head(), 100)
+    peer = Peer(lambda asked: asked.head())
     async with peer.session() as session, asyncio.timeout(LATER):
         asked = session.get(peer.url + "/")
         async with asked as response:

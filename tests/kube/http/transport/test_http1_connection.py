@@ -11,10 +11,9 @@ import pytest
 
 from kube.errors import StatusError
 from kube.http.transport.http1_connection import MAX_HEAD, SILENCE, Http1Connection
-from kube.http.transport.request_fields import request_fields
 from kube.http.transport.response_sink import MAX_UNTAKEN, ResponseSink
 from tests.kube.support.cleartext import LATER, CleartextSession
-from tests.kube.support.sink import Sink
+from tests.kube.support.sink import connected, fields
 
 LIMIT = 2**22
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -163,8 +162,7 @@ async def test_a_read_whose_kept_connection_has_ended_goes_out_again(method: str
 @pytest.mark.parametrize("asks_for", [None, b"upgrade"])
 async def test_a_read_that_a_command_may_follow_is_sent_once(asks_for: bytes | None) -> None:
     """A client asks for exec with GET where it speaks by WebSocket."""
-    made = Http1Connection()
-    made.connection_made(Sink())
+    made, _ = connected(Http1Connection)
     first, second = ResponseSink(), ResponseSink()
     made.send(fields(), b"", first)
     made.data_received(WHOLE)
@@ -195,14 +193,9 @@ async def test_what_nobody_reads_waits_at_the_server() -> None:
         assert taken == size
 
 
-def fields(target: str = "/") -> list[tuple[bytes, bytes]]:
-    return request_fields("GET", "http", "a:1", target, (), None)
-
-
 @pytest.mark.looptime
 async def test_a_connection_that_nobody_uses_is_closed() -> None:
-    made, sink = Http1Connection(), Sink()
-    made.connection_made(sink)
+    made, sink = connected(Http1Connection)
     await asyncio.sleep(SILENCE / 2)
     response = ResponseSink()
     made.send(fields(), b"", response)
@@ -216,8 +209,7 @@ async def test_a_connection_that_nobody_uses_is_closed() -> None:
 
 @pytest.mark.looptime
 async def test_a_watch_may_be_silent() -> None:
-    made, sink = Http1Connection(), Sink()
-    made.connection_made(sink)
+    made, sink = connected(Http1Connection)
     response = ResponseSink()
     made.send(fields(), b"", response)
     await asyncio.sleep(10 * SILENCE)
@@ -239,8 +231,7 @@ async def test_the_way_of_a_silent_watch_is_kept_and_one_that_is_gone_is_noticed
 
 
 async def test_a_header_that_h11_does_not_send_is_refused() -> None:
-    made = Http1Connection()
-    made.connection_made(Sink())
+    made, _ = connected(Http1Connection)
     with pytest.raises(StatusError) as raised:
         made.send([*fields(), (b"x y", b"z")], b"", ResponseSink())
     assert raised.value.code == 400

@@ -10,16 +10,12 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from hyperframe.frame import ContinuationFrame, HeadersFrame, SettingsFrame
 
-from kube.http.transport.http2_connection import (
-    SILENCE,
-    Http2Connection,
-)
+from kube.http.transport.http2_connection import SILENCE, Http2Connection
 from kube.http.transport.http2_framing import MAX_FRAME, MAX_HEAD
-from kube.http.transport.request_fields import request_fields
 from kube.http.transport.response_sink import SENDS, NotProcessed, ResponseSink
 from tests.kube.support.cleartext import LATER, CleartextSession
 from tests.kube.support.http2_peer import Asked, Peer
-from tests.kube.support.sink import Sink
+from tests.kube.support.sink import connected, fields
 
 NOBODY_READS = ("Prefer", "return=minimal")
 LIMIT = 2**20
@@ -49,7 +45,7 @@ async def test_a_request_beyond_the_last_stream_goes_out_again(method: str) -> N
         else:
             answer(asked)
 
-    peer = Peer(act, 100)
+    peer = Peer(act)
     async with peer.session() as session:
         assert await ask(session, peer, "/x", method, b" with body") == b"/x with body"
         assert (peer.connections, len(peer.asked)) == (2, 2)
@@ -64,7 +60,7 @@ async def test_what_the_peer_still_answers_is_waited_for_and_sent_once() -> None
         elif peer.connections == 2:
             answer(asked)
 
-    peer = Peer(act, 100)
+    peer = Peer(act)
     async with peer.session() as session:
         first = asyncio.create_task(ask(session, peer, "/first", "POST", b"!"))
         await peer.was_asked(1)
@@ -78,7 +74,7 @@ async def test_a_watch_goes_on_after_the_peer_said_that_it_closes() -> None:
         asked.head()
         asked.go_away(asked.stream)
 
-    peer = Peer(hold, 100)
+    peer = Peer(hold)
     async with peer.session() as session:
         async with session.get(f"{peer.url}/w") as watch:
             chunks = watch.chunks()
@@ -88,13 +84,13 @@ async def test_a_watch_goes_on_after_the_peer_said_that_it_closes() -> None:
 
 
 async def test_a_refused_stream_goes_out_again() -> None:
-    peer = Peer(lambda asked: asked.refuse() if len(peer.asked) == 1 else answer(asked), 100)
+    peer = Peer(lambda asked: asked.refuse() if len(peer.asked) == 1 else answer(asked))
     async with peer.session() as session:
         assert await ask(session, peer, "/x", "POST", b"!") == b"/x!"
 
 
 async def test_a_peer_that_takes_nothing_is_not_asked_for_ever(reached: list[str]) -> None:
-    peer = Peer(lambda asked: asked.go_away(0), 100)
+    peer = Peer(lambda asked: asked.go_away(0))
     async with peer.session() as session:
         with pytest.raises(NotProcessed):
             await ask(session, peer, "/x")
@@ -103,7 +99,7 @@ async def test_a_peer_that_takes_nothing_is_not_asked_for_ever(reached: list[str
 
 
 async def test_a_request_that_the_peer_may_have_processed_is_not_sent_again() -> None:
-    peer = Peer(lambda asked: asked.end_connection(), 100)
+    peer = Peer(lambda asked: asked.end_connection())
     async with peer.session() as session:
         with pytest.raises(ConnectionResetError) as raised:
             await ask(session, peer, "/x", "POST", b"!")
@@ -120,7 +116,7 @@ async def test_a_request_that_the_peer_may_have_processed_is_not_sent_again() ->
     ids=["a frame", "a head"],
 )
 async def test_what_is_too_large_ends_the_connection_while_it_comes(frames: bytes) -> None:
-    peer = Peer(lambda asked: asked.say(frames), 100)
+    peer = Peer(lambda asked: asked.say(frames))
     async with peer.session() as session:
         with pytest.raises(ConnectionResetError, match="does not speak"):
             await ask(session, peer, "/x")
@@ -133,7 +129,7 @@ async def test_of_a_success_that_nobody_reads_the_peer_sends_the_head_alone() ->
         rooms.append(asked.room)
         asked.head(200, ("content-length", "9"))
 
-    peer = Peer(act, 100)
+    peer = Peer(act)
     async with peer.session() as session:
         for _ in range(2):
             sent = session.open("PATCH", peer.url + "/x", headers=[NOBODY_READS], body=b"!", timeout=LATER)
@@ -151,7 +147,7 @@ async def test_a_refusal_is_read_by_who_reads_no_success() -> None:
         asked.data(b"because", end=True)
 
     refusing: list[asyncio.Task[None]] = []
-    peer = Peer(lambda asked: refusing.append(asyncio.create_task(refuse(asked))), 100)
+    peer = Peer(lambda asked: refusing.append(asyncio.create_task(refuse(asked))))
     async with peer.session() as session:
         sent = session.open("PATCH", peer.url + "/x", headers=[NOBODY_READS], body=b"!", timeout=LATER)
         async with sent as response:
@@ -162,10 +158,9 @@ async def test_a_refusal_is_read_by_who_reads_no_success() -> None:
 @pytest.mark.parametrize("answers", [True, False])
 async def test_a_silent_peer_is_asked_whether_it_is_there(answers: bool) -> None:
     """A router forgets a connection on which nothing passes, and tells nobody."""
-    made, sink = Http2Connection(), Sink()
-    made.connection_made(sink)
+    made, sink = connected(Http2Connection)
     response = ResponseSink()
-    made.send(request_fields("GET", "http", "a:1", "/", (), None), b"", response)
+    made.send(fields(), b"", response)
     server = H2Connection(H2Configuration(client_side=False))
     server.initiate_connection()
     for _ in range(4):
@@ -179,8 +174,7 @@ async def test_a_silent_peer_is_asked_whether_it_is_there(answers: bool) -> None
 
 @pytest.mark.looptime
 async def test_a_ping_measures_the_way_to_the_peer_and_back() -> None:
-    made, sink = Http2Connection(), Sink()
-    made.connection_made(sink)
+    made, sink = connected(Http2Connection)
     server = H2Connection(H2Configuration(client_side=False))
     server.initiate_connection()
     pongs = [made.ping(), made.ping()]
@@ -198,8 +192,7 @@ async def test_a_ping_measures_the_way_to_the_peer_and_back() -> None:
 
 @pytest.mark.looptime
 async def test_a_connection_without_requests_is_closed_after_a_while() -> None:
-    made, sink = Http2Connection(), Sink()
-    made.connection_made(sink)
+    made, sink = connected(Http2Connection)
     await asyncio.sleep(3 * SILENCE)
     assert sink.is_gone
     made.connection_lost(None)
@@ -208,8 +201,7 @@ async def test_a_connection_without_requests_is_closed_after_a_while() -> None:
 @pytest.mark.usefixtures("uncollected")
 async def test_nothing_of_a_connection_outlives_it() -> None:
     """Each token that a caller invents has one: of 500 of them 37,000 objects waited for a full collection."""
-    made = Http2Connection()
-    made.connection_made(Sink())
+    made, _ = connected(Http2Connection)
     made.ping().add_done_callback(lambda pong: pong.exception())
     seen = weakref.ref(made)
     made.connection_lost(None)

@@ -21,9 +21,8 @@ from hyperframe.frame import (
 from kube.http.transport.http2_connection import Http2Connection
 from kube.http.transport.http2_framing import MAX_FRAME, MAX_PARTS, FrameKind, frame
 from kube.http.transport.http2_stream import RequestedStream
-from kube.http.transport.request_fields import HeaderFields, request_fields
 from kube.http.transport.response_sink import FIRST_WINDOW, ResponseSink
-from tests.kube.support.sink import Sink
+from tests.kube.support.sink import Sink, connected, fields
 
 
 def head(*fields: tuple[str, str], flags: tuple[str, ...] = ("END_HEADERS",), stream: int = 1) -> bytes:
@@ -95,34 +94,24 @@ class Heard(ResponseSink):
 
 
 def asked(method: str = "GET") -> tuple[Http2Connection, Sink, Heard]:
-    made, sink, heard = Http2Connection(), Sink(), Heard()
-    made.connection_made(sink)
-    made.send(request_fields(method, "http", "a:1", "/", (), None), b"", heard)
+    (made, sink), heard = connected(Http2Connection), Heard()
+    made.send(fields(method=method), b"", heard)
     sink.take()
     made.data_received(SettingsFrame(0, {}).serialize())
     return made, sink, heard
 
 
-@pytest.mark.parametrize("sent", OF_THE_STREAM.values(), ids=OF_THE_STREAM)
+@pytest.mark.parametrize("fault", [*OF_THE_STREAM, *OF_THE_CONNECTION])
 @pytest.mark.parametrize("step", [1, 2**20])
-async def test_a_malformed_answer_breaks_off_alone(sent: bytes, step: int) -> None:
+async def test_a_malformed_answer_breaks_off_and_takes_the_connection_along_if_it_must(
+    fault: str, step: int
+) -> None:
     made, sink, heard = asked()
+    sent = (OF_THE_STREAM | OF_THE_CONNECTION)[fault]
     for at in range(0, len(sent), step):
         made.data_received(sent[at : at + step])
     assert heard.error is not None
-    assert not sink.is_gone
-    assert made.is_open
-    made.connection_lost(None)
-
-
-@pytest.mark.parametrize("sent", OF_THE_CONNECTION.values(), ids=OF_THE_CONNECTION)
-@pytest.mark.parametrize("step", [1, 2**20])
-async def test_a_peer_that_does_not_speak_http2_loses_the_connection(sent: bytes, step: int) -> None:
-    made, sink, heard = asked()
-    for at in range(0, len(sent), step):
-        made.data_received(sent[at : at + step])
-    assert heard.error is not None
-    assert sink.is_gone
+    assert (made.is_open, sink.is_gone) == (fault in OF_THE_STREAM, fault in OF_THE_CONNECTION)
     made.connection_lost(None)
 
 
@@ -167,8 +156,7 @@ async def test_a_server_may_send_more_as_what_came_is_taken() -> None:
 async def test_a_body_goes_out_as_the_server_has_room() -> None:
     made, sink, _ = asked()
     heard = Heard()
-    fields: HeaderFields = request_fields("POST", "http", "a:1", "/", (), None)
-    made.send(fields, b"", heard, is_whole=False)
+    made.send(fields(method="POST"), b"", heard, is_whole=False)
     made.send_more(heard, bytes(2**16), is_last=False)
     assert made.unsent(heard) == 1
     made.data_received(WindowUpdateFrame(0, window_increment=9).serialize())

@@ -7,9 +7,8 @@ from hyperframe.frame import DataFrame, Frame, HeadersFrame, PingFrame, Settings
 
 from kube.http.transport.http2_connection import Http2Connection
 from kube.http.transport.http2_outlet import AT_ONCE, MAX_UNWRITTEN
-from kube.http.transport.request_fields import HeaderFields, request_fields
 from kube.http.transport.response_sink import ResponseSink
-from tests.kube.support.sink import Sink
+from tests.kube.support.sink import Sink, connected, fields
 
 
 class Filling(Sink):
@@ -37,10 +36,6 @@ class Filling(Sink):
             found.append(frame)
             taken = taken[9 + length :]
         return found
-
-
-def fields(path: str, method: str = "GET") -> HeaderFields:
-    return request_fields(method, "http", "a:1", path, (), None)
 
 
 def paths(decoder: Decoder, frames: list[Frame]) -> list[str]:
@@ -88,8 +83,7 @@ async def test_a_body_that_ends_before_its_head_goes_is_whole() -> None:
 
 async def test_bodies_go_in_turns() -> None:
     """A lease waited until a server with a small window had taken all of an upload."""
-    made, sink = Http2Connection(), Sink()
-    made.connection_made(sink)
+    made, _ = connected(Http2Connection)
     upload, lease = ResponseSink(), ResponseSink()
     made.data_received(SettingsFrame(0, {4: 2**20}).serialize())
     made.send(fields("/upload", "POST"), bytes(2**20), upload)
@@ -116,9 +110,7 @@ async def test_what_goes_at_once_is_little_more_than_the_socket_takes() -> None:
     made.connection_lost(None)
 
 
-async def test_a_server_that_asks_and_does_not_read_loses_its_connection(
-    reached: list[str],
-) -> None:
+async def test_a_server_that_asks_and_does_not_read_loses_its_connection(reached: list[str]) -> None:
     made, response = Http2Connection(), ResponseSink()
     sink, pings = Filling(made), PingFrame(0, bytes(8)).serialize() * 1000
     made.send(fields("/"), b"", response)
