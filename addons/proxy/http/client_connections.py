@@ -186,9 +186,9 @@ class BoundedHttp1Server(Http1Server):
         is_head = self.request is not None and self.request.method == "HEAD"
         code = event.code.http_status_code() if isinstance(event, ResponseProtocolError) else None
         if isinstance(event, ResponseProtocolError) and code is not None and self.response is None:
-            if event.code is ErrorCode.REQUEST_VALIDATION_FAILED:  # by mitmproxy itself
-                metrics.REQUESTS_REFUSED.labels(str(code)).inc()
             if self.conn.state & ConnectionState.CAN_WRITE:
+                if event.code is ErrorCode.REQUEST_VALIDATION_FAILED:  # by mitmproxy itself
+                    metrics.REQUESTS_REFUSED.labels(str(code)).inc()
                 answer = error_response(code, event.message)
                 head, end, body = answer.partition(b"\r\n\r\n")
                 yield commands.SendData(self.conn, head + end + (b"" if is_head else body))
