@@ -52,7 +52,6 @@ def _in_red(text: str) -> str:
 
 
 def _link(options: Asked) -> int:
-    options.name = "link"
     if not options.link:
         return _report(options)
     numbers = {"kbps": options.kbps, "ms": options.ms, "minutes": options.minutes}
@@ -101,7 +100,6 @@ users: [{{name: node, user: {{}}}}]"""
 
 
 def _rules(options: Asked) -> int:
-    options.name = "rules"
     return _try(options) if options.action else _report(options)
 
 
@@ -153,13 +151,11 @@ def make_parser() -> argparse.ArgumentParser:
     def add(name: str, do: Callable[[Asked], int], text: str) -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=text, description=text)
         made.add_argument("--admin", default=ADMIN, help=f"The hub's admin port. Default: {ADMIN}.")
-        made.set_defaults(do=do, own=made)
+        made.set_defaults(do=do, own=made, name=name)
         return made
 
     for name, text in REPORTS.items():
-        made = add(name, _report, text)
-        made.set_defaults(name=name)
-        _add_json(made)
+        _add_json(add(name, _report, text))
     _add_explain(
         add("explain", _explain, "Why does a component see an object, or a whole resource, as it does?")
     )

@@ -198,13 +198,14 @@ class LiveWatch:
         self._waiting_bytes -= _size_of(event)
         is_cloud = isinstance(event, FromCloud)
         try:
-            text = self._from_cloud(event) if isinstance(event, FromCloud) else self._to_component(event)
+            if isinstance(event, FromCloud):
+                text = self._from_cloud(event)
+            else:
+                is_short = len(event.raw) <= MAX_EVENT
+                text = readable_event(self._codec, event, whole=is_short, visible=self._visible)
         except ValueError as error:
             text = f"(malformed: {error})\n"
         self._add(text, is_cloud=is_cloud, at=at)
-
-    def _to_component(self, frame: WatchFrame) -> str:
-        return readable_event(self._codec, frame, whole=len(frame.raw) <= MAX_EVENT, visible=self._visible)
 
     def _from_cloud(self, event: FromCloud) -> str:
         item = event.judged.item

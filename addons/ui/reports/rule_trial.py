@@ -233,7 +233,11 @@ def read_rules(text: bytes) -> dict[str, str] | None:
         documents = [document for document in yaml.load_all(text, Loader=Texts) if document is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"the text is no YAML: {' '.join(str(error).split())}") from None
-    configmaps = [document for document in documents if _is_configmap(document)]
+    configmaps = [
+        document
+        for document in documents
+        if isinstance(document, dict) and document.get("kind") == "ConfigMap"
+    ]
     if len(configmaps) > 1:
         raise ValueError("the text has more than one ConfigMap")
     if configmaps:
@@ -256,10 +260,6 @@ def _check_size(text: bytes) -> None:
             raise ValueError("the text refers to itself (*name): write it out")
         if depth > MAX_DEPTH or nodes > MAX_NODES:
             raise ValueError(f"the text has more than {MAX_NODES} nodes, or {MAX_DEPTH} within each other")
-
-
-def _is_configmap(document: Any) -> bool:
-    return isinstance(document, dict) and document.get("kind") == "ConfigMap"
 
 
 def _data(configmap: Any) -> dict[str, str] | None:

@@ -16,37 +16,25 @@ from tests.cloud.scriptable import ScriptableCloud
 
 
 @pytest.mark.parametrize(
-    ("up", "seconds", "waits", "said"),
+    ("cloud", "waits", "said"),
     [
-        (True, 200, 0, "Online for 3m20s"),
-        (True, 5, 1, "Online for 5s, 1 write waits for the cloud"),
-        (False, 240, 12, "Offline for 4m0s, 12 writes wait for the cloud"),
-        (False, 1, 0, "Offline for 1s, 0 writes wait for the cloud"),
+        ({"seconds": 200}, 0, "Online for 3m20s"),
+        ({}, 1, "Online for 5s, 1 write waits for the cloud"),
+        ({"up": False, "seconds": 240}, 12, "Offline for 4m0s, 12 writes wait for the cloud"),
+        ({"up": False}, 0, "Offline for 5s, 0 writes wait for the cloud"),
+        ({"via": "n2", "uplink": "wwan0"}, 0, "Online through node n2 for 5s"),
+        ({"uplink": "wwan0"}, 0, "Online by wwan0 for 5s"),
+        (
+            {"up": False, "reached": False},
+            *(0, "Never reached the cloud for 5s, since the start of the hub"),
+        ),
     ],
 )
-def test_the_link(up: bool, seconds: int, waits: int, said: str) -> None:
-    report = {
-        "cloud": {"up": up, "seconds": seconds, "reached": True, "via": "", "uplink": ""},
-        "journal": waits,
-        "drill": {"link": "online"},
-    }
+def test_the_link(cloud: dict[str, Any], waits: int, said: str) -> None:
+    usual = {"up": True, "seconds": 5, "reached": True, "via": "", "uplink": ""}
+    report = {"cloud": {**usual, **cloud}, "journal": waits, "drill": {"link": "online"}}
     assert link(report) == said
-
     assert link(report | {"drill": {"link": "slow"}}) == f"DRILL, {said}"
-
-
-def test_a_link_that_is_borrowed_is_said() -> None:
-    cloud = {"up": True, "seconds": 5, "reached": True, "via": "n2", "uplink": "wwan0"}
-    said = link({"cloud": cloud, "journal": 0, "drill": {"link": "online"}})
-    assert said == "Online through node n2 for 5s"
-    own = link({"cloud": cloud | {"via": ""}, "journal": 0, "drill": {"link": "online"}})
-    assert own == "Online by wwan0 for 5s"
-
-
-def test_a_cloud_that_was_never_there_is_no_outage() -> None:
-    cloud = {"up": False, "seconds": 23, "reached": False}
-    said = link({"cloud": cloud, "journal": 0, "drill": {"link": "online"}})
-    assert said == "Never reached the cloud for 23s, since the start of the hub"
 
 
 def test_a_table() -> None:
