@@ -138,15 +138,15 @@ class Probes:
     async def confirm(self) -> bool:
         """Whether a server is up, by a probe that is sent now to each that counts as up."""
         since = self._clock()
-        suspects = [health for health in self.cloud.ways if health.usable]
-        for health in suspects:
-            self.suspect(health)
-        probing = [self._probing[str(suspect.server)] for suspect in suspects]
+        usable = {str(way.server) for way in self.cloud.ways if way.usable}
+        suspects = [probing for name, probing in self._probing.items() if name in usable]
+        for suspect in suspects:
+            self.suspect(suspect.health)
         # A probe that is under way may have begun too early.
-        longest = 2 * max((suspect.silence for suspect in suspects), default=0.0)
+        longest = 2 * max((suspect.health.silence for suspect in suspects), default=0.0)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(longest):
-                while any(each.health.usable and each.began < since for each in probing):
+                while any(suspect.health.usable and suspect.began < since for suspect in suspects):
                     await self.probed.wait()
         return self.cloud.is_up
 
