@@ -13,8 +13,10 @@ from typing import Any
 
 from h2.config import H2Configuration
 from h2.connection import ConnectionState
+from h2.errors import ErrorCodes
 from h2.events import Event
 from h2.settings import SettingCodes
+from h2.stream import StreamState
 from hyperframe.frame import Frame, SettingsFrame
 from mitmproxy.proxy.layers.http._http_h2 import BufferedH2Connection
 
@@ -29,6 +31,8 @@ MAX_REMEMBERED = 1_000
 STREAM_WINDOW = 128 * 1024
 """Bytes that a client may send on a stream before the other side has taken any of them. It is near by: more would wait
 here, not there."""
+OF_A_STREAM = 2 * 1024
+"""Bytes that a stream counts whose answer waits for a window, beside those of the answer: h2 keeps some 4 KB of it."""
 STREAM_UNREAD = 64 * 1024
 """Bytes that a stream may hold for a client, or a server, of HTTP/2 before the other side may send no more on it."""
 
@@ -52,19 +56,21 @@ class HubH2Connection(BufferedH2Connection):
             for code, values in settings._settings.items():
                 settings._settings[code] = SettingValues(values)  # type: ignore[assignment]  # has all that h2 calls
         self._has_wider_window = False
+        self._answered: set[int] = set()
+        """Streams whose answer has been given to the end, and waits for a window or for `data_to_send`."""
         self._untaken: Counter[int] = Counter()
         self._backlogs = Backlogs()
         self.stream_buffers = self._backlogs  # type: ignore[assignment]  # each is a deque, as mitmproxy's own
 
     @property
     def unread(self) -> int:
-        """Bytes that wait until the other side has room for them."""
-        return self._backlogs.size
+        """Bytes that wait until the other side has room for them, with what the hub keeps of their streams."""
+        return self._backlogs.size + len(self._backlogs) * OF_A_STREAM
 
     @property
-    def least_read(self) -> int | None:
-        """The stream for which most waits; None where nothing does."""
-        return max(self._backlogs, key=self.unread_on, default=None)
+    def least_read(self) -> list[int]:
+        """The streams for which something waits, those with most of it first."""
+        return sorted(self._backlogs, key=self.unread_on, reverse=True)
 
     def unread_on(self, stream: int) -> int:
         backlog = self._backlogs.get(stream)
@@ -78,6 +84,37 @@ class HubH2Connection(BufferedH2Connection):
     def acknowledge_received_data(self, acknowledged_size: int, stream_id: int) -> None:
         """Remember what came: mitmproxy calls this before the other side has taken anything."""
         self._untaken[stream_id] += acknowledged_size
+
+    def send_data(self, stream_id: int, data: Any, end_stream: bool = False, pad_length: Any = None) -> None:
+        super().send_data(stream_id, data, end_stream, pad_length)
+        if end_stream:
+            self._answered.add(stream_id)
+
+    def send_headers(
+        self,
+        stream_id: int,
+        headers: Iterable[Any],
+        end_stream: bool = False,
+        priority_weight: int | None = None,
+        priority_depends_on: int | None = None,
+        priority_exclusive: bool | None = None,
+    ) -> None:
+        priority = (priority_weight, priority_depends_on, priority_exclusive)
+        super().send_headers(stream_id, headers, end_stream, *priority)
+        if end_stream:
+            self._answered.add(stream_id)
+
+    def data_to_send(self, amount: int | None = None) -> bytes:
+        """As h2, and the end of each request that still comes although its answer has gone (RFC 9113, 8.1).
+
+        Its stream would stay as long as the client says no more, and no bound on requests counts it.
+        """
+        for number in [number for number in self._answered if number not in self._backlogs]:
+            self._answered.remove(number)
+            stream = self.streams.get(number)
+            if stream is not None and stream.state_machine.state is StreamState.HALF_CLOSED_LOCAL:
+                self.reset_stream(number, ErrorCodes.NO_ERROR)
+        return super().data_to_send(amount)
 
     def open_windows(self, streams: Iterable[int]) -> bytes:
         """Acknowledge all that came on these streams; what tells the peer so."""

@@ -31,6 +31,9 @@ from addons.telemetry import metrics
 
 SOCKET_ROOM = 96 * 1024
 """Bytes that may wait for a client's socket uncounted: the hub's own answers write no more ahead."""
+RESET_AT_ONCE = 7 / 8
+"""The share of what a client leaves unread that it keeps, at most, when it loses streams. Thousands of small ones, each
+looked for among all, took more of the event loop than the requests."""
 _layers: WeakValueDictionary[str, HubHttpLayer] = WeakValueDictionary()
 
 
@@ -106,7 +109,9 @@ class HubHttpLayer(HttpLayer):
             yield from self._play(event)
         else:
             yield from super()._handle_event(event)
-        has_come = isinstance(event, events.DataReceived)
+        has_come = isinstance(
+            event, events.DataReceived | events.Wakeup
+        )  # of now, or of a client that had to wait
         if has_come or isinstance(event, Played):  # a client may ask, or ping, and read no answer
             yield from self._bound_unread()
         if (has_come or self._is_stalled) and _is_http2(self.context.client):
@@ -217,12 +222,16 @@ class HubHttpLayer(HttpLayer):
             if (least := self.address.least_read) is not self:
                 least.end_least_read()
                 return
-            stream = self._server.h2_conn.least_read if self._server is not None else None
-            if stream is None:
+            streams = self._server.h2_conn.least_read if self._server is not None else []
+            if not streams:
                 metrics.UNREAD_STREAMS.inc()
                 yield commands.CloseConnection(self.context.client)
                 return
-            yield from self._reset(stream)
+            enough = self.unread * RESET_AT_ONCE
+            for stream in streams:
+                yield from self._reset(stream)
+                if self.unread <= enough:
+                    break
 
     def end_least_read(self) -> None:
         if (player := players.get(self.context.client.id)) is not None:

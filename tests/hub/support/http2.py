@@ -92,7 +92,9 @@ class Streams:
         return stream
 
     def more(self, stream: int, body: bytes, *, end: bool = False) -> None:
-        """More of a request's body."""
+        """More of a request's body, unless its answer has come: the server has ended its stream then."""
+        if stream in self.ended:
+            return
         size = self._h2.max_outbound_frame_size
         pieces = [body[at : at + size] for at in range(0, len(body), size)] or [b""]
         for piece in pieces:
@@ -132,6 +134,9 @@ class Streams:
         self._writer.write(raw)
 
     def cancel(self, stream: int) -> None:
+        """Take a request back whose answer has not come in whole."""
+        if stream in self.ended:
+            return
         self._h2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
         self._flush()
 
