@@ -27,12 +27,11 @@ from mitmproxy.proxy.layers.http._events import (
 from addons.proxy.http.messages import response_of_answer, response_of_server, tell_end
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientRequest
-from addons.requests.exchange.client_addresses import ClientAddress
 from addons.requests.exchange.direct_pieces import DirectPieces
 from addons.requests.exchange.relayed_answers import SWITCHED
 from addons.requests.exchange.request_head import fields_to_send
 from addons.requests.hidden_credentials import path_of, sent_fields
-from addons.requests.request_context import RelayUpstream, RequestContext, context_of
+from addons.requests.request_context import RelayUpstream, context_of
 from kube.http.transport.connection_pool import Connection
 from kube.http.transport.request_fields import HeaderFields
 
@@ -87,23 +86,11 @@ class PlayedStream:
         self._streams = streams
         self._player = player
         self._parts: list[HttpEvent] = []
-        self.address: ClientAddress = stream.address
-
-    @property
-    def context(self) -> RequestContext | None:
-        return context_of(self._stream.flow)
-
-    @property
-    def _request(self) -> http.Request:
-        return self._stream.flow.request
-
-    @property
-    def is_head(self) -> bool:
-        return self._request.method == "HEAD"
-
-    @property
-    def is_body_streamed(self) -> bool:
-        return bool(self._request.stream)
+        self._request = stream.flow.request
+        self.address = stream.address
+        self.context = context_of(stream.flow)
+        self.is_head = self._request.data.method == b"HEAD"
+        self.is_body_streamed = bool(self._request.stream)
 
     @property
     def kept_body(self) -> bytes | bytearray | None:

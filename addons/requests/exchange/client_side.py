@@ -18,23 +18,16 @@ WITHOUT_BODY = (204, 304)
 class ClientSide(Protocol):
     """One request and its client. Parts of an answer go to the layers at the next `play`."""
 
-    @property
-    def address(self) -> ClientAddress:
-        """What the clients at the same address hold."""
+    address: ClientAddress
+    """What the clients at the same address hold."""
+    context: RequestContext | None
+    """What the addons know of the request; None where it was never read."""
+    is_head: bool
+    """Whether the client asks for the head of an answer alone."""
+    is_body_streamed: bool
+    """Whether the addons have the request's body go on as it comes."""
 
     # -- the request
-
-    @property
-    def context(self) -> RequestContext | None:
-        """What the addons know of the request; None where it was never read."""
-
-    @property
-    def is_head(self) -> bool:
-        """Whether the client asks for the head of an answer alone."""
-
-    @property
-    def is_body_streamed(self) -> bool:
-        """Whether the addons have the request's body go on as it comes."""
 
     @property
     def kept_body(self) -> bytes | bytearray | None:
