@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
 
-from addons.filters.inputs import HubAddress
-from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import InputKind, list_watches_of, one_config_map, unknown
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.reflector.list_watch import ListWatch
-from kube.store.projection import InputKey
 from kube.wire.encoding import Encoding
-from tests.addons.support.hand_source import HandSource
+from tests.addons.inputs.test_filter_inputs import Cluster
 from tests.addons.support.samples import fill, node_pool
 
 
@@ -25,28 +22,23 @@ def test_local_health_is_no_question_to_the_cloud() -> None:
         list_watches_of(InputKind.HEALTH, "n1")
 
 
-class Served:
-    """A source of NodePools for each version that the inputs opened."""
+class Served(Cluster):
+    """A cluster with a source of NodePools for each version that the inputs opened."""
 
     def __init__(self) -> None:
-        self.sources: dict[str, HandSource] = {}
         self.refusing = set[str]()
-        self.told: list[set[InputKey]] = []
-        self.inputs = FilterInputs("n1", "", HubAddress(("169.254.2.1",), 10268))
-        self.inputs.start(self._open, self._changed)
+        super().__init__()
+        self.sources.clear()
 
     def _open(self, list_watch: ListWatch) -> Source:
         version = list_watch.type.version
-        opened = self.sources.setdefault(version, HandSource())
+        opened = self.source(version)
         if version in self.refusing:
             # As a copy on disk remembers it.
             opened.reflector.refusal = not_found("nodepools", "")
         return cast(Source, opened)
 
-    def _changed(self, touched: Collection[InputKey]) -> None:
-        self.told.append(set(touched))
-
-    async def missing(self, version: str) -> None:
+    async def lose(self, version: str) -> None:
         self.sources[version].reflector.refuse(not_found("nodepools", ""))
         await asyncio.sleep(0)
 
@@ -67,7 +59,7 @@ async def served() -> AsyncIterator[Served]:
 async def test_pools_are_read_in_the_best_version_that_the_cloud_serves(served: Served) -> None:
     assert served.members() == (False, None)
     assert list(served.sources) == ["v1beta2"], "nothing further is asked before the cloud has answered"
-    await served.missing("v1beta2")
+    await served.lose("v1beta2")
     assert list(served.sources) == ["v1beta2", "v1beta1"]
     assert served.members() == (False, None), "not by labels: the next version may be there"
     fill(served.sources["v1beta1"].store, [node_pool("p1", ["n1"], 1)], 1, kind="NodePool")
@@ -90,8 +82,8 @@ async def test_pools_are_read_in_the_best_version_that_the_cloud_serves(served: 
 async def test_a_watch_that_ends_asks_for_better_versions(served: Served) -> None:
     """A change of a kind's versions ends its watches, and an absent version is asked for each five minutes alone."""
     served.members()
-    await served.missing("v1beta2")
-    await served.missing("v1beta1")
+    await served.lose("v1beta2")
+    await served.lose("v1beta1")
     assert list(served.sources) == ["v1beta2", "v1beta1", "v1alpha1"]
     before = [each.reflector.retried for each in served.sources.values()]
     served.sources["v1alpha1"].reflector.changed.notify()
@@ -104,7 +96,7 @@ async def test_a_kind_that_is_served_in_no_version_is_missing(served: Served) ->
     served.members()
     for version in ("v1beta2", "v1beta1", "v1alpha1"):
         assert not served.inputs.input(InputKind.POOL).is_missing
-        await served.missing(version)
+        await served.lose(version)
     assert served.inputs.input(InputKind.POOL).is_missing
     served.sources["v1beta1"].reflector.refuse(None)
     await asyncio.sleep(0)
