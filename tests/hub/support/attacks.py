@@ -39,6 +39,7 @@ from tests.hub.support.http2_attacks import (
     long_heads,
     taken_back_requests,
     told_windows,
+    unfinished_requests,
     unread_streams,
 )
 
@@ -237,6 +238,7 @@ ATTACKS: tuple[tuple[Attack, float], ...] = (
     (bytes_one_by_one, 0.5),
     (invented_settings, 0.5),
     (told_windows, 0.5),
+    (unfinished_requests, 0.5),
     (long_heads, 0.5),
     (held_lists, 0.5),
     (unread_lists, 0.5),

@@ -131,6 +131,15 @@ async def told_windows(aim: Aim) -> None:
             await writer.drain()
 
 
+async def unfinished_requests(aim: Aim) -> None:
+    """Requests without a token whose bodies do not end: the hub answers each at once."""
+    async with framing(aim) as (connection, writer):
+        for _ in range(10 * STREAMS):
+            begun(connection, "POST", IN_DEFAULT + "events", "", end=False)
+        writer.write(connection.data_to_send())
+        await asyncio.sleep(PATIENCE / 2)
+
+
 async def long_heads(aim: Aim) -> None:
     """Requests with heads of 30 KB, each of which waits for the end of its body."""
     async with framing(aim) as (connection, writer):
