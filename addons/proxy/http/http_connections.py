@@ -109,6 +109,8 @@ class HubH2Connection(BufferedH2Connection):
 
         Its stream would stay as long as the client says no more, and no bound on requests counts it.
         """
+        if self.state_machine.state is ConnectionState.CLOSED:
+            self._answered.clear()
         for number in [number for number in self._answered if number not in self._backlogs]:
             self._answered.remove(number)
             stream = self.streams.get(number)

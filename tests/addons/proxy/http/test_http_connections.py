@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import StreamEnded, StreamReset
+from h2.events import ConnectionTerminated, StreamEnded, StreamReset
 from h2.exceptions import DenialOfServiceError, FrameTooLargeError
 from hyperframe.frame import ContinuationFrame, HeadersFrame, PingFrame, SettingsFrame, WindowUpdateFrame
 
@@ -156,3 +156,14 @@ def test_a_stream_ends_with_its_answer_though_its_request_has_no_end(waits: bool
     ends = [type(each) for each in said if isinstance(each, StreamEnded | StreamReset)]
     assert ends == [StreamEnded, StreamReset]
     assert connection.open_inbound_streams == 0
+
+
+def test_an_answer_on_a_connection_that_ends_meanwhile_is_no_error() -> None:
+    connection, client = server(), H2Connection(H2Configuration(client_side=True))
+    client.initiate_connection()
+    client.send_headers(1, [(":method", "POST"), (":path", "/"), (":scheme", "https"), (":authority", "hub")])
+    connection.receive_data(client.data_to_send())
+    connection.send_headers(1, [(":status", "401")], end_stream=True)
+    connection.close_connection()
+    said = client.receive_data(connection.data_to_send())
+    assert isinstance(said[-1], ConnectionTerminated)
