@@ -19,9 +19,8 @@ from addons.link.better_way import UplinkChoice, keep_choosing
 from addons.link.drills import Drills
 from addons.link.health import Cloud, ServerHealth
 from addons.link.identities.kubelet import KUBELET, KubeletAccess
-from addons.link.identities.token_lanes import NO_LANE, TokenLanes
 from addons.link.probes import Probes
-from addons.link.servers import Lender, Server, Way
+from addons.link.servers import NO_LANE, Lender, Server, TokenLanes, Way
 from addons.link.tls import UpstreamTls, plain_connection
 from addons.link.uplinks.uplink import Uplink
 from addons.link.wire import Wire, connect

@@ -8,14 +8,22 @@ from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from addons.link.uplinks.uplink import Uplink
-from addons.requests.caller import Lending
-from kube.bounds import reached
+from addons.requests.caller import Lending, digest_of
+from kube.bounds import Recent, reached
 from kube.http.proxies import Proxy
 
 MAX_RELAYS = 10
 """Relays that a hub takes: each is a task that probes it."""
 RELAY = "relay "
 """What the name of a relay begins with; no node's does."""
+MAX_OWN_LANES = 256
+"""Tokens with a connection of their own: more than a node has pods. The least recently used one loses its own."""
+SHARED_LANES = 16
+"""Lanes of tokens that no server has accepted yet. A new token that is good seldom meets a bad one there."""
+BEARER = "bearer "
+"""What the Authorization of a token begins with, in any case."""
+NO_LANE = ""
+"""The lane of requests that carry no token of the caller."""
 ServerOrder = Literal["round-robin", "priority"]
 
 
@@ -112,10 +120,45 @@ class Way(NamedTuple):
 
     kube-apiserver takes each request on a connection with the hub's certificate for the hub's, so a request with a
     caller's own token must never travel on one. A lane keeps apart callers with tokens of their own
-    (`addons.link.identities.token_lanes`), and the certificates that the hub has had one after another
+    (`TokenLanes`), and the certificates that the hub has had one after another
     (`addons.link.tls`).
     """
 
     server: Server
     lending: Lending
     lane: str
+
+
+class TokenLanes:
+    """Which connections carry the requests of callers with tokens of their own. Remembers tokens by their digest.
+
+    kube-apiserver ends a connection (GOAWAY) on which it was shown a bad token, and so disturbs all requests there. A
+    token that the server has accepted gets a connection of its own. All others share some: were each to get its own, a
+    caller could open a thousand with a thousand invented tokens.
+    """
+
+    def __init__(self) -> None:
+        self._accepted: Recent[str, None] = Recent(MAX_OWN_LANES, "lanes of tokens")
+
+    def lane(self, authorization: str) -> str:
+        """The lane of a request with an Authorization header: requests of one lane share connections."""
+        digest = _digest(authorization)
+        return digest if digest in self._accepted else f"shared {int(digest, 16) % SHARED_LANES}"
+
+    def answered(self, authorization: str, status: int) -> None:
+        """Note a server's answer to a token. It accepts one where it does, or forbids, what was asked.
+
+        A server may refuse a request before it looks at the token. To kube-apiserver another scheme than Bearer is no
+        sign of a user: it answers as to an anonymous caller, whatever was invented.
+        """
+        if not authorization.lower().startswith(BEARER):
+            return
+        if status == 401:
+            self._accepted.pop(_digest(authorization), None)
+        elif status < 300 or status == 403:
+            self._accepted[_digest(authorization)] = None
+
+
+def _digest(authorization: str) -> str:
+    scheme, _, token = authorization.partition(" ")
+    return digest_of(f"{scheme.lower()} {token}")

@@ -13,8 +13,7 @@ from mitmproxy.test import tflow
 from addons.egress import Egress
 from addons.link.drills import DrillKind
 from addons.link.health import Condition, ServerHealth
-from addons.link.identities.token_lanes import SHARED_LANES
-from addons.link.servers import Way, parse_server
+from addons.link.servers import SHARED_LANES, Way, parse_server
 from addons.link.uplinks.uplink import Fault, fault_of
 from addons.requests.caller import Caller, Lending
 from addons.requests.exchange.lent_tunnel import AskedWay

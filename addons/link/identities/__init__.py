@@ -1,1 +1,1 @@
-"""Who the hub is towards servers: renewed credentials, callers with tokens of their own, and what kubelet is shown."""
+"""Who the hub is towards servers: renewed credentials, and what kubelet is shown."""

@@ -11,8 +11,7 @@ from aiohttp import web
 from addons.link.budget import Budget
 from addons.link.drills import DrillKind
 from addons.link.health import Condition
-from addons.link.identities.token_lanes import SHARED_LANES
-from addons.link.servers import parse_server
+from addons.link.servers import SHARED_LANES, parse_server
 from kube.http.client import Client
 from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.link_parts import (

@@ -12,9 +12,8 @@ from mitmproxy import ctx, http
 from mitmproxy import flow as mitmproxy_flow
 from mitmproxy.test import tflow, tutils
 
-from addons.link.identities.token_lanes import NO_LANE
 from addons.link.link import Link, Relaying
-from addons.link.servers import Way, parse_server
+from addons.link.servers import NO_LANE, Way, parse_server
 from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream, Served
 from addons.requests.caller import Lending
 from addons.requests.request_context import begin, context_of
