@@ -29,39 +29,6 @@ async def three(stream: ClientStream) -> None:
     await stream.write(b"three")
 
 
-async def test_a_client_of_http1_gets_all_pieces_and_the_end_behind_them() -> None:
-    answering = Answering(three)
-    with watching_proxy() as proxy:
-        answer_here(proxy, answering)
-        async with proxy.serve(), asyncio.timeout(20):
-            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-            writer.write(REQUEST)
-            head = await reader.readuntil(b"\r\n\r\n")
-            body = await reader.readuntil(b"0\r\n\r\n")
-            writer.close()
-    assert head.startswith(b"HTTP/1.1 200")
-    assert body == b"4\r\none \r\n4\r\ntwo \r\n5\r\nthree\r\n0\r\n\r\n"
-
-
-async def test_a_client_of_http1_0_gets_all_pieces_and_the_end_of_the_connection() -> None:
-    answering = Answering(three)
-    with watching_proxy() as proxy:
-        answer_here(proxy, answering)
-        async with proxy.serve(), asyncio.timeout(20):
-            head, _, body = (await proxy.ask(REQUEST.replace(b"1.1", b"1.0"))).partition(b"\r\n\r\n")
-    assert head.split()[1] == b"200"
-    assert body == b"one two three"
-
-
-async def test_a_client_of_http2_gets_all_pieces_and_the_end_behind_them() -> None:
-    answering = Answering(three)
-    async with connected(Raw(b"")) as (proxy, streams):
-        answer_here(proxy, answering)
-        stream = streams.get("/watch", {})
-        await streams.until(lambda: stream in streams.ended)
-        assert (streams.status[stream], streams.received[stream]) == (200, len("one two three"))
-
-
 async def test_an_answer_that_mitmproxy_holds_is_there_in_whole_for_its_addons() -> None:
     answering = Answering(three)
     with watching_proxy() as proxy:
