@@ -142,9 +142,10 @@ class RequestStream(HttpStream):
             yield from self._past_hooks(ending)
         if self._held and (isinstance(event, RequestProtocolError) or self.is_over):
             self._hold(0)
-        holds = self._after_body is not None or self.server_state == self.state_consume_response_body
-        if self._collected and (self.is_over or not holds):
-            self._may_hold(0)
+        if self._collected:
+            holds = self._after_body is not None or self.server_state == self.state_consume_response_body
+            if self.is_over or not holds:
+                self._may_hold(0)
 
     def _past_hooks(self, handling: layer.CommandGenerator[None]) -> layer.CommandGenerator[None]:
         """Go on at once behind a hook that waits for nothing. mitmproxy makes a task and an event of each.
