@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import urllib3
 
@@ -55,6 +56,17 @@ SETTLING = 1.0
 """Seconds from mitmdump's open port to its first request. A request that comes before its addons run ends it."""
 
 
+class Started(NamedTuple):
+    """A proxy that has answered its first request."""
+
+    url: str
+    pid: int
+    seconds: float
+    """Until the first answer."""
+    cpu: float
+    """CPU seconds until then. What is polled later, the hub's readiness for one, is not among them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """What one proxy did in one round."""
@@ -80,8 +92,8 @@ class Figures:
 
 
 @contextmanager
-def bare(cloud: RealCloud, folder: Path) -> Iterator[tuple[str, int, float]]:
-    """mitmdump as one would put it before a kube-apiserver; its URL, process and seconds to the first answer."""
+def bare(cloud: RealCloud, folder: Path) -> Iterator[Started]:
+    """mitmdump as one would put it before a kube-apiserver."""
     folder.mkdir()
     port = free_port()
     script = folder / "stream.py"
@@ -105,21 +117,22 @@ def bare(cloud: RealCloud, folder: Path) -> Iterator[tuple[str, int, float]]:
             seconds += waiting(lambda: _answers(http, url + FIRST))
         except TimeoutError:
             raise process.failure("did not become ready") from None
-        yield url, process.pid, seconds
+        yield Started(url, process.pid, seconds, cpu_seconds(process.pid))
     finally:
         process.stop()
 
 
 @contextmanager
-def hub(cloud: RealCloud, folder: Path, server: str) -> Iterator[tuple[str, int, float]]:
-    """The hub, as `scripts/hub` starts it; its URL, process and seconds to the first answer."""
+def hub(cloud: RealCloud, folder: Path, server: str) -> Iterator[Started]:
+    """The hub, as `scripts/hub` starts it, when it is ready."""
     made = Hub(folder, server, kubeconfig=cloud.node_kubeconfig("node-1"))
     http = urllib3.PoolManager(retries=False)
     try:
         made.launch()
         seconds = waiting(lambda: _answers(http, made.url + FIRST))
+        started = Started(made.url, made.pid, seconds, cpu_seconds(made.pid))
         made.wait_until_ready()
-        yield made.url, made.process.pid, seconds
+        yield started
     finally:
         made.stop()
 
@@ -130,18 +143,18 @@ def measure(cloud: RealCloud, folder: Path, arguments: argparse.Namespace) -> tu
     for number in range(arguments.rounds):
         starts = hub(cloud, folder / f"hub-{number}", cloud.url), bare(cloud, folder / f"bare-{number}")
         for made, start in zip(figures, starts, strict=True):
-            with start as (_, pid, seconds):
-                made.first_answers.append(seconds)
-                made.first_cpu.append(cpu_seconds(pid))
+            with start as started:
+                made.first_answers.append(started.seconds)
+                made.first_cpu.append(started.cpu)
     with hub(cloud, folder / "hub", cloud.url) as mine, bare(cloud, folder / "bare") as others:
         for _ in range(arguments.rounds):
-            for made, (url, pid, _) in zip(figures, (mine, others), strict=True):
-                made.rounds.append(measure_round(url, pid, cloud, arguments))
-            alone = events_alone(*mine[:2], cloud, arguments.updates)
+            for made, proxy in zip(figures, (mine, others), strict=True):
+                made.rounds.append(measure_round(proxy.url, proxy.pid, cloud, arguments))
+            alone = events_alone(mine.url, mine.pid, cloud, arguments.updates)
             figures[0].events_alone.append(asyncio.run(alone))
         time.sleep(REST)
-        for made, (_, pid, _) in zip(figures, (mine, others), strict=True):
-            made.resident, made.peak = tree_megabytes(pid), tree_megabytes(pid, "VmHWM")
+        for made, proxy in zip(figures, (mine, others), strict=True):
+            made.resident, made.peak = tree_megabytes(proxy.pid), tree_megabytes(proxy.pid, "VmHWM")
     return figures
 
 
@@ -156,12 +169,12 @@ def first_copy(cloud: RealCloud, folder: Path) -> float:
     """Megabytes over the cloud link until a client has the first filtered list."""
     with (
         Link(cloud.host, cloud.port) as link,
-        hub(cloud, folder, f"https://{LOOPBACK}:{link.port}") as (url, _, _),
+        hub(cloud, folder, f"https://{LOOPBACK}:{link.port}") as started,
     ):
         before = link.traffic.down
         http = urllib3.PoolManager(retries=False)
         headers = {"User-Agent": "kube-proxy/v1", "Accept": "application/vnd.kubernetes.protobuf"}
-        answer = http.request("GET", f"{url}{SLICES}?resourceVersion=0", headers=headers)
+        answer = http.request("GET", f"{started.url}{SLICES}?resourceVersion=0", headers=headers)
         assert answer.status == 200, answer.data
         return (link.traffic.down - before) / 1e6
 
