@@ -98,11 +98,17 @@ def hub_rbac(real_cloud: RealCloud) -> None:
 
 
 @pytest.fixture
-def namespace(real_cloud: RealCloud) -> str:
-    """A new namespace. It is never deleted: that takes controllers."""
+def namespace(real_cloud: RealCloud) -> Iterator[str]:
+    """A new namespace. It is never deleted: that takes controllers.
+
+    Its Services and slices are: each hub of a later test reads those of all namespaces, and filters may ask for inputs
+    on their account.
+    """
     name = f"test-{next(_numbers)}"
     real_cloud.admin.post("/api/v1/namespaces", {"metadata": {"name": name}})
-    return name
+    yield name
+    for api, kind in (("api/v1", "services"), ("apis/discovery.k8s.io/v1", "endpointslices")):
+        real_cloud.admin.delete(f"/{api}/namespaces/{name}/{kind}")
 
 
 @pytest.fixture
