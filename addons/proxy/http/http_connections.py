@@ -31,8 +31,8 @@ MAX_REMEMBERED = 1_000
 STREAM_WINDOW = 128 * 1024
 """Bytes that a client may send on a stream before the other side has taken any of them. It is near by: more would wait
 here, not there."""
-OF_A_STREAM = 2 * 1024
-"""Bytes that a stream counts whose answer waits for a window, beside those of the answer: h2 keeps some 4 KB of it."""
+OF_A_STREAM = 4 * 1024
+"""Bytes that a stream counts whose answer waits for a window, beside those of the answer: h2 keeps as much of it."""
 STREAM_UNREAD = 64 * 1024
 """Bytes that a stream may hold for a client, or a server, of HTTP/2 before the other side may send no more on it."""
 

@@ -29,7 +29,7 @@ from addons.requests.exchange.direct_pieces import DirectPieces, Http1Pieces, Ht
 from addons.requests.request_context import context_of
 from addons.telemetry import metrics
 
-SOCKET_ROOM = 96 * 1024
+SOCKET_ROOM = 80 * 1024
 """Bytes that may wait for a client's socket uncounted: the hub's own answers write no more ahead."""
 RESET_AT_ONCE = 7 / 8
 """The share of what a client leaves unread that it keeps, at most, when it loses streams. Thousands of small ones, each

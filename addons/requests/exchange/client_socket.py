@@ -15,7 +15,7 @@ VANISHED = 60
 """Seconds without a sign of another node's hub, after which its connection to the peer port ends."""
 
 
-MAX_UNWRITTEN = 16 * 1024
+MAX_UNWRITTEN = 4 * 1024
 """Bytes that may wait for a client's socket before what answers it waits, too. The kernel has hundreds of KiB more."""
 
 
