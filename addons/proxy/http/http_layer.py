@@ -227,11 +227,14 @@ class HubHttpLayer(HttpLayer):
                 metrics.UNREAD_STREAMS.inc()
                 yield commands.CloseConnection(self.context.client)
                 return
-            enough = self.unread * RESET_AT_ONCE
+            before = self.unread
             for stream in streams:
                 yield from self._reset(stream)
-                if self.unread <= enough:
+                if self.unread <= before * RESET_AT_ONCE:
                     break
+            if self.unread >= before:  # h2 resets no stream of a connection that ends
+                yield commands.CloseConnection(self.context.client)
+                return
 
     def end_least_read(self) -> None:
         if (player := players.get(self.context.client.id)) is not None:
