@@ -47,6 +47,20 @@ def proxy() -> Iterator[Proxy[Raw]]:
         yield made
 
 
+def held_at(monkeypatch: pytest.MonkeyPatch, name: str) -> tuple[asyncio.Event, asyncio.Event]:
+    """Has an addon work on each request at this hook: begun, and what lets it go on."""
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def think(handler: Handler, hook: StartHook) -> None:
+        if hook.name == name:
+            begun.set()
+            await goes_on.wait()
+        handler._proxy.hook(hook)
+
+    monkeypatch.setattr(Handler, "handle_hook", think)
+    return begun, goes_on
+
+
 @pytest.mark.parametrize("is_mitmproxys", [False, True])
 async def test_no_event_waits_for_the_end_of_another_one(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch, is_mitmproxys: bool
@@ -92,15 +106,7 @@ async def test_a_client_is_not_late_while_an_addon_works_on_its_request(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """mitmproxy ends a connection on which nothing happens for ten minutes; a person may hold a request for longer."""
-    asked, answered = asyncio.Event(), asyncio.Event()
-
-    async def think(handler: Handler, hook: StartHook) -> None:
-        if hook.name == "request":
-            asked.set()
-            await answered.wait()
-        handler._proxy.hook(hook)
-
-    monkeypatch.setattr(Handler, "handle_hook", think)
+    asked, answered = held_at(monkeypatch, "request")
     with asyncio_utils.set_eager_task_factory():  # as mitmproxy has it
         async with proxy.serve(), asyncio.timeout(20):
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
@@ -247,15 +253,7 @@ async def test_a_body_counts_no_longer_when_its_client_leaves_before_a_decision(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A few such clients took all room for bodies, for as long as the hub ran."""
-    asked, left = asyncio.Event(), asyncio.Event()
-
-    async def think(handler: Handler, hook: StartHook) -> None:
-        if hook.name == "request":
-            asked.set()
-            await left.wait()
-        handler._proxy.hook(hook)
-
-    monkeypatch.setattr(Handler, "handle_hook", think)
+    asked, left = held_at(monkeypatch, "request")
     with taddons.context(Proxyserver()) as context:
         proxy = Proxy(context.options, Raw(ANSWER), Raw(FROM_NODE), HubHttpLayer)
         async with proxy.serve(), asyncio.timeout(20):
@@ -275,15 +273,7 @@ async def test_addons_learn_that_the_client_of_a_request_they_work_on_has_left(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch, hook: str
 ) -> None:
     """The hub kept the flow of each such request for as long as it ran: some 700 after three minutes of attacks."""
-    begun, left = asyncio.Event(), asyncio.Event()
-
-    async def think(handler: Handler, started: StartHook) -> None:
-        if started.name == hook:
-            begun.set()
-            await left.wait()
-        handler._proxy.hook(started)
-
-    monkeypatch.setattr(Handler, "handle_hook", think)
+    begun, left = held_at(monkeypatch, hook)
     async with proxy.serve(), asyncio.timeout(20):
         _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")
