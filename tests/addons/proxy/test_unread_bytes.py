@@ -143,6 +143,26 @@ async def test_a_client_that_reads_loses_nothing_for_one_at_its_address_that_doe
         await other.close()
 
 
+async def test_a_connection_of_which_no_stream_can_be_reset_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """h2 resets no stream of a connection that ends: the event loop looked for more of them without end."""
+
+    def reset_none(layer: HubHttpLayer, stream_id: int) -> Iterator[Any]:
+        yield from ()
+
+    server = Http2Server(100)
+    async with server.serve(), connected(server) as (proxy, streams):
+        await watch(streams, 2)
+        streams.reads = False
+        for number in range(2):
+            server.tell_much(0, 2 * number + 1, MUCH)
+        await settled(server)
+        monkeypatch.setattr(HubHttpLayer, "_reset", reset_none)
+        monkeypatch.setattr(client_addresses, "MAX_UNREAD", 0)
+        monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 0)
+        layer_of(proxy).end_least_read()
+        await streams.gone()
+
+
 async def test_a_client_that_sends_on_behind_a_watch_is_closed(proxy: Proxy[Raw]) -> None:
     before = value_of(metrics.CONNECTIONS_REFUSED.labels("ahead"))
     async with proxy.serve(), asyncio.timeout(20):
