@@ -1,7 +1,10 @@
-"""How the settings choose the parts: filters, and what is switched off."""
+"""How the parts of a hub are made and handed to each other, with the certificates that the cluster signs."""
 
 from __future__ import annotations
 
+import asyncio
+import ssl
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,9 @@ from addons.parts import disabled_by, filter_modules, filters_of
 from addons.rules.table import OFF_IN_CLOUD_MODE
 from addons.settings import Settings, parse_settings
 from tests.addons.support.filter_plugins import text_of, write
+from tests.addons.test_assembly import LOOPBACK, running
+from tests.cloud.pki import Authority
+from tests.cloud.scriptable import ScriptableCloud
 
 
 def settings(**given: Any) -> Settings:
@@ -45,3 +51,40 @@ def test_filters_of_others_stand_among_the_hubs(tmp_path: Path) -> None:
     assert filter_modules(given).filters[:-1] == filters_of(given)
     with pytest.raises(ValueError, match="hub_disabled_filters: there is no filter 'acme-show'"):
         filter_modules(settings(filter_module=str(file), disabled_filters="acme-show"))
+
+
+async def test_an_address_that_is_set_under_a_running_hub_is_in_the_certificate_soon(
+    tmp_path: Path, cloud: ScriptableCloud
+) -> None:
+    async with running(tmp_path, server=cloud.url) as hub:
+        await hub.ready()
+        hub.master.options.update(hub_pod_address="169.254.2.1")
+        folder = tmp_path / "state" / "pki"
+        assert stat.S_IMODE((folder / "serving.key").stat().st_mode) == 0o600
+        trusting = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        port = hub.given["tls_port"]
+        assert await shows(port, trusting, "169.254.2.1")
+
+
+async def shows(port: int, trusting: ssl.SSLContext, address: str) -> bool:
+    """Whether a port shows a certificate with an address within some seconds."""
+    for _ in range(100):
+        if address in await shown_addresses(port, trusting):
+            return True
+        await asyncio.sleep(0.05)
+    return False
+
+
+async def shown_addresses(port: int, trusting: ssl.SSLContext) -> set[str]:
+    """The addresses in the certificate that a port shows."""
+    _, writer = await asyncio.open_connection(LOOPBACK, port, ssl=trusting)
+    names = writer.get_extra_info("peercert")["subjectAltName"]
+    writer.close()
+    return {name for kind, name in names if kind == "IP Address"}
+
+
+async def test_or_the_operators(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    certificate, key = Authority().issue_server("x", [LOOPBACK]).write(tmp_path, "mine")
+    async with running(tmp_path, server=cloud.url, tls_cert=str(certificate), tls_key=str(key)) as hub:
+        await hub.ready()
+        assert not (tmp_path / "state" / "pki").exists()

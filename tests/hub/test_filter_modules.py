@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.addons.rules.test_filter_trial import blocks
+from tests.addons.rules.test_filter_modules import blocks
 from tests.addons.support.filter_plugins import text_of, write
 from tests.addons.support.samples import service
 from tests.cloud.scriptable import ScriptableCloud

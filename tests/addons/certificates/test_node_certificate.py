@@ -1,4 +1,4 @@
-"""The hub's own identity: by a bootstrap token first, by its own certificate later; and the words for refusals."""
+"""The certificate of the node, and those that clients show."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from cryptography import x509
 
+from addons.certificates import client_certificates
+from addons.certificates.client_certificates import CONTEXTS, is_verified, node_of, server_side
 from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate, kept_credentials
+from addons.certificates.serving_certificate import ServingCertificate
+from addons.certificates.tls_port_certificate import own_certificate
 from addons.requests.clients import Clients
 from kube.concurrency.pulse import Pulse
 from kube.http.kubeconfig import load_kubeconfig
 from kube.http.session import Response, Session
 from tests.addons.support.observed import until
 from tests.addons.support.signing_cluster import AUTHORITY, SigningCluster
+from tests.addons.support.tls_peers import client_context, shake_hands
 from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import Authority
 from tests.support.background import beside
 
 
@@ -150,3 +157,63 @@ async def test_requests_with_the_hubs_identity_wait_for_it() -> None:
     known.set()
     await waiting
     assert opened.count == 1
+
+
+CLIENT_CA, FOREIGN = Authority(), Authority("foreign CA")
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "node"),
+    [
+        ("system:node:a", ["system:nodes"], "a"),
+        ("system:node:a", ["other", "system:nodes"], "a"),
+        ("system:node:a", [], ""),
+        ("system:node:a", ["system:masters"], ""),
+        ("a", ["system:nodes"], ""),
+        ("system:node:", ["system:nodes"], ""),
+        ("system:node:a,b/6.6.6.6", ["system:nodes"], ""),
+    ],
+)
+def test_a_node_is_a_name_and_a_group(user: str, groups: list[str], node: str) -> None:
+    issued = CLIENT_CA.issue_client(user, groups)
+    assert node_of(x509.load_pem_x509_certificate(issued.certificate)) == node
+
+
+@pytest.mark.parametrize(("authority", "expected"), [(CLIENT_CA, True), (FOREIGN, False), (None, False)])
+def test_a_certificate_counts_when_the_clusters_ca_has_signed_it(
+    authority: Authority | None, expected: bool, tmp_path: Path
+) -> None:
+    own = own_certificate(tmp_path, ["127.0.0.1"])
+    server = server_side(own, [x509.load_pem_x509_certificate(CLIENT_CA.certificate)])
+    shown = authority.issue_node("a") if authority is not None else None
+    shake_hands(server, client_context((tmp_path / "ca.crt").read_bytes(), shown), "127.0.0.1")
+    assert is_verified(server) is expected
+
+
+def test_connections_that_show_the_same_share_a_context(tmp_path: Path) -> None:
+    """A context costs as much memory as the rest of a connection."""
+    authority = x509.load_pem_x509_certificate(CLIENT_CA.certificate)
+    own_certificate(tmp_path, ["127.0.0.1"])
+    own = ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key")
+    shared = server_side(own, [authority]).get_context()
+    assert server_side(own, [authority]).get_context() is shared
+    assert server_side(own, []).get_context() is not shared
+    own_certificate(tmp_path, ["127.0.0.2"])
+    assert server_side(own, [authority]).get_context() is not shared, "the operator has put another one there"
+
+
+def test_few_contexts_are_remembered(tmp_path: Path) -> None:
+    for number in range(2 * CONTEXTS):
+        own = own_certificate(tmp_path, [f"127.0.0.{number}"])
+        last = server_side(own, []).get_context()
+    assert len(client_certificates._contexts) == CONTEXTS
+    assert server_side(own, []).get_context() is last
+
+
+def test_a_certificate_that_cannot_be_read_is_shown_to_nobody(tmp_path: Path) -> None:
+    own_certificate(tmp_path, ["127.0.0.1"])
+    own = ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key")
+    server_side(own, [])
+    (tmp_path / "serving.key").unlink()
+    with pytest.raises(OSError, match=r"serving\.key"):
+        server_side(own, [])

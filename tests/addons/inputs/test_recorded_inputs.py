@@ -1,15 +1,25 @@
-"""A filter that reads a part of an answer depends on that part alone; and each object is read once."""
+"""What filters ask: from which sources it is answered, and what is noted of each question."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 
 from addons.inputs.derived import Derived
 from addons.inputs.filter_inputs import MANY_LABELS, of_labels
-from addons.inputs.input_sources import InputKind
+from addons.inputs.input_sources import InputKind, list_watches_of, one_config_map, unknown
 from addons.inputs.recorded_inputs import RecordedLabels, RecordedMembers
+from addons.views.source import Source
+from kube.errors import forbidden, not_found
+from kube.reflector.list_watch import ListWatch
 from kube.store.projection import InputKey
 from kube.store.store import Change, Item
+from kube.wire.encoding import Encoding
+from tests.addons.inputs.test_filter_inputs import Cluster
+from tests.addons.support.samples import fill, node_pool
 from tests.kube.support.toys import Toy, filled
 
 
@@ -97,3 +107,111 @@ def test_an_object_that_came_or_went_was_nothing_or_is_nothing() -> None:
     derived.of(found)
     derived.clear()
     assert derived.follow(Change(1, found.key, found, found)) is None
+
+
+def test_local_health_is_no_question_to_the_cloud() -> None:
+    with pytest.raises(ValueError, match="not asked of the cloud"):
+        list_watches_of(InputKind.HEALTH, "n1")
+
+
+class Served(Cluster):
+    """A cluster with a source of NodePools for each version that the inputs opened."""
+
+    def __init__(self) -> None:
+        self.refusing = set[str]()
+        super().__init__()
+        self.sources.clear()
+
+    def _open(self, list_watch: ListWatch) -> Source:
+        version = list_watch.type.version
+        opened = self.source(version)
+        if version in self.refusing:
+            # As a copy on disk remembers it.
+            opened.reflector.refusal = not_found("nodepools", "")
+        return cast(Source, opened)
+
+    async def lose(self, version: str) -> None:
+        self.sources[version].reflector.refuse(not_found("nodepools", ""))
+        await asyncio.sleep(0)
+
+    def members(self) -> tuple[bool, list[str] | None]:
+        """Whether the nodes of the pool are known, and which they are."""
+        asked = self.inputs.ask()
+        nodes = asked.pool_nodes("p1")
+        return not asked.pending, None if nodes is None else sorted(nodes)
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    made = Served()
+    yield made
+    made.inputs.close()
+
+
+async def test_pools_are_read_in_the_best_version_that_the_cloud_serves(served: Served) -> None:
+    assert served.members() == (False, None)
+    assert list(served.sources) == ["v1beta2"], "nothing further is asked before the cloud has answered"
+    await served.lose("v1beta2")
+    assert list(served.sources) == ["v1beta2", "v1beta1"]
+    assert served.members() == (False, None), "not by labels: the next version may be there"
+    fill(served.sources["v1beta1"].store, [node_pool("p1", ["n1"], 1)], 1, kind="NodePool")
+    assert served.members() == (True, ["n1"])
+
+    # The cloud is upgraded: the best version takes over, and filters that asked before are notified.
+    await asyncio.sleep(0)
+    served.told.clear()
+    fill(served.sources["v1beta2"].store, [node_pool("p1", ["n1", "n2"], 2)], 2, kind="NodePool")
+    served.sources["v1beta2"].reflector.refuse(None)
+    await asyncio.sleep(0)
+    assert {unknown(InputKind.POOL)} in served.told
+    assert served.members() == (True, ["n1", "n2"])
+    assert [each.users for each in served.sources.values()] == [1, 0], "the worse version is let go"
+    served.told.clear()
+    fill(served.sources["v1beta1"].store, [node_pool("p1", [], 3)], 3, kind="NodePool")
+    assert served.told == [], "and no longer listened to"
+
+
+async def test_a_watch_that_ends_asks_for_better_versions(served: Served) -> None:
+    """A change of a kind's versions ends its watches, and an absent version is asked for each five minutes alone."""
+    served.members()
+    await served.lose("v1beta2")
+    await served.lose("v1beta1")
+    assert list(served.sources) == ["v1beta2", "v1beta1", "v1alpha1"]
+    before = [each.reflector.retried for each in served.sources.values()]
+    served.sources["v1alpha1"].reflector.changed.notify()
+    await asyncio.sleep(0)
+    after = [each.reflector.retried for each in served.sources.values()]
+    assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, 0]
+
+
+async def test_a_kind_that_is_served_in_no_version_is_missing(served: Served) -> None:
+    served.members()
+    for version in ("v1beta2", "v1beta1", "v1alpha1"):
+        assert not served.inputs.input(InputKind.POOL).is_missing
+        await served.lose(version)
+    assert served.inputs.input(InputKind.POOL).is_missing
+    served.sources["v1beta1"].reflector.refuse(None)
+    await asyncio.sleep(0)
+    fill(served.sources["v1beta1"].store, [node_pool("p1", ["n1"], 1)], 1, kind="NodePool")
+    assert served.members() == (True, ["n1"])
+
+
+async def test_what_the_disk_remembers_leads_to_the_right_copy(served: Served) -> None:
+    served.refusing = {"v1beta2", "v1beta1"}
+    served.members()
+    fill(served.sources["v1alpha1"].store, [node_pool("p1", ["n1"], 1)], 1, kind="NodePool")
+    assert served.members() == (True, ["n1"])
+
+
+async def test_a_right_that_is_missing_says_nothing_of_the_version(served: Served) -> None:
+    served.members()
+    served.sources["v1beta2"].reflector.refuse(forbidden("nodepools"))
+    await asyncio.sleep(0)
+    assert list(served.sources) == ["v1beta2"]
+
+
+def test_the_cloud_is_asked_for_one_config_map_alone() -> None:
+    wanted = one_config_map("kube-system", "leader-hub-harbour")
+    assert wanted.path == "/api/v1/namespaces/kube-system/configmaps"
+    assert wanted.query == {"fieldSelector": "metadata.name=leader-hub-harbour"}
+    assert wanted.encoding is Encoding.JSON

@@ -1,4 +1,6 @@
-"""The table of a server's conditions, and the choice among servers."""
+"""The health of a server as a state machine, and the choice of one among several."""
+
+from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
@@ -6,7 +8,18 @@ from functools import partial
 import pytest
 
 from addons.link.health import RECOVERY_SUCCESSES, Cloud, Condition, ServerHealth
-from addons.link.servers import parse_server
+from addons.link.servers import (
+    MAX_OWN_LANES,
+    MAX_RELAYS,
+    SHARED_LANES,
+    Server,
+    TokenLanes,
+    parse_leaders,
+    parse_relays,
+    parse_server,
+)
+from addons.telemetry import metrics
+from tests.addons.support.observed import value_of
 
 A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
 
@@ -98,3 +111,129 @@ def test_a_cloud_is_away_since_its_last_server_went_down() -> None:
     assert first < 100
     cloud.servers[1].failed("down still")
     assert cloud.seconds_away >= first
+
+
+A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
+PLAIN = parse_server("http://a:6443")
+
+
+@pytest.mark.parametrize(
+    ("text", "server"),
+    [
+        ("https://10.0.0.1:6443", Server("https", "10.0.0.1", 6443)),
+        ("https://cloud.example/", Server("https", "cloud.example", 443)),
+        ("http://127.0.0.1:8080", Server("http", "127.0.0.1", 8080)),
+        (" https://[fd00::1]:6443 ", Server("https", "fd00::1", 6443)),
+    ],
+)
+def test_servers(text: str, server: Server) -> None:
+    assert parse_server(text) == server
+    assert parse_server(str(server)) == server
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["cloud:6443", "ftp://cloud", "https://", "https://cloud:99999", "https://cloud/api", "https://u@cloud"],
+)
+def test_what_is_no_server(text: str) -> None:
+    with pytest.raises(ValueError, match="server"):
+        parse_server(text)
+
+
+def test_relays_have_names_that_no_node_can_have() -> None:
+    found = parse_relays("https://relay.example:10269, https://[fd00::1]:10269,https://relay.example:10269,")
+    assert [(str(each), each.node) for each in found] == [
+        ("https://relay.example:10269", "relay relay.example:10269"),
+        ("https://[fd00::1]:10269", "relay fd00::1:10269"),
+    ]
+    assert parse_relays("") == ()
+
+
+@pytest.mark.parametrize(
+    "text", ["http://10.0.0.9:1", "10.0.0.9", ",".join(f"https://r{n}:1" for n in range(MAX_RELAYS + 1))]
+)
+def test_what_names_no_relay(text: str) -> None:
+    before = value_of(metrics.BOUNDS_REACHED.labels("relays"))
+    with pytest.raises(ValueError, match=r"relay|server"):
+        parse_relays(text)
+    assert value_of(metrics.BOUNDS_REACHED.labels("relays")) == before + (text.count(",") == MAX_RELAYS)
+
+
+def test_leaders_are_named_as_in_the_pools_configmap() -> None:
+    found = parse_leaders("a/10.0.0.1, b/fd00::1,a/10.0.0.1,", 10269)
+    assert [(each.node, str(each)) for each in found] == [
+        ("a", "https://10.0.0.1:10269"),
+        ("b", "https://[fd00::1]:10269"),
+    ]
+    assert parse_leaders("", 10269) == ()
+
+
+@pytest.mark.parametrize("text", ["a", "10.0.0.1", "/10.0.0.1", "a/", "a/leader.example", "a/10.0.0.1/x"])
+def test_what_names_no_leader(text: str) -> None:
+    with pytest.raises(ValueError, match="NODE/ADDRESS"):
+        parse_leaders(text, 10269)
+
+
+# -- lanes of tokens ------------------------------------------------------------------------------------------------
+
+
+def is_shared(lanes: TokenLanes, token: str) -> bool:
+    return lanes.lane(f"Bearer {token}").startswith("shared")
+
+
+def test_a_token_has_its_own_lane_once_a_server_has_accepted_it() -> None:
+    lanes = TokenLanes()
+    assert is_shared(lanes, "a")
+    lanes.answered("Bearer a", 200)
+    lanes.answered("Bearer b", 403)
+    lanes.answered("Bearer bad", 401)
+    own = {lanes.lane(f"Bearer {token}") for token in "ab"}
+    assert len(own) == 2
+    assert not any(is_shared(lanes, token) for token in "ab")
+    assert is_shared(lanes, "bad")
+
+
+def test_a_token_that_is_refused_loses_its_lane() -> None:
+    lanes = TokenLanes()
+    lanes.answered("Bearer a", 200)
+    lanes.answered("Bearer a", 401)
+    assert is_shared(lanes, "a")
+
+
+def test_invented_tokens_get_no_connection_and_real_ones_a_bounded_number() -> None:
+    lanes = TokenLanes()
+    for number in range(10_000):
+        lanes.answered(f"Bearer {number}", 401)
+    assert not lanes._accepted
+    assert len({lanes.lane(f"Bearer {number}") for number in range(10_000)}) == SHARED_LANES
+    lanes.answered("Bearer used", 200)
+    for number in range(2 * MAX_OWN_LANES):
+        lanes.answered(f"Bearer {number}", 200)
+        lanes.answered("Bearer used", 200)
+    assert len(lanes._accepted) == MAX_OWN_LANES
+    assert not is_shared(lanes, "used")
+    assert is_shared(lanes, "0")
+
+
+@pytest.mark.parametrize(
+    ("authorization", "status"),
+    [("Basic {}", 403), ("Basic {}", 200), ("Bearer {}", 429), ("Bearer {}", 400), ("Bearer {}", 503)],
+)
+def test_what_proves_no_token_makes_no_connection(authorization: str, status: int) -> None:
+    """kube-apiserver takes `Basic` for nothing: a pod had a connection to it opened for each that it invented."""
+    lanes = TokenLanes()
+    for number in range(2 * MAX_OWN_LANES):
+        lanes.answered(authorization.format(number), status)
+    assert len({lanes.lane(authorization.format(number)) for number in range(10_000)}) == SHARED_LANES
+
+
+def test_a_token_has_one_lane_however_its_scheme_is_written() -> None:
+    lanes = TokenLanes()
+    lanes.answered("Bearer a", 200)
+    assert lanes.lane("bEARER a") == lanes.lane("Bearer a")
+
+
+def test_no_token_is_remembered_in_clear() -> None:
+    lanes = TokenLanes()
+    lanes.answered("Bearer secret", 200)
+    assert "secret" not in repr(vars(lanes))

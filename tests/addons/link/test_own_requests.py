@@ -1,4 +1,4 @@
-"""What the hub asks itself: with whose identity, of which server, and what is counted and remembered of it."""
+"""What the hub itself asks: with whose identity, on which connection, and what is recorded of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from OpenSSL import SSL
 
 from addons.link.health import ServerHealth
 from addons.link.own_requests import check_identity
+from addons.link.request_records import KEPT, RequestRecord, RequestRecords
 from addons.link.servers import Server
 from addons.link.tls import UpstreamTls
 from addons.requests.caller import Caller, Lending, Listener, caller_of
@@ -212,3 +213,22 @@ async def test_a_request_without_an_answer_is_remembered_with_the_reason() -> No
     assert not world.health.usable, "a refused connection takes a server down at once"
     totals = world.traffic.components()[HUB].totals
     assert (totals.requests, totals.errors) == (1, 0), "nobody has refused anything: the link is down"
+
+
+def test_the_last_requests_are_kept_and_others_are_told() -> None:
+    records = RequestRecords()
+    told: list[tuple[str, bool]] = []
+    records.listeners.append(lambda record: told.append((record.target, bool(record.ended))))
+    for number in range(KEPT + 1):
+        record = RequestRecord("GET", f"/{number}", "https://a:6443", Lending.HUB)
+        records.begin(record)
+        records.end(record)
+    assert [each.target for each in records.last] == [f"/{number}" for number in range(1, KEPT + 1)]
+    assert told[:3] == [("/0", False), ("/0", True), ("/1", False)]
+
+
+def test_what_is_under_way_has_no_end() -> None:
+    record = RequestRecord("GET", "/x", "https://a:6443", Lending.HUB, began=0.0)
+    assert (record.describe()["isUnderWay"], record.describe()["began"]) == (True, "1970-01-01T00:00:00Z")
+    record.failure = "refused"
+    assert record.describe()["failure"] == "refused"

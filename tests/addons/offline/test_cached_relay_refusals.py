@@ -1,4 +1,4 @@
-"""What the cloud refused a caller is not answered from before, and a token gets what the cloud let it do."""
+"""What the cloud refused is not answered from before; lists in pages, or of the past, in the cached relay."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from addons.requests.answers import ClientRequest
 from addons.requests.caller import Caller
+from addons.requests.route_decision import Route, RouteKind
+from kube.requests.request_info import parse_request
 from tests.addons.offline.test_cached_relay import A_TOKEN, OBJECT, TOKEN, TYPED, Node, node_in
 from tests.addons.support.observed import until
-from tests.addons.support.samples import HUB, POD
+from tests.addons.support.samples import HUB, POD, raw, read_of
 
 
 @pytest.fixture
@@ -72,3 +75,34 @@ async def test_a_refused_token_request_takes_the_token_away(node: Node) -> None:
     node.passed("POST", TOKEN, 404, b"no", sent=b"for a pod", headers=TYPED)
     await node.lose_cloud()
     assert (await node.send("POST", TOKEN, b"for a pod"))[0] == 503
+
+
+PODS_PATH = "/api/v1/namespaces/a/pods"
+
+
+def page(version: int, *, following: str = "") -> bytes:
+    return raw(
+        {"kind": "PodList", "metadata": {"resourceVersion": str(version), "continue": following}, "items": []}
+    )
+
+
+async def test_a_list_of_several_pages_is_kept_with_its_last(node: Node) -> None:
+    """It was never kept: kubectl lists in pages of 500."""
+    pages = {f"{PODS_PATH}?limit=5": page(7, following="t"), f"{PODS_PATH}?limit=5&continue=t": page(7)}
+    for target, body in pages.items():
+        node.passed("GET", target, 200, body, headers=TYPED)
+    node.health.failed("gone")
+    route = Route(RouteKind.CACHED_RELAY, "test", read=read_of(PODS_PATH))
+    for target, body in pages.items():
+        wanted = ClientRequest(parse_request("GET", target), "kubectl", HUB, route)
+        assert (await node.send_as(wanted, target))[:2] == (200, body)
+
+
+@pytest.mark.parametrize(
+    "query", ["resourceVersionMatch=Exact&resourceVersion=3", "resourceVersion=3&limit=5"]
+)
+async def test_a_list_of_the_past_is_not_kept_for_the_present(node: Node, query: str) -> None:
+    node.passed("GET", PODS_PATH, 200, page(7), headers=TYPED)
+    node.passed("GET", f"{PODS_PATH}?{query}", 200, page(3), headers=TYPED)
+    node.health.failed("gone")
+    assert (await node.get(PODS_PATH))[:2] == (200, page(7))

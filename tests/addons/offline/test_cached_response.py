@@ -1,4 +1,4 @@
-"""One kept answer: read in either encoding, bounded when unpacked, and found under one key for the same question."""
+"""One kept answer: read in either encoding and bounded when unpacked, the head of a list, and lists in pages."""
 
 from __future__ import annotations
 
@@ -7,8 +7,24 @@ import gzip
 import pytest
 from mitmproxy import http
 
-from addons.offline.cached_response import MAX_KEPT, MAX_UNPACKED, CachedResponse, is_too_large, response_key
+from addons.offline import cached_response
+from addons.offline.cached_response import (
+    HEAD,
+    MAX_GROWING,
+    MAX_KEPT,
+    MAX_UNPACKED,
+    CachedResponse,
+    GrowingLists,
+    ResponseKey,
+    is_too_large,
+    list_head,
+    response_key,
+)
+from addons.telemetry import metrics
+from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
+from kube.wire.schema import MESSAGES
+from tests.addons.support.observed import value_of
 from tests.addons.support.offline_parts import JSON, PROTOBUF, body_of, in_protobuf
 from tests.addons.support.samples import node, raw
 
@@ -152,3 +168,141 @@ def test_the_version_of_a_list_is_that_of_its_head() -> None:
     listed = raw({"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": []})
     assert CachedResponse({"content-type": JSON}, listed).list_version() == 7
     assert CachedResponse({"content-type": JSON}, b"<html>").list_version() == 0
+
+
+LONG = b" " * HEAD
+"""Makes a body longer than its head."""
+
+
+def protobuf_list(token: str, items: int = 1, size: int = 200) -> bytes:
+    """A list as a kube-apiserver writes one in protobuf, before its items."""
+    metadata = {"resourceVersion": "7", "continue": token, "remainingItemCount": 300}
+    page = MESSAGES["AnyList"].new(metadata=metadata, items=[b"x" * size] * items)
+    return codec_for(Encoding.PROTOBUF).encode_single("v1", "PodList", page.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("body", "token"),
+    [
+        (b'{"kind":"PodList","metadata":{"resourceVersion":"1"},"items":[]}', ""),
+        (b'{"kind":"PodList","metadata":{"resourceVersion":"1","continue":""},"items":null}', ""),
+        (b'{"kind":"PodList","metadata":{"resourceVersion":"1","continue":"a"},"items":[{"met' + LONG, "a"),
+        (b'{ "metadata" : { "continue" : "a" } ,\n "items" : [' + LONG, "a"),
+        (b'{"kind":"Table","metadata":{"continue":"a"},"columnDefinitions":[{"name":' + LONG, "a"),
+        (b'{"kind":"Table","metadata":{},"rows":[' + LONG, ""),
+        (b'{"metadata":{"selfLink":"\\"items\\":","continue":"a"},"items":[' + LONG, "a"),
+        (b'{"kind":"PodList","items":[],"metadata":{"continue":"a"}}', "a"),
+        (b'{"kind":"PodList","items":[],"metadata":{"continue":"a"}}' + LONG, None),
+        (LONG, None),
+        (b'{"items":[]}', None),
+        (b'{"metadata":[],"items":[]}', None),
+        (b"[]", None),
+        (b"", None),
+        (b"<html>", None),
+    ],
+)
+def test_of_json(body: bytes, token: str | None) -> None:
+    if token is None:
+        with pytest.raises(ValueError):  # noqa: PT011 - orjson says it in its own words
+            list_head(Encoding.JSON, body[:HEAD])
+    else:
+        assert list_head(Encoding.JSON, body[:HEAD]).continue_token == token
+
+
+def test_the_version_is_that_of_the_metadata() -> None:
+    assert list_head(Encoding.JSON, b'{"kind":"PodList","metadata":{"resourceVersion":"7"},"items":[]}') == (
+        7,
+        "",
+    )
+
+
+@pytest.mark.parametrize("token", ["", "next" * 40])
+@pytest.mark.parametrize("size", [0, 200, 2 * HEAD])
+def test_of_protobuf(token: str, size: int) -> None:
+    assert list_head(Encoding.PROTOBUF, protobuf_list(token, size=size)[:HEAD]) == (7, token)
+
+
+def test_of_protobuf_that_a_codec_wrote() -> None:
+    listed = codec_for(Encoding.PROTOBUF).encode_list("v1", "Pod", 7, [b"x" * 200] * 1000)
+    head = b"".join(listed)[:HEAD]
+    assert list_head(Encoding.PROTOBUF, head) == (7, "")
+
+
+def test_each_cut_of_a_head_is_a_value_error_or_the_token() -> None:
+    whole = protobuf_list("next" * 40)
+    found = set()
+    for end in range(len(whole)):
+        try:
+            found.add(list_head(Encoding.PROTOBUF, whole[:end]).continue_token)
+        except ValueError:
+            found.add("")
+    assert found == {"", "next" * 40}
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"k8s\x00", b"{}", b"k8s\x00\x12\x01a", b"k8s\x00\x0a\xff\xff\xff\xff\xff"]
+)
+def test_what_is_no_list_in_protobuf(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"list|protobuf"):
+        list_head(Encoding.PROTOBUF, body)
+
+
+KEY = ResponseKey("list")
+
+
+def page(following: str, version: str = "7") -> CachedResponse:
+    metadata = {"resourceVersion": version, "continue": following}
+    return CachedResponse({"content-type": JSON}, raw({"kind": "PodList", "metadata": metadata, "items": []}))
+
+
+def test_a_list_of_one_page_is_whole_at_once() -> None:
+    assert GrowingLists().add(KEY, "", page("")) == page("")
+
+
+def test_a_list_is_whole_with_its_last_page() -> None:
+    lists = GrowingLists()
+    assert lists.add(KEY, "", page("1")) is None
+    assert lists.add(KEY, "1", page("2")) is None
+    whole = lists.add(KEY, "2", page(""))
+    assert whole == page("1").followed_by("1", page("2")).followed_by("2", page(""))
+    assert lists.add(KEY, "2", page("")) is None, "it grows no longer"
+
+
+def test_pages_of_two_lists_are_not_put_together() -> None:
+    """Two clients list the same: the list of the first is not kept."""
+    lists = GrowingLists()
+    lists.add(KEY, "", page("1", "7"))
+    lists.add(KEY, "", page("x", "9"))
+    assert lists.add(KEY, "1", page("", "7")) is None
+    whole = lists.add(KEY, "x", page("", "9"))
+    assert whole is not None
+    assert [each.list_version() for _, each in whole.further] == [9]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"<html>"])
+def test_what_is_no_list_ends_its_list(body: bytes) -> None:
+    lists = GrowingLists()
+    lists.add(KEY, "", page("1"))
+    assert lists.add(KEY, "1", CachedResponse({"content-type": JSON}, body)) is None
+    assert lists.add(KEY, "1", page("")) is None
+
+
+def test_a_list_is_as_large_as_a_kept_answer_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cached_response, "MAX_KEPT", 2 * len(page("1").body))
+    lists = GrowingLists()
+    for token in ("", "1"):
+        assert lists.add(KEY, token, page("1")) is None
+    assert lists.add(KEY, "1", page("1")) is None
+    assert lists.add(KEY, "1", page("")) is None
+
+
+def test_lists_that_grow_are_bounded_and_others_push_out_none_of_the_node() -> None:
+    told = metrics.BOUNDS_REACHED.labels("lists that grow")
+    lists, before = GrowingLists(), value_of(told)
+    lists.add(KEY, "", page("1"))
+    others = [ResponseKey(str(number), "pod") for number in range(MAX_GROWING + 1)]
+    for each in others:
+        lists.add(each, "", page("1"))
+    assert value_of(told) == before + 1
+    assert [lists.add(each, "1", page("")) is not None for each in others] == [False, *[True] * MAX_GROWING]
+    assert lists.add(KEY, "1", page("")) is not None

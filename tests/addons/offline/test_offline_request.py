@@ -1,13 +1,15 @@
-"""A request that the hub answers itself: the parts that it reads, and the encoding of the answer."""
+"""A request that the hub answers itself: the parts that it reads, the encoding of the answer, and its Warning."""
 
 from __future__ import annotations
 
 import json
 import re
+from datetime import datetime, timedelta
 
 import pytest
 from multidict import CIMultiDict
 
+from addons.offline.cached_relay import copy_warning
 from addons.offline.offline_request import SUFFIX_ALPHABET, SUFFIX_LENGTH, OfflineRequest
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
@@ -127,3 +129,32 @@ def test_an_echo_that_the_client_does_not_take_is_a_406() -> None:
         asked("POST", PODS, accept=JSON).echo(
             codec_for(Encoding.PROTOBUF), in_protobuf("v1", "Pod", "p"), 201
         )
+
+
+NOW = datetime(2026, 11, 23, 12, 5)
+COPIED, AWAY = NOW.replace(minute=3, second=10), NOW.replace(minute=3, second=20)
+
+
+@pytest.mark.parametrize(
+    ("copied", "away", "is_partial", "text"),
+    [
+        (COPIED, AWAY, False, "copy of 12:03:10, the cloud is away since 12:03:20"),
+        (None, AWAY, False, "copy, the cloud is away since 12:03:20"),
+        (COPIED - timedelta(days=1), None, False, "copy of 2026-11-22 12:03:10, the cloud is away"),
+        (
+            COPIED,
+            AWAY,
+            True,
+            "copy of 12:03:10, the cloud is away since 12:03:20, and this is what the node has, not all that there is",
+        ),
+    ],
+)
+def test_a_person_is_told_how_old_and_how_complete_an_answer_is(
+    copied: datetime | None, away: datetime | None, is_partial: bool, text: str
+) -> None:
+    found = copy_warning("kubectl", NOW, copied, away, is_partial=is_partial)
+    assert found == {"Warning": f'299 - "{text}"'}
+
+
+def test_a_program_is_told_nothing_that_it_would_log() -> None:
+    assert copy_warning("kubelet", NOW, COPIED, AWAY, is_partial=False) == {}

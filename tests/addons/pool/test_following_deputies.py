@@ -1,4 +1,4 @@
-"""Followers that know their leaders' deputies, and deputies themselves, when the leaders fail."""
+"""Followers read from a deputy when their leader fails, and from a relay in the cloud."""
 
 from __future__ import annotations
 
@@ -150,3 +150,59 @@ async def test_a_leader_is_told_who_lends_a_way_and_is_asked_for_lenders_without
     await scene.until(lambda: len(scene.probes.asked) > asked + 2)
     assert LENDS_HEADER not in scene.probes.asked[-1].headers
     assert {each.node for each in scene.following.lenders} == {FIRST, SECOND}
+
+
+RELAY = "relay 10.0.0.9:10269"
+CONFIG = PoolConfig((A,), (SERVICES,), is_shared=True, relay="https://10.0.0.9:10269")
+
+
+@pytest.fixture
+async def relayed() -> AsyncIterator[Scene]:
+    made = Scene()
+    yield made
+    made.following.close()
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("role", [Role.NONE, Role.LEADER])
+async def test_a_hub_without_a_leader_reads_from_the_relay(relayed: Scene, role: Role) -> None:
+    relayed.update(role, CONFIG)
+    assert await relayed.server() == RELAY
+    assert relayed.following.has_leader
+
+
+async def test_a_follower_goes_from_its_leader_to_the_relay_and_then_to_the_cloud(relayed: Scene) -> None:
+    relayed.update(Role.FOLLOWER, CONFIG)
+    assert await relayed.server() == "a"
+    relayed.fail("a")
+    assert await relayed.server() == RELAY
+    relayed.fail(RELAY)
+    relayed.now += 10.0
+    relayed.following.balance()
+    assert await relayed.server() == "cloud"
+
+
+async def test_a_leader_whose_relay_is_gone_reads_from_the_cloud_at_once(relayed: Scene) -> None:
+    relayed.update(Role.LEADER, CONFIG)
+    assert await relayed.server() == RELAY
+    relayed.fail(RELAY)
+    assert await relayed.server() == "cloud"
+
+
+async def test_the_pools_scope_does_not_bind_a_relay(relayed: Scene) -> None:
+    """The follower reads resources that the pool does not share from the relay, not from the leader."""
+    relayed.update(Role.FOLLOWER, PoolConfig((A,), (), is_shared=True, relay=CONFIG.relay))
+    assert await relayed.server() == RELAY
+
+
+async def test_a_node_without_a_certificate_asks_no_relay(relayed: Scene) -> None:
+    relayed.following.update(Role.NONE, CONFIG, (), can_follow=False)
+    assert await relayed.server() == "cloud"
+
+
+async def test_a_configmap_that_names_no_url_names_no_relay(
+    relayed: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    relayed.update(Role.NONE, PoolConfig(relay="http://10.0.0.9"))
+    assert await relayed.server() == "cloud"
+    assert "is not of the form" in caplog.text

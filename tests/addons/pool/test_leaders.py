@@ -1,15 +1,21 @@
-"""The choice among leaders and cloud."""
+"""Who leads a pool, which follower is a deputy, and when each one may go to the cloud."""
 
 from __future__ import annotations
+
+import math
+from collections import Counter
 
 import pytest
 
 from addons.link.health import ServerHealth
 from addons.link.servers import Server
+from addons.pool.deputies import ANY_ADDRESS, LIFE, MAX_DEPUTIES, Deputies, deputies_for, parse_deputies
 from addons.pool.leaders import CLOUD, Choice, LeaderState, Probed, choose, read_probe
 from addons.pool.pool_config import LeaderHub
+from addons.pool.spread import SPREAD, CloudTurns, Turn, cloud_turn, leader_order, place
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER, SHARES_HEADER
 from kube.http.client import RawResponse
+from kube.requests.request_info import ResourceType
 
 NOW = 100.0
 
@@ -84,3 +90,180 @@ LONE = b'{"kind":"Status","message":"local proxy does not support request(GET /l
 )
 def test_what_the_answer_to_a_probe_says(answer: RawResponse, expected: Probed) -> None:
     assert read_probe(answer) == expected
+
+
+NODES = sorted((f"node-{number}" for number in range(9)), key=place)
+"""In the order in which they go to the cloud."""
+
+
+class Leader:
+    """A leader's view of its followers."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.deputies = Deputies(lambda: self.now)
+
+    def hear(self, *nodes: str) -> None:
+        for each in nodes:
+            self.deputies.announce(each, f"10.0.0.{NODES.index(each)}", "10.9.9.9")
+
+    def named(self) -> list[str]:
+        return [each.node for each in parse_deputies(self.deputies.named(NODES))]
+
+
+def test_the_first_followers_are_the_deputies_in_whatever_order_they_come() -> None:
+    leader = Leader()
+    for each in reversed(NODES):
+        leader.hear(each)
+    leader.hear(*NODES)
+    assert leader.named() == NODES[:MAX_DEPUTIES]
+
+
+def test_a_follower_that_says_nothing_any_more_or_leaves_the_pool_is_no_deputy() -> None:
+    leader = Leader()
+    leader.hear(*NODES[:2])
+    leader.now += LIFE - 1
+    leader.hear(*NODES[1:3])
+    leader.now += 2
+    assert leader.named() == NODES[1:2]
+    leader.hear(NODES[2])
+    assert leader.named() == NODES[1:3]
+    assert leader.deputies.named(NODES[2:]) == f"{NODES[2]}/10.0.0.2"
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ("10.0.0.7", "a/10.0.0.7"),
+        ("fd00:0::7", "a/fd00::7"),
+        (ANY_ADDRESS, "a/10.0.0.1"),
+        ("", ""),
+        ("10.0.0.7/x,b/10.0.0.8", ""),
+        ("fe80::7%x,b", ""),
+    ],
+)
+def test_the_address_is_what_the_follower_says_or_calls_from(said: str, named: str) -> None:
+    leader = Leader()
+    leader.deputies.announce("a", said, "10.0.0.1")
+    assert leader.deputies.named(["a"]) == named
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1", "::ffff:10.0.0.1", "fd00::1"])
+def test_an_address_is_as_certificates_name_it_however_the_connection_shows_it(address: str) -> None:
+    leader = Leader()
+    leader.deputies.announce("a", ANY_ADDRESS, address)
+    assert leader.deputies.named(["a"]) == f"a/{address.removeprefix('::ffff:')}"
+
+
+def test_a_follower_takes_no_more_deputies_than_a_leader_may_have() -> None:
+    text = ",".join(f"{each}/10.0.0.1" for each in NODES)
+    assert [each.node for each in parse_deputies(text)] == NODES[:MAX_DEPUTIES]
+    assert parse_deputies("a, /10.0.0.1,b/nowhere,") == ()
+
+
+def test_no_two_deputies_read_from_each_other_whatever_leaders_name() -> None:
+    named = [LeaderHub(each, f"10.0.0.{number}") for number, each in enumerate(NODES)]
+    for number, node in enumerate(NODES):
+        found = [each.node for each in deputies_for(node, named, NODES, can_serve=True)]
+        assert found == NODES[:number]
+        found = [each.node for each in deputies_for(node, named, NODES[1:], can_serve=False)]
+        assert found == [each for each in NODES[1:] if each != node]
+
+
+def test_of_two_deputies_at_one_address_the_first_counts() -> None:
+    named = [LeaderHub(each, "10.0.0.1") for each in NODES[:2]]
+    assert deputies_for(NODES[5], named, NODES, can_serve=True) == named[:1]
+
+
+CROWD = [f"node-{number}" for number in range(300)]
+SERVICES, SLICES = (
+    ResourceType("", "v1", "services"),
+    ResourceType("discovery.k8s.io", "v1", "endpointslices"),
+)
+LEADERS = [LeaderHub(name, f"10.0.0.{number}") for number, name in enumerate("abc")]
+
+
+def test_followers_spread_over_all_leaders() -> None:
+    first = Counter(leader_order(LEADERS, node)[0].node for node in CROWD)
+    assert all(count > 60 for count in first.values()), first
+
+
+def test_only_the_followers_of_a_leader_that_leaves_move() -> None:
+    for node in CROWD:
+        before = leader_order(LEADERS, node)
+        after = leader_order(LEADERS[:2], node)
+        assert after == [each for each in before if each in LEADERS[:2]]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 9, 10, 11, 25, 100, 300])
+def test_no_more_than_a_tenth_of_the_pool_goes_to_the_cloud_in_a_second(count: int) -> None:
+    """One node a second in a pool of fewer than ten, so the nodes of a small pool wait less than SPREAD."""
+    nodes = CROWD[:count]
+    turns = sorted(cloud_turn(node, nodes) for node in nodes)
+    a_second = max(1.0, count / 10)
+    assert [each.at for each in turns] == pytest.approx([number / a_second for number in range(count)])
+    assert {each.period for each in turns} == {min(SPREAD, count) if count > 1 else 0.0}
+
+
+@pytest.mark.parametrize(
+    ("turn", "now", "wait"),
+    [
+        (Turn(2.0, 10.0), 100.0, 2.0),
+        (Turn(2.0, 10.0), 102.0, 0.0),
+        (Turn(2.0, 10.0), 103.0, 9.0),
+        (Turn(2.0, 10.0), -3.0, 5.0),
+        (Turn(0.0, 0.0), 103.0, 0.0),
+    ],
+)
+def test_a_node_waits_for_its_next_turn(turn: Turn, now: float, wait: float) -> None:
+    assert turn.wait(now) == wait
+
+
+def test_a_node_that_does_not_know_the_others_waits_by_itself() -> None:
+    turns = [cloud_turn(node, []) for node in CROWD]
+    assert all(0 <= each.at < SPREAD == each.period for each in turns)
+    assert len(set(turns)) == len(CROWD)
+
+
+class Clocks:
+    """A clock that runs from 50, beside a wall clock that runs from 1000; the turns of a node by them."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.turns = CloudTurns(lambda: 50.0 + self.now, lambda: 1000.0 + self.now)
+        self.turns.turn = Turn(4.0, 10.0)
+
+    def begin_at(self, type_: ResourceType = SERVICES, *, at_once: bool = False) -> float:
+        return self.turns.begin_at(type_, at_once=at_once)
+
+
+def test_a_turn_stays_until_it_is_taken_or_forgotten() -> None:
+    clocks = Clocks()
+    assert clocks.turns.next_in == math.inf
+    assert clocks.begin_at() == 54.0
+    clocks.now = 3.0
+    assert (clocks.begin_at(), clocks.turns.next_in) == (54.0, 1.0)
+    clocks.now = 5.0
+    assert (clocks.begin_at(), clocks.turns.next_in) == (54.0, math.inf)
+    clocks.turns.forget(SERVICES)
+    assert clocks.begin_at() == 64.0
+
+
+def test_a_turn_that_is_over_is_missed_unless_it_was_taken() -> None:
+    clocks = Clocks()
+    clocks.begin_at()
+    assert not clocks.turns.has_missed(SERVICES)
+    clocks.now = 5.0
+    assert clocks.turns.has_missed(SERVICES)
+    clocks.turns.take(SERVICES)
+    assert not clocks.turns.has_missed(SERVICES)
+    assert clocks.begin_at() == -math.inf, "it may read again without another turn"
+
+
+def test_the_first_deputy_and_each_resource_have_turns_of_their_own() -> None:
+    clocks = Clocks()
+    assert clocks.begin_at(at_once=True) == 50.0
+    assert clocks.begin_at(SLICES) == 54.0
+    clocks.turns.forget(SERVICES)
+    clocks.turns.take(SERVICES)
+    assert not clocks.turns.has_missed(SERVICES), "it has never asked for one"

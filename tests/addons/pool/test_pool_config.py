@@ -1,10 +1,23 @@
-"""The ConfigMap of a pool as a value, and the role that it gives a node."""
+"""What the pool's ConfigMap says, what a node announces of itself, and the parts that follow from both."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from addons.certificates.asked_certificate import AskedCertificate
+from addons.certificates.serving_certificate import GivenCertificate
+from addons.link.link import Link
 from addons.link.servers import parse_leaders, parse_relays
+from addons.pool.announcement import Announcement
+from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.pool.pool_config import (
     MAX_LEADERS,
     NOTHING_SHARED,
@@ -17,10 +30,19 @@ from addons.pool.pool_config import (
     relay_config,
     role_of,
 )
+from addons.rules.in_force import RulesInForce
+from addons.settings import parse_settings
 from addons.telemetry import metrics
+from kube.http.client import Unreachable
+from kube.http.kubeconfig import NO_CREDENTIALS
 from kube.peers import MAX_HUBS
 from kube.requests.request_info import ResourceType
+from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import value_of
+from tests.addons.support.scripted_client import Asked, ScriptedClient
+from tests.addons.test_settings import values
+from tests.cloud.scriptable import ScriptableCloud
+from tests.support.background import beside
 
 ON = {"interconnectivity": "true", "enable-leader-election": "true"}
 ENDPOINTS = ResourceType("", "v1", "endpoints")
@@ -131,3 +153,105 @@ def test_a_relay_leads_and_shares_all_that_a_pool_may_share() -> None:
 def test_no_relay_has_the_name_of_a_node() -> None:
     (relay,) = parse_relays("https://10.0.0.9:10269")
     assert hub_of(relay).node == "relay 10.0.0.9:10269"
+
+
+class Node:
+    """What the cloud has of the annotation."""
+
+    def __init__(self) -> None:
+        self.is_up = True
+        self.writes: asyncio.Queue[str] = asyncio.Queue()
+        self.client = ScriptedClient(self._answer)
+
+    def _answer(self, asked: Asked) -> dict[str, Any]:
+        assert (asked.method, asked.path) == ("PATCH", "/api/v1/nodes/n1")
+        assert asked.content_type == "application/merge-patch+json"
+        if not self.is_up:
+            self.is_up = True
+            raise Unreachable("gone")
+        self.writes.put_nowait(json.loads(asked.body)["metadata"]["annotations"]["edgehub.io/peer"])
+        return {}
+
+
+@asynccontextmanager
+async def announced(node: Node) -> AsyncIterator[Announcement]:
+    made = Announcement("n1", 10269, node.client)
+    async with beside(made.run()):
+        yield made
+
+
+async def test_the_port_is_announced_and_taken_back() -> None:
+    node = Node()
+    async with announced(node) as announcement:
+        announcement.announce(True)
+        assert await node.writes.get() == "10269"
+        announcement.announce(True)
+        announcement.announce(False)
+        assert await node.writes.get() == "0"
+    assert node.writes.empty()
+
+
+async def test_what_the_cloud_did_not_take_is_written_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    node = Node()
+    node.is_up = False
+    async with announced(node) as announcement:
+        announcement.announce(True)
+        assert await node.writes.get() == "10269"
+    assert "not written yet: gone" in caplog.text
+
+
+async def closed(_wanted: bool) -> None:
+    """The port stays as it is."""
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({}, AskedCertificate),
+        ({"peer_cert": "/c", "peer_key": "/k"}, GivenCertificate),
+        ({"peer_clients": "nodes", "mode": "cloud", "peer_cert": "/c", "peer_key": "/k"}, GivenCertificate),
+    ],
+)
+async def test_the_certificate_is_the_operators_or_asked_for_and_a_relay_announces_nothing(
+    given: dict[str, Any], kind: type, tmp_path: Path
+) -> None:
+    settings = replace(parse_settings(values(**given)), state_dir=tmp_path)
+    async with ScriptableCloud() as cloud, HubParts(cloud) as parts:
+        client = ScriptedClient(lambda _: {})
+        rules = RulesInForce((), frozenset(), lambda _problem, _uid: None)
+        pool = join_pool(
+            settings,
+            NO_CREDENTIALS,
+            client,
+            (parts.inputs, parts.sources, parts.serving, rules),
+            Link(),
+            closed,
+            lambda _connection, _why: None,
+        )
+        assert isinstance(pool.port.certificate, kind)
+        assert (pool.port.announcement is None) is (settings.peer_clients == "nodes")
+        assert parts.sources.upstream_of == pool.following.reader_of
+        pool.close()
+
+
+@pytest.mark.parametrize(("kept", "written"), [(True, ["/api/v1/nodes/n1"]), (False, [])])
+async def test_a_hub_without_a_peer_port_takes_back_what_one_with_it_announced(
+    kept: bool, written: list[str], tmp_path: Path
+) -> None:
+    settings = replace(parse_settings(values(peer_port=0)), state_dir=tmp_path, node="n1")
+    if kept:
+        (tmp_path / "pki").mkdir()
+        (tmp_path / "pki" / "peer.pem").touch()
+    told = asyncio.Event()
+
+    def answer(_: Asked) -> dict[str, Any]:
+        told.set()
+        return {}
+
+    client = ScriptedClient(answer)
+    telling = asyncio.create_task(announce_no_port(settings, client))
+    await (told.wait() if kept else telling)
+    assert [each.path for each in client.asked] == written
+    telling.cancel()
+    await asyncio.gather(telling, return_exceptions=True)

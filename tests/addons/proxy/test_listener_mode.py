@@ -1,11 +1,15 @@
-"""A listener of the hub as a mode of mitmproxy's: what it is called, what it saves, and what stands behind it."""
+"""A listener of the hub as a mode of mitmproxy, its sockets, and the first layers of a connection."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
+import socket
 from typing import Any
 
 import pytest
+from mitmproxy.addons.next_layer import NextLayer
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from mitmproxy.test import taddons, tflow
@@ -22,7 +26,7 @@ from addons.proxy.listener_mode import (
     listener_specs,
     peer_spec,
 )
-from addons.proxy.listeners import mode_of_state, open_listeners
+from addons.proxy.listeners import closed, mode_of_state, open_listeners
 from addons.requests.caller import Listener
 from addons.settings import parse_settings
 from addons.telemetry import metrics
@@ -160,3 +164,37 @@ def test_a_hub_that_makes_the_address_for_pods_listens_there(
 def test_port_zero_switches_a_listener_off() -> None:
     modes = listener_specs(parse_settings(values(port=0, tls_port=0)))
     assert modes == []
+
+
+async def test_listeners_are_opened_and_stay_open() -> None:
+    with taddons.context(server := Proxyserver(), NextLayer()):
+        assert closed([ANY]) == ["127.0.0.1:0"]
+        await open_listeners([ANY])
+        first = address_of(ANY)
+        assert closed([ANY]) == []
+        await open_listeners([ANY, other := ANY.replace("127.0.0.1:0", "127.0.0.2:0")])
+        assert address_of(ANY) == first
+        assert address_of(other)[0] == "127.0.0.2"
+        _, writer = await asyncio.open_connection(*first)
+        writer.close()
+        await writer.wait_closed()
+        await server.servers.update([])
+        assert len(closed([ANY, other])) == 2
+
+
+async def test_a_taken_port_is_an_error_that_names_it_and_mitmproxy_says_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        taddons.context(server := Proxyserver(), NextLayer()),
+        socket.create_server(("127.0.0.1", 0)) as taken,
+    ):
+        server.running()  # so that the change of the options starts an update of mitmproxy's own as well
+        spec = f"hub:plain@127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(OSError, match="Address already in use") as caught:
+            await open_listeners([ANY, spec])
+        assert (caught.value.errno, caught.value.filename) == (errno.EADDRINUSE, spec)
+        assert closed([ANY, spec]) == [spec.rpartition("@")[2]]
+        assert not [each for each in caplog.records if each.levelno >= logging.ERROR]
+        await server.servers.update([])
+    assert not logging.getLogger("mitmproxy.addons.proxyserver").disabled

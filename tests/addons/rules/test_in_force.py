@@ -1,25 +1,35 @@
-"""The rules in force: unknown at first, then as the ConfigMap says, at each of its edits."""
+"""The rules in force: how they are read and edited, the versions given by them, and the Events about bad ones."""
 
 from __future__ import annotations
 
 import asyncio
+import datetime
+import logging
+from typing import Any
 
 import pytest
 
 from addons.filters.chain import FILTERS
 from addons.rules import in_force
+from addons.rules.events import ProblemEvents, event_of, send_event
+from addons.rules.given_versions import ANY_VERSION, GivenVersions, RulesEdit
 from addons.rules.in_force import RulesInForce
-from addons.rules.table import Problem, Rules
+from addons.rules.table import MAX_PROBLEMS, Problem, Rules
 from addons.telemetry import metrics
 from kube.errors import StatusError
+from kube.http.client import ApiResponse, Client
 from tests.addons.support.hand_source import HandSource
-from tests.addons.support.observed import value_of
+from tests.addons.support.observed import until, value_of
+from tests.addons.support.offline_parts import Told
 from tests.addons.support.samples import config_map, fill, raw
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import Refuse
+from tests.cloud.sessions import new_session
 
 GETTER = {"filter_servicetopology": "getter/endpointslices#get"}
 
 
-class Told:
+class Noted:
     """Remembers each time that the rules changed, and each problem that was reported."""
 
     def __init__(self) -> None:
@@ -27,8 +37,8 @@ class Told:
         self.problems: list[Problem] = []
 
 
-def follow(source: HandSource, disabled: frozenset[str] = frozenset()) -> tuple[RulesInForce, Told]:
-    told = Told()
+def follow(source: HandSource, disabled: frozenset[str] = frozenset()) -> tuple[RulesInForce, Noted]:
+    told = Noted()
 
     def why() -> str:
         return str(source.reflector.error or "the cloud has not answered yet")
@@ -150,3 +160,189 @@ async def test_filters_that_the_options_switch_off_stay_off() -> None:
     rules, _ = follow(source, frozenset({"servicetopology"}))
     fill(source.store, [config_map(GETTER, 7)], 7)
     assert not binds(rules.rules)
+
+
+KEPT = RulesEdit("a", {"pods": 100})
+
+
+@pytest.mark.parametrize(
+    ("kept", "edits", "other_rules", "elsewhere"),
+    [
+        # Before the first hub of a node there were no filters.
+        (None, [], 0, 0),
+        (None, ["a"], 0, 0),
+        # The same rules as before the restart: filters had other inputs, perhaps.
+        (KEPT, ["a"], 100, ANY_VERSION),
+        (RulesEdit("a"), ["a"], 0, ANY_VERSION),
+        # Edited while no hub ran: nobody knows how new the last versions were that the earlier process gave.
+        (KEPT, ["b"], ANY_VERSION, ANY_VERSION),
+        (RulesEdit("a"), ["b"], ANY_VERSION, ANY_VERSION),
+        # An edit of this process.
+        (None, ["a", "b"], 0, ANY_VERSION),
+        (RulesEdit("a"), ["a", "b"], ANY_VERSION, ANY_VERSION),
+    ],
+)
+def test_what_an_earlier_process_and_an_edit_leave(
+    kept: RulesEdit | None, edits: list[str], other_rules: int, elsewhere: int
+) -> None:
+    given = GivenVersions(kept)
+    for digest in edits:
+        given.rules_edited(digest, {"pods": 0})
+    assert (given.of_other_rules("pods"), given.of_elsewhere("pods")) == (other_rules, elsewhere)
+
+
+def test_an_edit_leaves_what_was_given_before_of_what_the_cloud_said_since() -> None:
+    """Who was away since then holds what filters of that process made."""
+    given = GivenVersions(RulesEdit("a"))
+    given.rules_edited("a", {"pods": 0})
+    given.reached("pods", 120)
+    given.rules_edited("b", {"pods": 7, "services": 0})
+    assert (given.of_other_rules("pods"), given.of_other_rules("services")) == (120, ANY_VERSION)
+
+
+def test_an_edit_leaves_what_filtered_views_gave_of_each_resource() -> None:
+    """One number for all resources once refused each list of the others for ever."""
+    kept: list[RulesEdit] = []
+    given = GivenVersions(None, kept.append)
+    given.rules_edited("a", {})
+    given.rules_edited("b", {"events": 10_000, "services": 7})
+    assert [given.of_other_rules(each) for each in ("events", "services", "pods")] == [10_000, 7, 0]
+    given.rules_edited("c", {"services": 5})
+    assert given.of_other_rules("services") == 7
+    assert kept[-1] == RulesEdit("c", {"events": 10_000, "services": 7})
+
+
+def test_no_number_is_above_what_its_resource_has_reached() -> None:
+    """The cloud may have been restored from a backup."""
+    kept: list[RulesEdit] = []
+    given = GivenVersions(KEPT, kept.append)
+    given.rules_edited("b", {"pods": 0, "nodes": 50})
+    given.reached("pods", 120)
+    assert (given.of_other_rules("pods"), given.of_elsewhere("pods")) == (120, 120)
+    given.reached("pods", 30)
+    given.reached("nodes", 60)
+    assert (given.of_other_rules("pods"), given.of_other_rules("nodes")) == (30, 60)
+    assert kept[-1].versions == {"pods": 30, "nodes": 60}
+    given.rules_edited("c", {})
+    assert given.of_other_rules("pods") == 30, "what the earlier process gave is known by now"
+
+
+def test_where_nothing_is_kept_an_earlier_process_may_have_given_anything() -> None:
+    given = GivenVersions(is_new=False)
+    given.rules_edited("a", {})
+    assert given.of_elsewhere("pods") == ANY_VERSION
+    given.reached("pods", 9)
+    assert (given.of_elsewhere("pods"), given.of_elsewhere("nodes")) == (9, ANY_VERSION)
+
+
+def test_what_was_given_of_another_history_stays_for_its_resource() -> None:
+    kept: list[RulesEdit] = []
+    given = GivenVersions(RulesEdit("a", former={"pods": 5}), kept.append)
+    given.restored("pods", 9)
+    given.rules_edited("a", {})
+    assert [each.former for each in kept] == [{"pods": 9}]
+    given.restored("pods", 7)
+    given.reached("pods", 2)
+    assert (given.of_former("pods"), given.of_elsewhere("pods")) == (9, 9)
+    assert given.of_former("nodes") == 0
+
+
+NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
+PROBLEM = Problem("filter_x", "a/b#c", "there is no filter of that name")
+CONFIGMAP = ("kube-system", "yurt-hub-cfg")
+UID = "11111111-2222-3333-4444-555555555555"
+
+
+def test_every_node_names_the_event_alike() -> None:
+    one, other = (event_of(PROBLEM, CONFIGMAP, UID, node, NOW) for node in ("n1", "n2"))
+    assert one["metadata"] == other["metadata"]
+    assert one["source"] != other["source"]
+    different = event_of(Problem("filter_x", "a/b#d", PROBLEM.why), CONFIGMAP, UID, "n1", NOW)
+    assert different["metadata"] != one["metadata"]
+
+
+def test_the_event_is_of_this_very_configmap() -> None:
+    event: Any = event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW)
+    assert event["involvedObject"]["uid"] == UID
+    other: Any = event_of(PROBLEM, CONFIGMAP, "of one made anew", "n1", NOW)
+    assert other["metadata"]["name"] != event["metadata"]["name"], "the first Event tells nothing about it"
+    unknown: Any = event_of(PROBLEM, CONFIGMAP, "", "n1", NOW)
+    assert "uid" not in unknown["involvedObject"]
+
+
+def test_people_read_what_is_wrong() -> None:
+    event = event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW)
+    assert event["message"] == "key filter_x: 'a/b#c' is skipped: there is no filter of that name"
+    assert event["firstTimestamp"] == "2026-01-02T03:04:05Z"
+
+
+async def test_the_second_hub_finds_the_event_made() -> None:
+    event = event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW)
+    async with ScriptableCloud() as cloud, new_session() as session:
+        client = Client(session, cloud.url, {})
+        await send_event(client, event)
+        await send_event(client, event)
+        (made,) = cloud.store.list("events", "kube-system")
+        assert made["involvedObject"]["name"] == "yurt-hub-cfg"
+
+
+@pytest.mark.parametrize("code", [403, 500])
+async def test_a_refused_event_harms_nothing(code: int) -> None:
+    event = event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW)
+    async with ScriptableCloud() as cloud, new_session() as session:
+        rule = cloud.faults.add(Refuse(code, "Refused", "no"))
+        await send_event(Client(session, cloud.url, {}), event)
+        assert rule.used == 1
+        with pytest.raises(StatusError):
+            cloud.store.get("events", "yurt-hub-cfg", "kube-system")
+
+
+async def test_a_cloud_that_is_away_harms_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async with new_session() as session:
+        client = Client(session, "http://127.0.0.1:1", {})
+        with caplog.at_level(logging.INFO):
+            await send_event(client, event_of(PROBLEM, CONFIGMAP, UID, "n1", NOW))
+        assert "was not sent" in caplog.text
+
+
+class Counted(Told):
+    """A cloud that notes how many requests it has at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_once = self.most_at_once = 0
+
+    async def request(self, *args: Any, **how: Any) -> ApiResponse:
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        return await super().request(*args, **how)
+
+
+async def test_events_go_one_by_one_and_the_oldest_of_too_many_are_left_out() -> None:
+    cloud, before = Counted(), value_of(metrics.RULE_EVENTS_DROPPED)
+    events = ProblemEvents(cloud, CONFIGMAP, "n1", pause=0)
+    for number in range(MAX_PROBLEMS + 50):
+        events.report(Problem("filter_x", f"entry {number}", "bad"), UID)
+    sending = asyncio.create_task(events.run())
+    await until(lambda: len(cloud.heard) == MAX_PROBLEMS)
+    assert cloud.most_at_once == 1
+    assert "entry 50" in cloud.heard[0].document["message"]
+    assert value_of(metrics.RULE_EVENTS_DROPPED) == before + 50
+    events.report(PROBLEM, UID)
+    await until(lambda: len(cloud.heard) == MAX_PROBLEMS + 1)
+    sending.cancel()
+
+
+async def test_between_two_events_there_is_a_pause() -> None:
+    cloud = Counted()
+    events = ProblemEvents(cloud, CONFIGMAP, "n1", pause=3600)
+    events.report(PROBLEM, UID)
+    events.report(Problem("filter_x", "other", "bad"), UID)
+    sending = asyncio.create_task(events.run())
+    await until(lambda: cloud.heard)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(cloud.heard) == 1
+    sending.cancel()

@@ -1,13 +1,17 @@
-"""Sockets of a service manager: only the process that they are for takes them, once, and listens on them."""
+"""What a service manager hands to the hub and is told by it, and how many descriptors there are."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import resource
 import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +22,10 @@ from mitmproxy.test import taddons
 from addons.proxy import listener_mode
 from addons.proxy.listener_mode import HubInstance
 from addons.proxy.listeners import closed, open_listeners, stop_accepting
-from addons.startup import handed_sockets
+from addons.startup import descriptors, handed_sockets
+from addons.startup.descriptors import quieten_accept, raise_descriptor_limit
 from addons.startup.handed_sockets import HandedSockets
+from addons.startup.service_manager import ALIVE, READY, STOPPING, notify, stay_alive
 
 
 @pytest.fixture
@@ -142,3 +148,70 @@ def test_without_a_service_manager_there_is_nothing() -> None:
     found.take({})
     assert found.addresses == []
     assert found.at("127.0.0.1", 1) is None
+
+
+def test_the_soft_limit_is_raised_as_far_as_the_system_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        descriptors,
+        "resource",
+        SimpleNamespace(
+            getrlimit=lambda _: (1024, 4096),
+            setrlimit=lambda _, limits: asked.append(limits),
+            RLIMIT_NOFILE=resource.RLIMIT_NOFILE,
+            RLIM_INFINITY=resource.RLIM_INFINITY,
+        ),
+    )
+    assert raise_descriptor_limit() == 4096
+    assert asked == [(4096, 4096)]
+
+
+async def test_what_cannot_be_accepted_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    loop, others, now = asyncio.get_running_loop(), [], 0.0
+    loop.set_exception_handler(lambda _, context: others.append(context["message"]))
+    quieten_accept(loop, lambda: now)
+    with caplog.at_level(logging.ERROR):
+        for moment in (0.0, 1.0, 59.0, 61.0):
+            now = moment
+            loop.call_exception_handler(
+                {"message": "socket.accept() out of system resource", "exception": "x"}
+            )
+        loop.call_exception_handler({"message": "another"})
+    assert len(caplog.records) == 2
+    assert others == ["another"]
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_states_reach_the_socket(tmp_path: Path, abstract: bool) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind("\0" + path if abstract else path)
+        manager.settimeout(10)
+        for state in (READY, STOPPING):
+            notify(state, {"NOTIFY_SOCKET": f"@{path}" if abstract else path})
+            assert manager.recv(100).decode() == state
+
+
+@pytest.mark.looptime
+async def test_the_watchdog_hears_of_the_loop_twice_in_its_time(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
+        given = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "120000000"}
+        for environment in ({}, given | {"WATCHDOG_PID": "1"}):
+            await stay_alive(environment)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(stay_alive(given | {"WATCHDOG_PID": str(os.getpid())}), 179)
+        assert [manager.recv(100).decode() for _ in range(3)] == [ALIVE] * 3
+        with pytest.raises(BlockingIOError):
+            manager.recv(100)
+
+
+def test_without_a_service_manager_nothing_happens(caplog: pytest.LogCaptureFixture) -> None:
+    notify(READY, {})
+    assert not caplog.records
+
+
+def test_a_socket_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    notify(READY, {"NOTIFY_SOCKET": str(tmp_path / "gone")})
+    assert "cannot be told READY=1" in caplog.text

@@ -1,12 +1,30 @@
-"""The budget of the link: how it is written, its periods, and when it is told."""
+"""Metrics of a hub: bytes by component and of the link, its budget, labels that are bounded, and tasks that fail."""
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from addons.filters.chain import FILTERS
+from addons.telemetry import metrics
+from addons.telemetry.background import background
+from addons.telemetry.component_traffic import MAX_COMPONENTS, MAX_READS, ComponentTraffic, Totals
+from addons.telemetry.labels import (
+    GROUPS,
+    OTHER,
+    RESOURCES,
+    VERBS,
+    BoundedLabels,
+    group_resource_label,
+    resource_label,
+    verb_label,
+)
 from addons.telemetry.link_budget import LinkBudget, Spending, parse_link_budget
+from tests.addons.support.observed import value_of
 
 MONDAY = datetime.date(2026, 11, 30)
 TUESDAY = datetime.date(2026, 12, 1)
@@ -75,3 +93,120 @@ def test_what_cannot_be_read_counts_as_nothing(kept: bytes) -> None:
     spending.take(kept)
     spending.count(10, MONDAY)
     assert spending.spent == 10
+
+
+class Clock:
+    """A time of day."""
+
+    def __init__(self) -> None:
+        self.time = datetime.datetime(2026, 3, 1, 22, 0).astimezone()
+
+    def __call__(self) -> float:
+        return self.time.timestamp()
+
+    def pass_minutes(self, minutes: float) -> None:
+        self.time += datetime.timedelta(minutes=minutes)
+
+
+def test_the_last_hour_alone_counts() -> None:
+    clock = Clock()
+    traffic = ComponentTraffic(clock)
+    traffic.began("kubelet", "pods", 200, is_watch=False).totals.sent += 100
+    clock.pass_minutes(30)
+    traffic.began("kubelet", "pods", 503, is_watch=False).totals.sent += 7
+    assert traffic.last_hour() == {"kubelet": Totals(requests=2, errors=1, sent=107)}
+    clock.pass_minutes(31)
+    assert traffic.last_hour() == {"kubelet": Totals(requests=1, errors=1, sent=7)}
+    clock.pass_minutes(60)
+    traffic.began("edgehub", "", 200, is_watch=False)
+    assert set(traffic.last_hour()) == {"edgehub"}
+
+
+def test_today_begins_at_midnight() -> None:
+    clock = Clock()
+    traffic = ComponentTraffic(clock)
+    metrics.UPSTREAM_BYTES.labels("down", "https://a").inc(50)
+    metrics.UPSTREAM_BYTES.labels("up", "https://a").inc(5)
+    assert traffic.link_today() == (5, 50)
+    clock.pass_minutes(121)
+    assert traffic.link_today() == (0, 0)
+
+
+def test_what_the_hub_gets_is_not_sent_to_components() -> None:
+    traffic = ComponentTraffic()
+    traffic.began("edgehub", "", 200, is_watch=False).totals.sent += 100
+    traffic.began("kubelet", "", 200, is_watch=False).totals.sent += 3
+    assert traffic.sent() == 3
+
+
+def test_names_and_resources_are_bounded() -> None:
+    traffic = ComponentTraffic()
+    for number in range(MAX_COMPONENTS + 50):
+        traffic.began(f"c{number}", "", 200, is_watch=False)
+    assert len(traffic.components()) == MAX_COMPONENTS + 1
+    assert traffic.components()["other"].totals.requests == 50
+    for number in range(MAX_READS + 50):
+        traffic.began("c1", f"r{number}", 200, is_watch=False)
+    assert len(traffic.components()["c1"].reads) == MAX_READS
+
+
+@pytest.mark.parametrize(("resource", "label"), [("pods", "pods"), ("", ""), ("widgets", "other")])
+def test_resources(resource: str, label: str) -> None:
+    assert resource_label(resource) == label
+
+
+@pytest.mark.parametrize(
+    ("verb", "label"), [("watch", "watch"), ("post", "post"), ("", "other"), ("brew", "other")]
+)
+def test_verbs(verb: str, label: str) -> None:
+    assert verb_label(verb) == label
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "label"),
+    [
+        ("", "pods", "pods"),
+        ("discovery.k8s.io", "endpointslices", "endpointslices.discovery.k8s.io"),
+        ("invented.io", "pods", "other"),
+        ("apps", "inventions", "other"),
+    ],
+)
+def test_resources_with_their_group(group: str, resource: str, label: str) -> None:
+    assert group_resource_label(group, resource) == label
+
+
+def test_what_filters_know_has_its_name() -> None:
+    assert {group for each in FILTERS for group, _ in each.resources} <= GROUPS
+    assert {resource for each in FILTERS for _, resource in each.resources} <= RESOURCES
+
+
+@given(st.text())
+def test_nothing_else_becomes_a_label(text: str) -> None:
+    assert verb_label(text) in {*VERBS, "other"}
+    assert resource_label(text) in {*RESOURCES, "", "other"}
+
+
+def test_names_that_others_choose_are_bounded() -> None:
+    labels = BoundedLabels(limit=2)
+    assert [labels.label(name) for name in ("a", "b", "c")] == ["a", "b", OTHER]
+    assert labels.label("a") == "a", "who was first keeps a label"
+
+
+async def test_work_that_fails_says_so_and_counts(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise OSError("no disk")
+
+    failures = metrics.HOOK_ERRORS.labels("edgehub-background", "task")
+    before = value_of(failures)
+    with pytest.raises(OSError, match="no disk"):
+        await background(fail(), "replay of the journal")
+    assert "replay of the journal has failed" in caplog.text
+    assert value_of(failures) == before + 1
+
+
+async def test_work_that_is_cancelled_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    task = background(asyncio.sleep(60), "garbage")
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait({task})
+    assert not caplog.text

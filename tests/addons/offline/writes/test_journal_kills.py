@@ -1,17 +1,26 @@
-"""What leaves the journal leaves the disk before anything newer goes out, so that no kill brings it back."""
+"""What leaves the journal leaves the disk before anything newer; what a status becomes on its way to the cloud."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from addons.offline.writes.journal import DURABLE_WAIT
+from addons.offline.writes.journal_entries import EventEntry, StatusEntry, parsed
+from kube.json_type import Json
+from kube.objects.strategic_merge import merge_keys_of, strategic_merge
+from kube.store.store import Store
 from tests.addons.offline.writes.test_journal import EVENT_BODY, NODE, put_event, status
 from tests.addons.support.devices import Device
 from tests.addons.support.observed import until
-from tests.addons.support.offline_parts import journal_in
+from tests.addons.support.offline_parts import JSON, PROTOBUF, body_of, in_protobuf, journal_in
+from tests.addons.support.samples import fill, node, raw
 
 
 @pytest.mark.looptime
@@ -103,3 +112,98 @@ async def test_what_is_read_from_disk_may_have_been_sent(tmp_path: Path) -> None
         await again.wait_written(entry)
     async with journal_in(tmp_path) as third:
         assert third.statuses[NODE].patch == {"status": {"phase": "cloud"}}
+
+
+EVENTS = "/api/v1/namespaces/a/events"
+EVENT = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}}
+STATUSES = st.builds(
+    lambda conditions, fields: {"status": {"conditions": conditions, **fields}},
+    st.lists(
+        st.fixed_dictionaries({"type": st.sampled_from("abc"), "status": st.sampled_from("TF")}),
+        max_size=3,
+        unique_by=lambda condition: condition["type"],
+    ),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "phase": st.sampled_from("xy"),
+            "config": st.sampled_from([{"a": 1}, {"a": 2}, {"b": 1}, {}]),
+        },
+    ),
+)
+
+
+def test_what_others_wrote_between_two_copies_is_no_part_of_the_patch() -> None:
+    """The cloud refused a patch with a former version of the object for ever."""
+    before = {"metadata": {"name": "n1", "resourceVersion": "5"}, "spec": {}, "status": {"phase": "x"}}
+    others = {"metadata": {"name": "n1", "resourceVersion": "7"}, "spec": {"unschedulable": True}}
+    entry = StatusEntry("/api/v1/nodes/n1", "Node", "u", before, {**others, "status": {"phase": "y"}})
+    assert entry.patch == {"status": {"phase": "y"}}
+
+
+@pytest.mark.parametrize(("uid", "shown"), [("u", "y"), ("another", "z")])
+def test_it_lies_on_what_the_cloud_has_meanwhile(uid: str, shown: str) -> None:
+    """A watch that is back before the journal is replayed brings the cloud's form of the object."""
+    entry = StatusEntry(NODE, "Node", "u", {"status": {"phase": "x"}}, {"status": {"phase": "y"}})
+    found = node("n1", 9)
+    found["metadata"]["uid"] = uid
+    store = Store()
+    fill(store, [{**found, "status": {"phase": "z"}}], 9)
+    item = store.get(("", "n1"))
+    assert item is not None
+    laid = entry.laid_on(item)
+    document = json.loads(laid.raw)
+    assert (document["status"]["phase"], laid.version) == (shown, 9)
+    assert document["metadata"]["resourceVersion"] == "9"
+
+
+def _status(**fields: Json) -> Json:
+    return {"status": {"conditions": [], **fields}}
+
+
+@given(STATUSES, st.lists(st.tuples(STATUSES, st.booleans()), max_size=4), STATUSES)
+@example(
+    _status(config={"a": 1}), [(_status(config={"b": 1}), True), (_status(), False)], _status(config={"a": 1})
+)
+@example(_status(config={"a": 1}), [(_status(), True)], _status(config={"a": 1}))
+def test_no_answer_that_was_lost_keeps_the_cloud_from_the_newest(
+    cloud: Json, sent: list[tuple[Json, bool]], newest: Json
+) -> None:
+    keys = merge_keys_of("Node")
+    entry = StatusEntry("/api/v1/nodes/n1", "Node", "u", cloud, cloud)
+    for after, is_taken in sent:
+        entry = replace(entry, after=after).as_sent()
+        cloud = strategic_merge(cloud, entry.patch, keys) if is_taken else cloud
+    entry = replace(entry, after=newest)
+    found, wanted = strategic_merge(cloud, entry.patch, keys)["status"], newest["status"]
+    assert {each["type"]: each["status"] for each in found.pop("conditions", [])} == {
+        each["type"]: each["status"] for each in wanted["conditions"]
+    }
+    # An empty object is as good as none: no field of the API tells them apart.
+    assert {name: value for name, value in found.items() if value} == {
+        name: value for name, value in wanted.items() if value and name != "conditions"
+    }
+
+
+def test_what_is_written_is_read() -> None:
+    entry = StatusEntry("/api/v1/nodes/n1", "Node", "u", {"status": {"a": 1}}, {"status": {"a": 2}})
+    for each in (entry, entry.as_sent()):
+        read = parsed(each.dump())
+        assert isinstance(read, StatusEntry)
+        assert (read, read.sent) == (each, each.sent)
+    event = EventEntry.of(7, "POST", EVENTS, PROTOBUF, b"k8s\x00\n\xff")
+    assert parsed(event.dump()) == event
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "content_type", "body", "path"),
+    [
+        ("POST", f"{EVENTS}?x=y", JSON, raw(EVENT), f"{EVENTS}/e"),
+        ("POST", EVENTS, PROTOBUF, body_of(in_protobuf("v1", "Event", "e", "a")), f"{EVENTS}/e"),
+        ("POST", EVENTS, JSON, b"{", ""),
+        ("POST", EVENTS, "text/plain", b"x", ""),
+        ("PATCH", f"{EVENTS}/e?fieldManager=x", JSON, b"{", f"{EVENTS}/e"),
+    ],
+)
+def test_the_event_of_a_request(method: str, target: str, content_type: str, body: bytes, path: str) -> None:
+    assert EventEntry.of(1, method, target, content_type, body).path == path

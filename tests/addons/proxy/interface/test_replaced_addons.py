@@ -1,31 +1,40 @@
-"""A flow that a person replays passes the hub's layers, as a request to the listener that it once came to.
-
-A HAR file has the comment of each flow, and mitmproxy leaves the hub's own script alone when that changes.
-"""
+"""What stands in the place of mitmproxy's parts beside an interface: replays, saved flows, list, style sheet."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 from mitmproxy import http
 from mitmproxy.addons.clientplayback import ClientPlayback
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.addons.savehar import SaveHar
 from mitmproxy.addons.script import ScriptLoader
+from mitmproxy.options import Options
 from mitmproxy.test import taddons, tflow, tutils
+from mitmproxy.tools.console import window
+from mitmproxy.tools.console.master import ConsoleMaster
+from mitmproxy.tools.web.master import WebMaster
+from tornado.httpserver import HTTPServer
 
+from addons.proxy.interface.console_list import WIDTH, list_components
 from addons.proxy.interface.replaced_addons import HUB, FlowReplays, change_addons
+from addons.proxy.interface.web_style import STATIC, STYLE, show_comments_whole
 from addons.proxy.listener_mode import HubMode, listener_of
 from addons.proxy.listeners import open_listeners
 from addons.requests.caller import Listener
 from addons.requests.hidden_credentials import hide
 from addons.requests.request_context import begin
+from addons.ui.flows.annotations import component_of
 from tests.addons.support.proxied import ANSWER, Raw, Straight
 from tests.addons.support.samples import request_context
+from tests.cloud.ports import LOOPBACK
 
 ANY = "hub:plain@127.0.0.1:0"
 
@@ -123,3 +132,93 @@ def test_a_master_without_these_addons_stays_so() -> None:
         assert context.master.addons.get("clientplayback") is None
         assert context.master.addons.get("savehar") is None
     assert HUB.is_file()
+
+
+SIZE = (120, 10)
+
+
+class Screen:
+    """As wide as SIZE."""
+
+    def get_cols_rows(self) -> tuple[int, int]:
+        return SIZE
+
+    def clear(self) -> None:
+        """Nothing is drawn."""
+
+
+@pytest.fixture
+async def master() -> ConsoleMaster:
+    made = ConsoleMaster(Options())
+    screen: Any = Screen()
+    made.ui = screen
+    made.window = window.Window(made)
+    return made
+
+
+def lines(master: ConsoleMaster) -> list[str]:
+    assert master.window is not None
+    shown: Any = master.window.stacks[0].windows["flowlist"]
+    canvas = shown.render(SIZE)
+    return [text.decode().rstrip() for text in canvas.text if text.strip()]
+
+
+async def test_each_line_begins_with_its_component_and_follows_a_change(master: ConsoleMaster) -> None:
+    list_components(master, component_of)
+    first, second = tflow.tflow(), tflow.tflow()
+    first.comment, second.comment = "kube-proxy ▸ view ▸ GET /", "kubelet ▸ relay ▸ GET /"
+    master.view.add([first, second])
+    assert [line.split()[0] for line in lines(master)] == ["kube-proxy", "kubelet"]
+    assert all("/path" in line[WIDTH:] for line in lines(master))
+    second.comment = "● DRILL offline ▸ coredns ▸ relay ▸ GET /"
+    master.view.update([second])
+    assert [line.split()[0] for line in lines(master)] == ["kube-proxy", "coredns"]
+    master.view.clear()
+    assert lines(master) == []
+
+
+async def test_a_long_name_is_cut_and_a_flow_without_a_comment_has_none(master: ConsoleMaster) -> None:
+    list_components(master, component_of)
+    long, without = tflow.tflow(), tflow.tflow()
+    long.comment = "kube-controller-manager ▸ relay ▸ GET /"
+    master.view.add([long, without])
+    first, second = lines(master)
+    assert first.startswith("kube-controller-m… ")
+    assert not second[:WIDTH].strip()
+
+
+def test_who_has_no_such_list_is_left_alone() -> None:
+    with taddons.context() as context:
+        list_components(context.master, component_of)
+
+
+@pytest.mark.parametrize("file", sorted(each.name for each in STATIC.glob("*.css")))
+async def test_the_style_sheet_of_the_interface_alone_ends_with_ours(file: str) -> None:
+    master, bound = WebMaster(Options(), with_termlog=False), socket.create_server((LOOPBACK, 0))
+    port = bound.getsockname()[1]
+    bound.setblocking(False)
+    show_comments_whole(master)
+    server = HTTPServer(master.app)
+    server.add_socket(bound)
+    try:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://{LOOPBACK}:{port}/static/{file}") as answer,
+        ):
+            assert (answer.status, answer.content_type) == (200, "text/css")
+            text = await answer.text()
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://{LOOPBACK}:{port}/static/index-none.css") as answer,
+        ):
+            assert answer.status == 404
+    finally:
+        server.stop()
+        await server.close_all_connections()
+    ours = STYLE if file.startswith("index-") else ""
+    assert text == (STATIC / file).read_text() + ours
+
+
+def test_a_page_without_a_style_is_left_alone() -> None:
+    with taddons.context() as context:
+        show_comments_whole(context.master)

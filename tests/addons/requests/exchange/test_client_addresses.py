@@ -1,12 +1,15 @@
-"""What the clients at one address may hold of one listener, over all their connections."""
+"""What one client address may hold: connections, requests, bodies and turns."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 
 import pytest
+from hyperframe.frame import DataFrame, Frame, HeadersFrame, PingFrame
 from mitmproxy.test import tflow
 
+from addons.requests.caller import Listener
 from addons.requests.exchange import client_addresses
 from addons.requests.exchange.client_addresses import (
     COMMON_HEAD,
@@ -14,6 +17,7 @@ from addons.requests.exchange.client_addresses import (
     HEAD_SHARE,
     MAX_BODIES,
     MAX_BODIES_OF_ADDRESS,
+    MAX_CONNECTIONS,
     MAX_REQUEST_BODY,
     MAX_UNREAD,
     MAX_UNSENT,
@@ -22,6 +26,10 @@ from addons.requests.exchange.client_addresses import (
     ListenerClients,
     address_of,
 )
+from addons.requests.exchange.client_turns import AT_ONCE, PAUSE, PREFACE, ClientTurns, Frames
+from addons.requests.exchange.open_connections import OWN_DESCRIPTORS, OpenConnections
+from addons.telemetry import metrics
+from tests.addons.support.observed import value_of
 
 
 @dataclass(eq=False)
@@ -164,3 +172,105 @@ def test_an_address_without_clients_is_forgotten() -> None:
         address_of(client).begin_request(b"/", ())
     del client
     assert not [each for each in client_addresses._addresses if each[1].startswith("10.0.")]
+
+
+BEGIN = bytes(PREFACE)
+
+
+def heads(count: int) -> bytes:
+    return b"".join(HeadersFrame(2 * number + 1, b"x").serialize() for number in range(count))
+
+
+def pieces(*data: bytes) -> list[bytes]:
+    """What is handed out, one go after another, when data comes in such pieces."""
+    frames, found = Frames(), []
+    for each in data:
+        frames.add(each)
+        found.append(frames.take())
+        while frames.has_more:
+            found.append(frames.take())
+    return found
+
+
+def test_a_few_requests_are_handed_out_at_once() -> None:
+    found = pieces(BEGIN + heads(2 * AT_ONCE + 1))
+    assert found == [BEGIN + heads(AT_ONCE), *_rest(AT_ONCE), heads(2 * AT_ONCE + 1)[-10:]]
+
+
+def _rest(count: int) -> list[bytes]:
+    size = len(heads(count))
+    return [heads(2 * count)[size:]]
+
+
+@pytest.mark.parametrize("size", [1, 7, 10, 24, 100, 100_000])
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [HeadersFrame(1, b"x" * 50), DataFrame(1, b"y" * 16_000), DataFrame(1, b"y" * 300)],
+        [PingFrame(0, b"x" * 8)] * 300,
+        [
+            each
+            for number in range(1, 200, 2)
+            for each in (HeadersFrame(number, b"x"), DataFrame(number, b""))
+        ],
+    ],
+    ids=["a body", "pings", "requests"],
+)
+def test_all_is_handed_out_in_order(frames: list[Frame], size: int) -> None:
+    sent = BEGIN + b"".join(each.serialize() for each in frames)
+    assert b"".join(pieces(*(sent[at : at + size] for at in range(0, len(sent), size)))) == sent
+
+
+def test_a_body_is_handed_out_as_it_comes() -> None:
+    body = DataFrame(1, b"y" * 100_000).serialize()
+    assert pieces(BEGIN + body[:40_000], body[40_000:]) == [BEGIN + body[:40_000], body[40_000:]]
+
+
+def test_turns_follow_each_other() -> None:
+    order = ClientTurns()
+    assert not order.is_busy(100.0)
+    assert [order.next(100.0) for _ in range(3)] == pytest.approx([PAUSE, 2 * PAUSE, 3 * PAUSE])
+    assert order.is_busy(100.0 + 2 * PAUSE)
+    assert not order.is_busy(100.0 + 4 * PAUSE)
+    assert order.next(200.0) == pytest.approx(PAUSE)
+
+
+MANY = 100_000
+_ids = itertools.count()
+
+
+def is_refused(opened: OpenConnections, address: ClientAddress, listener: Listener = Listener.TLS) -> bool:
+    return bool(opened.opened(f"client {next(_ids)}", listener, address))
+
+
+def address() -> ClientAddress:
+    return ClientAddress(ListenerClients())
+
+
+def test_an_address_has_a_bound_and_others_are_not_concerned() -> None:
+    opened, mine = OpenConnections(MANY), address()
+    assert not any(opened.opened(f"c{number}", Listener.TLS, mine) for number in range(MAX_CONNECTIONS))
+    before = value_of(metrics.CONNECTIONS_REFUSED.labels("peer"))
+    assert opened.opened("late", Listener.TLS, mine)
+    assert value_of(metrics.CONNECTIONS_REFUSED.labels("peer")) == before + 1
+    assert not is_refused(opened, address())
+    assert not is_refused(opened, mine, Listener.PLAIN), "kubelet's has no bound for an address"
+    for client in ("late", "late", "c0", "c0", "c1"):
+        opened.closed(client)
+    assert not is_refused(opened, mine)
+    assert is_refused(opened, mine)
+
+
+def test_descriptors_are_left_to_the_plain_port() -> None:
+    opened = OpenConnections(OWN_DESCRIPTORS + 40)
+    # A quarter of 104 is reserved: 14 connections are left, of clients or to servers.
+    assert sum(not is_refused(opened, address()) for _ in range(100)) == 14
+
+
+@pytest.mark.parametrize("listener", list(Listener))
+def test_descriptors_are_left_for_the_node_and_the_hub_itself(listener: Listener) -> None:
+    opened, own = OpenConnections(OWN_DESCRIPTORS + 40), 15
+    opened.count_own(lambda: own)
+    assert opened.has_room(listener) is (listener is Listener.PLAIN)
+    own = 0
+    assert opened.has_room(listener)
