@@ -29,6 +29,7 @@ from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 from kube.objects.object_patches import MERGE_PATCH
 from kube.requests.request_info import ResourceType
+from kube.tables.cells import parse_time
 from kube.wire.codec import codec_for
 from kube.wire.codec_base import write_version
 from kube.wire.encoded_objects import Encoded
@@ -44,6 +45,8 @@ RETRY_INTERVAL = 2.0
 AUDIT_ID = "edgehub-lease-"
 """With the node's name, what all its renewals are called in the audit log. An ID that stays is one byte in a head, as
 `addons.link.probes.PROBE_HEADERS` says, and an edge link carries one every ten seconds."""
+LATEST = datetime.datetime(9998, 1, 1, tzinfo=datetime.UTC)
+"""A later renewTime counts as none: whoever may write the Lease has written it, and no time is left behind it."""
 TIMEOUT = 10.0
 """Seconds that a renewal may take; by then the next one is due."""
 
@@ -242,10 +245,9 @@ class NodeLease:
                 raise
             path, method, body = LEASES.path(LEASE_NAMESPACE), "POST", _written_over(lease, 0)
         else:
-            codec = codec_for(Encoding.JSON)
-            version = codec.peek(codec.decode_single(answer.body)[2]).version
-            path, method, body = self._path, "PUT", _written_over(lease, version)
-            self._note_time(answer.body)
+            known = Encoded.read(codec_for(Encoding.JSON), answer.body).decode()
+            path, method, body = self._path, "PUT", _written_over(lease, known.version)
+            self._note_time(known.fields.child("spec").text("renewTime"))
         await self._client.request(method, path, body=body, content_type=content_type, timeout=TIMEOUT)
         self._pushed, self._told, self._written = _fixed_part(lease), "", None
 
@@ -269,14 +271,14 @@ class NodeLease:
         )
         self._told, self._written = status, holder
 
-    def _note_time(self, lease: bytes) -> None:
+    def _note_time(self, renewed: str) -> None:
         """Note the renewTime that the cloud has, perhaps from an earlier process with another clock.
 
         The node lifecycle controller ignores an earlier time than the latest that it has seen.
         """
-        stamp = orjson.loads(lease).get("spec", {}).get("renewTime")
-        if stamp is not None and self._last_stamp is None:
-            self._last_stamp = (datetime.datetime.fromisoformat(stamp), self._clock())
+        stamp = parse_time(renewed)
+        if stamp is not None and stamp < LATEST and self._last_stamp is None:
+            self._last_stamp = (stamp, self._clock())
 
     def _stamp(self) -> datetime.datetime:
         """The time of a renewal: now, or later where the clock was set back, which must not make the node look dead."""

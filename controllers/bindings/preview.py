@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import orjson
 import yaml
 
 from controllers.bindings.binding import BINDING_KIND, BINDING_TYPE, Binding, items_of, matching, read_binding
@@ -32,6 +31,7 @@ from kube.json_type import Json
 from kube.option import FlagParser
 from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS
 from kube.requests.request_info import ResourceType
+from kube.wire.json_fields import parse_object
 
 AUTOSCALER_KIND = "HorizontalPodAutoscaler"
 POOL_KIND = "NodePool"
@@ -158,7 +158,7 @@ async def _list(client: Client, resource: ResourceType, namespace: str) -> list[
         if error.code == 404 and resource == BINDING_TYPE:
             return []  # the kind is not installed yet: a preview is just what one wants before that
         raise
-    return objects(mapping(await answer.decoded(orjson.loads)).get("items"))
+    return objects((await answer.decoded(parse_object)).get("items"))
 
 
 def differences(world: World) -> Iterator[str]:

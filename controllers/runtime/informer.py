@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
-from controllers.runtime.unstructured import mapping, metadata, objects, text
+from controllers.runtime.unstructured import metadata, objects, text
 from kube.concurrency.pulse import Pulse, comes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
@@ -29,6 +27,7 @@ from kube.store.store import Change, Item, Key, Store
 from kube.wire.codec import Codec
 from kube.wire.codec_base import ObjectPeek
 from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object, write_json
 
 OBSERVE_TIMEOUT = 2.0
 """Seconds that a controller waits to see its own write in the watch. The watch delivers within milliseconds unless it
@@ -150,7 +149,7 @@ class Informer[F]:
     def object(self, key: Key) -> Json | None:
         """A fresh copy of the object, as far as the transform kept it."""
         item = self._store.get(key)
-        return None if item is None else _parse(item.raw)
+        return None if item is None else parse_object(item.raw)
 
     async def wait_for_response(self) -> None:
         """Return when the API server has answered the initial list, or refused it."""
@@ -243,7 +242,7 @@ class Informer[F]:
         if item is None:
             return None
         try:
-            return self.resource.read(_parse(item.raw))
+            return self.resource.read(parse_object(item.raw))
         except Exception:
             # One object that `read` fails on must not stop the informer.
             logger.exception("%s %s cannot be read", self.resource.type.group_resource, "/".join(item.key))
@@ -281,7 +280,7 @@ async def served_type(client: Client, resource: ResourceType, versions: Iterable
             if error.code != MISSING:
                 raise
             continue
-        served = objects(mapping(orjson.loads(answer.body)).get("resources"))
+        served = objects(parse_object(answer.body).get("resources"))
         if any(text(entry.get("name")) == resource.resource for entry in served):
             return resource._replace(version=version)
     return None
@@ -328,12 +327,4 @@ class _TransformingStore(Store):
         super().apply(event_type, self._transformed(raw))
 
     def _transformed(self, raw: bytes) -> bytes:
-        # orjson returns bytes inside an oversized buffer; the copy takes only the memory that it needs.
-        return bytes(memoryview(orjson.dumps(self._transform(_parse(raw)))))
-
-
-def _parse(raw: bytes) -> Json:
-    parsed = orjson.loads(raw)
-    if not isinstance(parsed, dict):
-        raise ValueError("an object must be a JSON object")
-    return parsed
+        return write_json(self._transform(parse_object(raw)))

@@ -13,11 +13,12 @@ from collections.abc import Callable, Mapping
 import orjson
 
 from controllers.runtime import metrics
-from controllers.runtime.unstructured import mapping, metadata, text
+from controllers.runtime.unstructured import metadata, text
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
+from kube.wire.json_fields import parse_object
 
 FIELD_MANAGER = "edgehub-manager"
 """The fieldManager of all writes."""
@@ -117,6 +118,6 @@ class WriteClient:
 def parsed_answer(body: bytes) -> Json:
     """The object in an answer of the API server; Unreachable where there is none."""
     try:
-        return mapping(orjson.loads(body))
-    except orjson.JSONDecodeError:
-        raise Unreachable("the answer is not JSON") from None
+        return parse_object(body)
+    except ValueError as error:
+        raise Unreachable(f"the answer is no object: {error}") from None

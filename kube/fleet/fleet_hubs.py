@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-import orjson
-
 from kube.errors import StatusError
 from kube.fleet.hub_status import ANNOTATION, HubStatus, read_status
 from kube.http.client import Client, Unreachable
@@ -17,6 +15,7 @@ from kube.reflector.list_pages import Malformed, read_pages
 from kube.requests.node_pools import NODEPOOL_TYPE
 from kube.requests.request_info import ResourceType
 from kube.tables.cells import human_duration, parse_time, size
+from kube.wire.json_fields import parse_object
 
 LEASES = ResourceType("coordination.k8s.io", "v1", "leases").path("kube-node-lease")
 DURATION = 40
@@ -73,7 +72,7 @@ async def _listed(client: Client, path: str) -> list[Json]:
         )
     except Malformed as error:
         raise Unreachable(f"{path}: {error}") from error
-    return [orjson.loads(bytes(raw)) for page in pages for raw in page.items]
+    return [parse_object(bytes(raw)) for page in pages for raw in page.items]
 
 
 def leaders_of(pools: Iterable[Json]) -> dict[str, frozenset[str]]:

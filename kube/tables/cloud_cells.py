@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
 from kube.bounds import reached
 from kube.json_type import Json
 from kube.tables.server_table import TABLE
+from kube.wire.json_fields import parse_object
 
 UNKNOWN = "<unknown>"
 """A cell that the cloud has not sent."""
@@ -29,7 +28,7 @@ class CloudCells:
             reached("a Table of the cloud")
             raise ValueError(f"a Table of more than {MAX_TABLE} bytes")
         try:
-            table = orjson.loads(body)
+            table: Json = parse_object(body)
             if table["kind"] != TABLE[1]:
                 raise ValueError(f"the cloud makes no Table of this kind, but {table['kind']}")
             rows = {

@@ -21,6 +21,7 @@ from kube.json_type import Json
 from kube.objects.object_patches import STRATEGIC_MERGE_PATCH
 from kube.objects.status_update import status_document
 from kube.requests.request_info import ResourceType, parse_request
+from kube.wire.json_fields import parse_object
 
 NODES = ResourceType("", "v1", "nodes")
 TRIES = 3
@@ -69,7 +70,7 @@ class NodeReturn:
         reported = await self._reported()
         for _ in range(TRIES):
             answer = await self._client.request("GET", self._path, timeout=TIMEOUT)
-            patch = return_patch(orjson.loads(answer.body), reported, datetime.datetime.now(datetime.UTC))
+            patch = return_patch(parse_object(answer.body), reported, datetime.datetime.now(datetime.UTC))
             if not patch:
                 return
             path, body = f"{self._path}/status", orjson.dumps(patch)

@@ -11,8 +11,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-import orjson
-
 from addons.link.health import Cloud
 from addons.offline.writes.journal import Journal
 from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, JournalEntry, StatusEntry
@@ -22,10 +20,12 @@ from kube.concurrency.pulse import first_of
 from kube.errors import StatusError
 from kube.http.access_review import is_allowed, right_to, spec_of
 from kube.http.client import ApiResponse, Client, Unreachable
+from kube.json_type import Json
 from kube.objects.object_patches import STRATEGIC_MERGE_PATCH
 from kube.requests.request_info import parse_request
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object
 
 EVENT_PAUSE = 0.05
 """Seconds between events. 2,000 events take 100 s, so nodes that come back together do not overload their cluster."""
@@ -234,7 +234,8 @@ class Replay:
         """The uid of the cloud's object; "" when the cloud has none."""
         try:
             answer = await self._client.request("GET", path)
-            return str(orjson.loads(answer.body)["metadata"]["uid"])
+            found: Json = parse_object(answer.body)
+            return str(found["metadata"]["uid"])
         except StatusError as error:
             if error.code == 404:
                 return ""

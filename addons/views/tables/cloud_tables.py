@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-import orjson
-
 from addons.requests.answers import ClientStream
 from addons.requests.object_read import ObjectRead
 from kube.errors import StatusError
@@ -20,6 +18,7 @@ from kube.tables.cloud_cells import CloudCells
 from kube.tables.server_table import TABLE
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object
 
 TIMEOUT = 5.0
 """Seconds for the cloud to print. A client gets name and age of what it does not print in time."""
@@ -110,7 +109,7 @@ class _TableStream(ClientStream):
     async def write(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            event = orjson.loads(line)
+            event = parse_object(line)
             if event["type"] == "ERROR":
                 await self._stream.write(line + b"\n")
                 continue

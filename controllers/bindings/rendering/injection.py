@@ -19,8 +19,6 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import orjson
-
 from controllers.bindings.rendering.record import LARGEST_RECORD, RECORD, Record, RecordEntry, format_record
 from controllers.bindings.rendering.slots import (
     DEPLOYMENT,
@@ -56,6 +54,7 @@ from controllers.runtime.unstructured import copied, mapping, metadata, number, 
 from kube.bounds import reached
 from kube.json_type import Json
 from kube.requests.label_syntax import key_faults, value_faults
+from kube.wire.json_fields import write_json
 
 MAX_WORK = 32 * 1024 * 1024
 """Bytes of a pod spec and its items, times what is looked for in it: slots, fields of the record. Most that a rendering
@@ -117,7 +116,7 @@ def render(incoming: Json, record: Record, items: Iterable[BindingItem], target:
     A record or items whose rendering costs too much count as absent; the items are skipped then.
     """
     items = list(items)
-    size = len(orjson.dumps(pod_spec(incoming)))
+    size = len(write_json(pod_spec(incoming)))
     if sum(SCAN if "{" in slot.part else 1 for slot in record) * size > MAX_WORK:
         reached("work of a rendering")
         record = {}
@@ -156,7 +155,7 @@ def _too_much(items: list[BindingItem], size: int) -> str:
     """Why these items are not injected into a pod spec of this size, "" if they are."""
     slots, patching = 0, set[str]()
     for item in items:
-        size += len(orjson.dumps(item.fields))
+        size += len(write_json(item.fields))
         slots += max(1, *(len(mapping(field)) for field in _maps(item.fields)))
         if "patch" in item.fields:
             patching.add(item.binding)

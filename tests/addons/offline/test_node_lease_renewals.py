@@ -14,6 +14,7 @@ from kube.fleet.hub_status import ANNOTATION
 from kube.http.client import ApiResponse, Unreachable
 from kube.json_type import Json
 from kube.objects.object_patches import MERGE_PATCH
+from kube.wire.json_fields import write_json
 from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease
 from tests.addons.support.observed import until, value_of
 from tests.addons.support.offline_parts import Told
@@ -258,6 +259,24 @@ async def test_a_clock_that_is_set_back_renews_no_earlier(
     assert await kubelet.lease._renew()
     assert lease_cloud.lines[-2:] == [("PUT", LEASE), ("PATCH", LEASE)]
     assert renewals(lease_cloud)[-1]["renewTime"] >= "2026-01-02T12:00:30.000000Z"
+
+
+async def test_no_content_of_the_clouds_lease_ends_the_renewals(
+    kubelet: World, lease_cloud: Told, wall: type[Wall]
+) -> None:
+    """A local user can have written it: a time behind which there is none, or managedFields that are nested deep."""
+    deep: Json = {}
+    for _ in range(5_000):
+        deep = {"f:a": deep}
+    written = lease(version=7)
+    written["spec"]["renewTime"] = "9999-12-31T23:59:59.999999Z"
+    written["metadata"]["managedFields"] = [{"fieldsV1": deep}]
+    lease_cloud.says = [ApiResponse("application/json", write_json(written))]
+    await kubelet.put()
+    assert await kubelet.lease._renew()
+    kubelet.now += 10
+    assert await kubelet.lease._renew()
+    assert renewals(lease_cloud)[0]["renewTime"] == "2026-01-02T12:00:00.000000Z"
 
 
 async def test_a_time_that_an_earlier_process_wrote_is_not_gone_behind(

@@ -13,6 +13,7 @@ from controllers.runtime.informer import (
     Informer,
     Informers,
     WatchedResource,
+    _TransformingStore,
     served_type,
     without_managed_fields,
 )
@@ -22,6 +23,9 @@ from kube.http.client import ApiResponse, Client
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object, write_json
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.sessions import new_session
 from tests.kube.support.answering import AnsweringClient, Asked
@@ -109,6 +113,34 @@ async def test_indexes_follow(cloud: ScriptableCloud, follower: Follower) -> Non
     await follower.hears(3)
     assert informer.by_index("value", "x") == []
     assert informer.by_index("value", "z") == [(("default", "first"), "z")]
+
+
+DEEP = 5_000
+"""Objects in each other: as many as a kube-apiserver takes in managedFields, of whoever may write the object."""
+
+
+def nested(levels: int) -> Json:
+    value: Json = {}
+    for _ in range(levels):
+        value = {"f:a": value}
+    return value
+
+
+@pytest.mark.parametrize("levels", [300, DEEP])
+async def test_an_object_that_is_nested_deep_stops_no_other(levels: int) -> None:
+    """Neither in a list nor in a watch, wherever its depth is; and it is read itself."""
+    deep = config_map("deep", value="d") | {"data": nested(levels)}
+    deep["metadata"] |= {"resourceVersion": "2", "managedFields": [{"fieldsV1": nested(levels)}]}
+    store = _TransformingStore(without_managed_fields)
+    codec = codec_for(Encoding.JSON)
+    plain = config_map("plain", value="p")
+    plain["metadata"]["resourceVersion"] = "1"
+    store.replace(codec, "v1", "ConfigMap", 2, [write_json(plain), write_json(deep)])
+    deep["metadata"]["resourceVersion"] = "3"
+    store.apply("MODIFIED", write_json(deep))
+    assert [(item.key[1], item.version) for item in store] == [("deep", 3), ("plain", 1)]
+    [item, _] = store
+    assert parse_object(item.raw)["data"] == nested(levels)
 
 
 async def test_catching_up_waits_for_the_version(cloud: ScriptableCloud, follower: Follower) -> None:

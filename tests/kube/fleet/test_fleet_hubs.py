@@ -8,15 +8,17 @@ from datetime import UTC, datetime, timedelta
 import aiohttp
 import pytest
 
-from kube.errors import StatusError
+from kube.errors import StatusError, not_found
 from kube.fleet.fleet_hubs import COLUMNS, FleetHub, fleet, leaders_of, read_fleet
 from kube.fleet.hub_status import ANNOTATION, HubStatus
-from kube.http.client import Client
+from kube.http.client import ApiResponse, Client
 from kube.http.http1 import Http1Session
 from kube.json_type import Json
 from kube.reflector import list_pages
+from kube.wire.json_fields import write_json
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
+from tests.kube.support.answering import AnsweringClient, Asked
 
 NOW = datetime(2026, 1, 2, 12, tzinfo=UTC)
 GOOD = HubStatus("0.2.0", "hz", "https://a:6443", since=int(NOW.timestamp()) - 600, up=2048, down=5)
@@ -101,6 +103,26 @@ def test_roles_are_those_of_pools_with_leaders() -> None:
 async def cloud() -> AsyncIterator[ScriptableCloud]:
     async with ScriptableCloud() as cloud:
         yield cloud
+
+
+async def test_a_lease_that_is_nested_deep_hides_no_hub() -> None:
+    """A kube-apiserver takes 5,000 levels of managedFields, and any node's key can write its own Lease."""
+    deep: Json = {}
+    for _ in range(5_000):
+        deep = {"f:a": deep}
+    odd = lease("n1")
+    odd["metadata"]["managedFields"] = [{"fieldsV1": deep}]
+    listed = write_json(
+        {"kind": "LeaseList", "apiVersion": "v1", "metadata": {}, "items": [odd, lease("n2")]}
+    )
+
+    class Cloud(AnsweringClient):
+        async def answer(self, asked: Asked) -> ApiResponse:
+            if "nodepools" in asked.path:
+                raise not_found("nodepools", "")
+            return ApiResponse("application/json", listed)
+
+    assert [each.node for each in await read_fleet(Cloud(), NOW)] == ["n1", "n2"]
 
 
 async def test_all_pages_are_read_and_a_cluster_needs_no_node_pools(

@@ -311,6 +311,15 @@ def test_patches_that_make_the_record_too_large_inject_nothing() -> None:
     ]
 
 
+def test_a_patch_of_any_depth_is_skipped_alone() -> None:
+    deep: Any = "x"
+    for _ in range(5_000):
+        deep = {"a": deep}
+    made = rendered(DEPLOYMENT, items(image("y"), patch("add", "/hostAliases", deep)))
+    assert [each.reason for each in made.skipped] == ["ValueTooDeep"]
+    assert at(made.workload, "template.spec.containers.app.image") == "y"
+
+
 def test_the_record_is_on_the_workload_only() -> None:
     made = rendered(DEPLOYMENT, items(image("x"), env(NEW="y"))).workload
     assert orjson.loads(made["metadata"]["annotations"][RECORD]) == {
