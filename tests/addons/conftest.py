@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from mitmproxy import http
 
+from addons import router
 from addons.egress import Egress
 from addons.offline.cached_responses import CachedResponses
 from tests.addons.support import lease_parts, replay_parts
@@ -16,6 +18,7 @@ from tests.addons.support.cutting import Cut
 from tests.addons.support.egress_parts import egress_on
 from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
 from tests.addons.support.offline_parts import Told, journal_in
+from tests.addons.support.routed import Routed
 from tests.addons.support.samples import cloud_service, service
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
@@ -93,3 +96,18 @@ async def replaying(tmp_path: Path, cloud_says: Told) -> AsyncIterator[replay_pa
 def egress(connections: Cut) -> Egress:
     """Knows two servers; nothing probes them."""
     return egress_on(connections)
+
+
+@pytest.fixture
+async def routed() -> AsyncIterator[Routed]:
+    made = Routed()
+    yield made
+    made.inputs.close()
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> list[http.HTTPFlow]:
+    """The flows whose answers the router broke off."""
+    found: list[http.HTTPFlow] = []
+    monkeypatch.setattr(router, "break_off", lambda flow, _why: found.append(flow))
+    return found

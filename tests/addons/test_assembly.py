@@ -191,18 +191,6 @@ async def test_no_level_of_the_log_tells_a_secret(
     assert "hpack" not in told
 
 
-async def test_the_kubeconfig_says_where_the_cloud_is_and_who_the_hub_is(
-    tmp_path: Path, cloud: ScriptableCloud
-) -> None:
-    cloud.access.anonymous = False
-    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", cloud.url, token="hub")
-    async with running(tmp_path, kubeconfig=str(kubeconfig)) as hub:
-        await hub.ready()
-        assert (await hub.get(f"{hub.url}/api/v1/nodes"))[0] == 200
-        own = {"Authorization": "Bearer nobody"}
-        assert (await hub.get(f"{hub.url}/api/v1/nodes", headers=own))[0] == 401
-
-
 async def test_an_exec_plugin_says_who_the_hub_is_and_again_when_the_cloud_refuses_it(
     tmp_path: Path, cloud: ScriptableCloud
 ) -> None:

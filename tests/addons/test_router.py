@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
@@ -13,7 +12,6 @@ from mitmproxy import flow as mitmproxy_flow
 from mitmproxy import http
 from mitmproxy.test import tflow
 
-from addons import router
 from addons.filters.filter import Filter
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Verdict, ignore_note
@@ -43,13 +41,6 @@ ONE_SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web-1"
 ONE_SERVICE = "/api/v1/namespaces/default/services/web"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 TOPOLOGY = {"openyurt.io/topologyKeys": "kubernetes.io/hostname"}
-
-
-@pytest.fixture
-async def routed() -> AsyncIterator[Routed]:
-    made = Routed()
-    yield made
-    made.inputs.close()
 
 
 def body(flow: http.HTTPFlow) -> Json:
@@ -164,11 +155,14 @@ async def test_what_the_filters_keep_is_byte_for_byte_the_clouds(routed: Routed)
     assert flow.response.content == sent
 
 
-async def test_an_object_that_is_hidden_is_a_404(routed: Routed) -> None:
+async def test_an_object_that_is_hidden_is_a_404_and_counted_as_one(routed: Routed) -> None:
+    seen = ("reader", "get", "services", "relay", 404)
+    before = requests(*seen)
     flow = await routed.answer(await routed.request(ONE_SERVICE), cloud_service("web", 6))
     assert code_of(flow) == 404
     assert body(flow)["details"] == {"name": "web", "kind": "services"}
     assert "LoadBalancer" not in str(body(flow))
+    assert requests(*seen) == before + 1
 
 
 async def test_metadata_alone_is_made_of_what_is_filtered(routed: Routed) -> None:
@@ -295,22 +289,7 @@ async def test_what_gets_no_answer_is_counted_too(routed: Routed, message: str, 
     assert requests(*named) == before + 1
 
 
-async def test_a_filtered_object_that_is_hidden_is_counted_as_its_client_sees_it(routed: Routed) -> None:
-    seen = ("reader", "get", "services", "relay", 404)
-    before = requests(*seen)
-    await routed.answer(await routed.request(ONE_SERVICE), cloud_service("web", 6))
-    assert requests(*seen) == before + 1
-
-
 # -- a rule's edit -------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> list[http.HTTPFlow]:
-    """The flows whose answers were broken off."""
-    found: list[http.HTTPFlow] = []
-    monkeypatch.setattr(router, "break_off", lambda flow, _why: found.append(flow))
-    return found
 
 
 BOUND = parse_rules({"filter_servicetopology": "later/endpointslices#watch"})
@@ -328,36 +307,24 @@ async def test_relayed_watches_that_the_rules_now_filter_are_ended_and_no_others
     assert broken == [ended]
 
 
-async def test_a_watch_that_is_over_is_forgotten(routed: Routed, broken: list[http.HTTPFlow]) -> None:
-    for end in ("response", "error"):
-        flow = await routed.request(f"{SLICES}?watch=true", "later")
-        if end == "response":
-            await routed.answer(flow, b"")
-        else:
-            flow.error = mitmproxy_flow.Error("lost")
-            routed.router.error(flow)
+@pytest.mark.parametrize("end", ["response", "error", "answered by a later part"])
+async def test_a_watch_that_is_over_is_forgotten(
+    routed: Routed, broken: list[http.HTTPFlow], end: str
+) -> None:
+    """When no server is up mitmproxy calls `response`, too, without `responseheaders`."""
+    flow = await routed.request(f"{SLICES}?watch=true", "later")
+    if end == "response":
+        await routed.answer(flow, b"")
+    elif end == "error":
+        flow.error = mitmproxy_flow.Error("lost")
+        routed.router.error(flow)
+    else:
+        flow.response = http.Response.make(503)
+        await routed.router.response(flow)
+    assert not routed.router._relayed
     routed.known.rules = BOUND
     routed.router.rules_changed()
     assert broken == []
-    assert not routed.router._relayed
-
-
-async def test_a_watch_that_a_later_addon_answers_is_forgotten(routed: Routed) -> None:
-    """As when no server is up: mitmproxy calls `response` for it too."""
-    flow = await routed.request(f"{SLICES}?watch=true", "later")
-    flow.response = http.Response.make(503)
-    await routed.router.response(flow)
-    assert not routed.router._relayed
-
-
-async def test_a_watch_about_to_begin_when_rules_change_is_not_served_unfiltered(routed: Routed) -> None:
-    """Routed by the old rules, and not connected yet, so there is nothing to cut: the answer must not pass."""
-    flow = await routed.request(f"{SLICES}?watch=true", "later")
-    routed.known.rules = BOUND
-    routed.router.rules_changed()
-    flow.response = http.Response.make(200)
-    routed.router.responseheaders(flow)
-    assert code_of(flow) >= 400
 
 
 @pytest.mark.parametrize(

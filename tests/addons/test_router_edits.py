@@ -8,7 +8,6 @@ from typing import cast
 import pytest
 from mitmproxy import http
 
-from addons import router
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.offline_request import OfflineRequest
 from addons.proxy.listener_mode import DEAD_ADDRESS
@@ -24,13 +23,6 @@ from tests.addons.support.routed import ANSWERERS, Routed, decided, route_of
 from tests.addons.support.samples import HUB, NOBODY, POD, SERVICES, SLICES, raw, service
 
 RELAY, VIEW = RouteKind.RELAY, RouteKind.VIEW
-
-
-@pytest.fixture
-async def routed() -> AsyncIterator[Routed]:
-    made = Routed()
-    yield made
-    made.inputs.close()
 
 
 @pytest.mark.parametrize(
@@ -73,14 +65,6 @@ async def test_what_no_view_can_write_is_listed_anew_after_an_edit(routed: Route
     flow = await routed.request(f"{SLICES}?watch=true&resourceVersion=100", "other", accept=old)
     assert flow.response is not None
     assert flow.response.status_code == 410
-
-
-@pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> list[http.HTTPFlow]:
-    """The flows whose answers were broken off."""
-    found: list[http.HTTPFlow] = []
-    monkeypatch.setattr(router, "break_off", lambda flow, _why: found.append(flow))
-    return found
 
 
 async def test_relayed_watches_of_a_former_history_are_ended_when_a_restore_is_found(

@@ -7,7 +7,6 @@ import contextlib
 import resource
 import sqlite3
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.support.objects import headless, service_names
 from tests.hub.support.process import Hub
-from tests.hub.support.site import hub_before
 from tests.hub.support.streams import watching
 
 ERRORS = "edgehub_cache_write_errors_total"
@@ -52,24 +50,6 @@ async def test_writes_that_fail_half_way_are_told_and_made_again_when_they_can_b
     link.refuse()
     await asyncio.to_thread(hub.start)
     assert {"a", "b"} <= await service_names(hub)
-
-
-async def test_a_state_folder_that_cannot_be_made_stops_nobody(
-    real_cloud: RealCloud, node: str, tmp_path: Path, namespace: str
-) -> None:
-    # Not even root can create files in /proc.
-    hub = await asyncio.to_thread(hub_before, real_cloud, tmp_path, node, "--state-dir", "/proc/edgehub")
-    await asyncio.to_thread(hub.start)
-    try:
-        await hub.logged("the disk cannot be used, the hub goes on without")
-        path = f"/api/v1/namespaces/{namespace}/services"
-        async with watching(hub.url, path, component="kube-proxy") as events:
-            await asyncio.to_thread(real_cloud.admin.post, path, service("a"))
-            await events.first("ADDED", "a")
-        assert "a" in await service_names(hub)
-        assert hub.metric(ERRORS) > 0
-    finally:
-        assert await asyncio.to_thread(hub.stop) == 0
 
 
 async def test_a_disk_that_stands_still_is_waited_for_by_nobody(

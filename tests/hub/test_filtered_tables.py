@@ -10,7 +10,6 @@ import itertools
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -191,30 +190,3 @@ def compared(table: Json) -> Json:
         if not obj.get("spec"):  # of a bookmark: Go writes structs that have nothing
             obj.pop("spec", None), obj.pop("status", None)
     return table
-
-
-@pytest.mark.since(34, "a watch that begins with the present state, to compare with")
-@pytest.mark.parametrize("include", ["None", "Metadata", "Object"])
-def test_a_watch_has_the_clouds_cells_event_for_event(
-    real_cloud: RealCloud, hub: Hub, shown: str, include: str
-) -> None:
-    """What comes to be hidden is deleted for who watches, with the cells that it had."""
-    path, asked = widgets(shown), {"includeObject": include, "allowWatchBookmarks": "true", **FROM_THE_STATE}
-    with RestClient(hub.url, user_agent="tables/v1") as client:
-        events = client.watch(path, timeout=SLACK, accept=TABLE, **asked)
-        with closing(events):
-            of_hub = [(event.type, compared(event.object)) for event in islice(events, 3)]
-            real_cloud.admin.patch(f"{path}/a", {"spec": {"tier": "silver"}})
-            edited = compared(next(events).object)
-            real_cloud.admin.patch(f"{path}/b", {"metadata": {"labels": {"hidden": "true"}}})
-            hidden = next(events)
-            real_cloud.admin.delete(f"{path}/a")
-            deleted = next(events)
-    assert [each[0] for each in of_hub] == ["ADDED", "ADDED", "BOOKMARK"]
-    columns = of_hub[0][1]["columnDefinitions"]
-    assert [each["name"] for each in columns] == ["Name", "Tier", "Size", "Owner", "Age"]
-    cells = [each["rows"][0]["cells"][:4] for _, each in of_hub[:2]]
-    assert cells == [["a", "gold", "3", "people"], ["b", "tin", "3", "people"]]
-    assert edited["rows"][0]["cells"][:2] == ["a", "silver"]
-    assert (hidden.type, compared(hidden.object)["rows"][0]["cells"][:2]) == ("DELETED", ["b", "tin"])
-    assert (deleted.type, compared(deleted.object)["rows"][0]["cells"][:2]) == ("DELETED", ["a", "silver"])

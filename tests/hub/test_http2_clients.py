@@ -51,23 +51,6 @@ async def ask(streams: Streams, headers: dict[str, str]) -> int:
     return streams.status[stream]
 
 
-async def test_a_connection_goes_on_after_an_outage(
-    linked: tuple[Hub, Link], headers: dict[str, str]
-) -> None:
-    hub, link = linked
-    await asyncio.to_thread(hub.start)
-    async with connected(hub) as streams:
-        assert await ask(streams, headers) == 200
-        link.refuse()
-        # What is under way when the link dies is the client's to repeat.
-        assert await ask(streams, headers) in (502, 503)
-        await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 0, 20)
-        assert await ask(streams, headers) == 503
-        link.carry()
-        await asyncio.to_thread(hub.wait_for_metric, "edgehub_server_up", 1, 20)
-        assert await ask(streams, headers) == 200
-
-
 async def test_more_relayed_watches_than_a_server_takes_on_a_connection(
     linked: tuple[Hub, Link], headers: dict[str, str]
 ) -> None:

@@ -1,4 +1,4 @@
-"""The program as an operator starts it: its log, its exit status, its one-line refusals, and a file that changes."""
+"""The program as an operator starts it: its log, its one-line refusals, and a file that changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 import urllib3
 
 from tests.cloud.link import Link
@@ -20,35 +19,7 @@ from tests.cloud.processes import Process
 from tests.cloud.scriptable import ScriptableCloud
 from tests.hub.support.process import ROOT, Hub
 
-PROGRAM = (sys.executable, "-P", "-m", "addons.command")
-"""The program that `scripts/hub` starts, without the script's own output."""
 MITMDUMP = Path(sys.executable).with_name("mitmdump")
-
-
-def refused(folder: Path, *flags: str) -> str:
-    """The one line of a hub that does not start."""
-    given = ("--state-dir", str(folder / "state"), *flags)
-    done = subprocess.run([*PROGRAM, *given], capture_output=True, text=True, check=False)
-    assert done.returncode in (1, 2), done.stderr
-    told = [line for line in done.stderr.splitlines() if " INFO " not in line]
-    assert len(told) == 1, done.stderr
-    return told[0]
-
-
-def ports() -> tuple[str, ...]:
-    names = ("--port", "--tls-port", "--admin-port")
-    return ("--peer-port", "0", *(part for name in names for part in (name, str(free_port()))))
-
-
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (("--tls-cert", "/none", "--tls-key", "/none"), "--tls-cert /none cannot be read: No such file"),
-        (("--kubeconfig", "/none"), "/none"),
-    ],
-)
-def test_mistakes(tmp_path: Path, flags: tuple[str, ...], words: str) -> None:
-    assert words in refused(tmp_path, "--server", "http://127.0.0.1:1", *flags)
 
 
 async def test_the_log_tells_an_outage_from_end_to_end(tmp_path: Path, cloud: ScriptableCloud) -> None:

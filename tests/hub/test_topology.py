@@ -25,7 +25,7 @@ from tests.hub.support.objects import endpoint_slice, nodes_of, services, slices
 from tests.hub.support.process import Hub
 from tests.hub.support.settled import caught_up
 from tests.hub.support.site import hub_before
-from tests.hub.support.streams import Events, Seen, listed, watching
+from tests.hub.support.streams import Events, Seen, watching
 
 NODES = "/api/v1/nodes"
 NEAR, FAR = "topology-near", "topology-far"
@@ -233,16 +233,6 @@ async def test_local_health_also_while_the_cloud_is_away(
         finally:
             say()
             cloud_link.carry()
-
-
-async def test_the_local_endpoint_of_the_kubernetes_service(hub: Hub) -> None:
-    for encoding in Encoding:
-        found = await listed(
-            hub.url, slices("default"), component="kube-proxy", encoding=encoding, resourceVersion="0"
-        )
-        (endpoint,) = found["kubernetes"].fields.children("endpoints")
-        (port,) = found["kubernetes"].fields.children("ports")
-        assert (endpoint.texts("addresses"), port.number("port")) == (["169.254.20.11"], 51003)
 
 
 def test_a_kube_proxy_of_the_wrapper_works_unchanged(

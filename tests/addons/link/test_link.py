@@ -13,7 +13,6 @@ from addons.link.drills import DrillKind
 from addons.link.health import Condition
 from addons.link.servers import SHARED_LANES, parse_server
 from kube.http.client import Client
-from kube.http.kubeconfig import NO_CREDENTIALS
 from tests.addons.support.link_parts import (
     AUTHORITY,
     NODE,
@@ -170,14 +169,3 @@ async def test_a_slow_link_is_slow_for_the_hub_itself(tmp_path: Path) -> None:
         world.link.drills.begin(DrillKind.SLOW, kbps=1000, ms=1)
         assert await world.ask("/slow") == b"of /slow"
         assert sum(paced) > len(b"of /slow")
-
-
-async def test_a_name_that_is_not_resolved_takes_no_server_down_by_itself() -> None:
-    peer = Peer(answer)
-    peer.url = "https://nowhere.invalid:6443"
-    world = World(peer, NO_CREDENTIALS)
-    with pytest.raises(OSError, match="Errno -"):
-        await world.ask()
-    assert world.health.usable
-    assert world.health.resolver_failed > 0
-    world.link.close()

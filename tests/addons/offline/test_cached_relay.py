@@ -230,45 +230,27 @@ async def test_what_is_no_whole_answer_to_a_read_is_not_kept(
     assert (await node.get(target.partition("?")[0]))[0] == 503
 
 
-async def test_a_token_that_passed_is_given_again_for_the_same_request(node: Node) -> None:
-    node.passed("POST", TOKEN, 201, A_TOKEN, sent=b"for a pod", headers=TYPED)
-    node.passed("POST", TOKEN, 403, b"no", sent=b"for another", headers=TYPED)
-    node.health.failed("gone")
-    assert (await node.send("POST", TOKEN, b"for a pod"))[:2] == (201, A_TOKEN)
-    assert (await node.send("POST", TOKEN, b"for another"))[0] == 503
-
-
 # -- writes --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_write_is_sent_once_and_taken_by_the_node_when_no_answer_comes(node: Node) -> None:
+@pytest.mark.parametrize("was_sent", [True, False])
+async def test_a_write_is_sent_once_and_taken_by_the_node_when_no_answer_comes(
+    node: Node, was_sent: bool
+) -> None:
+    """The cloud took it; the node's former status then made an empty patch, and the cloud kept the middle one."""
     node.hold_node()
     node.cloud.says = [None]
-    code, body, _ = await node.send("PATCH", f"{NODE}/status", REPORT)
-    assert (code, b"Running" in body, node.cloud.asked) == (200, True, 1)
+    code, body, _ = await node.send("PATCH", f"{NODE}/status", REPORT, was_sent=was_sent)
+    assert (code, b"Running" in body, node.cloud.asked) == (200, True, 0 if was_sent else 1)
     assert list(node.journal.statuses) == [NODE]
-
-
-async def test_a_write_that_a_server_may_have_had_is_not_sent_again(node: Node) -> None:
-    node.hold_node()
-    assert (await node.send("PATCH", f"{NODE}/status", REPORT, was_sent=True))[0] == 200
-    assert node.cloud.asked == 0
+    entry = node.journal.statuses[NODE]
+    former = node.journal.put_status(replace(entry, after=entry.before, sent=None))
+    assert former.patch["status"], "it is remembered as sent"
 
 
 async def test_a_read_that_a_server_may_have_had_is_sent_again(node: Node) -> None:
     node.cloud.says = [(200, b"said")]
     assert await node.send("GET", OBJECT, was_sent=True) == (200, b"said", "")
-
-
-@pytest.mark.parametrize("was_sent", [True, False])
-async def test_a_write_that_a_server_may_have_had_is_remembered_as_sent(node: Node, was_sent: bool) -> None:
-    """The cloud took it; the node's former status then made an empty patch, and the cloud kept the middle one."""
-    node.hold_node()
-    node.cloud.says = [None]
-    assert (await node.send("PATCH", f"{NODE}/status", REPORT, was_sent=was_sent))[0] == 200
-    entry = node.journal.statuses[NODE]
-    former = node.journal.put_status(replace(entry, after=entry.before, sent=None))
-    assert former.patch["status"]
 
 
 async def test_a_cloud_that_refuses_the_nodes_identity_is_none(node: Node) -> None:

@@ -70,10 +70,15 @@ async def test_what_the_cloud_refused_since_is_not_answered_from_before(
     assert (await node.get(caller=caller))[0] == offline
 
 
-async def test_a_refused_token_request_takes_the_token_away(node: Node) -> None:
+async def test_a_token_that_passed_is_given_again_for_the_same_request_until_one_is_refused(
+    node: Node,
+) -> None:
     node.passed("POST", TOKEN, 201, A_TOKEN, sent=b"for a pod", headers=TYPED)
-    node.passed("POST", TOKEN, 404, b"no", sent=b"for a pod", headers=TYPED)
+    node.passed("POST", TOKEN, 403, b"no", sent=b"for another", headers=TYPED)
     await node.lose_cloud()
+    assert (await node.send("POST", TOKEN, b"for a pod"))[:2] == (201, A_TOKEN)
+    assert (await node.send("POST", TOKEN, b"for another"))[0] == 503
+    node.passed("POST", TOKEN, 404, b"no", sent=b"for a pod", headers=TYPED)
     assert (await node.send("POST", TOKEN, b"for a pod"))[0] == 503
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import Counter
 from pathlib import Path
 
@@ -29,12 +28,13 @@ from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from tests.addons.support.copying import copies_in
 from tests.addons.support.devices import Device
-from tests.addons.support.observed import until, value_of
+from tests.addons.support.observed import value_of
 
 
-async def test_an_answer_comes_back_after_a_restart_of_the_index(copies: DiskCopies) -> None:
+async def test_an_answer_and_its_owner_come_back_after_a_restart_of_the_index(copies: DiskCopies) -> None:
     before = CachedResponses(copies.access)
     before.keep(ResponseKey("name"), {"content-type": "text/plain", "date": "today"}, b"line\nline")
+    before.keep(response_key("pod", "/version", "", ""), {}, b"x")
     await before.written()
     again = CachedResponses(copies.access)
     await again.open()
@@ -42,6 +42,7 @@ async def test_an_answer_comes_back_after_a_restart_of_the_index(copies: DiskCop
     assert kept is not None
     assert (kept.headers, kept.body) == ({"content-type": "text/plain"}, b"line\nline")
     assert await again.get(ResponseKey("other")) is None
+    assert sorted(entry.owner == "" for entry in again.index.values()) == [False, True]
 
 
 async def test_a_restored_cloud_ends_what_was_kept_of_it(copies: DiskCopies) -> None:
@@ -105,29 +106,6 @@ async def test_what_is_forgotten_is_gone_from_disk(copies: DiskCopies) -> None:
     await answers.written()
     for table in (TABLE, INDEX):
         assert (await copies.access.rows(table)).keys() == {"other"}
-
-
-async def test_a_slow_disk_is_learnt_of_later(copies: DiskCopies, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = CachedResponses(copies.access)
-    for name in ("old", "both"):
-        answers.keep(ResponseKey(name), {}, b"of before")
-    await answers.written()
-    monkeypatch.setattr("addons.offline.disk_access.PATIENCE", 0.01)
-    released = threading.Event()
-    blocked = asyncio.create_task(copies.access.guard(released.wait))
-    await asyncio.sleep(0)
-    again = CachedResponses(copies.access)
-    await again.open()
-    assert not again.index
-    again.keep(ResponseKey("both"), {}, b"of now")
-    released.set()
-    await blocked
-    await until(lambda: ResponseKey("old").name in again.index)
-    await again.written()
-    for name, body in (("old", b"of before"), ("both", b"of now")):
-        kept = await again.get(ResponseKey(name))
-        assert kept is not None
-        assert kept.body == body
 
 
 async def test_what_was_in_a_store_that_was_set_aside_is_written_again(
@@ -201,16 +179,6 @@ async def test_an_answer_that_is_used_outlives_newer_ones(
         answers.keep(first, {}, b"x")
     answers.keep(third, {}, b"x")
     assert [await answers.get(key) is not None for key in (first, second, third)] == [True, False, True]
-
-
-async def test_owners_are_known_after_a_restart(copies: DiskCopies) -> None:
-    answers = CachedResponses(copies.access)
-    for identity in ("", "pod"):
-        answers.keep(response_key(identity, "/version", "", ""), {}, b"x")
-    await answers.written()
-    again = CachedResponses(copies.access)
-    await again.open()
-    assert sorted(entry.owner == "" for entry in again.index.values()) == [False, True]
 
 
 async def test_a_disk_that_hangs_holds_a_bounded_number_of_bytes(tmp_path: Path) -> None:

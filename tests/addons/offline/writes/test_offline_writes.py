@@ -25,7 +25,6 @@ from kube.requests.request_info import parse_request
 from tests.addons.support import replay_parts
 from tests.addons.support.copying import copies_in
 from tests.addons.support.offline_parts import JSON, STRATEGIC, Told, asked, read
-from tests.addons.support.replay_parts import OVERLOADED
 from tests.addons.support.samples import HUB, POD, node, raw
 
 NODE = "/api/v1/nodes/n1"
@@ -169,26 +168,6 @@ async def test_whatever_else_writes_needs_the_cloud(world: World) -> None:
 
 def owe(world: World) -> StatusEntry:
     return world.replaying.put("n1", Ready="False")
-
-
-async def test_what_was_taken_of_an_object_comes_before_a_later_write_of_it(
-    world: World, cloud_says: Told
-) -> None:
-    owe(world)
-    report = parse_request("PATCH", f"{NODE}/status")
-    assert world.writes.is_pending(report)
-    assert await world.writes.flush(report)
-    assert cloud_says.lines == [("PATCH", f"{NODE}/status")]
-    assert not world.writes.is_pending(report)
-    assert await world.writes.flush(report)
-    assert len(cloud_says.heard) == 1, "there was nothing more to bring"
-
-
-async def test_a_cloud_that_does_not_take_it_gets_no_later_write(world: World, cloud_says: Told) -> None:
-    entry = owe(world)
-    cloud_says.says = [OVERLOADED]
-    assert not await world.writes.flush(parse_request("PUT", f"{NODE}/status"))
-    assert list(world.journal.statuses.values()) == [entry]
 
 
 @pytest.mark.parametrize(

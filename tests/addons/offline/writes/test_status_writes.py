@@ -213,14 +213,6 @@ async def test_both_copies_of_a_node_are_amended_and_the_client_gets_its_own_enc
     assert len(world.journal.statuses) == 1
 
 
-async def test_a_watcher_is_told_at_the_objects_own_version(world: World) -> None:
-    (store,) = world.hold(Encoding.JSON)
-    moved = store.next_update()
-    await world.patch(reports(Ready="False"))
-    await asyncio.wait_for(moved, 1)
-    assert store.version == 7
-
-
 async def test_what_a_patch_sets_goes_to_the_cloud_also_where_the_copy_has_it(world: World) -> None:
     """A copy that lost its last moment in a crash is older than the cloud, which may have something else there."""
     world.hold(Encoding.JSON)

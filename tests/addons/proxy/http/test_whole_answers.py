@@ -58,21 +58,6 @@ async def test_a_client_of_http2_gets_a_whole_answer(body: bytes) -> None:
         assert (streams.status[stream], streams.received[stream]) == (201, len(body))
 
 
-async def test_the_answer_to_a_head_has_its_length_and_no_body() -> None:
-    request = REQUEST.replace(b"GET", b"HEAD") + LAST.replace(b"GET", b"HEAD")
-    _, headers, rest = await asked(Whole(Answer(b"whole", TEXT)), request)
-    assert headers["Content-Length"] == "5"
-    assert rest.startswith(b"HTTP/1.1 200 OK\r\n")
-
-
-@pytest.mark.parametrize("code", [204, 304])
-async def test_an_answer_that_has_no_body_has_no_length(code: int) -> None:
-    found, headers, rest = await asked(Whole(Answer(b"", TEXT, code)))
-    assert (found, rest) == (code, b"")
-    assert "Content-Length" not in headers
-    assert "Transfer-Encoding" not in headers
-
-
 async def test_a_header_may_come_more_than_once() -> None:
     fields = CIMultiDict([("Warning", "299 - one"), ("Warning", "299 - two")])
     _, headers, _ = await asked(Whole(Answer(b"", fields)))
