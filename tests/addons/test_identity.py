@@ -267,6 +267,23 @@ def test_a_handshake_that_cannot_be_judged_lends_nothing(
     assert connection.caller().lending is Lending.NONE
 
 
+@pytest.mark.parametrize(
+    ("listener", "address", "lending"),
+    [
+        (Listener.PLAIN, "127.0.0.1", Lending.HUB),
+        (Listener.PLAIN, "127.8.9.10", Lending.HUB),
+        (Listener.PLAIN, "::1", Lending.HUB),
+        (Listener.PLAIN, "10.0.0.1", Lending.NONE),
+        (Listener.PLAIN, "fe80::1%eth0", Lending.NONE),
+        (Listener.TLS, "127.0.0.1", Lending.NONE),
+    ],
+)
+def test_callers_without_a_handshake(
+    connection: Connection, listener: Listener, address: str, lending: Lending
+) -> None:
+    assert connection.caller(listener, address).lending is lending
+
+
 def test_a_request_that_was_not_resolved_is_refused(identity: Identity) -> None:
     flow = tflow.tflow()
     at_once(identity.requestheaders(flow))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import ipaddress
 import stat
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import cast
 
@@ -44,23 +42,6 @@ AUTHORITY = Authority()
 ADDRESSES = ("127.0.0.1", "10.0.0.5")
 
 
-def serves(folder: Path, made: OwnCertificate, name: str) -> bool:
-    """Whether a client that trusts the folder's CA completes a handshake."""
-    server = SSL.Context(SSL.TLS_SERVER_METHOD)
-    made.use_in(server)
-    try:
-        shake_hands(server, client_context((folder / "ca.crt").read_bytes()), name)
-    except (SSL.Error, ValueError):
-        return False
-    return True
-
-
-@contextlib.asynccontextmanager
-async def running(made: OwnCertificate) -> AsyncIterator[None]:
-    async with beside(made.run()):
-        yield
-
-
 async def test_a_certificate_that_ends_soon_is_renewed_under_a_running_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,21 +53,21 @@ async def test_a_certificate_that_ends_soon_is_renewed_under_a_running_hub(
         made.sign(ADDRESSES)
     assert made._pair is not None
     first, authority = made._pair.certificate, (tmp_path / "ca.crt").read_bytes()
-    async with running(made):
+    async with beside(made.run()):
         await until(lambda: made._pair is not None and made._pair.certificate != first)
     assert made._pair.certificate.not_valid_after_utc > first.not_valid_after_utc
-    assert serves(tmp_path, made, "10.0.0.5")
+    assert completes(tmp_path, made, "10.0.0.5")
     assert (tmp_path / "ca.crt").read_bytes() == authority, "pods need no new CA"
 
 
 async def test_another_address_is_served_soon(tmp_path: Path) -> None:
     made = OwnCertificate(tmp_path)
     made.sign(ADDRESSES)
-    assert not serves(tmp_path, made, "10.0.0.6")
-    async with running(made):
+    assert not completes(tmp_path, made, "10.0.0.6")
+    async with beside(made.run()):
         made.move(["127.0.0.1", "10.0.0.6"])
-        await until(lambda: serves(tmp_path, made, "10.0.0.6"))
-    assert not serves(tmp_path, made, "10.0.0.5")
+        await until(lambda: completes(tmp_path, made, "10.0.0.6"))
+    assert not completes(tmp_path, made, "10.0.0.5")
 
 
 async def test_a_certificate_of_a_time_to_come_is_signed_anew(
@@ -114,7 +95,7 @@ async def test_without_a_folder_the_first_certificate_is_made_elsewhere(
     made = OwnCertificate(tmp_path / "pki")
     made.sign(ADDRESSES)
     assert "cannot be written" in caplog.text
-    assert serves(made._folder, made, "127.0.0.1")
+    assert completes(made._folder, made, "127.0.0.1")
 
 
 async def test_a_renewal_that_fails_leaves_the_certificate_and_is_tried_again(
@@ -124,13 +105,13 @@ async def test_a_renewal_that_fails_leaves_the_certificate_and_is_tried_again(
     monkeypatch.setattr(module, "CHECK_INTERVAL", 0.01)
     made = OwnCertificate(tmp_path)
     made.sign(ADDRESSES)
-    async with running(made):
+    async with beside(made.run()):
         with monkeypatch.context() as patch:
             patch.setattr(module, "own_certificate", broken)
             made.move(["127.0.0.1", "10.0.0.6"])
             await until(lambda: "cannot be renewed" in caplog.text)
-            assert serves(tmp_path, made, "10.0.0.5")
-        await until(lambda: serves(tmp_path, made, "10.0.0.6"))
+            assert completes(tmp_path, made, "10.0.0.5")
+        await until(lambda: completes(tmp_path, made, "10.0.0.6"))
 
 
 class Asked:

@@ -153,13 +153,21 @@ async def test_a_leader_that_is_no_hub_of_ours_and_behind_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    "fault", [Unreachable("broke off"), unavailable("ends"), forbidden("no"), Malformed("?")]
+    ("fault", "failed"),
+    [
+        *((fault, ["a"]) for fault in (Unreachable("broke off"), unavailable("ends"), forbidden("no"))),
+        (Malformed("?"), ["a"]),
+        (expired("too old"), []),
+    ],
 )
-async def test_a_watch_that_fails_later_goes_on_elsewhere_at_once(fault: Exception) -> None:
+async def test_a_watch_that_ends_in_a_fault_goes_on_elsewhere_at_once(
+    fault: Exception, failed: list[str]
+) -> None:
+    """A history that is too short may show in the stream, and is no failure."""
     scene = Scene()
     with pytest.raises(Switched):
         await scene.watch(fault)
-    assert scene.chooser.failures == ["a"]
+    assert scene.chooser.failures == failed
     assert await scene.followed() == b"b"
 
 
@@ -201,13 +209,6 @@ async def test_names_prove_the_history_of_the_server_that_is_watched_next() -> N
     assert (named.body, scene.reader.resumes) == (b'{"from":"b"}', True)
     assert await scene.list() == b'{"from":"a"}'
     assert not scene.reader.resumes
-
-
-async def test_a_history_that_is_too_short_may_show_in_the_stream() -> None:
-    scene = Scene()
-    with pytest.raises(Switched):
-        await scene.watch(expired("too old"))
-    assert await scene.followed() == b"b"
 
 
 async def test_where_nobody_has_a_longer_history_the_source_lists_anew() -> None:

@@ -1,10 +1,11 @@
-"""What is checked and made before a port opens: options, files, and the address for pods."""
+"""What is checked and made before a port opens: options, files, the state folder, and the address for pods."""
 
 from __future__ import annotations
 
 import errno
 import os
 import pwd
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 from addons.settings import Settings, parse_settings
 from addons.startup import preflight
 from addons.startup.pod_interface import how_to
+from addons.startup.state_folder import StateFolder
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.pki import Authority, Credential
 from tests.repository.support.tree import ROOT
@@ -214,3 +216,118 @@ def test_the_commands_name_each_address() -> None:
     assert "ip addr add 169.254.2.1/32 dev edgehub0 && ip addr add fd00::1/128 dev edgehub0" in how_to(
         ("169.254.2.1", "fd00::1")
     )
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_it_is_made_for_this_user_alone(tmp_path: Path) -> None:
+    folder = StateFolder(tmp_path / "var" / "edgehub")
+    folder.claim()
+    assert mode_of(tmp_path / "var" / "edgehub") == 0o700
+    assert mode_of(tmp_path / "var" / "edgehub" / "lock") == 0o600
+    folder.release()
+
+
+def test_one_hub_at_a_time(tmp_path: Path) -> None:
+    first, second = StateFolder(tmp_path / "state"), StateFolder(tmp_path / "state")
+    first.claim()
+    with pytest.raises(ValueError, match=f"is in use by another hub \\(process {os.getpid()}\\)"):
+        second.claim()
+    first.release()
+    first.release()
+    second.claim()
+    second.release()
+
+
+def test_one_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    for mode in (0o777, 0o1777, 0o775):
+        (tmp_path / "state").chmod(mode)
+        with pytest.raises(
+            ValueError, match="can be written by other users; see what is in it, then: chmod go-w"
+        ):
+            StateFolder(tmp_path / "state").claim()
+        assert mode_of(tmp_path / "state") == mode, "the hub takes no folder away from others"
+
+
+def test_one_in_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(ValueError, match="by other users, who could put another folder in its place"):
+        StateFolder(tmp_path / "open" / "state").claim()
+    (tmp_path / "open").chmod(0o1777)
+    folder = StateFolder(tmp_path / "open" / "other")
+    folder.claim()
+    folder.release()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
+@pytest.mark.parametrize("is_link", [False, True])
+def test_one_that_another_user_made_is_refused(tmp_path: Path, is_link: bool) -> None:
+    path = tmp_path / "state"
+    if is_link:
+        (tmp_path / "own").mkdir()
+        path.symlink_to(tmp_path / "own")
+    else:
+        path.mkdir()
+    os.chown(path, 12345, 12345, follow_symlinks=False)
+    with pytest.raises(ValueError, match=r"belongs to another user \(uid 12345\)"):
+        StateFolder(path).claim()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
+def test_one_in_another_users_folder_is_refused(tmp_path: Path) -> None:
+    """The owner of the outer folder may move the hub's folder away while the hub runs."""
+    (tmp_path / "home").mkdir()
+    os.chown(tmp_path / "home", 12345, 12345)
+    with pytest.raises(
+        ValueError, match=r"home belongs to another user \(uid 12345\), who could put another"
+    ):
+        StateFolder(tmp_path / "home" / "state").claim()
+
+
+def test_a_link_to_a_folder_of_ones_own_will_do(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir(mode=0o700)
+    (tmp_path / "state").symlink_to(tmp_path / "disk")
+    folder = StateFolder(tmp_path / "state")
+    folder.claim()
+    assert (tmp_path / "disk" / "lock").exists()
+    folder.release()
+
+
+def test_a_planted_lock_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir(mode=0o700)
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "state" / "lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(ValueError, match="cannot be written"):
+        StateFolder(tmp_path / "state").claim()
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(
+        ValueError, match="cannot be written: Not a directory; give the hub a folder of its own"
+    ):
+        StateFolder(tmp_path / "state").claim()
+
+
+def test_no_right_is_a_mistake_and_a_broken_disk_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node needs its hub even on a broken disk. A missing right is a mistake that the operator can mend."""
+
+    def fail(number: int) -> None:
+        def mkdir(*_: object, **__: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(Path, "mkdir", mkdir)
+
+    fail(errno.EACCES)
+    with pytest.raises(ValueError, match="cannot be written: Permission denied"):
+        StateFolder(tmp_path / "state").claim()
+    fail(errno.EROFS)
+    with pytest.raises(OSError, match="Read-only file system"):
+        StateFolder(tmp_path / "state").claim()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 from typing import cast
 from unittest.mock import patch
@@ -69,14 +68,6 @@ async def test_what_has_no_resource_version_is_relayed() -> None:
 
 async def test_a_known_empty_list_is_a_200(parts: HubParts) -> None:
     assert await parts.names(ZERO) == []
-
-
-@pytest.mark.usefixtures("web")
-async def test_two_components_see_two_views_of_one_copy(parts: HubParts, cloud: ScriptableCloud) -> None:
-    parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "chosen/services"})
-    assert await parts.names(ZERO, "chosen") == ["web"]
-    assert await parts.names(ZERO, "cached") == ["lb", "web"]
-    assert cloud.requests.count(verb="list", resource="services") == 1
 
 
 @pytest.mark.parametrize(
@@ -155,15 +146,6 @@ async def test_a_filtered_list_without_a_version_is_as_new_as_the_cloud(
         each for each in cloud.requests.where(matching(verb="list")) if "PartialObject" not in each.accept
     ]
     assert len(wholes) == 1, "the objects crossed the link once"
-
-
-@pytest.mark.usefixtures("web")
-async def test_a_version_of_the_future_is_waited_for(parts: HubParts, cloud: ScriptableCloud) -> None:
-    await parts.names(ZERO)
-    asked = asyncio.create_task(parts.names(f"{SERVICES}?resourceVersion={cloud.store.version + 1}"))
-    await asyncio.sleep(0)
-    cloud.store.create(service("late"))
-    assert "late" in await asked
 
 
 @pytest.mark.usefixtures("web")
@@ -288,6 +270,3 @@ async def test_a_caller_whose_credential_the_hub_cannot_show_is_no_hub(
     async with parts.open(asked) as response:
         assert await response.status in (401, 403), await response.whole()
     assert cloud.requests.where(matching(user="system:node:n1", verb="list")) == []
-
-
-# -- views ---------------------------------------------------------------------------------------------------------
