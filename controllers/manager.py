@@ -25,6 +25,7 @@ from controllers.runtime.write_client import Gate, WriteClient, refuse_unless_le
 from controllers.settings import Settings, parse_settings
 from kube.concurrency.pulse import comes_within
 from kube.http.client import Client
+from kube.log_lines import LineFormatter
 
 LEASE = "edgehub-manager"
 CRD_CHECK_INTERVAL = 1.0
@@ -150,9 +151,9 @@ def main(arguments: Sequence[str]) -> int:
     if arguments[:1] == ["render"]:
         return preview.main(arguments[1:])
     settings = parse_settings(arguments, list(CONTROLLERS))
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s", stream=sys.stderr
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname).1s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     if settings.verbose:  # libraries would tell whole answers, Secrets among them
         for name in ("controllers", "kube"):
             logging.getLogger(name).setLevel(logging.DEBUG)

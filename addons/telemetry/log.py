@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Literal
 
+from kube.log_lines import LineFormatter, printable, printable_lines
+
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["text", "json"]
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -35,17 +37,17 @@ class JsonFormatter(logging.Formatter):
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": printable(record.getMessage()),
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception"] = printable_lines(self.formatException(record.exc_info))
         return json.dumps(line, ensure_ascii=False)
 
 
 def log_to_stderr(level: str, log_format: str) -> None:
     """Configure the log of the whole process. Lines of LIBRARIES below ERROR are dropped, unless `level` is debug."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else logging.Formatter(TEXT))
+    handler.setFormatter(JsonFormatter() if log_format == "json" else LineFormatter(TEXT))
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     for name in LIBRARIES:
         logging.getLogger(name).setLevel(logging.INFO if level == "debug" else logging.ERROR)

@@ -6,6 +6,8 @@ import logging
 import re
 from collections import deque
 
+from kube.log_lines import LineFormatter
+
 MAX_LINES = 200
 """Lines that are kept."""
 MAX_LINE = 1_000
@@ -25,7 +27,7 @@ class LogTail(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         self.lines: deque[str] = deque(maxlen=MAX_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:

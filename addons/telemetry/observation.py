@@ -6,6 +6,8 @@ import datetime
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from kube.log_lines import printable
+
 VERDICTS = ("relayed", "viewed", "filtered", "refused", "offline", "failed")
 """What became of a request: answered by the cloud; by a view; by either, and filters were bound to it; refused by the
 hub; answered by the node because the cloud was away; or it got no answer."""
@@ -83,29 +85,25 @@ def line(seen: Observation, *, wide: bool = False, has_colours: bool = False) ->
     at = datetime.datetime.fromtimestamp(seen.at).astimezone()
     time = at.isoformat(timespec="milliseconds") if wide else f"{at:%H:%M:%S}.{at.microsecond // 1000:03}"
     object_ = "/".join(filter(None, (seen.namespace, seen.name)))
-    what = _printable(" ".join(filter(None, (f"{seen.resource}{_below(seen.subresource)}", object_))))
-    reason = _printable(seen.reason)
+    what = " ".join(filter(None, (f"{seen.resource}{_below(seen.subresource)}", object_)))
     ended = f"{seen.verdict:<8} {seen.status or '-':>3}"
     if has_colours and (colour := _RED if seen.status >= 500 else _COLOURS.get(seen.verdict)):
         ended = f"{colour}{ended}{_PLAIN}"
+    begun = [time, f"{seen.component or '(unnamed)':<14}", f"{seen.verb:<8}", f"{what:<44}"]
     parts = [
-        time,
-        f"{seen.component or '(unnamed)':<14}",
-        f"{seen.verb:<8}",
-        f"{what:<44}",
-        ended,
         f"{_bytes(seen.sent):>8}",
         f"{_lasted(seen):>7}",
         f"{seen.source:<5}",
     ]
     if wide:
-        parts += [f"{seen.route}: {reason}" if reason else seen.route]
+        parts += [f"{seen.route}: {seen.reason}" if seen.reason else seen.route]
         parts.append(f"v{seen.version}" if seen.version else "")
     elif seen.verdict in ("refused", "failed"):
-        parts.append(reason)
+        parts.append(seen.reason)
     told = (tally for tally in seen.filters if wide or tally.changed or tally.hidden)
     parts.append("; ".join(f"{tally.filter}: {_did(tally)}" for tally in told))
-    return "  ".join(filter(None, parts)).rstrip()
+    # The colours alone are no text.
+    return "  ".join((_joined(begun), ended, _joined(parts))).rstrip()
 
 
 def _below(subresource: str) -> str:
@@ -137,10 +135,5 @@ def _lasted(seen: Observation) -> str:
     return f"{seen.seconds * 1000:.0f} ms" if seen.seconds < 10 else f"{seen.seconds:.0f} s"
 
 
-def _printable(text: str) -> str:
-    """A client chooses names: none of them moves the cursor of a terminal, or begins a line in a log."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(character if character.isprintable() else "�" for character in text)
-    )
+def _joined(parts: Iterable[str]) -> str:
+    return printable("  ".join(filter(None, parts)))

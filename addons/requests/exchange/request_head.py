@@ -21,6 +21,9 @@ send a dozen, and one for each group that they impersonate."""
 MAX_TARGET = 8 * 1024
 """Bytes of a request's target, path and query. client-go keeps its selectors well below."""
 
+MAX_METHOD = 32
+"""Characters of a request's method; the longest of any registry has 17."""
+
 FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 WITH_BODY = (b"POST", b"PUT", b"PATCH")
 """Methods whose requests have a body, were it an empty one (RFC 9110, 8.6)."""
@@ -30,7 +33,7 @@ KEPT = FRAMING | {b"authorization"}
 type FieldPairs = Sequence[tuple[bytes, bytes]]
 """Names and values of header fields, as they came."""
 
-_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
+_METHOD = re.compile(rb"[!#$%%&'*+.^_`|~0-9A-Za-z-]{1,%d}" % MAX_METHOD)
 _NO_TARGET = re.compile(rb"[^\x21-\x7e]")
 _NO_NAME = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z-]")
 _NO_VALUE = re.compile(rb"[\x00\r\n]")
@@ -42,6 +45,8 @@ def fault_of(method: bytes, target: bytes, authority: bytes, fields: FieldPairs)
         return target_too_long()
     if not _METHOD.fullmatch(method):
         return bad_request("the request's method is not a token")
+    if any(name.lower() == b"transfer-encoding" and value.lower() != b"chunked" for name, value in fields):
+        return StatusError(501, "BadRequest", "the hub reads no other transfer coding than chunked")
     if _NO_TARGET.search(target) or _NO_TARGET.search(authority):
         return bad_request("the request's target has bytes that are not visible ASCII")
     return fields_fault_of(fields)

@@ -12,6 +12,7 @@ from pathlib import Path
 from addons.ui.commands import attach, observe
 from addons.ui.commands.asking import JSON, NoAnswer, new_file, open_page
 from addons.ui.reports.text import ALARM, TEXTS, trial_text
+from kube.log_lines import printable, printable_lines
 from kube.option import FlagParser
 
 ADMIN = "http://127.0.0.1:10267"
@@ -30,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         return do(options)
     except NoAnswer as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         return 1
 
 
@@ -39,7 +40,9 @@ def _report(options: Asked) -> int:
 
 
 def _show(options: Asked, report: str) -> int:
-    print(report if options.json else _in_red(TEXTS[options.name](json.loads(report))), end="")
+    print(
+        report if options.json else _in_red(printable_lines(TEXTS[options.name](json.loads(report)))), end=""
+    )
     return 0
 
 
@@ -64,7 +67,8 @@ def _link(options: Asked) -> int:
 
 def _explain(options: Asked) -> int:
     query = {name: getattr(options, name) for name in ("component", "resource", "namespace", "name", "verb")}
-    print(_ask(options, "explain", query, accept=JSON if options.json else "text/plain"), end="")
+    told = _ask(options, "explain", query, accept=JSON if options.json else "text/plain")
+    print(printable_lines(told), end="")
     return 0
 
 
@@ -110,7 +114,7 @@ def _try(options: Asked) -> int:
         raise NoAnswer(f"{options.file}: {error.strerror}") from None
     answer = _ask(options, "rules/try", body=text)
     trial = json.loads(answer)
-    print(answer if options.json else trial_text(trial), end="")
+    print(answer if options.json else printable_lines(trial_text(trial)), end="")
     is_loss = any(trial["lost"].values()) and not options.allow_loss
     return 1 if trial["problems"] or is_loss or not trial["complete"] else 0
 

@@ -10,6 +10,7 @@ from functools import partial
 from mitmproxy import ctx, http
 
 from addons.requests.caller import masked
+from addons.requests.exchange.request_head import MAX_METHOD
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
 from addons.settings import Settings
@@ -39,7 +40,10 @@ def observed(
     seconds = max(0.0, now - began) if has_ended else None
     if context is None:
         path = masked(flow.request.data.path).decode(errors="replace").partition("?")[0]
-        verdict, verb = "refused" if flow.response is not None else "failed", flow.request.method.lower()
+        verdict, verb = (
+            "refused" if flow.response is not None else "failed",
+            flow.request.method[:MAX_METHOD].lower(),
+        )
         return Observation(
             *(now, "", verb, path, "", "", "", verdict, status, sent, seconds),
             *(HUB_ITSELF, "", _why(flow), 0, ()),

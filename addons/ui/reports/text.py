@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from kube.log_lines import printable
 from kube.tables.cells import aligned, duration, size
 
 type Row = Mapping[str, Any]
@@ -51,7 +52,8 @@ def table(rows: Sequence[Row], columns: Sequence[Column]) -> str:
     """Columns as wide as they must be; `none` without rows."""
     if not rows:
         return "none\n"
-    cells = [[name.upper() for name, _ in columns], *([_cell(of(row)) for _, of in columns] for row in rows)]
+    read = ([printable(_cell(of(row))) for _, of in columns] for row in rows)
+    cells = [[name.upper() for name, _ in columns], *read]
     return "\n".join((*aligned(cells), ""))
 
 

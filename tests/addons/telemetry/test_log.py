@@ -11,7 +11,16 @@ from typing import get_args
 
 import pytest
 
-from addons.telemetry.log import OWN, REMEMBERED, REPEAT, Level, Pace, log_to_stderr, print_line_by_line
+from addons.telemetry.log import (
+    OWN,
+    REMEMBERED,
+    REPEAT,
+    Format,
+    Level,
+    Pace,
+    log_to_stderr,
+    print_line_by_line,
+)
 from addons.telemetry.log_tail import MAX_LINE, MAX_LINES, LogTail
 
 
@@ -44,6 +53,23 @@ def test_json_for_collectors(root_logger: logging.Logger, capsys: pytest.Capture
     assert (found["level"], found["logger"], found["message"]) == ("error", "addons.x", "it failed: ü")
     assert found["time"].endswith("Z")
     assert "ValueError: two\nlines" in found["exception"]
+
+
+@pytest.mark.parametrize("log_format", get_args(Format))
+def test_what_others_wrote_begins_no_line_and_moves_no_cursor(
+    root_logger: logging.Logger, capsys: pytest.CaptureFixture[str], log_format: Format
+) -> None:
+    """A server's message may hold what a user wrote."""
+    log_to_stderr("info", log_format)
+    tail = LogTail()
+    tail.attach()
+    logging.getLogger("addons.x").info("%s", "no\n2026-01-01 ERROR forged\x1b[2J\x9b1m")
+    tail.detach()
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.isprintable()
+    (kept,) = tail.lines
+    assert kept.isprintable()
+    assert "forged" in kept
 
 
 @pytest.mark.parametrize(("level", "heard"), [("info", ["error"]), ("debug", ["warning", "error"])])

@@ -80,6 +80,21 @@ def test_each_report_in_words_and_as_json(
     assert json.loads(capsys.readouterr().out) == ["x"]
 
 
+@pytest.mark.parametrize("command", [["views"], EXPLAIN])
+def test_what_clients_and_users_wrote_moves_no_terminal(
+    admin: Told, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """A field selector may have any character."""
+    odd = "/api/v1/services?fieldSelector=metadata.name=\x1b[2Jx\ny\x9b1m"
+    names = ("component", "filters", "kept", "changed", "hidden", "watchers", "version")
+    row = {"path": odd, "labelSelector": "", "fieldSelector": odd, **dict.fromkeys(names, "")}
+    admin.answer = json.dumps([row], ensure_ascii=False).encode() if command == ["views"] else odd.encode()
+    assert run([*command, "--admin", admin.url]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert len(told) == 2
+    assert all(map(str.isprintable, told))
+
+
 DRILL = {"allowed": True, "link": "offline", "text": "the link is offline until 12:00:00"}
 
 

@@ -16,6 +16,7 @@ from addons.link.link import Link, Relaying
 from addons.link.servers import NO_LANE, Way, parse_server
 from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream, Served
 from addons.requests.caller import Lending
+from addons.requests.exchange.request_head import MAX_METHOD
 from addons.requests.request_context import begin, context_of
 from addons.requests.route_decision import Route, RouteKind
 from addons.telemetry.observation import Observation, Tally, line
@@ -93,6 +94,11 @@ def test_what_a_request_asked() -> None:
     assert (made.namespace, made.name, made.sent, made.seconds, made.reason) == (
         *("a", "b", 5, 2.0, "cached component"),
     )
+
+
+def test_a_method_that_is_none_is_not_remembered_in_whole() -> None:
+    flow = tflow.tflow(req=tutils.treq(method=b"a" * 8_000), resp=tutils.tresp(status_code=400))
+    assert len(observed(flow, None, 0.0, 0).verb) == MAX_METHOD
 
 
 def test_a_refusal_says_why() -> None:

@@ -1,0 +1,31 @@
+"""What logs and terminals show of others' words."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from kube.log_lines import LineFormatter, printable, printable_lines
+
+
+def test_what_can_be_printed_stays() -> None:
+    for text in ("", "web-1", "Übung 東京 ☃", "a b"):
+        assert printable(text) == text
+
+
+def test_what_moves_a_cursor_or_begins_a_line_does_not() -> None:
+    assert (
+        printable("a\x1b[2Jb\n\r\x7f\x9b\u2028\u202ec") == "a\ufffd[2Jb\ufffd\ufffd\ufffd\ufffd\ufffd\ufffdc"
+    )
+    assert printable_lines("a\x1b\nb\r\n") == "a\ufffd\nb\ufffd\n"
+
+
+def test_a_message_is_a_line_and_a_traceback_has_more() -> None:
+    try:
+        raise ValueError("\x1b[2J")
+    except ValueError:
+        record = logging.LogRecord("x", logging.INFO, "f", 1, "a\n%s", ("b\x1b",), sys.exc_info())
+    first, *others = LineFormatter("%(name)s: %(message)s").format(record).split("\n")
+    assert first == "x: a\ufffdb\ufffd"
+    assert others[0].startswith("Traceback")
+    assert others[-1] == "ValueError: \ufffd[2J"
