@@ -5,12 +5,12 @@ from __future__ import annotations
 from mitmproxy import http
 
 from addons.proxy.listener_mode import listener_of
-from addons.requests.browser_check import OwnAddress, refuse_probes, refuse_web_pages
 from addons.requests.caller import Listener
 from addons.requests.hidden_credentials import hide, path_of
 from addons.requests.request_context import RequestContext, begin
 from kube.differences.records import are_accepted
 from kube.errors import bad_request, forbidden
+from kube.http.browser_check import OwnAddress, refuse_probes, refuse_web_pages
 from kube.requests.component import component_of
 from kube.requests.request_info import parse_request
 

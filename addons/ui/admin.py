@@ -10,7 +10,6 @@ import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.telemetry import metrics
 from addons.ui import debug_pages
 from addons.ui.attached.attachments import Attachments
@@ -25,6 +24,7 @@ from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
 from kube.errors import StatusError
 from kube.http.bounded_server import BoundedServer
+from kube.http.browser_check import OwnAddress, refuse_web_pages
 
 routes = web.RouteTableDef()
 

@@ -18,6 +18,7 @@ from kube.bounds import reached
 from kube.errors import StatusError
 from kube.fleet.fleet_hubs import COLUMNS, FleetHub, read_fleet
 from kube.http.bounded_server import BoundedServer, listen
+from kube.http.browser_check import OwnAddress, refuse_web_pages
 from kube.http.client import Client, Unreachable
 
 MAX_HEADERS = 32
@@ -94,9 +95,16 @@ class FleetPage:
         self._read: tuple[float, datetime, list[FleetHub]] | None = None
 
     async def answer(self, request: web.Request) -> web.Response:
-        """HTML for a browser, else JSON. 403 for who comes over the network: it is an inventory of all nodes."""
+        """HTML for a browser, else JSON. 403 for who comes over the network: it is an inventory of all nodes.
+
+        A page of another site, whose name leads to the loopback address for a browser, is no person either.
+        """
         if not ip_address(request.remote or "0.0.0.0").is_loopback:  # noqa: S104 - not bound
             raise web.HTTPForbidden(text="only by `kubectl port-forward`, or on the manager's own machine\n")
+        try:
+            refuse_web_pages(OwnAddress("localhost", 0), "", request.headers.items())
+        except StatusError:
+            raise web.HTTPForbidden(text="not for a web page of another site\n") from None
         try:
             now, hubs = await self._fleet()
         except (StatusError, Unreachable) as error:

@@ -194,7 +194,9 @@ def test_colours_are_for_what_a_person_looks_for(verdict: str, status: int, colo
 
 def test_nothing_that_a_client_chose_moves_a_terminal() -> None:
     odd = "\x1b[2Jweb\nfake\x9b1m"
-    texts = {name: odd for name, kind in Observation.__annotations__.items() if kind in ("str", str)}
+    texts: dict[str, Any] = {
+        name: odd for name, kind in Observation.__annotations__.items() if kind in ("str", str)
+    }
     seen = LISTED._replace(**{**texts, "verdict": "refused"})
     for told in (line(seen), line(seen, wide=True)):
         assert told.isprintable()

@@ -6,7 +6,8 @@ import copy
 
 import pytest
 
-from controllers.cluster.nodes import NODES, parse_address, read_node
+from controllers.cluster.nodes import MAX_ADDRESSES, NODES, parse_address, read_node
+from controllers.runtime import metrics
 from kube.json_type import Json
 
 NODE: Json = {
@@ -68,6 +69,20 @@ def test_what_is_kept_reads_the_same() -> None:
     assert read_node(kept) == read_node(NODE)
     assert "images" not in kept["status"]
     assert "managedFields" not in kept["metadata"]
+
+
+def test_a_kubelet_cannot_have_the_manager_read_addresses_without_end() -> None:
+    """The API server takes 30,000 of them; those beyond the bound are no claim."""
+    many = copy.deepcopy(NODE)
+    many["status"]["addresses"] = [
+        {"type": "InternalIP", "address": f"10.0.{number >> 8}.{number & 255}"} for number in range(30_000)
+    ]
+    counted = metrics.BOUNDS_REACHED.labels("addresses of a Node")
+    before = counted._value.get()
+    node = read_node(NODES.transform(copy.deepcopy(many)))
+    assert node == read_node(many)
+    assert len(node.addresses) == MAX_ADDRESSES
+    assert counted._value.get() == before + 2
 
 
 def test_a_node_that_nobody_hears() -> None:

@@ -137,6 +137,21 @@ async def test_many_who_ask_are_one_reading_for_the_cluster(cloud: ScriptableClo
     assert sum("/leases" in each.path for each in cloud.requests) == 2
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [{"Host": "evil.example:10258"}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "https://evil.example"}],
+)
+async def test_no_web_page_gets_it(cloud: ScriptableCloud, headers: dict[str, str]) -> None:
+    """A browser's page reaches a forwarded port when its own name leads to 127.0.0.1."""
+    address = Address(LOOPBACK, free_port())
+    async with Http1Session(aiohttp.ClientSession()) as reading, aiohttp.ClientSession() as session:
+        fleet = FleetPage(Client(reading, cloud.url, {}))
+        async with admin_server(address, address, str, fleet.answer):
+            for host, status in ((headers, 403), ({"Host": "localhost:8080"}, 200)):
+                async with session.get(f"http://{LOOPBACK}:{address.port}/fleet", headers=host) as answer:
+                    assert (answer.status, "n1" in await answer.text()) == (status, status == 200)
+
+
 async def test_nobody_gets_it_over_the_network(cloud: ScriptableCloud) -> None:
     async with Http1Session(aiohttp.ClientSession()) as reading:
         request = make_mocked_request("GET", "/fleet")

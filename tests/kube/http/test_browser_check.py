@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from mitmproxy import http
 from mitmproxy.test import tflow, tutils
 
-from addons.requests.browser_check import OwnAddress, refuse_web_pages
 from addons.requests.caller import WEBSOCKET_BEARER
 from addons.requests.hidden_credentials import (
     headers_of,
@@ -20,6 +19,7 @@ from addons.requests.hidden_credentials import (
     with_credentials,
 )
 from kube.errors import StatusError
+from kube.http.browser_check import OwnAddress, refuse_web_pages
 
 OWN = OwnAddress("10.0.0.5", 10261, frozenset({"hub.example"}))
 
