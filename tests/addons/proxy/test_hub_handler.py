@@ -126,8 +126,7 @@ async def test_nothing_waits_for_a_client_that_has_left() -> None:
         await watch(streams, 1)
         streams.reads = False
         server.tell_much(0, 1, STREAM_WINDOW)
-        layer = proxy.handlers[0].layer
-        assert isinstance(layer, HubHttpLayer)
+        layer = proxy.layer
         while not layer.unread:  # noqa: ASYNC110 - the client is told of nothing
             await asyncio.sleep(0.01)
         client = layer.connections[proxy.handlers[0].client]
@@ -239,8 +238,7 @@ async def test_a_request_is_gone_when_it_has_ended() -> None:
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
         (stream,) = await watch(streams, 1)
-        layer = proxy.handlers[0].layer
-        assert isinstance(layer, HubHttpLayer)
+        layer = proxy.layer
         watched = weakref.ref(layer.streams[stream])
         streams.cancel(stream)
         while layer.streams:  # noqa: ASYNC110 - mitmproxy tells nobody that a stream ended

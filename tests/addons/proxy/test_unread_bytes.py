@@ -48,12 +48,6 @@ def proxy() -> Iterator[Proxy[Raw]]:
         yield made
 
 
-def layer_of(proxy: Proxy[Any]) -> HubHttpLayer:
-    layer = proxy.handlers[0].layer
-    assert isinstance(layer, HubHttpLayer)
-    return layer
-
-
 async def test_a_server_waits_for_a_client_of_http2_that_does_not_read() -> None:
     server = Endless()
     async with connected(server) as (proxy, streams):
@@ -61,7 +55,7 @@ async def test_a_server_waits_for_a_client_of_http2_that_does_not_read() -> None
         stream = streams.get("/watch", {})
         await streams.until(lambda: streams.received[stream] > 0)
         assert await settled(server) < SOCKETS
-        assert STREAM_UNREAD <= layer_of(proxy).unread < STREAM_UNREAD + 2 * SERVER_READ
+        assert STREAM_UNREAD <= proxy.layer.unread < STREAM_UNREAD + 2 * SERVER_READ
         streams.cancel(stream)
         async with asyncio.timeout(10):
             await server.ended.wait()
@@ -77,7 +71,7 @@ async def test_a_server_of_http2_waits_on_that_stream_alone_and_no_slow_client_i
         server.tell_much(0, 1, MUCH)
         sent = await settled(server)
         assert sent < LARGEST_WINDOW + STREAM_UNREAD + CLIENT_WINDOW
-        assert STREAM_UNREAD / 2 < layer_of(proxy).unread <= LARGEST_WINDOW
+        assert STREAM_UNREAD / 2 < proxy.layer.unread <= LARGEST_WINDOW
         server.tell(0, 3, b"news")
         await streams.until(lambda: streams.received[quick] == len(b"servernews"))
         streams.reads = True
@@ -113,7 +107,7 @@ async def test_what_all_clients_leave_unread_is_bounded(monkeypatch: pytest.Monk
             server.tell_much(0, 2 * number + 1, MUCH)
         await streams.until(lambda: bool(streams.ended))
         assert await settled(server)
-        assert layer_of(proxy).unread <= 2 * STREAM_WINDOW
+        assert proxy.layer.unread <= 2 * STREAM_WINDOW
         assert len(streams.ended) < 16
     assert value_of(metrics.UNREAD_STREAMS) == before + len(streams.ended)
 
@@ -129,7 +123,7 @@ async def test_a_client_that_reads_loses_nothing_for_one_at_its_address_that_doe
         for number in range(len(stopped)):
             server.tell_much(0, 2 * number + 1, MUCH)
         await settled(server)
-        monkeypatch.setattr(client_addresses, "MAX_UNREAD", layer_of(proxy).address.unread)
+        monkeypatch.setattr(client_addresses, "MAX_UNREAD", proxy.layer.address.unread)
         monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 0)
         other = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))
         (read,) = await watch(other, 1)
@@ -159,7 +153,7 @@ async def test_a_connection_of_which_no_stream_can_be_reset_ends(monkeypatch: py
         monkeypatch.setattr(HubHttpLayer, "_reset", reset_none)
         monkeypatch.setattr(client_addresses, "MAX_UNREAD", 0)
         monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 0)
-        layer_of(proxy).end_least_read()
+        proxy.layer.end_least_read()
         await streams.gone()
 
 

@@ -287,6 +287,13 @@ class Proxy[Server: Raw | Http2Server]:
         self.port = 0
         self.options = options
 
+    @property
+    def layer(self) -> HubHttpLayer:
+        """The HTTP layer of the first connection."""
+        layer = self.handlers[0].layer
+        assert isinstance(layer, HubHttpLayer)
+        return layer
+
     def turn(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         assert context is not None

@@ -151,8 +151,7 @@ async def test_the_requests_of_one_address_are_bounded(monkeypatch: pytest.Monke
         watches = await watch(streams, 3)
         assert await ask(streams) == 429
         streams.cancel(watches[0])
-        layer = proxy.handlers[0].layer
-        assert isinstance(layer, http_layer.HubHttpLayer)
+        layer = proxy.layer
         while len(layer.streams) > 2:  # noqa: ASYNC110 - mitmproxy tells nobody that a stream ended
             await asyncio.sleep(0.01)
         assert await ask(streams) == 200
@@ -229,8 +228,7 @@ async def test_the_answers_that_are_held_have_a_bound_over_all_requests(
         held, other = streams.get("/watch", {}), streams.get("/watch", {})
         await server.until(lambda: server.streams == [2])
         server.tell_much(0, 1, 40_000)
-        layer = proxy.handlers[0].layer
-        assert isinstance(layer, http_layer.HubHttpLayer)
+        layer = proxy.layer
         async with asyncio.timeout(10):
             while layer.address.answers.size < 40_000:  # noqa: ASYNC110 - nobody is told of a piece of a body
                 await asyncio.sleep(0.01)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from h2.errors import ErrorCodes
@@ -17,7 +16,6 @@ from mitmproxy.test import taddons
 from addons.proxy.http import http_layer
 from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.http_connections import STREAM_WINDOW
-from addons.proxy.http.http_layer import HubHttpLayer
 from addons.proxy.http.request_stream import RequestStream
 from addons.proxy.http.server_side import break_off
 from addons.proxy.hub_handler import HubHandler
@@ -45,17 +43,11 @@ async def before[Server: Raw | Http2Server](server: Server) -> AsyncIterator[Pro
             yield proxy
 
 
-def layer_of(proxy: Proxy[Any]) -> HubHttpLayer:
-    layer = proxy.handlers[0].layer
-    assert isinstance(layer, HubHttpLayer)
-    return layer
-
-
 async def test_a_requests_stream_and_connection_are_the_hubs() -> None:
     server = Http2Server(100)
     async with server.serve(), connected(server) as (proxy, streams):
         await watch(streams, 1)
-        layer = layer_of(proxy)
+        layer = proxy.layer
         assert [type(each) for each in layer.streams.values()] == [RequestStream]
         assert isinstance(layer.connections[proxy.handlers[0].client], BoundedHttp2Server)
 
@@ -249,7 +241,7 @@ async def test_bodies_that_their_server_does_not_read_are_bounded_over_all_strea
                 streams.more(each, bytes(STREAM_WINDOW // 4))
         await streams.until(lambda: len(streams.status) == 12)
         assert set(streams.status.values()) == {429}
-        address = layer_of(proxy).address
+        address = proxy.layer.address
         assert address.unsent.size == bound
         server.is_silent = False
         assert await ask(streams) == 200

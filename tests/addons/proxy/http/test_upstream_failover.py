@@ -15,7 +15,6 @@ from mitmproxy.test import taddons
 from addons.connections import Connections
 from addons.offline.cached_response import MAX_KEPT
 from addons.proxy.http.http_connections import STREAM_UNREAD
-from addons.proxy.http.http_layer import HubHttpLayer
 from addons.requests.exchange.client_addresses import ClientAddress
 from addons.requests.exchange.open_connections import OpenConnections
 from addons.requests.exchange.request_bodies import BODY_TIME
@@ -206,12 +205,6 @@ async def holding() -> AsyncIterator[tuple[Proxy[Raw], Streams]]:
         yield proxy, streams
 
 
-def layer_in(proxy: Proxy[Raw]) -> HubHttpLayer:
-    layer = proxy.handlers[0].layer
-    assert isinstance(layer, HubHttpLayer)
-    return layer
-
-
 async def until_held(address: ClientAddress, size: int) -> None:
     """Return when the hub holds so much of answers for the clients at an address, and all has come."""
     async with asyncio.timeout(10):
@@ -227,7 +220,7 @@ async def test_a_client_that_reads_gets_all_of_many_lists() -> None:
         assert [streams.received[each] for each in asked] == [MAX_KEPT] * LISTS
         assert proxy.hooks.count("response") == LISTS
         assert "error" not in proxy.hooks
-        assert layer_in(proxy).address.answers.size == 0
+        assert proxy.layer.address.answers.size == 0
 
 
 async def test_what_a_client_does_not_read_counts_as_held_and_goes_with_its_stream() -> None:
@@ -235,7 +228,7 @@ async def test_what_a_client_does_not_read_counts_as_held_and_goes_with_its_stre
         streams.reads = False
         asked = [streams.get("/", {}) for _ in range(LISTS)]
         await streams.until(lambda: streams.status.keys() >= {*asked})
-        layer = layer_in(proxy)
+        layer = proxy.layer
         await until_held(layer.address, LISTS * MAX_KEPT)
         assert layer.unread <= LISTS * 2 * STREAM_UNREAD
         streams.cancel(asked[0])
@@ -257,7 +250,7 @@ async def test_an_answer_is_held_for_a_bounded_time() -> None:
         times = [time.monotonic(), time.monotonic() + BODY_TIME]
         limits = Connections(OpenConnections(1000), lambda: times[0])
         limits.client_connected(proxy.handlers[0].client)
-        address = layer_in(proxy).address
+        address = proxy.layer.address
         await limits._end_late_bodies()
         assert address.answers.size == MAX_KEPT
         times.pop(0)
