@@ -36,12 +36,21 @@ def test_filters_that_are_off(given: dict[str, Any], disabled: set[str]) -> None
     assert disabled_by(settings(**given)) == disabled
 
 
-@pytest.mark.parametrize(("order", "said"), [("any", "any"), ("preferred", "preferred")])
-def test_what_several_topology_keys_mean(order: str, said: str) -> None:
-    (topology,) = [
-        each for each in filters_of(settings(topology_order=order)) if each.name == "servicetopology"
-    ]
-    assert said in repr(topology)
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("servicetopology", {"topology_order": "any"}, "any"),
+        ("servicetopology", {"topology_order": "preferred"}, "preferred"),
+        (
+            "localendpoint",
+            {"local_endpoint": "169.254.20.11", "local_port": 51003},
+            "('169.254.20.11',), port=51003",
+        ),
+    ],
+)
+def test_options_reach_their_filters(name: str, given: dict[str, Any], said: str) -> None:
+    (found,) = [each for each in filters_of(settings(**given)) if each.name == name]
+    assert said in repr(found)
 
 
 def test_filters_of_others_stand_among_the_hubs(tmp_path: Path) -> None:

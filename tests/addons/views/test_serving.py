@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import cast
 from unittest.mock import patch
@@ -146,6 +147,15 @@ async def test_a_filtered_list_without_a_version_is_as_new_as_the_cloud(
         each for each in cloud.requests.where(matching(verb="list")) if "PartialObject" not in each.accept
     ]
     assert len(wholes) == 1, "the objects crossed the link once"
+
+
+@pytest.mark.usefixtures("web")
+async def test_a_version_of_the_future_is_waited_for(parts: HubParts, cloud: ScriptableCloud) -> None:
+    await parts.names(ZERO)
+    asked = asyncio.create_task(parts.names(f"{SERVICES}?resourceVersion={cloud.store.version + 1}"))
+    await asyncio.sleep(0)
+    cloud.store.create(service("late"))
+    assert "late" in await asked
 
 
 @pytest.mark.usefixtures("web")
