@@ -10,6 +10,9 @@ import sys
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
+
+import yaml
 
 from controllers.bindings import preview
 from controllers.registry import CONTROLLERS
@@ -17,15 +20,54 @@ from controllers.runtime import metrics
 from controllers.runtime.admin import FleetPage, admin_server
 from controllers.runtime.connection import Account, AccountSession, connect, find_account
 from controllers.runtime.controller import Context, Controller
-from controllers.runtime.crds import create_missing_crds
-from controllers.runtime.events import EventRecorder
 from controllers.runtime.informer import Informers
 from controllers.runtime.leader_election import LeaderElector
-from controllers.runtime.write_client import Gate, WriteClient, refuse_unless_leading
+from controllers.runtime.unstructured import mapping
+from controllers.runtime.write_client import EventRecorder, Gate, WriteClient, refuse_unless_leading
 from controllers.settings import Settings, parse_settings
 from kube.concurrency.pulse import comes_within
-from kube.http.client import Client
+from kube.errors import StatusError
+from kube.http.client import Client, Unreachable
+from kube.json_type import Json
 from kube.log_lines import LineFormatter
+from kube.requests.request_info import ResourceType
+
+CRDS = ResourceType("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+MANIFESTS = Path(__file__).parent / "manifests"
+
+logger = logging.getLogger(__name__)
+
+
+def manifest(group_resource: str) -> Json | None:
+    """The shipped CustomResourceDefinition of a resource, None for one that is not ours."""
+    for name in ("nodepools", "nodelabels", "servicegrids", "configbindings"):
+        for document in yaml.safe_load_all((MANIFESTS / f"{name}.yaml").read_text()):
+            crd = mapping(document)
+            if mapping(crd.get("metadata")).get("name") == group_resource:
+                return crd
+    return None
+
+
+async def create_missing_crds(api: WriteClient, informers: Informers, tried: set[str]) -> None:
+    """Create the CRD of each kind that the API server does not know, once: `tried` remembers the names.
+
+    An existing CRD is never touched, whoever made it. A manager without the right to create CRDs goes on: an
+    administrator applies the manifests then.
+    """
+    for informer in informers:
+        name = informer.resource.type.group_resource
+        crd = manifest(name) if informer.refused else None
+        if crd is None:
+            continue
+        if name not in tried:
+            tried.add(name)
+            try:
+                await api.create(CRDS, crd)
+                logger.info("created the kind %s", name)
+            except (StatusError, Unreachable) as error:
+                logger.warning("the kind %s is missing and was not created: %s", name, error)
+        informer.retry_now()
+
 
 LEASE = "edgehub-manager"
 CRD_CHECK_INTERVAL = 1.0
@@ -34,8 +76,6 @@ LAST_CRD_CHECK_INTERVAL = 30.0
 
 LIST_PATIENCE = 2.0
 """Seconds that the manager waits for one initial list before it starts the next: the kind may be missing."""
-
-logger = logging.getLogger(__name__)
 
 
 class Manager:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from controllers.autonomy.autonomy_controller import AutonomyController
+from controllers.autonomy import AutonomyController
 from controllers.bindings.config_binding_controller import ConfigBindingController
 from controllers.bindings.webhook_controller import WebhookController
-from controllers.certificates.hub_certificates_controller import HubCertificatesController
-from controllers.grids.service_grid_controller import ServiceGridController
-from controllers.leaders.hub_leader_config_controller import (
+from controllers.certificates import HubCertificatesController
+from controllers.grids import ServiceGridController
+from controllers.leaders import (
     HubLeaderConfigController,
+    HubLeaderController,
     HubLeaderRbacController,
 )
-from controllers.leaders.hub_leader_controller import HubLeaderController
-from controllers.pools.node_attributes_controller import NodeAttributesController
-from controllers.pools.node_labels_controller import NodeLabelsController
-from controllers.pools.node_pool_controller import NodePoolController
+from controllers.pools import NodeAttributesController, NodeLabelsController, NodePoolController
 from controllers.runtime.controller import Context, Controller
 from controllers.triggers.update_trigger import EndpointSlicesTriggerController, EndpointsTriggerController
 

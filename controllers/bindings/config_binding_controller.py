@@ -8,8 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from controllers.bindings.binding import BINDING_KIND, BINDINGS, PLAIN_KINDS, Binding
-from controllers.bindings.binding_status import WorkloadOutcome, binding_status
+from controllers.bindings.binding import (
+    BINDING_KIND,
+    BINDINGS,
+    PLAIN_KINDS,
+    Binding,
+    WorkloadOutcome,
+    binding_status,
+)
 from controllers.bindings.renderer import Renderer
 from controllers.bindings.rendering.injection import Rendering
 from controllers.bindings.rendering.slots import Slot, Value

@@ -19,7 +19,7 @@ import yaml
 
 from controllers.bindings.binding import BINDING_KIND, BINDING_TYPE, Binding, items_of, matching, read_binding
 from controllers.bindings.rendering.injection import Rendering, Target, render
-from controllers.bindings.rendering.record import RECORD, read_record
+from controllers.bindings.rendering.slots import RECORD, read_record
 from controllers.bindings.workloads import AUTOSCALERS, WORKLOAD_TYPES, read_autoscaler, read_workload
 from controllers.cluster.node_pools import NodePool, read_pool
 from controllers.runtime.connection import AccountSession, connect, find_account

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from controllers.bindings.binding import Binding, items_of, matching
 from controllers.bindings.rendering.injection import Rendering, Target, render
-from controllers.bindings.rendering.record import read_record
+from controllers.bindings.rendering.slots import read_record
 from controllers.bindings.workloads import Autoscaler, Workload, subject_key, subjects_of
 from controllers.cluster.node_pools import NodePool
 from controllers.runtime.informer import Informer

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from controllers.bindings.rendering.record import RECORD
-from controllers.runtime.events import ObjectReference
+from controllers.bindings.rendering.slots import RECORD
 from controllers.runtime.informer import WatchedResource
 from controllers.runtime.unstructured import mapping, metadata, objects, text, texts
+from controllers.runtime.write_client import ObjectReference
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 

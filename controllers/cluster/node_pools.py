@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from controllers.cluster.nodes import parse_address
-from controllers.runtime.events import ObjectReference
+from controllers.cluster.kinds import parse_address
 from controllers.runtime.informer import WatchedResource
 from controllers.runtime.unstructured import (
     mapping,
@@ -18,6 +17,7 @@ from controllers.runtime.unstructured import (
     texts,
     timestamp,
 )
+from controllers.runtime.write_client import ObjectReference
 from kube.json_type import Json
 from kube.peers import is_node_name
 from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS

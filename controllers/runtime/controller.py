@@ -15,9 +15,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controllers.runtime import metrics
-from controllers.runtime.events import EventRecorder
 from controllers.runtime.informer import EventHandler, Informer, Informers, WatchedResource
-from controllers.runtime.write_client import NotLeading, WriteClient
+from controllers.runtime.write_client import EventRecorder, NotLeading, WriteClient
 from controllers.settings import Settings
 from kube.concurrency.workqueue import Queue
 from kube.errors import StatusError

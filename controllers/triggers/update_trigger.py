@@ -8,39 +8,126 @@ A ConfigMap keeps what hubs have been told of, for the next manager: which topol
 each pool. The manager writes it when all demands are met. The next manager demands triggers for what differs: what
 changed while no manager ran, and what was still queued when the last one ended.
 
-Without the kind NodePool the nodes of pools are those of NodeBuckets, where the cluster has these.
-"""
+Without the kind NodePool the nodes of pools are those of NodeBuckets, where the cluster has these."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 import logging
 import time
+import zlib
 from collections.abc import Set
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import orjson
+
+from controllers.cluster.kinds import SERVICES, Service
 from controllers.cluster.node_pools import NODEBUCKETS, NODEPOOLS, NodeBucket, NodePool
-from controllers.cluster.services import SERVICES, Service
 from controllers.runtime import metrics
 from controllers.runtime.controller import Context, Controller
 from controllers.runtime.informer import WatchedResource, one_object
+from controllers.runtime.unstructured import mapping, text
 from controllers.runtime.write_client import NotLeading
 from controllers.triggers.backends import Backends, endpoint_slices_resource, endpoints_resource
-from controllers.triggers.trigger_record import (
-    MAX_RECORD,
-    Seen,
-    differences,
-    digested,
-    pack,
-    read_record,
-    record,
-    record_name,
-)
 from kube.concurrency.workqueue import Bucket
 from kube.errors import StatusError
 from kube.http.client import Unreachable
+from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
+
+ENTRY = "seen"
+"""The key of the ConfigMap's data."""
+MAX_RECORD = 512 * 1024
+"""Characters of a packed record; the API server takes ConfigMaps of 1 MiB. Fifty thousand Services fit."""
+MAX_UNPACKED = 32 * 1024 * 1024
+"""Bytes of an unpacked record."""
+LONGEST_TOPOLOGY = 32
+"""Characters of a topology that the record holds as it is; the known ones have 22 at most. Of others it has a digest:
+annotations of 256 KiB on four Services would end the record for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The topology annotation of each Service, `digested`, None without one, and the nodes of each pool."""
+
+    topologies: dict[Key, str | None] = field(default_factory=dict)
+    pools: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
+def record_name(controller: str) -> str:
+    """The name of the ConfigMap; manager-configmaps.yaml lets the manager write it."""
+    return f"edgehub-manager-{controller}"
+
+
+def digested(topology: str | None) -> str | None:
+    """A topology as the record holds it."""
+    if topology is None or len(topology) <= LONGEST_TOPOLOGY:
+        return topology
+    return hashlib.blake2b(topology.encode(), digest_size=16).hexdigest()
+
+
+def differences(before: Seen, now: Seen) -> tuple[set[Key], set[str]]:
+    """The Services whose topology differs, and the nodes that a pool has or had if the pool's nodes differ.
+
+    A new Service is no difference: hubs read its topology with its first endpoints.
+    """
+    known = before.topologies.keys() & now.topologies.keys()
+    services = {key for key in known if before.topologies[key] != now.topologies[key]}
+    nodes: set[str] = set()
+    for pool in before.pools.keys() | now.pools.keys():
+        old, new = before.pools.get(pool, frozenset()), now.pools.get(pool, frozenset())
+        if old != new:
+            nodes |= old | new
+    return services, nodes
+
+
+def pack(seen: Seen) -> str:
+    """The record as text: packed JSON, because names of Services repeat each other."""
+    topologies: dict[str, dict[str, str | None]] = {}
+    for (namespace, name), topology in sorted(seen.topologies.items()):
+        topologies.setdefault(namespace, {})[name] = topology
+    pools = {name: sorted(nodes) for name, nodes in sorted(seen.pools.items())}
+    packed = zlib.compress(orjson.dumps({"topologies": topologies, "pools": pools}))
+    return base64.b64encode(packed).decode()
+
+
+def unpack(packed: str) -> Seen | None:
+    """What `pack` packed; None for anything else, so that garbage counts as no record."""
+    try:
+        unpacked = zlib.decompressobj().decompress(base64.b64decode(packed, validate=True), MAX_UNPACKED)
+        document: Json = mapping(orjson.loads(unpacked))
+    except (ValueError, zlib.error):
+        return None
+    topologies = {
+        (namespace, name): topology if isinstance(topology, str) else None
+        for namespace, services in mapping(document.get("topologies")).items()
+        for name, topology in mapping(services).items()
+    }
+    pools = {
+        name: frozenset(map(text, nodes))
+        for name, nodes in mapping(document.get("pools")).items()
+        if isinstance(nodes, list)
+    }
+    return Seen(topologies, pools)
+
+
+def read_record(obj: Json) -> Seen | None:
+    return unpack(text(mapping(obj.get("data")).get(ENTRY)))
+
+
+def record(namespace: str, controller: str, packed: str) -> Json:
+    """The ConfigMap to apply."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"namespace": namespace, "name": record_name(controller)},
+        "data": {ENTRY: packed},
+    }
+
 
 RATE = 200.0
 """Writes a second for each kind: 1,000 slices of one change take 5 s. The cloud sends each written object to every node

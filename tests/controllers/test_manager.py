@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from controllers.triggers.trigger_record import read_record
+from controllers.triggers.update_trigger import read_record
 from kube.json_type import Json
 from tests.cloud.rest import MERGE_PATCH
 from tests.controllers.conftest import StartManager

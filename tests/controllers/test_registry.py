@@ -6,9 +6,8 @@ from pathlib import Path
 
 from controllers.registry import CONTROLLERS
 from controllers.runtime.controller import Context
-from controllers.runtime.events import EventRecorder
 from controllers.runtime.informer import Informers
-from controllers.runtime.write_client import WriteClient
+from controllers.runtime.write_client import EventRecorder, WriteClient
 from controllers.settings import Settings
 from kube.http.client import Client
 from tests.cloud.sessions import new_session

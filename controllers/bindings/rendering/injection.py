@@ -19,21 +19,25 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from controllers.bindings.rendering.record import LARGEST_RECORD, RECORD, Record, RecordEntry, format_record
 from controllers.bindings.rendering.slots import (
     DEPLOYMENT,
     FIELD,
+    LARGEST_RECORD,
     MIN_READY,
     POD_ANNOTATION,
     POD_LABEL,
     PROGRESS_DEADLINE,
+    RECORD,
     REPLICAS,
     STRATEGIES,
     STRATEGY,
     NoPlace,
+    Record,
+    RecordEntry,
     Slot,
     Value,
     find_container,
+    format_record,
     mounts,
     normal,
     pod_spec,
@@ -47,9 +51,9 @@ from controllers.bindings.rendering.template_fields import (
     differences,
     format_path,
     parse_path,
+    patch_pod_spec,
     restore,
 )
-from controllers.bindings.rendering.template_patches import patch_pod_spec
 from controllers.runtime.unstructured import copied, mapping, metadata, number, text, texts
 from kube.bounds import reached
 from kube.json_type import Json
@@ -61,6 +65,13 @@ MAX_WORK = 32 * 1024 * 1024
 costs, a third of a second; 300 variables in a pod spec of 50 KB are half of it."""
 SCAN = 16
 """How much more an element costs that a record names by its value, where a list must be searched for a similar one."""
+
+VOLUMES = {
+    "configMap": ("configmap", ("configMapClaim", "configMapSource"), "configMapTarget"),
+    "secret": ("secret", ("secretSource",), "secretTarget"),
+    "persistentVolumeClaim": ("pvc", ("pvcSource",), "pvcTarget"),
+}
+"""By the kind of an item: the kind of its slot, and the fields that name the volume and what it is to hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,16 +167,13 @@ def _too_much(items: list[BindingItem], size: int) -> str:
     slots, patching = 0, set[str]()
     for item in items:
         size += len(write_json(item.fields))
-        slots += max(1, *(len(mapping(field)) for field in _maps(item.fields)))
+        env, labels, annotations = (item.fields.get(name) for name in ("env", "podLabels", "podAnnotations"))
+        several = mapping(env).get("envClaim"), labels, annotations  # what may hold several slots in one item
+        slots += max(1, *(len(mapping(field)) for field in several))
         if "patch" in item.fields:
             patching.add(item.binding)
     # The slots are read before and after the patches of each binding.
     return "TooMuchWork" if slots * (1 + len(patching)) * size > MAX_WORK else ""
-
-
-def _maps(item: Json) -> tuple[object, ...]:
-    """What may hold several slots in one item."""
-    return mapping(item.get("env")).get("envClaim"), item.get("podLabels"), item.get("podAnnotations")
 
 
 @dataclass(slots=True)
@@ -226,17 +234,15 @@ def _restore(workload: Json, record: Record) -> dict[Slot, _Held]:
     for slot, entry in record.items():
         if slot.kind == FIELD:
             continue
-        try:
+        # A writer may have removed the container or volume, and with it what was injected.
+        with contextlib.suppress(NoPlace):
             if _holds(slot, read_slot(workload, slot), entry.injected):
                 write_slot(workload, slot, entry.base)
-        except NoPlace:
-            continue  # a writer removed the container or volume, and with it what was injected
     return {Slot(FIELD, format_path(path)): _Held(fields[path].after, live) for path, live in held.items()}
 
 
 def _inject(workload: Json, wishes: _Injections) -> tuple[dict[Slot, RecordEntry], list[Skipped]]:
-    injected: dict[Slot, RecordEntry] = {}
-    skipped: list[Skipped] = []
+    injected, skipped = dict[Slot, RecordEntry](), list[Skipped]()
     # Sorted, so that new environment variables come in an order that no history changes.
     for slot, wish in sorted(wishes.slots.items()):
         try:
@@ -264,8 +270,7 @@ def _patch(
             loser = wishes.slots[slot].binding
             if value != unpatched.get(slot) and loser != binding:
                 wishes.overridden.append(Overridden(loser, str(slot), binding))
-    changed: dict[Slot, RecordEntry] = {}
-    live: dict[Path, Value] = {}
+    changed, live = dict[Slot, RecordEntry](), dict[Path, Value]()
     for path, change in differences(before, spec).items():
         slot = Slot(FIELD, format_path(path))
         changed[slot] = RecordEntry(change.before, copied(change.after), change.at)
@@ -370,16 +375,11 @@ def _wish_of_container(
         for name, claim in texts(value.get("envClaim")).items():
             entry = normal({"name": name, "value": _filled(claim, pool)})
             wishes.add(binding, Slot("env", container, name), entry)
-    elif kind == "configMap":
-        volume = text(value.get("configMapClaim")) or text(value.get("configMapSource"))
-        name = _filled(value.get("configMapTarget"), pool)
-        _wish_of_volume(workload, binding, Slot("configmap", volume), container, name, wishes)
-    elif kind == "secret":
-        volume, name = text(value.get("secretSource")), _filled(value.get("secretTarget"), pool)
-        _wish_of_volume(workload, binding, Slot("secret", volume), container, name, wishes)
-    elif kind == "persistentVolumeClaim":
-        volume, name = text(value.get("pvcSource")), _filled(value.get("pvcTarget"), pool)
-        _wish_of_volume(workload, binding, Slot("pvc", volume), container, name, wishes)
+    elif kind in VOLUMES:
+        slot, sources, target = VOLUMES[kind]
+        volume = next(filter(None, (text(value.get(source)) for source in sources)), "")
+        name = _filled(value.get(target), pool)
+        _wish_of_volume(workload, binding, Slot(slot, volume), container, name, wishes)
 
 
 def _wish_of_volume(

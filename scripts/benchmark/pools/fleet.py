@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from controllers.cluster.nodes import Node
-from controllers.pools.node_labels_controller import labels_of_nodes
+from controllers.cluster.kinds import Node
+from controllers.pools import labels_of_nodes
 from kube.json_type import Json
 from kube.requests.node_labels import BUCKETS, NODE_LABELS, bucket_of
 from kube.requests.node_pools import POOL_LABEL

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from controllers.autonomy.node_autonomy import (
+from controllers.autonomy import (
     DURATION,
     LONGEST_RECORD,
     Autonomy,
@@ -18,8 +18,7 @@ from controllers.autonomy.node_autonomy import (
     toleration_patch,
 )
 from controllers.cluster.admission_reviews import MAX_VALUES, TooManyValues
-from controllers.cluster.nodes import Node
-from controllers.cluster.pods import RECORDS, Pod
+from controllers.cluster.kinds import RECORDS, Node, Pod
 from kube.json_type import Json
 
 NOT_READY, UNREACHABLE = RECORDS

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from controllers.bindings.admission import json_diff, read_review, review_response
 from controllers.bindings.config_binding_controller import merge_diff
 from controllers.bindings.rendering.injection import Rendering, render
-from controllers.bindings.rendering.record import RECORD, read_record
+from controllers.bindings.rendering.slots import RECORD, read_record
 from controllers.bindings.workloads import Workload
 from controllers.cluster.admission_reviews import MAX_VALUES, TooManyValues
 from kube.json_type import Json

@@ -33,9 +33,8 @@ from controllers.bindings.webhook_controller import (
 )
 from controllers.cluster.admission_reviews import MAX_VALUES
 from controllers.runtime.controller import Context, Reviewer
-from controllers.runtime.events import EventRecorder
 from controllers.runtime.informer import Informers
-from controllers.runtime.write_client import WriteClient
+from controllers.runtime.write_client import EventRecorder, WriteClient
 from controllers.settings import Settings
 from kube.json_type import Json
 from tests.cloud.ports import LOOPBACK, free_port

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from controllers.bindings.rendering.record import RECORD
+from controllers.bindings.rendering.slots import RECORD
 from controllers.bindings.workloads import (
     AUTOSCALERS,
     WORKLOADS,

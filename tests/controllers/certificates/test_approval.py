@@ -1,16 +1,112 @@
-"""Which request may have which certificate, as a table."""
+"""Serving certificates of hubs: what is read of a request, and what is decided."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.x509 import CertificateSigningRequestBuilder, Name
 
-from controllers.certificates.approval import LEFT, decide, node_of
-from controllers.certificates.serving_request import MAX_REQUEST, ServingRequest, read_request
-from controllers.cluster.nodes import Node
+from controllers.certificates import (
+    LEFT,
+    MAX_REQUEST,
+    ServingRequest,
+    addresses_of,
+    decide,
+    node_of,
+    parse_wanted,
+    read_request,
+    read_service,
+    read_slice,
+)
+from controllers.cluster.kinds import Node
+from kube.json_type import Json
 from tests.controllers.support.requests import misread_by_the_signer, pem_of, request
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ({"clusterIPs": ["10.96.0.1", "FD00:0::1"]}, {"10.96.0.1", "fd00::1"}),
+        ({"clusterIPs": ["None"]}, set()),
+        ({"clusterIPs": 7}, set()),
+        (None, set()),
+    ],
+)
+def test_of_its_service(spec: object, found: set[str]) -> None:
+    assert read_service({"spec": spec}) == found
+
+
+@pytest.mark.parametrize(
+    ("obj", "found"),
+    [
+        ({"endpoints": [{"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2"]}]}, {"10.0.0.1", "10.0.0.2"}),
+        ({"endpoints": [{"addresses": ["api.example"]}, None, {}]}, set()),
+        ({}, set()),
+    ],
+)
+def test_of_its_endpoints(obj: Json, found: set[str]) -> None:
+    assert read_slice(obj) == found
+
+
+@pytest.mark.parametrize("server", ["https://127.0.0.1:6443", "https://[::1]:6443/path"])
+async def test_of_the_server_that_the_manager_asks(server: str) -> None:
+    assert await addresses_of(server) <= {"127.0.0.1", "::1"}
+    assert await addresses_of(server)
+
+
+async def test_a_name_that_does_not_resolve_is_an_error() -> None:
+    with pytest.raises(OSError, match=r".+"):
+        await addresses_of("https://api.invalid:6443")
+
+
+@pytest.mark.parametrize(
+    ("change", "is_of_hub", "is_open"),
+    [
+        ({"metadata": {"name": "r"}}, False, True),
+        ({"metadata": {"name": "r", "annotations": {"edgehub.io/peer": "10269"}}}, False, True),
+        ({"status": {"conditions": [{"type": "Denied", "status": "True"}]}}, True, False),
+        ({"status": {"certificate": "eA=="}}, True, False),
+    ],
+)
+def test_which_requests_are_a_hubs_and_open(change: dict[str, Any], is_of_hub: bool, is_open: bool) -> None:
+    found = read_request({**request("r", b""), **change})
+    assert (found.is_of_hub, found.is_open) == (is_of_hub, is_open)
+
+
+@pytest.mark.parametrize(
+    "spec", [None, [], {"request": 7, "groups": "x", "usages": [7]}, {"request": "&&&"}, {"request": "é"}]
+)
+def test_garbage_is_read_as_absent(spec: object) -> None:
+    found = read_request({"metadata": None, "spec": spec, "status": 7})
+    assert (found.user, found.groups, found.usages, found.pem) == ("", frozenset(), frozenset(), b"")
+
+
+def foreign_key() -> bytes:
+    made = CertificateSigningRequestBuilder().subject_name(Name([]))
+    signed = made.sign(ed25519.Ed25519PrivateKey.generate(), None)
+    return signed.public_bytes(serialization.Encoding.PEM)
+
+
+def tampered() -> bytes:
+    """The last bytes of the signature belong to another request."""
+    one, other = pem_of("a", ["b"]).splitlines(), pem_of("a", ["b"]).splitlines()
+    return b"\n".join([*one[:-2], other[-2], one[-1], b""])
+
+
+@pytest.mark.parametrize(
+    "pem",
+    [b"", b"x", foreign_key(), tampered()],
+    ids=["empty", "no PEM", "a key of another kind", "tampered"],
+)
+def test_what_is_no_request_is_an_error(pem: bytes) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        parse_wanted(pem)
+
 
 USER = "system:node:n1"
 NODE = Node("n1", pool="p", addresses=frozenset({"10.0.0.1", "fd00::1"}))

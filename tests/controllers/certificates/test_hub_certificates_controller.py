@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from cryptography import x509
 
-from controllers.certificates.hub_certificates_controller import open_requests
-from controllers.certificates.serving_request import read_request
+from controllers.certificates import open_requests, read_request
 from kube.json_type import Json
 from tests.cloud.rest import RestClient
 from tests.controllers.support.requests import REQUESTS, misread_by_the_signer, pem_of, request

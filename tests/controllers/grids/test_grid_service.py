@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from controllers.cluster.service_grids import Grid
-from controllers.grids.grid_service import (
+from controllers.grids import (
     APPLIED,
     GRID_KEY,
+    Grid,
     key_label,
     new_service,
     refused_fields,

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from controllers.cluster.service_grids import Grid
-from controllers.cluster.services import Owner, Service
-from controllers.grids.service_grid_controller import grids_of, ownership_conflict
+from controllers.cluster.kinds import Owner, Service
+from controllers.grids import Grid, grids_of, ownership_conflict
 from tests.controllers.support.scene import TEMPLATE, Scene, condition
 
 pytestmark = [pytest.mark.real]

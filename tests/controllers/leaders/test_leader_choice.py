@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controllers.cluster.kinds import Node
 from controllers.cluster.node_pools import Leader, NodePool
-from controllers.cluster.nodes import Node
-from controllers.leaders.leader_choice import (
+from controllers.leaders import (
     EDGE_WORKER,
     elect,
     leader_candidates,

@@ -9,7 +9,7 @@ import pytest
 
 from addons.pool.pool_config import parse_pool_config
 from controllers.cluster.node_pools import MARK, Leader, NodePool, PoolScopedResource, read_pool
-from controllers.leaders.pool_scope import differs, leader_config, leader_hubs_role
+from controllers.leaders import differs, leader_config, leader_hubs_role
 
 POOL = NodePool(
     "hangzhou",

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from controllers.cluster.kinds import Node
 from controllers.cluster.node_pools import NodePool
-from controllers.cluster.nodes import Node
-from controllers.pools.attributes import (
+from controllers.pools import (
     PREVIOUS,
     Attributes,
     format_previous,

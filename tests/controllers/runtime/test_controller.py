@@ -11,9 +11,8 @@ import pytest
 
 from controllers.runtime import metrics
 from controllers.runtime.controller import Context, Controller, own_key
-from controllers.runtime.events import EventRecorder
 from controllers.runtime.informer import Informers
-from controllers.runtime.write_client import NotLeading, WriteClient
+from controllers.runtime.write_client import EventRecorder, NotLeading, WriteClient
 from controllers.settings import Settings
 from kube.concurrency.workqueue import FIRST_RETRY
 from kube.errors import conflict, internal, invalid

@@ -9,9 +9,8 @@ from contextlib import asynccontextmanager
 import orjson
 
 from controllers.runtime.controller import Context, Controller
-from controllers.runtime.events import EventRecorder
 from controllers.runtime.informer import Informers
-from controllers.runtime.write_client import WriteClient
+from controllers.runtime.write_client import EventRecorder, WriteClient
 from controllers.settings import Settings
 from kube.errors import not_found
 from kube.http.client import ApiResponse, WatchStream

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from controllers.bindings.rendering.injection import BindingItem, Rendering, Target, render
-from controllers.bindings.rendering.record import Record, read_record
+from controllers.bindings.rendering.slots import Record, read_record
 from kube.json_type import Json
 
 POOL = Target("hangzhou")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controllers.triggers.trigger_record import (
+from controllers.triggers.update_trigger import (
     LONGEST_TOPOLOGY,
     MAX_RECORD,
     MAX_UNPACKED,

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from controllers.cluster.kinds import SERVICES, Service
 from controllers.cluster.node_pools import NODEBUCKETS
-from controllers.cluster.services import SERVICES, Service
 from controllers.runtime import metrics
 from controllers.triggers import update_trigger
 from controllers.triggers.backends import triggered_at

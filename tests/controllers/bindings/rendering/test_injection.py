@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from controllers.bindings.rendering.injection import MAX_WORK, Overridden, Skipped, Target
-from controllers.bindings.rendering.record import LARGEST_RECORD, RECORD, read_record
+from controllers.bindings.rendering.slots import LARGEST_RECORD, RECORD, read_record
 from controllers.runtime import metrics
 from kube.json_type import Json
 from tests.controllers.support.workloads import (

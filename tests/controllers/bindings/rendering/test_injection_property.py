@@ -9,8 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controllers.bindings.rendering.injection import BindingItem, render
-from controllers.bindings.rendering.record import read_record
-from controllers.bindings.rendering.slots import FIELD, NoPlace, Slot, normal, pod_spec, read_slot, write_slot
+from controllers.bindings.rendering.slots import (
+    FIELD,
+    NoPlace,
+    Slot,
+    normal,
+    pod_spec,
+    read_record,
+    read_slot,
+    write_slot,
+)
 from kube.json_type import Json
 from tests.controllers.support.workloads import DEPLOYMENT, POOL, claim, config_map, env, image, patch, secret
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from controllers.cluster.kinds import NODES
 from controllers.cluster.node_pools import NODEPOOLS
-from controllers.cluster.nodes import NODES
-from controllers.cluster.service_grids import SERVICEGRIDS
-from controllers.runtime.crds import CRDS, create_missing_crds, manifest
+from controllers.grids import SERVICEGRIDS
+from controllers.manager import CRDS, create_missing_crds, manifest
 from controllers.runtime.informer import Informers
 from controllers.runtime.write_client import WriteClient
 from kube.errors import forbidden

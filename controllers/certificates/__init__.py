@@ -1,1 +1,0 @@
-"""A controller that approves and denies the serving certificates that hubs ask the cluster for."""

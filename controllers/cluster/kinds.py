@@ -1,0 +1,245 @@
+"""The facts that controllers read from Nodes, Pods and Services."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+
+from controllers.runtime.informer import WatchedResource
+from controllers.runtime.unstructured import mapping, metadata, objects, text, texts
+from kube.bounds import reached
+from kube.json_type import Json
+from kube.requests.node_labels import parse_topology_keys
+from kube.requests.node_pools import POOL_LABEL
+from kube.requests.request_info import ResourceType
+
+MAX_ADDRESSES = 100
+"""Addresses of a Node that count. A kubelet writes one or two of its own Node; 30,000 are half a second to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The facts of a node. A heartbeat leaves them equal, so it causes no reconcile."""
+
+    name: str
+    uid: str = ""
+    pool: str = ""
+    ready: bool = False
+    unheard_since: str = ""
+    """Since when the node lifecycle controller has not heard it, as the condition Ready has it; "" while it has."""
+    autonomy: tuple[str, str, str] = ("", "", "")
+    """Status, reason and message of the condition Autonomy."""
+    address: str = ""
+    """Its first InternalIP in canonical form, "" without a valid one."""
+    addresses: frozenset[str] = frozenset()
+    """Its IP addresses in canonical form."""
+    deleting: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Json, ...] = ()
+    version: str = field(default="", compare=False)
+
+
+def read_node(obj: Json) -> Node:
+    meta, status = metadata(obj), mapping(obj.get("status"))
+    labels = texts(meta.get("labels"))
+    conditions = {text(condition.get("type")): condition for condition in objects(status.get("conditions"))}
+    ready, autonomy = conditions.get("Ready", {}), conditions.get("Autonomy", {})
+    addresses = objects(status.get("addresses"))
+    if len(addresses) > MAX_ADDRESSES:
+        reached("addresses of a Node")
+        del addresses[MAX_ADDRESSES:]
+    internal = [address for address in addresses if address.get("type") == "InternalIP"]
+    return Node(
+        name=text(meta.get("name")),
+        uid=text(meta.get("uid")),
+        pool=labels.get(POOL_LABEL, ""),
+        ready=ready.get("status") == "True",
+        unheard_since=text(ready.get("lastTransitionTime")) if ready.get("status") == "Unknown" else "",
+        autonomy=(text(autonomy.get("status")), text(autonomy.get("reason")), text(autonomy.get("message"))),
+        address=parse_address(text(internal[0].get("address"))) if internal else "",
+        addresses=frozenset(
+            filter(None, (parse_address(text(address.get("address"))) for address in addresses))
+        ),
+        deleting="deletionTimestamp" in meta,
+        labels=labels,
+        annotations=texts(meta.get("annotations")),
+        taints=tuple(objects(mapping(obj.get("spec")).get("taints"))),
+        version=text(meta.get("resourceVersion")),
+    )
+
+
+def parse_address(value: str) -> str:
+    """An IP address in its canonical form, "" for anything else. A kubelet writes the addresses of its own Node.
+
+    The ConfigMap of a pool joins nodes and addresses with commas and slashes. An IP address has neither. A zone, as in
+    "fe80::1%zone", may have both and is refused.
+    """
+    try:
+        address = ipaddress.ip_address(value)
+    except ValueError:
+        return ""
+    if "%" in value or address.is_unspecified or address.is_multicast:
+        return ""
+    return str(address)
+
+
+def _trimmed_node(obj: Json) -> Json:
+    # A Node object is large because it lists all images; keep only the fields that `read_node` reads.
+    meta, status = metadata(obj), mapping(obj.get("status"))
+    fields = ("name", "uid", "resourceVersion", "labels", "annotations", "deletionTimestamp")
+    return {
+        "metadata": {name: meta[name] for name in fields if name in meta},
+        "spec": {"taints": mapping(obj.get("spec")).get("taints")},
+        "status": {
+            "addresses": objects(status.get("addresses"))[: MAX_ADDRESSES + 1],
+            "conditions": [
+                {
+                    name: condition.get(name)
+                    for name in ("type", "status", "lastTransitionTime", "reason", "message")
+                }
+                for condition in objects(status.get("conditions"))
+                if condition.get("type") in ("Ready", "Autonomy")
+            ],
+        },
+    }
+
+
+NODES = WatchedResource(
+    ResourceType("", "v1", "nodes"),
+    read_node,
+    transform=_trimmed_node,
+    indexers={"pool": lambda node: [node.pool] if node.pool else [], "address": lambda node: node.addresses},
+)
+
+
+RECORDS = {
+    "node.kubernetes.io/not-ready": "apps.openyurt.io/original-not-ready-toleration-duration",
+    "node.kubernetes.io/unreachable": "apps.openyurt.io/original-unreachable-toleration-duration",
+}
+"""OpenYurt's annotations of a pod, by the taint: the seconds that it tolerated the taint before its node's autonomy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod that is bound to a node. Its own status leaves the facts equal, so it causes no reconcile."""
+
+    namespace: str
+    name: str
+    node: str
+    tolerations: tuple[Json, ...] = ()
+    records: dict[str, str] = field(default_factory=dict)
+    """Its annotations of `RECORDS`."""
+    ready: bool = field(default=False, compare=False)
+    version: str = field(default="", compare=False)
+
+
+def read_pod(obj: Json) -> Pod:
+    meta, spec = metadata(obj), mapping(obj.get("spec"))
+    annotations = texts(meta.get("annotations"))
+    return Pod(
+        namespace=text(meta.get("namespace")),
+        name=text(meta.get("name")),
+        node=text(spec.get("nodeName")),
+        tolerations=tuple(objects(spec.get("tolerations"))),
+        records={name: annotations[name] for name in RECORDS.values() if name in annotations},
+        ready=any(
+            condition.get("type") == "Ready" and condition.get("status") == "True"
+            for condition in objects(mapping(obj.get("status")).get("conditions"))
+        ),
+        version=text(meta.get("resourceVersion")),
+    )
+
+
+def _trimmed_pod(obj: Json) -> Json:
+    # All pods of the cluster are kept: no more of each than `read_pod` reads.
+    meta, spec = metadata(obj), mapping(obj.get("spec"))
+    annotations = texts(meta.get("annotations"))
+    return {
+        "metadata": {
+            **{name: meta[name] for name in ("namespace", "name", "uid", "resourceVersion") if name in meta},
+            "annotations": {name: annotations[name] for name in RECORDS.values() if name in annotations},
+        },
+        "spec": {name: spec[name] for name in ("nodeName", "tolerations") if name in spec},
+        "status": {
+            "conditions": [
+                {"type": "Ready", "status": condition.get("status")}
+                for condition in objects(mapping(obj.get("status")).get("conditions"))
+                if condition.get("type") == "Ready"
+            ]
+        },
+    }
+
+
+PODS = WatchedResource(
+    ResourceType("", "v1", "pods"),
+    read_pod,
+    field_selector="spec.nodeName!=",
+    transform=_trimmed_pod,
+    indexers={"node": lambda pod: [pod.node]},
+)
+
+
+TOPOLOGY = "openyurt.io/topologyKeys"
+"""The annotation that limits traffic of a Service to a node or a pool (OpenYurt)."""
+POOL_TOPOLOGIES = frozenset({"openyurt.io/nodepool", "kubernetes.io/zone"})
+"""The annotation's values that mean the node pool; the second is the older one (OpenYurt)."""
+KEYS = "topologyKeys"
+"""The annotation that limits it to nodes with the same value of a label (SuperEdge)."""
+GRID_SELECTOR = "superedge.io/grid-selector"
+"""The label that names the ServiceGrid of a Service (SuperEdge)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller among the ownerReferences."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    namespace: str
+    name: str
+    uid: str = ""
+    version: str = ""
+    topology: str | None = None
+    """The topology annotation, None without one."""
+    owner: Owner | None = None
+    keys: tuple[str, ...] = ()
+    """The label keys by which nodes that share a value are near (SuperEdge)."""
+    grid: str = ""
+    """The ServiceGrid that its label names."""
+    deleting: bool = False
+
+    @property
+    def in_pool(self) -> bool:
+        """Whether traffic stays in the node pool, so that a change of a pool concerns the Service's endpoints."""
+        return self.topology in POOL_TOPOLOGIES
+
+
+def read_service(obj: Json) -> Service:
+    meta = metadata(obj)
+    owners = [owner for owner in objects(meta.get("ownerReferences")) if owner.get("controller") is True]
+    return Service(
+        namespace=text(meta.get("namespace")),
+        name=text(meta.get("name")),
+        uid=text(meta.get("uid")),
+        version=text(meta.get("resourceVersion")),
+        topology=texts(meta.get("annotations")).get(TOPOLOGY),
+        owner=Owner(text(owners[0].get("kind")), text(owners[0].get("name")), text(owners[0].get("uid")))
+        if owners
+        else None,
+        keys=parse_topology_keys(texts(meta.get("annotations")).get(KEYS, "null")) or (),
+        grid=texts(meta.get("labels")).get(GRID_SELECTOR, ""),
+        deleting="deletionTimestamp" in meta,
+    )
+
+
+SERVICES = WatchedResource(
+    ResourceType("", "v1", "services"),
+    read_service,
+    indexers={"owner": lambda service: [service.owner.uid] if service.owner else []},
+)

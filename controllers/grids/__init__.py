@@ -1,1 +1,0 @@
-"""The controller that keeps one Service for each ServiceGrid."""
