@@ -153,7 +153,8 @@ async def test_a_filtered_list_without_a_version_is_as_new_as_the_cloud(
 async def test_a_version_of_the_future_is_waited_for(parts: HubParts, cloud: ScriptableCloud) -> None:
     await parts.names(ZERO)
     asked = asyncio.create_task(parts.names(f"{SERVICES}?resourceVersion={cloud.store.version + 1}"))
-    await asyncio.sleep(0)
+    done, _ = await asyncio.wait([asked], timeout=0.05)
+    assert not done
     cloud.store.create(service("late"))
     assert "late" in await asked
 

@@ -112,15 +112,6 @@ async def test_conflicts_without_end_are_tried_again_later(replaying: World, clo
     assert asyncio.get_running_loop().time() - began >= FIRST
 
 
-async def test_a_status_of_an_object_that_is_gone_is_dropped(replaying: World, cloud_says: Told) -> None:
-    before = dropped(STATUS, "gone")
-    cloud_says.says = [GONE]
-    replaying.put(Ready="False")
-    async with replaying.running():
-        await replaying.until_empty()
-    assert (dropped(STATUS, "gone") - before, replaying.taken_back) == (1, [])
-
-
 @pytest.mark.parametrize("code", [400, 403, 413, 415, 422])
 async def test_a_status_that_the_cloud_refuses_is_dropped_and_taken_back(
     replaying: World, cloud_says: Told, code: int
@@ -178,11 +169,17 @@ async def test_a_cloud_that_asks_for_time_is_sent_nothing_else(replaying: World,
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize("answer", [OVERLOADED, Unreachable("no route"), {}, {"metadata": {}}])
-async def test_who_cannot_be_asked_whose_object_it_is_is_asked_later(
-    replaying: World, cloud_says: Told, answer: Json | Exception
+@pytest.mark.parametrize(
+    "says",
+    [
+        [OVERLOADED],
+        *([CONFLICT, said] for said in (OVERLOADED, Unreachable("no route"), {}, {"metadata": {}})),
+    ],
+)
+async def test_settling_gives_up_at_once_where_the_cloud_does_or_cannot_say_whose_object_it_is(
+    replaying: World, cloud_says: Told, says: list[Json | Exception]
 ) -> None:
-    cloud_says.says = [CONFLICT, answer]
+    cloud_says.says = list(says)
     entry = replaying.put(Ready="False")
     with pytest.raises(RetryLater):
         await replaying.replay.flush(entry.path)
@@ -321,14 +318,6 @@ async def test_settling_does_not_send_what_is_being_sent(replaying: World, cloud
     entry = replaying.put(Ready="False")
     await asyncio.gather(replaying.replay.flush(entry.path), replaying.replay.flush(entry.path))
     assert len(cloud_says.heard) == 1
-
-
-async def test_settling_gives_up_at_once_when_the_cloud_does(replaying: World, cloud_says: Told) -> None:
-    cloud_says.says = [OVERLOADED]
-    entry = replaying.put(Ready="False")
-    with pytest.raises(RetryLater):
-        await replaying.replay.flush(entry.path)
-    assert list(replaying.journal.statuses.values()) == [entry]
 
 
 # -- when ----------------------------------------------------------------------------------------------------------
