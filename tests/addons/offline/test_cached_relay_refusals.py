@@ -70,7 +70,7 @@ async def test_what_the_cloud_refused_since_is_not_answered_from_before(
     assert (await node.get(caller=caller))[0] == offline
 
 
-async def test_a_token_that_passed_is_given_again_for_the_same_request_until_one_is_refused(
+async def test_a_token_that_passed_is_given_again_until_one_is_refused(
     node: Node,
 ) -> None:
     node.passed("POST", TOKEN, 201, A_TOKEN, sent=b"for a pod", headers=TYPED)

@@ -168,15 +168,15 @@ async def test_a_cloud_that_asks_for_time_is_sent_nothing_else(replaying: World,
         await replaying.until_empty()
 
 
+CANNOT_SAY: list[Json | Exception] = [OVERLOADED, Unreachable("no route"), {}, {"metadata": {}}]
+
+
 @pytest.mark.looptime
 @pytest.mark.parametrize(
     "says",
-    [
-        [OVERLOADED],
-        *([CONFLICT, said] for said in (OVERLOADED, Unreachable("no route"), {}, {"metadata": {}})),
-    ],
+    [[OVERLOADED], *([CONFLICT, each] for each in CANNOT_SAY)],
 )
-async def test_settling_gives_up_at_once_where_the_cloud_does_or_cannot_say_whose_object_it_is(
+async def test_settling_gives_up_at_once_where_the_cloud_cannot_decide(
     replaying: World, cloud_says: Told, says: list[Json | Exception]
 ) -> None:
     cloud_says.says = list(says)

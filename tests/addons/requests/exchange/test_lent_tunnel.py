@@ -10,7 +10,7 @@ import pytest
 
 from addons.requests.answers import ClientLeft
 from addons.requests.exchange.lent_tunnel import MAX_HEAD, OPENED, AskedWay, Lent, LentTunnel, parse_connect
-from kube.errors import StatusError
+from tests.addons.support.refusals import refuses
 
 
 class Socket(asyncio.Transport):
@@ -256,6 +256,5 @@ def test_a_connect_names_a_server(head: bytes, host: str) -> None:
     ],
 )
 def test_anything_else_is_refused(head: bytes, code: int) -> None:
-    with pytest.raises(StatusError) as refused:
+    with refuses(code):
         parse_connect("c1", "10.0.0.5", head)
-    assert refused.value.code == code
