@@ -31,7 +31,6 @@ from tests.addons.support.observed import beats_of, value_of
 from tests.addons.support.routed import NoAnswerer
 from tests.addons.support.samples import HUB, NOBODY, POD
 
-PLAIN = parse_server("http://a:6443")
 VIEW = Route(RouteKind.VIEW, "")
 FILTERED = Route(RouteKind.RELAY, "", ("masterservice",))
 TOKEN = Credentials("", "", False, Piece(), Piece(), Piece(), Piece(b"hub-token"))

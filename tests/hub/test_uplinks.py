@@ -1,4 +1,4 @@
-"""A hub whose node has several uplinks, before a cloud that sees by which one it is called."""
+"""Hubs in networks of their own: a node with several uplinks, and a pod that calls the address which the hub makes."""
 
 from __future__ import annotations
 
@@ -22,3 +22,16 @@ def test_a_node_goes_by_the_uplink_that_leads_on_and_back_to_a_better_one(
         "the watch went on without a list",
     ], done.stderr
     print(*(each for each in done.stderr.splitlines() if ": after " in each), sep="\n")
+
+
+def test_a_pod_reaches_the_hub_at_an_address_of_its_own_by_the_clusters_ca(
+    isolated: list[str], tmp_path: Path
+) -> None:
+    done = told(isolated, "two_networks", tmp_path / "state")
+    assert done.stdout.splitlines() == [
+        "169.254.2.1 HTTP/1.1",
+        "fd00::2:1 HTTP/1.1",
+        "every file is as it was; the state folder is kept, and may be deleted",
+        "left:",
+    ], done.stderr
+    assert "pods reach the hub at 169.254.2.1, fd00::2:1 on edgehub0" in done.stderr

@@ -113,10 +113,6 @@ def test_a_cloud_is_away_since_its_last_server_went_down() -> None:
     assert cloud.seconds_away >= first
 
 
-A, B = parse_server("https://a:6443"), parse_server("https://b:6443")
-PLAIN = parse_server("http://a:6443")
-
-
 @pytest.mark.parametrize(
     ("text", "server"),
     [

@@ -27,8 +27,6 @@ from tests.addons.support.observed import value_of
 from tests.addons.support.proxied import ANSWER, FROM_NODE, Http2Server, Proxy, Raw, watching_proxy
 from tests.hub.support.http2 import Streams
 
-ALL = 2**31 - 1
-"""As the last stream of a farewell: whatever was sent so far is answered."""
 PSEUDO = {":method": "GET", ":scheme": "https", ":authority": "hub", ":path": "/"}
 GET = b"GET / HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"
 
