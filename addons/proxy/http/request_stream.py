@@ -28,6 +28,7 @@ from mitmproxy.proxy.layers.http._events import (
     RequestHeaders,
     RequestProtocolError,
     ResponseData,
+    ResponseEndOfMessage,
     ResponseHeaders,
     ResponseProtocolError,
 )
@@ -158,12 +159,11 @@ class RequestStream(HttpStream):
                 command = handling.send(reply)
             except StopIteration:
                 return
-            is_handled = (
-                isinstance(command, commands.StartHook)
-                and command.blocking is True
-                and self._has_handled(command)
-            )
-            reply = None if is_handled else (yield command)
+            match command:
+                case commands.StartHook(blocking=True) if self._has_handled(command):
+                    reply = None
+                case _:
+                    reply = yield command
 
     def make_server_connection(self) -> layer.CommandGenerator[bool]:
         """Take the side that has requests answered, for which mitmproxy would ask the layer above."""
@@ -217,10 +217,8 @@ class RequestStream(HttpStream):
         if self.client_state == self.state_stream_request_body:
             self._sent = bytearray()
         elif self.client_state == self.state_consume_request_body:
-            if (
-                self.flow.response is None
-                and (expected_http_body_size(self.flow.request) or 0) > MAX_REQUEST_BODY
-            ):
+            size = expected_http_body_size(self.flow.request) or 0
+            if self.flow.response is None and size > MAX_REQUEST_BODY:
                 self._refuse(entity_too_large(f"limit is {MAX_REQUEST_BODY}"))
             if self.flow.response is not None:
                 yield from self._answer()
@@ -318,6 +316,14 @@ class RequestStream(HttpStream):
         self.response_body_buf.clear()
         yield from self.start_response_stream()
         yield from self.handle_event(ResponseData(self.stream_id, held))
+
+    def passthrough(self, event: events.Event) -> layer.CommandGenerator[None]:
+        """Behind a 101, end both sides with either, however it ends: who is left would wait for ever."""
+        if isinstance(event, ResponseProtocolError):  # which mitmproxy has for an error of its own
+            event = ResponseEndOfMessage(self.stream_id)
+        yield from super().passthrough(event)
+        if isinstance(event, RequestEndOfMessage):
+            yield from super().passthrough(ResponseEndOfMessage(self.stream_id))
 
     @property
     def _is_whole(self) -> bool:

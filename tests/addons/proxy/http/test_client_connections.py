@@ -89,12 +89,12 @@ async def test_mitmproxys_own_connection_reads_a_head_of_any_length(proxy: Proxy
         (400, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: a\x00b\r\n\r\n"),
         (400, HEAD + CHUNKED + b"X: trailer\r\n\r\n"),
         (400, b"nonsense\r\n\r\n"),
+        (501, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nTransfer-Encoding: identity\r\n\r\n"),
         *(
             (400, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\n" + headers + b"\r\n\r\n")
             for headers in (
                 b"Content-Length: 1\r\nTransfer-Encoding: chunked",
                 b"Transfer-Encoding: xchunked",
-                b"Transfer-Encoding: identity",
                 b"Transfer-Encoding: chunked, identity",
                 b"Transfer-Encoding : chunked",
                 b"Content-Length: 0\r\nContent-Length: 5",

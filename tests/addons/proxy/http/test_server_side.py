@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from socket import SO_LINGER, SOL_SOCKET
 
 import pytest
 from h2.errors import ErrorCodes
@@ -160,6 +162,41 @@ async def test_the_end_of_an_upgraded_connection_reaches_the_client() -> None:
                 b"GET /exec HTTP/1.1\r\nHost: hub\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
             )
     assert answer.endswith(b"\r\n\r\nbye")
+
+
+@pytest.mark.parametrize("who", ["the server resets", "the server ends", "the client says no more"])
+async def test_an_upgraded_connection_ends_with_either_side(
+    who: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A terminal in a container hung for ever when its server was gone, and so did a client that had said its last."""
+    over = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n")
+        await reader.read(5)
+        if who == "the server resets":
+            writer.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+        if who == "the client says no more":
+            assert await reader.read() == b""
+        over.set()
+        writer.close()
+
+    with watching_proxy() as proxy:
+        proxy.server._handle = serve  # type: ignore[method-assign]  # what else a server may do
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(
+                b"POST /exec HTTP/1.1\r\nHost: hub\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n"
+            )
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"hello")
+            if who == "the client says no more":
+                writer.write_eof()
+            assert await reader.read() == b""
+            await over.wait()
+            writer.close()
+    assert "crashed" not in caplog.text
 
 
 # -- who leaves ----------------------------------------------------------------------------------------------------
