@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import aiohttp
 import orjson
 
 from kube.json_type import Json
-from scripts.benchmark.load import THREADS, new_cloud, p99, post_all, resident_megabytes, waiting
+from scripts.benchmark.load import THREADS, new_cloud, p99, post_all, print_rows, resident_megabytes, waiting
 from scripts.benchmark.manager import MANIFESTS, PATIENCE, kubeconfig, steady
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.real import RealCloud
@@ -36,40 +36,42 @@ class Size:
     reviews: int = 2000
 
 
-@dataclass(slots=True)
-class Figures:
-    """What the load cost, in seconds and megabytes."""
-
-    resident: float = 0.0
-    bound: float = 0.0
-    peak: float = 0.0
-    rollouts: list[float] = field(default_factory=list)
-    alone: list[float] = field(default_factory=list)
-    together: list[float] = field(default_factory=list)
-    writes: list[float] = field(default_factory=list)
-
-
-def measure(size: Size) -> Figures:
-    """Measure each part after the other, on a control plane of its own."""
-    figures = Figures()
+def measure(size: Size) -> None:
+    """Measure each part after the other, on a control plane of its own, and print it."""
     port = free_port()
     with new_cloud() as (cloud, folder):
         fill(cloud, size, port)
         flags = ("--webhook-port", str(port))
         with ManagerProcess(folder, kubeconfig(cloud), *flags, name="manager") as manager:
             steady(manager)
-            figures.resident = resident_megabytes(manager.process.pid)
-            figures.rollouts = [follow(cloud, size, number) for number in range(size.rollouts)]
+            resident = resident_megabytes(manager.process.pid)
+            rollouts = [follow(cloud, size, number) for number in range(size.rollouts)]
             steady(manager)
             began = time.perf_counter()
             for number in range(size.rollouts, size.sets):
                 bind(cloud, number)
-            figures.bound = steady(manager) - began
-            figures.alone = admissions(cloud, port, size, 1)
-            figures.together = admissions(cloud, port, size, THREADS)
-            figures.writes = writes(cloud, size)
-            figures.peak = resident_megabytes(manager.process.pid, "VmHWM")
-    return figures
+            bound = steady(manager) - began
+            admitted = (
+                ("an admission", admissions(cloud, port, size, 1)),
+                (f"an admission, {THREADS} at a time", admissions(cloud, port, size, THREADS)),
+                ("a write with its admission", writes(cloud, size)),
+            )
+            peak = resident_megabytes(manager.process.pid, "VmHWM")
+    print(f"{size.sets * size.pools} Deployments in {size.pools} pools, {size.sets} bindings")
+    print_rows(
+        (
+            ("resident with the workloads, MB", resident),
+            (f"binding to {size.pools} workloads, p50 s", statistics.median(rollouts)),
+            (f"binding to {size.pools} workloads, at most s", max(rollouts)),
+            ("all other bindings at once, s", bound),
+            *(
+                (f"{name}, {of} ms", share(seconds) * 1e3)
+                for name, seconds in admitted
+                for of, share in (("p50", statistics.median), ("p99", p99))
+            ),
+            ("resident at most, MB", peak),
+        )
+    )
 
 
 def fill(cloud: RealCloud, size: Size, port: int) -> None:
@@ -166,21 +168,3 @@ def writes(cloud: RealCloud, size: Size) -> list[float]:
         cloud.admin.patch(f"{DEPLOYMENTS}/app-1-pool-1", {"spec": {"replicas": number % 7}})
         seconds.append(time.perf_counter() - began)
     return seconds
-
-
-def report(figures: Figures, size: Size) -> None:
-    print(f"{size.sets * size.pools} Deployments in {size.pools} pools, {size.sets} bindings")
-    for name, value in (
-        ("resident with the workloads, MB", figures.resident),
-        (f"binding to {size.pools} workloads, p50 s", statistics.median(figures.rollouts)),
-        (f"binding to {size.pools} workloads, at most s", max(figures.rollouts)),
-        ("all other bindings at once, s", figures.bound),
-        ("an admission, p50 ms", statistics.median(figures.alone) * 1e3),
-        ("an admission, p99 ms", p99(figures.alone) * 1e3),
-        (f"an admission, {THREADS} at a time, p50 ms", statistics.median(figures.together) * 1e3),
-        (f"an admission, {THREADS} at a time, p99 ms", p99(figures.together) * 1e3),
-        ("a write with its admission, p50 ms", statistics.median(figures.writes) * 1e3),
-        ("a write with its admission, p99 ms", p99(figures.writes) * 1e3),
-        ("resident at most, MB", figures.peak),
-    ):
-        print(f"{name:52}{value:10.2f}")

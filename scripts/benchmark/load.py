@@ -297,6 +297,12 @@ def _update(cloud: RealCloud, updates: int, sent: dict[str, float], path_of: str
         time.sleep(max(0.0, 0.02 - (time.perf_counter() - sent[name])))
 
 
+def print_rows(rows: Iterable[tuple[str, float]]) -> None:
+    """What a load measured, a name and a figure in each line; counts have no fraction."""
+    for name, value in rows:
+        print(f"{name:52}{value:10}" if isinstance(value, int) else f"{name:52}{value:10.2f}")
+
+
 def waiting(ready: Callable[[], bool], timeout: float = 60.0) -> float:
     """Seconds until `ready` is true; TimeoutError when that takes too long."""
     began = time.perf_counter()

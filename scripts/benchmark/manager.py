@@ -6,7 +6,7 @@ import statistics
 import threading
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from kube.json_type import Json
@@ -17,6 +17,7 @@ from scripts.benchmark.load import (
     new_cloud,
     p99,
     post_all,
+    print_rows,
     resident_megabytes,
     slice_of,
     waiting,
@@ -57,24 +58,6 @@ class Size:
     relabels: int = 200
 
 
-@dataclass(slots=True)
-class Figures:
-    """What the manager did."""
-
-    start: float = 0.0
-    start_cpu: float = 0.0
-    start_writes: int = 0
-    relabels: list[float] = field(default_factory=list)
-    steady_writes: int = 0
-    resident: float = 0.0
-    away: float = 0.0
-    back: float = 0.0
-    back_writes: int = 0
-    peak: float = 0.0
-    after_term: float = 0.0
-    after_kill: float = 0.0
-
-
 class Watching(threading.Thread):
     """A watch of the pools: the nodes in the status of each."""
 
@@ -99,29 +82,44 @@ class Watching(threading.Thread):
                 raise TimeoutError(f"{node} is not in {pool}")
 
 
-def measure(size: Size) -> Figures:
-    """Measure each part after the other, on a control plane of its own."""
-    figures = Figures()
+def measure(size: Size) -> None:
+    """Measure each part after the other, on a control plane of its own, and print it."""
     with new_cloud() as (cloud, folder):
         fill(cloud, size)
         account = kubeconfig(cloud)
         mark, began = cloud.audit_mark(), time.perf_counter()
         with ManagerProcess(folder, account, name="first") as first:
-            figures.start = steady(first) - began
-            figures.start_cpu = cpu_seconds(first.process.pid)
-            figures.start_writes = writes(cloud, mark)
-            figures.steady_writes = heartbeats(cloud, size)
-            figures.relabels = relabel(cloud, size)
+            start = steady(first) - began
+            start_cpu, start_writes = cpu_seconds(first.process.pid), writes(cloud, mark)
+            steady_writes = heartbeats(cloud, size)
+            relabels = relabel(cloud, size)
             steady(first)
-            figures.resident = resident_megabytes(first.process.pid)
-            away(cloud, first, figures)
+            resident = resident_megabytes(first.process.pid)
+            without_server = away(cloud, first)
             with ManagerProcess(folder, account, name="second") as second:
                 first.process.stop()
-                figures.after_term = waiting(second.leads, PATIENCE)
+                after_term = waiting(second.leads, PATIENCE)
                 with ManagerProcess(folder, account, name="third") as third:
                     second.process.kill()
-                    figures.after_kill = waiting(third.leads, PATIENCE)
-    return figures
+                    after_kill = waiting(third.leads, PATIENCE)
+    print(
+        f"{size.nodes} nodes, {size.pools} pools, {size.services} services, {size.slices} slices; "
+        f"{size.relabels} nodes relabelled"
+    )
+    print_rows(
+        (
+            ("start to steady, nothing counted before, s", start),
+            ("CPU for that, s", start_cpu),
+            ("writes for that", start_writes),
+            ("node relabelled to NodePool status, p50 ms", statistics.median(relabels) * 1e3),
+            ("node relabelled to NodePool status, p99 ms", p99(relabels) * 1e3),
+            ("writes while only heartbeats come", steady_writes),
+            ("resident after that, MB", resident),
+            *without_server,
+            ("another leads after SIGTERM, s", after_term),
+            ("another leads after kill -9, s", after_kill),
+        )
+    )
 
 
 def fill(cloud: RealCloud, size: Size) -> None:
@@ -218,36 +216,17 @@ def relabel(cloud: RealCloud, size: Size) -> list[float]:
     return seconds
 
 
-def away(cloud: RealCloud, manager: ManagerProcess, figures: Figures) -> None:
+def away(cloud: RealCloud, manager: ManagerProcess) -> list[tuple[str, float]]:
     """Kill the API server, and bring it back to a cluster in which nothing has changed."""
     cloud.stop_apiserver(crash=True)
     time.sleep(AWAY)
-    figures.away = resident_megabytes(manager.process.pid)
+    resident = resident_megabytes(manager.process.pid)
     mark, began = cloud.audit_mark(), time.perf_counter()
     cloud.start_apiserver()
-    figures.back = steady(manager) - began
-    figures.back_writes = writes(cloud, mark)
-    figures.peak = resident_megabytes(manager.process.pid, "VmHWM")
-
-
-def report(figures: Figures, size: Size) -> None:
-    print(
-        f"{size.nodes} nodes, {size.pools} pools, {size.services} services, {size.slices} slices; "
-        f"{size.relabels} nodes relabelled"
-    )
-    for name, value in (
-        ("start to steady, nothing counted before, s", figures.start),
-        ("CPU for that, s", figures.start_cpu),
-        ("writes for that", figures.start_writes),
-        ("node relabelled to NodePool status, p50 ms", statistics.median(figures.relabels) * 1e3),
-        ("node relabelled to NodePool status, p99 ms", p99(figures.relabels) * 1e3),
-        ("writes while only heartbeats come", figures.steady_writes),
-        ("resident after that, MB", figures.resident),
-        (f"resident after {AWAY:.0f} s without API server, MB", figures.away),
-        ("resident at most, MB", figures.peak),
-        ("API server started again to steady, s", figures.back),
-        ("writes for that", figures.back_writes),
-        ("another leads after SIGTERM, s", figures.after_term),
-        ("another leads after kill -9, s", figures.after_kill),
-    ):
-        print(f"{name:52}{value:10.2f}" if isinstance(value, float) else f"{name:52}{value:10}")
+    back = steady(manager) - began
+    return [
+        (f"resident after {AWAY:.0f} s without API server, MB", resident),
+        ("resident at most, MB", resident_megabytes(manager.process.pid, "VmHWM")),
+        ("API server started again to steady, s", back),
+        ("writes for that", writes(cloud, mark)),
+    ]

@@ -156,24 +156,8 @@ class Carried:
     connections: int = 0
 
 
-@dataclass(slots=True)
-class Offline:
-    """The figures, in seconds, bytes and bytes a second."""
-
-    writer: float = 0.0
-    pause: float = 0.0
-    with_disk: list[float] = field(default_factory=list)
-    without_disk: list[float] = field(default_factory=list)
-    restart: list[float] = field(default_factory=list)
-    first: Carried = field(default_factory=Carried)
-    again: Carried = field(default_factory=Carried)
-    idle: float = 0.0
-    synced: float = 0.0
-    unsynced: float = 0.0
-
-
-async def measure_link(hub: Hub, link: Link, count: int, figures: Offline) -> None:
-    """Bytes of a first start and of a restart online, seconds of restarts offline, and what idleness costs."""
+async def measure_link(hub: Hub, link: Link, count: int) -> tuple[Carried, Carried, list[float], float]:
+    """What a first start and a restart online carry, seconds of restarts offline, and bytes a second of idleness."""
 
     def moved() -> int:
         return link.traffic.up + link.traffic.down
@@ -186,16 +170,17 @@ async def measure_link(hub: Hub, link: Link, count: int, figures: Offline) -> No
         bodies = int(await asyncio.to_thread(hub.metric, "edgehub_upstream_bytes_total"))
         return Carried(moved() - before, bodies, link.traffic.accepted - connections)
 
-    figures.first = await start()
+    first = await start()
     await asyncio.to_thread(hub.stop)
-    figures.again = await start()
+    again = await start()
     await asyncio.to_thread(hub.stop)
     link.refuse()
+    restarts = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
         starting = asyncio.create_task(asyncio.to_thread(hub.start))
         await until_listed(hub.url, count)
-        figures.restart.append(time.perf_counter() - began)
+        restarts.append(time.perf_counter() - began)
         await starting
         await asyncio.to_thread(hub.stop)
     link.carry()
@@ -203,70 +188,64 @@ async def measure_link(hub: Hub, link: Link, count: int, figures: Offline) -> No
     await asyncio.sleep(5 * QUIET)
     before = moved()
     await asyncio.sleep(IDLE)
-    figures.idle = (moved() - before) / IDLE
+    idle = (moved() - before) / IDLE
     await asyncio.to_thread(hub.stop)
+    return first, again, restarts, idle
 
 
 def measure_watches(
-    cloud: RealCloud, folder: Path, figures: Offline, services: int, watchers: int, updates: int
-) -> bytes:
-    """Measure watches of two hubs, with and without a disk, in turn. Each round begins with the other hub.
+    cloud: RealCloud, folder: Path, services: int, watchers: int, updates: int
+) -> tuple[list[float], list[float], bytes]:
+    """The p99 of watches of two hubs, with and without a disk, in turn. Each round begins with the other hub.
 
-    Returns the list of slices that the hub with a disk has.
+    Also the list of slices that the hub with a disk has.
     """
     kubeconfig = cloud.node_kubeconfig("node-1")
     with (
         Hub(folder / "edge", cloud.url, kubeconfig=kubeconfig, flags=("--mode", "edge")) as hub_kept,
         Hub(folder / "cloud", cloud.url, kubeconfig=kubeconfig, flags=("--mode", "cloud")) as unkept,
     ):
-        turns = [(hub_kept, figures.with_disk), (unkept, figures.without_disk)]
+        turns: list[tuple[Hub, list[float]]] = [(hub_kept, []), (unkept, [])]
+        (_, with_disk), (_, without_disk) = turns
         several = min(services, WATCH_UPDATES * updates)
         for _ in range(WATCH_ROUNDS):
             for hub, seconds in turns:
                 spent = asyncio.run(watches(hub.url, hub.process.pid, cloud, watchers, several))
                 seconds.append(spent.p99)
             turns.reverse()
-        return asyncio.run(slices(hub_kept.url))
+        return with_disk, without_disk, asyncio.run(slices(hub_kept.url))
 
 
 def measure(services: int, endpoints: int, watchers: int, updates: int) -> None:
     """Measure all, and print it."""
-    figures = Offline()
     with hubs_cloud() as (cloud, folder):
         fill(cloud, services, endpoints)
-        kubeconfig = cloud.node_kubeconfig("node-1")
-        body = measure_watches(cloud, folder, figures, services, watchers, updates)
+        on_disk, in_memory, body = measure_watches(cloud, folder, services, watchers, updates)
         written = [asyncio.run(write_list(body, folder / f"disk-{number}")) for number in range(ROUNDS)]
-        figures.synced = write_entries(folder / "synced", is_durable=True)
-        figures.unsynced = write_entries(folder / "unsynced", is_durable=False)
-        figures.writer = statistics.median(pair[0] for pair in written)
-        figures.pause = statistics.median(pair[1] for pair in written)
+        writer, pause = (statistics.median(seconds) for seconds in zip(*written, strict=True))
+        synced = write_entries(folder / "synced", is_durable=True)
+        unsynced = write_entries(folder / "unsynced", is_durable=False)
         with Link(cloud.host, cloud.port) as link:
-            server = f"https://{LOOPBACK}:{link.port}"
             # No rule applies, so that the clients get all there is.
-            hub = Hub(folder / "link", server, kubeconfig=kubeconfig)
-            asyncio.run(measure_link(hub, link, services, figures))
-    report(figures)
-
-
-def report(figures: Offline) -> None:
+            kubeconfig = cloud.node_kubeconfig("node-1")
+            hub = Hub(folder / "link", f"https://{LOOPBACK}:{link.port}", kubeconfig=kubeconfig)
+            first, again, restarts, idle = asyncio.run(measure_link(hub, link, services))
     # The fastest round was disturbed least: clients, cloud and other processes share the cores, and only add time.
-    with_disk, without = min(figures.with_disk), min(figures.without_disk)
-    first, again = figures.first, figures.again
+    with_disk, without = min(on_disk), min(in_memory)
     rows = [
-        ("a list of all slices to disk, writer s", f"{figures.writer:.3f}", "1"),
-        ("  longest pause of the event loop, ms", f"{figures.pause * 1e3:.1f}", "20"),
-        ("an accepted write in the journal, synced, ms", f"{figures.synced * 1e3:.1f}", ""),
-        ("  not synced, ms", f"{figures.unsynced * 1e3:.1f}", ""),
+        ("a list of all slices to disk, writer s", f"{writer:.3f}", "1"),
+        ("  longest pause of the event loop, ms", f"{pause * 1e3:.1f}", "20"),
+        ("an accepted write in the journal, synced, ms", f"{synced * 1e3:.1f}", ""),
+        ("  not synced, ms", f"{unsynced * 1e3:.1f}", ""),
         ("watch event p99 with disk, ms", f"{with_disk * 1e3:.1f}", ""),
         ("  without disk, ms", f"{without * 1e3:.1f}", ""),
         ("  with / without", f"{with_disk / without:.2f}", "1.1"),
-        ("offline restart to the first right answer, s", f"{statistics.median(figures.restart):.2f}", "2"),
+        ("offline restart to the first right answer, s", f"{statistics.median(restarts):.2f}", "2"),
         (f"bytes over the link, first start ({first.connections} connections)", f"{first.bytes}", ""),
         (f"  online restart ({again.connections} connections)", f"{again.bytes}", ""),
         ("  restart / first, %", f"{100 * again.bytes / first.bytes:.2f}", "2"),
         ("  the same without TLS and headers, %", f"{100 * again.bodies / first.bodies:.2f}", ""),
-        ("idle link, bytes a second", f"{figures.idle:.0f}", "150"),
+        ("idle link, bytes a second", f"{idle:.0f}", "150"),
     ]
     print(f"{'':54}{'measured':>12}{'wanted':>9}")
     for name, value, wanted in rows:

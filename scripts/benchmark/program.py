@@ -263,15 +263,13 @@ def main() -> None:
     elif arguments.links:
         links.measure(is_all=arguments.links == "all")
     elif arguments.interface:
-        interface.report(*interface.measure(arguments.services, arguments.endpoints))
+        interface.measure(arguments.services, arguments.endpoints)
     elif arguments.offline:
         offline.measure(arguments.services, arguments.endpoints, arguments.watchers, arguments.updates)
     elif arguments.manager:
-        size = manager.Size(slices=arguments.slices)
-        manager.report(manager.measure(size), size)
+        manager.measure(manager.Size(slices=arguments.slices))
     elif arguments.bindings:
-        workloads = bindings.Size()
-        bindings.report(bindings.measure(workloads), workloads)
+        bindings.measure(bindings.Size())
     elif arguments.topology:
         measure_topology(arguments.slices)
     else:

@@ -1,20 +1,188 @@
-"""A table of `scripts/bench --links`: where the bytes of a quiet node go, with a real kubelet and kube-proxy."""
+"""A table of `scripts/bench --links`: where each byte of a quiet node goes, with a real kubelet and kube-proxy.
+
+A recorder between hub and kube-apiserver reads the frames of HTTP/2. It ends the hub's TLS and opens its own with the
+node's certificate, and hands on what it reads as it is. A record of TLS counts as it is on the wire.
+"""
 
 from __future__ import annotations
 
 import itertools
+import re
+import socket
+import ssl
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
-from scripts.benchmark.link_bytes import DOWN, UP, Recorder
+from hpack import Decoder
+from hpack.exceptions import HPACKError
+
 from tests.cloud.build import ensure_binaries
 from tests.cloud.hollow import HollowKubelet, HollowProxy
 from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+HEAD = 9
+"""Bytes of a frame's head."""
+RECORD = 22
+"""Bytes that a record of TLS 1.3 adds: its head, the type within, the tag."""
+TYPES = {
+    0: "data",
+    1: "headers",
+    3: "reset",
+    4: "settings",
+    6: "ping",
+    7: "goaway",
+    8: "window",
+    9: "headers",
+}
+REQUEST_LINE = re.compile(rb"([A-Z]+) (\S+) HTTP/1.1\r\n")
+UP, DOWN = "up", "down"
+
+
+class Recorder:
+    """Counts bytes by their cause, for each direction, from `start` on."""
+
+    def __init__(self, cloud: RealCloud, node: str, folder: Path) -> None:
+        authority = cloud.authority
+        self._near = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._near.load_cert_chain(
+            *authority.issue_server("recorder", ["127.0.0.1"]).write(folder, "recorder")
+        )
+        self._far = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._far.check_hostname, self._far.verify_mode = False, ssl.CERT_NONE
+        self._far.load_cert_chain(*authority.issue_node(node).write(folder, "recorder-node"))
+        self._near.set_alpn_protocols(["h2", "http/1.1"])
+        self._server = (cloud.host, cloud.port)
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self._lock = threading.Lock()
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """Bytes by cause and direction."""
+        self.connections = 0
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def start(self) -> None:
+        """Count from now on."""
+        with self._lock:
+            self.counts.clear()
+            self.connections = 0
+
+    def add(self, cause: str, direction: str, size: int) -> None:
+        with self._lock:
+            self.counts[cause, direction] += size
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._socket.accept()
+                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
+
+    def _carry(self, raw: socket.socket) -> None:
+        try:
+            client = self._near.wrap_socket(raw, server_side=True)
+            spoken = client.selected_alpn_protocol() or "http/1.1"
+            with self._lock:
+                self._far.set_alpn_protocols([spoken])
+                server = self._far.wrap_socket(socket.create_connection(self._server))
+        except OSError:
+            raw.close()
+            return
+        with self._lock:
+            self.connections += 1
+        streams: dict[int, str] = {}
+        sides = (
+            (client, server, Frames(self, UP, streams, spoken)),
+            (server, client, Frames(self, DOWN, streams, spoken)),
+        )
+        for near, far, frames in sides:
+            threading.Thread(target=_pump, args=(near, far, frames), daemon=True).start()
+
+
+def _pump(near: ssl.SSLSocket, far: ssl.SSLSocket, frames: Frames) -> None:
+    # One read of a TLS socket is one record at most.
+    with suppress(OSError):
+        while data := near.recv(65536):
+            frames.read(data)
+            far.sendall(data)
+    for stream in (near, far):
+        with suppress(OSError):
+            stream.close()
+
+
+class Frames:
+    """One direction of a connection."""
+
+    def __init__(self, recorder: Recorder, direction: str, streams: dict[int, str], spoken: str) -> None:
+        """`streams` has the cause of each stream, by its number; both directions share it."""
+        self._recorder, self._direction, self._streams = recorder, direction, streams
+        self._left = bytearray()
+        self._decoder = Decoder(max_header_list_size=2**20)
+        self._is_begun = direction == DOWN
+        self._is_http1 = spoken != "h2"
+
+    def read(self, data: bytes) -> None:
+        """One record."""
+        self._recorder.add("TLS records", self._direction, RECORD)
+        if self._is_http1:
+            if match := REQUEST_LINE.match(data):
+                self._streams[0] = cause_of(match[1].decode(), match[2].decode())
+            self._recorder.add(f"relayed {self._streams.get(0, '')}", self._direction, len(data))
+            return
+        self._left += data
+        if not self._is_begun:
+            if len(self._left) < len(PREFACE):
+                return
+            del self._left[: len(PREFACE)]
+            self._is_begun = True
+        while len(self._left) >= HEAD:
+            size = HEAD + int.from_bytes(self._left[:3])
+            if len(self._left) < size:
+                return
+            self._frame(bytes(self._left[:size]))
+            del self._left[:size]
+
+    def _frame(self, frame: bytes) -> None:
+        type_, flags, stream = TYPES.get(frame[3], "other"), frame[4], int.from_bytes(frame[5:9])
+        body = frame[HEAD:]
+        if type_ == "headers" and frame[3] == 1:
+            body = body[1 : len(body) - body[0]] if flags & 0x8 else body
+            fields = self._fields(body[5:] if flags & 0x20 else body)
+            if ":path" in fields:
+                self._streams[stream] = cause_of(fields[":method"], fields[":path"])
+        cause = self._streams.get(stream, "connection")
+        what = type_
+        if type_ == "data" and cause.startswith("watch"):
+            what = "bookmark" if b"BOOKMARK" in body else "event"
+        self._recorder.add(
+            f"{cause}: {what}" if stream else f"connection: {type_}", self._direction, len(frame)
+        )
+
+    def _fields(self, block: bytes) -> dict[str, str]:
+        try:
+            return {str(name): str(value) for name, value in self._decoder.decode(block)}
+        except HPACKError:
+            return {}
+
+
+def cause_of(method: str, target: str) -> str:
+    """What a request is for, in words that are few."""
+    path, _, query = target.partition("?")
+    words = re.sub(r"^/api/v1/|^/apis/|namespaces/[^/]+/(?=.)", "", path).split("/")
+    return f"{'watch' if 'watch=' in query else method} {'/'.join(words[-3:])}"
+
 
 NODE = "quiet-1"
 OTHERS = 999

@@ -13,8 +13,7 @@ import orjson
 from kube.concurrency.pulse import Pulse
 from kube.json_type import Json
 from scripts.benchmark.kills.forked import ForkedHub, Nursery
-from scripts.benchmark.kills.storm import RULE_SETS, RULES, Storm, pods_of
-from scripts.benchmark.kills.writes import Figures, found_in, path_of
+from scripts.benchmark.kills.storm import RULE_SETS, RULES, Figures, Storm, found_in, path_of, pods_of
 from scripts.benchmark.load import new_cloud
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
