@@ -45,14 +45,12 @@ from addons.startup import handed_sockets, pod_interface, preflight, service_man
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
 from addons.telemetry.background import background
-from addons.telemetry.log import hold_libraries_back, print_line_by_line
-from addons.telemetry.log_tail import LogTail
+from addons.telemetry.log import LogTail, hold_libraries_back, print_line_by_line
 from addons.traffic import Traffic
 from addons.ui.admin_port import AdminPort
 from addons.ui.link_log import LinkLog, LinkState
-from addons.ui.live.fleet_status import tell_fleet
-from addons.ui.live.link_spending import tell_link_budget
 from addons.ui.live.observed_request import tell_log_and_terminal
+from addons.ui.live.own_reports import tell_fleet, tell_link_budget
 from addons.ui.running_hub import RunningHub
 from addons.views.observed_events import observed_events
 from addons.views.sources import Sources

@@ -38,8 +38,8 @@ class Console:
         from addons.proxy.interface.replaced_addons import change_addons  # noqa: PLC0415 - as said above
         from addons.ui.commands.console_commands import ConsoleCommands  # noqa: PLC0415 - as said above
         from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
+        from addons.ui.flows.interface import choose_first_view  # noqa: PLC0415 - as said above
         from addons.ui.flows.interface_flows import InterfaceFlows  # noqa: PLC0415 - as said above
-        from addons.ui.flows.web_address import choose_first_view  # noqa: PLC0415 - as said above
         from kube.schemas.message_table import messages  # noqa: PLC0415 - as said above
 
         register()

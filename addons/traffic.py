@@ -11,7 +11,7 @@ from mitmproxy import http
 from addons.requests.object_read import read_label
 from addons.requests.request_context import context_of
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
-from addons.telemetry.observations import Observations
+from addons.telemetry.observation import Observations
 from addons.ui.live.observed_request import observed
 
 type Stream = Callable[[bytes], Iterable[bytes] | bytes]

@@ -78,14 +78,8 @@ APPLIED = "superedge.io/applied-fields"
 """The record: the Service annotation that lists which labels and spec fields come from the grid."""
 TEMPLATE_FIELDS = frozenset(
     {
-        *(
-            "clusterIP",
-            "externalTrafficPolicy",
-            "internalTrafficPolicy",
-            "ipFamilies",
-            "ipFamilyPolicy",
-            "ports",
-        ),
+        *("clusterIP", "externalTrafficPolicy", "internalTrafficPolicy", "ipFamilies"),
+        *("ipFamilyPolicy", "ports"),
         *("publishNotReadyAddresses", "selector", "sessionAffinity", "sessionAffinityConfig"),
         *("trafficDistribution", "type"),
     }

@@ -18,7 +18,7 @@ import orjson
 from addons.install.cloud import cloud
 from addons.ui.reports.text import table
 from kube.errors import StatusError
-from kube.fleet.fleet_hubs import COLUMNS, FleetHub, read_fleet
+from kube.fleet import COLUMNS, FleetHub, read_fleet
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import load_kubeconfig
 

@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from addons.install import cluster_commands
 from addons.install.changes import below
 from addons.install.checks.findings import Severity, has_failed
-from addons.install.cluster_info import authority_of, check_token
+from addons.install.cloud import authority_of, check_token
 from addons.install.doctor import examine
 from addons.install.install_spec import (
     BOOTSTRAP_KUBECONFIG,

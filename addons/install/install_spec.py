@@ -11,8 +11,7 @@ from typing import Literal
 
 from addons.install.changes import FileChange, Ledger
 from addons.install.kubeconfigs import folders_of, moved, pointed_at, server_of, without_credentials
-from addons.install.system_services import KUBELET_UNIT
-from addons.install.templates import KUBELET_PKI, socket_unit, static_pod, unit
+from addons.install.system_services import KUBELET_PKI, KUBELET_UNIT, socket_unit, static_pod, unit
 from addons.link.servers import parse_server
 from addons.settings import OPTIONS, Settings
 from addons.startup.preflight import own_listener

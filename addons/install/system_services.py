@@ -1,8 +1,194 @@
-"""Starts and stops the node's services by systemctl, or by a program that takes its place."""
+"""The units of systemd, or kubelet's static pod, that start the hub on a node, and systemctl, or what takes its
+place."""
 
 from __future__ import annotations
 
+import json
 import subprocess
+from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
+
+STATE_DIR = "/var/lib/edgehub"
+"""As the unit's StateDirectory says."""
+
+KUBELET_PKI = "/var/lib/kubelet/pki"
+"""The folder in which kubelet keeps the node's certificate."""
+
+TMP_MOUNT = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a pod's own
+TMP_VOLUME = {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
+"""A folder in memory for keys, which TLS reads as files. On a read-only root Python finds no other one."""
+
+UNIT_TEXT = """\
+[Unit]
+Description=Edgehub, the hub between the components of this node and the cloud
+Documentation=man:edgehub(1)
+Wants=network-online.target
+After=network-online.target
+Before=kubelet.service
+# systemd starts the hub however often it ends: without it the node is cut from the cloud, and its sockets stay closed.
+StartLimitIntervalSec=0
+{sockets}
+[Service]
+Type=notify
+# kubelet starts behind the hub, and no later than this. A hub that waits for its node's identity is up meanwhile.
+TimeoutStartSec=90
+ExecStart={command}
+Restart=always
+RestartSec=1
+# A hub whose event loop stands still answers nobody. It is killed without a core file, which would hold the node's key.
+WatchdogSec=120
+WatchdogSignal=SIGKILL
+TimeoutStopSec=10
+LimitNOFILE=65536
+MemoryHigh=512M
+OOMScoreAdjust=-900
+# One heap for all threads: glibc's heap for each thread costs memory, which a node with 1 GB needs more than the speed.
+Environment=MALLOC_ARENA_MAX=1 HOME=/var/lib/edgehub
+UMask=0077
+StateDirectory=edgehub
+StateDirectoryMode=0700
+# root without a capability reads what is root's own: the node's key, and nothing that another user has for itself.
+CapabilityBoundingSet={capabilities}
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=read-only
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectProc=default
+LockPersonality=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+SOCKET_TEXT = """\
+[Unit]
+Description=Ports of Edgehub, which stay open while the hub is replaced
+Before=kubelet.service
+
+[Socket]
+{listens}
+# The hub gives the node its address for pods only when it starts.
+FreeBind=yes
+NoDelay=yes
+Backlog=1024
+
+[Install]
+WantedBy=sockets.target
+"""
+NEEDS_SOCKETS = "Requires=edgehub.socket\nAfter=edgehub.socket\n"
+
+
+def unit(command: Sequence[str], *, makes_address: bool = False, has_sockets: bool = False) -> str:
+    """The unit that runs a command line. A hub that gives itself an address for pods has the right to.
+
+    With `has_sockets` systemd hands the hub the sockets of `socket_unit`. ValueError for a word with a line break or
+    another control character: what follows a break is a line of the unit.
+    """
+    return UNIT_TEXT.format(
+        command=" ".join(map(_quoted, command)),
+        capabilities="CAP_NET_ADMIN" if makes_address else "",
+        sockets=NEEDS_SOCKETS if has_sockets else "",
+    )
+
+
+def socket_unit(addresses: Iterable[tuple[str, int]]) -> str:
+    """The unit of the sockets that listen at these IP addresses and ports, before the hub and after it."""
+    listens = (
+        f"ListenStream=[{host}]:{port}" if host.version == 6 else f"ListenStream={host}:{port}"
+        for host, port in ((ip_address(address), port) for address, port in addresses)
+    )
+    return SOCKET_TEXT.format(listens="\n".join(listens))
+
+
+def _quoted(word: str) -> str:
+    """A word of a command line as systemd reads it: `%` and `$` would be replaced, blanks would part it."""
+    if not word.isprintable():
+        raise ValueError(
+            f"{word!r} cannot be a word of the unit's command: it has a character that is not printed"
+        )
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    return (
+        f'"{escaped}"'
+        if not word or any(character.isspace() or character in "\"'\\;" for character in word)
+        else escaped
+    )
+
+
+def static_pod(
+    image: str,
+    arguments: Sequence[str],
+    kubeconfig: str,
+    admin: tuple[str, int],
+    *,
+    makes_address: bool = False,
+    folders: Iterable[str] = (),
+) -> str:
+    """The static pod that runs the hub from an image. JSON, which kubelet reads as the YAML that it is.
+
+    `admin` is the address of the hub's admin port. A hub that gives itself an address for pods has the right to.
+    `folders` of the node have further files that the hub reads. Mounted whole, they show it a file that is replaced.
+    """
+    host, port = admin
+    mounts = [
+        (kubeconfig, "File", True, "kubeconfig"),
+        (KUBELET_PKI, "DirectoryOrCreate", True, "pki"),
+        (STATE_DIR, "DirectoryOrCreate", False, "state"),
+        *((folder, "Directory", True, f"files-{number}") for number, folder in enumerate(folders)),
+    ]
+    container = {
+        "name": "edgehub",
+        "image": image,
+        "command": ["edgehub"],
+        "args": [argument.replace("$(", "$$(") for argument in arguments],  # Kubernetes replaces `$(NAME)`
+        "env": [{"name": "MALLOC_ARENA_MAX", "value": "1"}, {"name": "HOME", "value": STATE_DIR}],
+        "livenessProbe": {
+            "httpGet": {"host": host, "port": port, "path": "/healthz"},
+            "initialDelaySeconds": 15,
+            "failureThreshold": 6,
+        },
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"], **({"add": ["NET_ADMIN"]} if makes_address else {})},
+            "readOnlyRootFilesystem": True,
+            "runAsUser": 0,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [
+            {"name": name, "mountPath": path, "readOnly": read_only} for path, _, read_only, name in mounts
+        ]
+        + [TMP_MOUNT],
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "edgehub", "namespace": "kube-system", "labels": {"app": "edgehub"}},
+        "spec": {
+            "hostNetwork": True,
+            "priorityClassName": "system-node-critical",
+            "containers": [container],
+            "volumes": [
+                {"name": name, "hostPath": {"path": path, "type": kind}} for path, kind, _, name in mounts
+            ]
+            + [TMP_VOLUME],
+        },
+    }
+    return json.dumps(pod, indent=2) + "\n"
+
 
 HUB_UNIT = "edgehub.service"
 SOCKET_UNIT = "edgehub.socket"

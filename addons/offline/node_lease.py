@@ -24,7 +24,7 @@ from addons.requests.offline_policy import LEASE_NAMESPACE
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse, comes_within
 from kube.errors import StatusError, bad_request, forbidden, not_acceptable, unavailable
-from kube.fleet.hub_status import ANNOTATION
+from kube.fleet import ANNOTATION
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 from kube.objects.object_patches import MERGE_PATCH
@@ -91,7 +91,7 @@ class NodeLease:
         return {"node": self._node, "secondsSinceKubelet": age, "renewing": self.is_alive()}
 
     def say(self, status: str) -> None:
-        """Write a `kube.fleet.hub_status.HubStatus` to the cloud's Lease with its next renewal."""
+        """Write a `kube.fleet.HubStatus` to the cloud's Lease with its next renewal."""
         self._status = status
 
     async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer:

@@ -15,7 +15,7 @@ from addons.ui import debug_pages
 from addons.ui.attached.attachments import Attachments
 from addons.ui.handlers import CLOSED, HUB, QUEUE, ReportQueue, comes_from_operator, for_operator
 from addons.ui.judgement import deadline, in_slices
-from addons.ui.live import attach_page, observe_page
+from addons.ui.live import stream_pages
 from addons.ui.page import server as page
 from addons.ui.page.timeline import Timeline
 from addons.ui.readable import item_tree
@@ -37,10 +37,10 @@ class Admin:
     ) -> None:
         app = web.Application(middlewares=[_refuse_web_pages], client_max_size=MAX_TEXT)
         app[HUB], app[QUEUE], app[CLOSED] = hub, ReportQueue(), asyncio.Event()
-        app[attach_page.ATTACHMENTS] = attachments
-        app[observe_page.FOLLOWERS] = observe_page.followers()
+        app[stream_pages.ATTACHMENTS] = attachments
+        app[stream_pages.FOLLOWERS] = stream_pages.followers()
         app[page.LIVE_PAGE] = page.LivePage(hub, timeline)
-        for table in (routes, debug_pages.routes, page.routes, observe_page.routes, attach_page.routes):
+        for table in (routes, debug_pages.routes, page.routes, stream_pages.routes):
             app.add_routes(table)
         self.app = app
         self._socket = listening

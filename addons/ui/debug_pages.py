@@ -16,8 +16,8 @@ from addons.ui.explain import ExplainRequest, explain, explain_resource, unknown
 from addons.ui.handlers import HUB, QUEUE, for_operator, json_response
 from addons.ui.reports import support
 from addons.ui.reports.dump import dump
+from addons.ui.reports.hub_reports import REPORTS, Report
 from addons.ui.reports.rule_trial import try_text
-from addons.ui.reports.support import REPORTS, Report
 from kube.errors import StatusError, bad_request, forbidden, too_many_requests
 
 PAGES = (*REPORTS, "explain", "dump", "log", "observe", "requests", "rules/try", "support")

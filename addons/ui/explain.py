@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from addons.filters.chain import FILTERS
@@ -14,7 +16,6 @@ from addons.pool.peer_reader import PeerReader
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.route_decision import decide
 from addons.ui.judgement import Note, deadline, in_slices, judge
-from addons.ui.resource_names import COMMON_RESOURCES, nearest, plural_of
 from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
 from addons.views.sources import Sources
@@ -24,6 +25,52 @@ from kube.requests.component import component_of
 from kube.requests.request_info import ResourceType, parse_request
 from kube.store.store import key_text
 from kube.wire.encoding import Encoding
+
+COMMON_RESOURCES = frozenset(
+    (
+        *("configmaps", "csidrivers", "csinodes", "daemonsets", "deployments", "endpoints", "endpointslices"),
+        *("events", "leases", "namespaces", "networkpolicies", "nodepools", "nodes", "pods"),
+        *("persistentvolumeclaims", "persistentvolumes", "runtimeclasses", "secrets", "serviceaccounts"),
+        *("servicecidrs", "services"),
+    )
+)
+"""The resources that components of a node ask for, and people ask about."""
+
+_SHORT = {
+    "cm": "configmaps",
+    "deploy": "deployments",
+    "ds": "daemonsets",
+    "ep": "endpoints",
+    "ev": "events",
+    "netpol": "networkpolicies",
+    "no": "nodes",
+    "np": "nodepools",
+    "ns": "namespaces",
+    "po": "pods",
+    "pv": "persistentvolumes",
+    "pvc": "persistentvolumeclaims",
+    "sa": "serviceaccounts",
+    "svc": "services",
+}
+"""The short names of kinds that are common on a node, as their API groups give them."""
+_SINGULAR = {
+    **{resource.removesuffix("s"): resource for resource in COMMON_RESOURCES - {"endpoints"}},
+    "networkpolicy": "networkpolicies",
+    "runtimeclass": "runtimeclasses",
+}
+
+
+def plural_of(resource: str) -> str:
+    """The plural of a name that may be short or in the singular; its group stays behind the dot."""
+    name, dot, group = resource.partition(".")
+    return f"{_SHORT.get(name) or _SINGULAR.get(name) or name}{dot}{group}"
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question for the known name that is nearest to an unknown one; "" where none is near."""
+    matches = get_close_matches(name.lower(), sorted(known), n=1)
+    return f": is it {matches[0]!r}?" if matches else ""
+
 
 MAX_OBJECTS = 200
 """Hidden and changed objects that a report names with their reasons; all are counted."""

@@ -15,8 +15,8 @@ from addons.rules.filter_modules import FilterModules
 from addons.rules.in_force import RulesInForce
 from addons.settings import Settings
 from addons.telemetry.component_traffic import ComponentTraffic
-from addons.telemetry.log_tail import LogTail
-from addons.telemetry.observations import Observations
+from addons.telemetry.log import LogTail
+from addons.telemetry.observation import Observations
 from addons.ui.link_log import LinkState
 from addons.views.sources import Sources
 

@@ -16,7 +16,7 @@ from controllers.runtime import metrics
 from controllers.settings import Address
 from kube.bounds import reached
 from kube.errors import StatusError
-from kube.fleet.fleet_hubs import COLUMNS, FleetHub, read_fleet
+from kube.fleet import COLUMNS, FleetHub, read_fleet
 from kube.http.bounded_server import BoundedServer, listen
 from kube.http.browser_check import OwnAddress, refuse_web_pages
 from kube.http.client import Client, Unreachable

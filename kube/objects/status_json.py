@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kube.json_type import Json
+from kube.schemas.json_objects import go_time
 from kube.schemas.message_table import META, Many, MessageField, messages
-from kube.schemas.written_types import go_time
 
 TIME = f"{META}.Time"
 SCALARS: Mapping[str, tuple[str, Any]] = {

@@ -20,11 +20,11 @@ from kube.tables.core_cells import (
     service_cells,
     slice_cells,
 )
-from kube.tables.pod_cells import pod_cells
 from kube.tables.workload_cells import (
     daemon_set_cells,
     deployment_cells,
     job_cells,
+    pod_cells,
     replica_set_cells,
     stateful_set_cells,
     template_cells,

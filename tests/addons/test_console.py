@@ -17,7 +17,7 @@ from addons.console import Console
 from addons.link.drills import Drills
 from addons.options import Options
 from addons.ui.flows.annotations import DEFAULT_FILTER
-from addons.ui.flows.web_address import WEB_COLUMNS
+from addons.ui.flows.interface import WEB_COLUMNS
 
 FLOWS = "edgehub-flows"
 

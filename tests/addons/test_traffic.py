@@ -16,7 +16,7 @@ from addons.requests.caller import Listener
 from addons.requests.exchange.open_connections import OWN_DESCRIPTORS, OpenConnections
 from addons.requests.request_context import begin
 from addons.telemetry.component_traffic import ComponentCounts
-from addons.telemetry.observations import WantedLines
+from addons.telemetry.observation import WantedLines
 from addons.traffic import Traffic
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.proxied import Raw, Straight

@@ -12,7 +12,7 @@ import pytest
 import urllib3
 from cryptography import x509
 
-from addons.install.cluster_info import hash_of
+from addons.install.cloud import hash_of
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.hollow import is_ready
 from tests.cloud.real import RealCloud

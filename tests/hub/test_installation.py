@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from addons.install.templates import static_pod
+from addons.install.system_services import static_pod
 from kube.http.kubeconfig import load_kubeconfig
 from tests.cloud.fixtures import HUB_RBAC, OpenLink
 from tests.cloud.hollow import is_ready

@@ -22,8 +22,7 @@ from addons.ui.running_hub import RunningHub
 from kube.errors import conflict, forbidden
 
 if TYPE_CHECKING:
-    from addons.ui.attached.flow_feed import FlowFeed
-    from addons.ui.attached.holds import Holds
+    from addons.ui.attached.flow_feed import FlowFeed, Holds
     from addons.ui.flows.flows import Flows
 
 MAX_COPIED = 4 * 1024 * 1024
@@ -77,8 +76,7 @@ class Attachments:
         StatusError 409 beside an interface.
         """
         self._refuse_beside_an_interface()
-        from addons.ui.attached.flow_feed import FlowFeed  # noqa: PLC0415 - see the head of this module
-        from addons.ui.attached.holds import Holds  # noqa: PLC0415 - see the head of this module
+        from addons.ui.attached.flow_feed import FlowFeed, Holds  # noqa: PLC0415 - see the head of this module
         from addons.ui.flows.bodies import Room  # noqa: PLC0415 - see the head of this module
         from addons.ui.flows.flows import Flows  # noqa: PLC0415 - see the head of this module
 

@@ -1,19 +1,179 @@
-"""The flows of a running hub for one process that is attached: what has changed of each, as it reads, within bounds."""
+"""The flows of a running hub for the person who is attached: what has changed of each, within bounds; which are held,
+how long, and their edits."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import logging
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mitmproxy import http
+from mitmproxy import flowfilter, http
 from mitmproxy.io import tnetstring
 
-from addons.ui.flows.kept_flows import size_of
+from addons.proxy.http.messages import refuse
+from addons.requests.caller import masked
+from addons.requests.request_context import context_of
+from addons.ui.flows.annotations import remark
+from addons.ui.flows.interface import size_of
 from kube.bounds import reached
+from kube.errors import StatusError, bad_request, conflict
 
 if TYPE_CHECKING:
-    from addons.ui.attached.holds import Holds
     from addons.ui.flows.flows import Flows
+
+MAX_HELD = 20
+"""Flows that are held at once. Others pass."""
+HOLD_TIME = 120.0
+"""Seconds until a held flow goes on as it came."""
+FIELDS: Mapping[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("method", "scheme", "authority", "path", "http_version", "reason"), bytes),
+    **dict.fromkeys(("port", "status_code"), int),
+    "host": str,
+    "content": (bytes, type(None)),
+}
+"""Fields of mitmproxy's messages that a person may try to change, besides headers. The hub says which edits hold."""
+
+logger = logging.getLogger(__name__)
+
+
+class _Hold(NamedTuple):
+    number: int
+    """One for each hold: the request and the answer of a flow are held one after the other."""
+    flow: http.HTTPFlow
+    message: http.Message
+    end: asyncio.TimerHandle
+
+
+class Holds:
+    """Each held flow waits until it is decided, its time is over, or the attached process leaves."""
+
+    def __init__(self) -> None:
+        self._expression = ""
+        self._filter: Callable[[http.HTTPFlow], object] | None = None
+        self._held: dict[str, _Hold] = {}
+        self._numbers = count(1)
+
+    def told(self, said: Mapping[str, Any]) -> None:
+        """Do what the attached process says of flows that are held.
+
+        `filter` says which are, from now on; else `flow` and `hold` name one, which goes on with `changes` of its
+        message, or ends where it is to `kill`. StatusError 400 for what cannot be read.
+        """
+        match said:
+            case {"filter": str(expression)}:
+                self.choose(expression)
+            case {"flow": str(flow), "hold": int(number), "changes": dict(changes), "kill": bool(is_killed)}:
+                self.decide(flow, number, changes, is_killed=is_killed)
+            case _:
+                raise bad_request("neither a filter nor a decision")
+
+    def choose(self, expression: str) -> None:
+        """Hold from now on what a filter expression of mitmproxy's matches; "" for nothing. StatusError 400."""
+        try:
+            self._filter = flowfilter.parse(expression) if expression else None
+        except ValueError as error:
+            raise bad_request(f"no filter expression of mitmproxy's: {error}") from None
+        if expression == self._expression:
+            return  # mitmproxy says of one change that two options have changed
+        self._expression = expression
+        logger.warning(
+            "attached: %s", f"requests of {expression} are held" if expression else "nothing is held"
+        )
+
+    def is_to_be_held(self, flow: http.HTTPFlow) -> bool:
+        """Whether the person wants it. What the hub answers itself, such as the node's Lease, never waits."""
+        context = context_of(flow)
+        if self._filter is None or context is None or context.route is None or context.answerer is not None:
+            return False
+        return bool(self._filter(flow))
+
+    def begin(self, flow: http.HTTPFlow, message: http.Message) -> bool:
+        """Intercept a flow whose message is here, whole. False where it passes."""
+        if message.stream or not self.is_to_be_held(flow):
+            return False
+        if len(self._held) >= MAX_HELD:
+            reached("held flows")
+            remark(flow, f"not held: {MAX_HELD} others are")
+            return False
+        flow.intercept()
+        end = asyncio.get_running_loop().call_later(HOLD_TIME, self._expire, flow)
+        self._held[flow.id] = _Hold(next(self._numbers), flow, message, end)
+        return True
+
+    def end(self, flow: http.HTTPFlow) -> None:
+        """Note that a flow no longer waits."""
+        self._held.pop(flow.id).end.cancel()
+
+    def number(self, flow: http.HTTPFlow) -> int:
+        """Of the hold in which a flow is; 0 for none."""
+        hold = self._held.get(flow.id)
+        return hold.number if hold is not None and flow.intercepted else 0
+
+    def release(self) -> None:
+        """Let all go on as they came, and hold no more."""
+        self._filter = None
+        for hold in self._held.values():
+            hold.flow.resume()
+
+    def decide(self, flow_id: str, number: int, changes: Mapping[str, Any], *, is_killed: bool) -> None:
+        """Have a held flow go on with a person's changes, or end.
+
+        StatusError 409 where it is no longer held, and 400 for what is no change of a message: a request is refused
+        then, and an answer goes on as it came.
+        """
+        hold = self._held.get(flow_id)
+        if hold is None or hold.number != number or not hold.flow.intercepted:
+            raise conflict("the hub no longer holds this flow")
+        flow = hold.flow
+        if is_killed or changes:
+            what, request = "ended" if is_killed else "edited", flow.request
+            path = masked(request.data.path).decode(errors="replace")
+            logger.warning("attached: a person has %s %s %s", what, request.method, path)
+            remark(flow, f"{what} by hand")
+        try:
+            for name, value in _values(changes, hold.message).items():
+                setattr(hold.message.data, name, value)
+        except StatusError as error:
+            remark(flow, error.message)
+            if hold.message is flow.request:
+                refuse(flow, error)
+            raise
+        finally:
+            flow.resume()
+        if is_killed and flow.killable:
+            flow.kill()
+
+    def _expire(self, flow: http.HTTPFlow) -> None:
+        reached("time of a held flow")
+        remark(flow, f"held no longer than {HOLD_TIME:.0f} s")
+        flow.resume()
+
+
+def _values(changes: Mapping[str, Any], message: http.Message) -> dict[str, Any]:
+    """Fields of a message as mitmproxy has them. StatusError 400 where one is none."""
+    values = dict(changes)
+    for name, value in values.items():
+        if name == "headers":
+            values[name] = _headers(value, type(message.headers))
+        elif not hasattr(message.data, name) or not isinstance(value, FIELDS.get(name, ())):
+            raise bad_request(f"the edit does not hold: {name}")
+    return values
+
+
+def _headers(value: object, kind: type[http.Headers]) -> http.Headers:
+    pairs = (
+        [tuple(field) for field in value if isinstance(field, list | tuple)]
+        if isinstance(value, list | tuple)
+        else []
+    )
+    if not pairs or any(
+        len(pair) != 2 or not all(isinstance(part, bytes) for part in pair) for pair in pairs
+    ):
+        raise bad_request("the edit does not hold: headers are pairs of a name and a value")
+    return kind(pairs)
+
 
 MAX_FLOWS = 500
 """Changed flows that wait for an attached process which reads too slowly. The oldest make way, and are counted."""

@@ -18,15 +18,13 @@ from addons.requests.request_context import context_of
 from addons.ui.commands import shell
 from addons.ui.commands.asking import new_file
 from addons.ui.debug_pages import begin
-from addons.ui.explain import ExplainRequest, explain, explain_resource
+from addons.ui.explain import COMMON_RESOURCES, ExplainRequest, explain, explain_resource
 from addons.ui.handlers import ReportQueue
 from addons.ui.reports import support
 from addons.ui.reports.dump import dump
+from addons.ui.reports.hub_reports import REPORTS, known_components
 from addons.ui.reports.rule_trial import MAX_TEXT, try_text
-from addons.ui.reports.status import known_components
-from addons.ui.reports.support import REPORTS
 from addons.ui.reports.text import TEXTS, trial_text
-from addons.ui.resource_names import COMMON_RESOURCES
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
 

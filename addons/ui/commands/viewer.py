@@ -21,8 +21,7 @@ from addons.ui.commands.asking import NoAnswer, open_page
 from addons.ui.commands.attached_flows import AttachedFlows, records
 from addons.ui.flows.content_views import ATTACHED, register
 from addons.ui.flows.flow_records import FlowRecord, remember
-from addons.ui.flows.kept_flows import KeptFlows
-from addons.ui.flows.web_address import begin_interface, choose_first_view
+from addons.ui.flows.interface import KeptFlows, begin_interface, choose_first_view
 from addons.ui.masking import USUALLY, Visible
 
 AGAIN = 2.0

@@ -1,20 +1,140 @@
-"""mitmproxy's content views for Kubernetes: objects and watches as YAML, tables, and what filters changed."""
+"""mitmproxy's content views for Kubernetes: objects and watches as YAML, and what filters did to the objects of an
+answer, as a table and as a difference with the reason at each line."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from mitmproxy import contentviews
 from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
 
+from addons.filters.verdict import Outcome
 from addons.ui.flows.bodies import NOTE
-from addons.ui.flows.differences import difference, table
-from addons.ui.flows.flow_records import record_of
-from addons.ui.readable import readable_body, readable_watch
+from addons.ui.flows.flow_records import FilteredRead, FlowRecord, record_of
+from addons.ui.judgement import Judgement, Note
+from addons.ui.masking import Visible
+from addons.ui.readable import as_yaml, object_tree, readable_body, readable_watch
+from kube.store.store import Key, key_text
+from kube.tables.cells import aligned
+from kube.wire.codec import ListPage, codec_for
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC
+
+MAX_JUDGED = 500
+"""Objects that filters judge for one difference. They take some tens of milliseconds of the event loop."""
+MAX_LINES = 4_000
+"""Lines of a difference."""
+AS_OF_NOW = ", as of now"
+"""A flow may be old. What is judged are the objects that the hub has now, by the rules in force now."""
+CONTEXT = 3
+"""Unchanged lines around each changed one."""
+
+
+def table(encoding: Encoding, body: bytes, record: FlowRecord) -> str:
+    """A list as a table: namespace, name, version, bytes and outcome. ValueError when the body is no list."""
+    page = codec_for(encoding).decode_list(body)
+    judged = _judged(record.filtered)
+    got = {key: (version, len(raw)) for key, version, raw in _objects(encoding, page.items)}
+    rows = [("NAMESPACE", "NAME", "VERSION", "BYTES", "OUTCOME")]
+    for key, (version, size) in list(got.items())[:MAX_LINES]:
+        outcome = judged[key].outcome if key in judged else Outcome.KEPT
+        rows.append((*key, str(version), str(size), outcome))
+    for key, verdict in judged.items():
+        if key not in got and verdict.outcome is Outcome.DROPPED:
+            item, why = verdict.item, f"{verdict.outcome}: {verdict.why}"
+            rows.append((*key, str(item.version), str(len(item.raw)), why))
+    outcomes = [row[4].partition(":")[0] for row in rows[1:]]
+    counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in Outcome)
+    total = sum(size for _, size in got.values())
+    left_out = f", {len(got) - MAX_LINES} not shown" if len(got) > MAX_LINES else ""
+    now = AS_OF_NOW if record.filtered is not None else ""
+    head = f"# {page.kind}List, {len(got)} objects, {total} bytes: {counts}{left_out}{now}\n"
+    return head + "\n".join((*aligned(rows, numbers=(2, 3)), ""))
+
+
+def difference(body: bytes, record: FlowRecord, encoding: Encoding) -> str:
+    """The difference between the cloud's objects now and those of a body: dropped and changed objects, with the
+    reasons."""
+    if record.filtered is None or not record.filtered.filters:
+        return "# no filter applies now to what this component reads here: it gets what the cloud sends\n"
+    codec = codec_for(encoding)
+    try:
+        page = codec.decode_list(body)
+    except ValueError:
+        api_version, kind, raw = codec.decode_single(body)
+        page = ListPage(api_version, kind, 0, "", None, [raw])
+    got = {key: raw for key, _, raw in _objects(encoding, page.items)}
+    lines: list[str] = []
+    counts = dict.fromkeys(Outcome, 0)
+    for key, judged in _judged(record.filtered).items():
+        counts[judged.outcome] += 1
+        if judged.outcome is Outcome.KEPT or len(lines) >= MAX_LINES:
+            continue
+        after = None if judged.outcome is Outcome.DROPPED else got.get(key)
+        lines += _of_object(page, encoding, judged, after, visible=record.visible)
+    filters = ", ".join(filter_.name for filter_ in record.filtered.filters)
+    head = f"# {filters}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) + AS_OF_NOW
+    cut = ["# and more"] if len(lines) > MAX_LINES else []
+    return "\n".join((head, *lines[:MAX_LINES], *cut, ""))
+
+
+def _judged(filtered: FilteredRead | None) -> dict[Key, Judgement]:
+    by_key: dict[Key, Judgement] = {}
+    if filtered is None or not filtered.filters:
+        return by_key
+    for item in filtered.items():
+        if len(by_key) >= MAX_JUDGED:
+            break
+        by_key[item.key] = filtered.judge(item)
+    return by_key
+
+
+def _objects(encoding: Encoding, raws: Iterable[bytes]) -> Iterator[tuple[Key, int, bytes]]:
+    codec = codec_for(encoding)
+    for raw in raws:
+        peek = codec.peek(raw)
+        yield (peek.namespace, peek.name), peek.version, raw
+
+
+def _of_object(
+    page: ListPage[bytes], encoding: Encoding, judged: Judgement, after: bytes | None, *, visible: Visible
+) -> Iterator[str]:
+    name = key_text(judged.item.key)
+    yield ""
+    yield f"# {name} {judged.outcome}: {judged.why}"
+    if judged.outcome is Outcome.CHANGED and after is None:
+        yield "# this answer does not have it"
+        return
+    before = _lines(judged.item.raw, judged.item.store.codec.encoding, page, visible=visible)
+    shown = _lines(after, encoding, page, visible=visible) if after is not None else []
+    for line in list(difflib.unified_diff(before, shown, n=CONTEXT, lineterm=""))[2:]:
+        if not line.startswith("@@"):
+            yield line + _reason(line, judged.notes)
+
+
+def _lines(raw: bytes, encoding: Encoding, page: ListPage[bytes], *, visible: Visible) -> list[str]:
+    tree = object_tree(encoding, page.api_version, page.kind, raw, visible=visible)
+    # A JSON client's fields stand in another order than those of a copy in protobuf.
+    return as_yaml(tree, in_order=False).splitlines()
+
+
+def _reason(line: str, notes: Iterable[Note]) -> str:
+    """Why a line is missing: the decision whose subject the line names."""
+    if not line.startswith("-"):
+        return ""
+    for note in notes:
+        subject = note.subject.split(",")[0]
+        if (
+            note.outcome == Outcome.DROPPED
+            and subject != "object"
+            and line.endswith((f" {subject}", f"'{subject}'"))
+        ):
+            return f"  # {note.filter}: {note.reason}"
+    return ""
+
 
 PRIORITY = 2.0
 """Higher than the priority of mitmproxy's own view of JSON, which is 1."""

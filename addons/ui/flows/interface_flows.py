@@ -23,9 +23,8 @@ from addons.ui.flows.annotations import ARROW, OWN
 from addons.ui.flows.bodies import MAX_UNDER_WAY, Room, decoded
 from addons.ui.flows.flow_records import record_of
 from addons.ui.flows.flows import Flows
-from addons.ui.flows.kept_flows import KeptFlows
+from addons.ui.flows.interface import KeptFlows, begin_interface, web_address
 from addons.ui.flows.live_watches import MAX_ALL
-from addons.ui.flows.web_address import begin_interface, web_address
 from addons.ui.masking import Visible
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError

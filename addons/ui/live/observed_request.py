@@ -14,9 +14,8 @@ from addons.requests.exchange.request_head import MAX_METHOD
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
 from addons.settings import Settings
-from addons.telemetry.log_tail import without_credentials
-from addons.telemetry.observation import Observation, line
-from addons.telemetry.observations import Observations
+from addons.telemetry.log import without_credentials
+from addons.telemetry.observation import Observation, Observations, line
 from kube.errors import parse_status
 
 LEFT = 499

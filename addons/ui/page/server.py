@@ -13,8 +13,7 @@ from aiohttp.typedefs import Handler
 from addons.ui.debug_pages import PAGES
 from addons.ui.handlers import CLOSED, HUB, QUEUE, Places, comes_from_operator, for_operator, stream
 from addons.ui.page.markup import text
-from addons.ui.page.questions import explain_form, explained, rules_text, trial_html
-from addons.ui.page.sections import sections, title
+from addons.ui.page.sections import explain_form, explained, rules_text, sections, title, trial_html
 from addons.ui.page.timeline import Rates, Timeline
 from addons.ui.reports.rule_trial import try_text
 from addons.ui.running_hub import RunningHub

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from addons.filters.filter import Filter
-from addons.ui.explain import hub_source, unknown_component, unknown_resource
+from addons.ui.explain import hub_source, nearest, unknown_component, unknown_resource
 from addons.ui.judgement import deadline, in_slices, judge
 from addons.ui.masking import Tree, Visible
 from addons.ui.readable import as_yaml, item_tree
-from addons.ui.resource_names import nearest
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
 from kube.requests.component import component_of

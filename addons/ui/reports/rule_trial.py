@@ -22,8 +22,7 @@ from addons.rules.table import Rules, parse_rules
 from addons.telemetry.labels import HUB
 from addons.ui.explain import hub_source
 from addons.ui.judgement import Judgement, deadline, in_slices, judge
-from addons.ui.reports.rules import problems
-from addons.ui.reports.status import bound_filters
+from addons.ui.reports.hub_reports import bound_filters, problems
 from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
 from kube.store.store import Item, key_text

@@ -1,4 +1,4 @@
-"""All reports that need nothing but the hub, and the archive of them for who helps, without secrets and tokens."""
+"""The archive of reports for who helps, without secrets and tokens."""
 
 from __future__ import annotations
 
@@ -8,43 +8,17 @@ import os
 import platform
 import tarfile
 import time
-from collections.abc import Callable
 from importlib import metadata
-from typing import Any
 
 import orjson
 
 from addons.telemetry import metrics
-from addons.ui.reports import copies, status
-from addons.ui.reports.rules import rules
+from addons.ui.reports.hub_reports import REPORTS
 from addons.ui.running_hub import RunningHub
 
-type Report = Callable[[RunningHub], Any]
-
-REPORTS: dict[str, Report] = {
-    "status": status.status,
-    "servers": status.servers,
-    "link": status.link,
-    "components": status.components,
-    "sources": copies.sources,
-    "views": copies.views,
-    "watchers": copies.watchers,
-    "rules": rules,
-    "journal": status.journal,
-    "pool": lambda hub: hub.pool.describe() if hub.pool is not None else {},
-    "offline": lambda hub: hub.offline.describe() if hub.offline is not None else {},
-}
-"""By name; JSON for tools. A text for people is made of it by `addons.ui.reports.text`."""
 IN_ARCHIVE = ("status", "components", "sources", "views", "watchers", "rules", "journal")
 DISTRIBUTIONS = (
-    "edgehub",
-    "mitmproxy",
-    "aiohttp",
-    "h2",
-    "diskcache",
-    "orjson",
-    "protobuf",
-    "prometheus-client",
+    *("edgehub", "mitmproxy", "aiohttp", "h2", "diskcache", "orjson", "protobuf", "prometheus-client"),
 )
 
 

@@ -1,16 +1,26 @@
-"""Requests to the cloud carry the kubeconfig's credentials."""
+"""Requests to cloud and hub, and the CA that a cluster publishes."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import hashlib
+import hmac
+import json
+import ssl
+from pathlib import Path
 
 import pytest
+import yaml
+from cryptography import x509
 
-from addons.install.cloud import cloud, get, local, may
+from addons.install.cloud import authority_of, check_signature, check_token, cloud, get, hash_of, local, may
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import Piece
 from tests.addons.support.small_api import anonymous, small_api
+from tests.cloud.pki import Authority
+from tests.support.server_thread import Answering, HttpServer
 
 
 async def test_objects_and_rights_are_asked_for() -> None:
@@ -28,3 +38,130 @@ async def test_a_port_where_nobody_listens_is_unreachable() -> None:
     async with local("http://127.0.0.1:1") as client:
         with pytest.raises(Unreachable):
             await get(client, "/")
+
+
+AUTHORITY, OTHER = Authority(), Authority()
+HASH, OTHER_HASH = (hash_of(x509.load_pem_x509_certificate(each.certificate)) for each in (AUTHORITY, OTHER))
+TOKEN, OTHER_TOKEN = "abcdef.0123456789abcdef", "abcdef.0123456789abcdee"
+OF_KUBERNETES = (
+    "Hello from the other side. I must have called a thousand times.",
+    "eyJhbGciOiJIUzI1NiIsImtpZCI6Impvc2h1YSJ9..VShe2taLd-YTrmWuRkcL_8QTNDHYxQIEBsAYYiIj1_8",
+    "joshua.my voice is my passcode",
+)
+"""Text, signature and token of Kubernetes' own test (k8s.io/cluster-bootstrap/token/jws)."""
+
+
+def b64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def signed(text: str, token: str, **header: str) -> str:
+    """A detached JWS of a text for a token, whose header may say another thing."""
+    name, _, secret = token.partition(".")
+    first = b64(json.dumps({"alg": "HS256", "kid": name, **header}).encode())
+    digest = hmac.digest(secret.encode(), f"{first}.{b64(text.encode())}".encode(), hashlib.sha256)
+    return f"{first}..{b64(digest)}"
+
+
+class Server(HttpServer):
+    """Publishes a CA, signed for a token, and has a certificate of one; notes what it was sent."""
+
+    def __init__(
+        self, folder: Path, published: bytes, signer: Authority, status: int = 200, token: str = TOKEN
+    ) -> None:
+        self.credentials: list[str | None] = []
+        server = self
+        cluster = {
+            "name": "",
+            "cluster": {"certificate-authority-data": base64.b64encode(published).decode()},
+        }
+        text = yaml.safe_dump({"clusters": [cluster]})
+        signature = {f"jws-kubeconfig-{token[:6]}": signed(text, token)} if token else {}
+        body = json.dumps({"data": {"kubeconfig": text, **signature}}).encode()
+
+        class Handler(Answering):
+            def respond(self) -> None:
+                server.credentials.append(self.headers["Authorization"])
+                self.answer(body, status)
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*signer.issue_server("c", ["127.0.0.1"]).write(folder, "server"))
+        super().__init__(Handler, context)
+
+
+async def test_the_ca_of_this_hash_is_taken(tmp_path: Path) -> None:
+    server = Server(tmp_path, OTHER.certificate + AUTHORITY.certificate, AUTHORITY)
+    with server:
+        assert (
+            await authority_of(server.url, [HASH.upper().replace("SHA", "sha")], TOKEN)
+            == AUTHORITY.certificate
+        )
+    assert server.credentials == [None, None], "a stranger is sent no token"
+
+
+@pytest.mark.parametrize(
+    ("published", "signer", "hashes", "status", "words"),
+    [
+        (OTHER.certificate, OTHER, [HASH], 200, f"of another hash, {OTHER_HASH}"),
+        (AUTHORITY.certificate, OTHER, [HASH], 200, "ertificate"),
+        (AUTHORITY.certificate, AUTHORITY, ["sha256:12"], 200, "64 hexadecimal digits"),
+        (AUTHORITY.certificate, AUTHORITY, [HASH], 403, "does not publish its CA"),
+        (b"nonsense", AUTHORITY, [HASH], 200, "cannot be read"),
+    ],
+    ids=["another CA", "a server that only copied the CA", "no hash", "not published", "no certificate"],
+)
+async def test_nothing_else_is(
+    tmp_path: Path, published: bytes, signer: Authority, hashes: list[str], status: int, words: str
+) -> None:
+    server = Server(tmp_path, published, signer, status)
+    with server, pytest.raises(ValueError, match=words):
+        await authority_of(server.url, hashes, TOKEN)
+    assert server.credentials in ([], [None], [None, None])
+
+
+@pytest.mark.parametrize(
+    ("token", "words"),
+    [
+        ("", "has not signed its CA for this token"),
+        ("zzzzzz.0123456789abcdef", "has not signed its CA for this token"),
+        (OTHER_TOKEN, "of another text or another token; nothing was sent"),
+    ],
+    ids=["no signature", "another token's signature alone", "another secret"],
+)
+async def test_a_ca_that_is_not_signed_for_the_token_is_not_taken(
+    tmp_path: Path, token: str, words: str
+) -> None:
+    server = Server(tmp_path, AUTHORITY.certificate, AUTHORITY, token=token)
+    with server, pytest.raises(ValueError, match=words):
+        await authority_of(server.url, [HASH], TOKEN)
+    assert server.credentials == [None]
+
+
+def test_a_signature_is_what_kubernetes_makes() -> None:
+    check_signature(*OF_KUBERNETES)
+
+
+@pytest.mark.parametrize(
+    ("signature", "words"),
+    [
+        (signed("another text", TOKEN), "of another text"),
+        (signed("a text", OTHER_TOKEN), "another token"),
+        (signed("a text", TOKEN, alg="none"), "by 'none'"),
+        (signed("a text", TOKEN, kid="zzzzzz"), "for the token 'zzzzzz'"),
+        (signed("a text", TOKEN).rpartition(".")[0] + ".", "of another text"),
+        (signed("a text", TOKEN).replace("..", "."), "not of the form"),
+        (f"{b64(b'[]')}..AAAA", "not of the form"),
+        ("é..", "cannot be read"),
+        ("nonsense", "cannot be read"),
+        ("", "cannot be read"),
+    ],
+)
+def test_no_other_signature_is_good(signature: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        check_signature("a text", signature, TOKEN)
+
+
+def test_what_is_no_token_is_refused() -> None:
+    check_token("abcdef.0123456789abcdef")
+    with pytest.raises(ValueError, match="of the form"):
+        check_token("abcdef.0123")

@@ -1,12 +1,16 @@
-"""The calls of systemctl, and the errors that they end with."""
+"""Units, static pods, and what is called for them."""
 
 from __future__ import annotations
 
+import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from addons.install.system_services import ServiceError, Services
+from addons.install.system_services import ServiceError, Services, socket_unit, static_pod, unit
 
 
 def systemctl(folder: Path, status: int = 0) -> str:
@@ -52,3 +56,99 @@ def test_without_a_program_nothing_is_called() -> None:
     services = Services("")
     assert not services.can_be_called
     services.start_hub()
+
+
+EXPOSURE = 30
+"""Tenths, of 100, that `systemd-analyze security` may find: 2.9 and below is its word OK."""
+
+
+@pytest.fixture
+def systemd_analyze() -> str:
+    found = shutil.which("systemd-analyze")
+    if found is None:
+        pytest.skip("this machine has no systemd-analyze")
+    return found
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "edgehub.service"
+    path.write_text(unit([sys.executable, "--node", "a b", "100%", "$HOME", ""]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("makes_address", "given", "added"), [(True, "CAP_NET_ADMIN", ["NET_ADMIN"]), (False, "", None)]
+)
+def test_a_hub_that_makes_the_address_for_pods_may_change_the_network(
+    makes_address: bool, given: str, added: list[str] | None
+) -> None:
+    assert f"CapabilityBoundingSet={given}\n" in unit(["edgehub"], makes_address=makes_address)
+    pod = json.loads(static_pod("edgehub:1", [], "/k", ("127.0.0.1", 1), makes_address=makes_address))
+    assert pod["spec"]["containers"][0]["securityContext"]["capabilities"].get("add") == added
+
+
+def test_systemd_takes_the_sockets_and_the_unit_that_needs_them(systemd_analyze: str, tmp_path: Path) -> None:
+    service, sockets = tmp_path / "edgehub.service", tmp_path / "edgehub.socket"
+    service.write_text(unit([sys.executable], has_sockets=True))
+    sockets.write_text(socket_unit([("127.0.0.1", 10261), ("fd00::9:1", 10268)]))
+    assert "ListenStream=127.0.0.1:10261\nListenStream=[fd00::9:1]:10268\n" in sockets.read_text()
+    done = subprocess.run(
+        [systemd_analyze, "verify", "--man=no", sockets, service], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "edgehub." not in done.stderr, done.stderr
+
+
+def test_systemd_finds_the_unit_confined(systemd_analyze: str, written: Path) -> None:
+    asked = [
+        systemd_analyze,
+        "security",
+        "--offline=true",
+        f"--threshold={EXPOSURE}",
+        "--no-pager",
+        str(written),
+    ]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-300:] + done.stderr
+
+
+def test_words_reach_the_hub_as_they_are(written: Path) -> None:
+    assert f'ExecStart={sys.executable} --node "a b" 100%% $$HOME ""\n' in written.read_text()
+
+
+BREAK = "n1\nExecStartPre=/bin/sh"
+
+
+@pytest.mark.parametrize("word", [BREAK, "n1\rx", "n1\0", "n1\u2028x", "\x1b[31m"])
+def test_no_word_becomes_a_line_of_the_unit(word: str) -> None:
+    with pytest.raises(ValueError, match="not printed"):
+        unit(["/edgehub", "--node", word])
+
+
+def test_no_address_becomes_a_line_of_the_sockets() -> None:
+    with pytest.raises(ValueError, match="IPv4"):
+        socket_unit([(BREAK, 10261)])
+
+
+def test_kubelet_puts_no_variable_into_the_static_pods_words() -> None:
+    pod = json.loads(static_pod("edgehub:1", ["--node", "$(HOME)", "a$b"], "/k", ("127.0.0.1", 1)))
+    assert pod["spec"]["containers"][0]["args"] == ["--node", "$$(HOME)", "a$b"]
+
+
+def test_the_static_pod_mounts_what_it_reads() -> None:
+    admin, folders = ("127.0.0.1", 10267), ["/etc/edgehub", "/opt/acme"]
+    pod = json.loads(
+        static_pod("edgehub:1", ["--node", "n1"], "/etc/kubernetes/edgehub.conf", admin, folders=folders)
+    )
+    (container,) = pod["spec"]["containers"]
+    assert (container["image"], container["args"]) == ("edgehub:1", ["--node", "n1"])
+    volumes = {
+        each["name"]: each["hostPath"]["path"] for each in pod["spec"]["volumes"] if "hostPath" in each
+    }
+    mounts = {each["name"]: (each["mountPath"], each.get("readOnly")) for each in container["volumeMounts"]}
+    # Python's tempfile, by which keys reach TLS, finds no other folder where the root is read-only.
+    assert mounts.pop("tmp") == ("/tmp", None)  # noqa: S108 - a pod's own
+    assert {*folders} < {*volumes.values()}
+    assert mounts == {name: (path, name != "state") for name, path in volumes.items()}
+    assert pod["spec"]["hostNetwork"] is True

@@ -10,7 +10,7 @@ import pytest
 from addons.offline.node_lease import AUDIT_ID, DEFAULT_DURATION, RENEWALS, RETRY_INTERVAL
 from addons.telemetry import metrics
 from kube.errors import StatusError
-from kube.fleet.hub_status import ANNOTATION
+from kube.fleet import ANNOTATION
 from kube.http.client import ApiResponse, Unreachable
 from kube.json_type import Json
 from kube.objects.object_patches import MERGE_PATCH

@@ -141,5 +141,5 @@ def test_only_who_needs_aiohttps_client_asks_its_package_for_names() -> None:
 
 def test_a_hub_that_left_modules_out_can_be_attached_to() -> None:
     """A filter of what to hold needs pyparsing, and that the entities of HTML."""
-    found = imported(f"{BEGIN}leave_out(); import aiohttp.web, addons.ui.attached.holds")
+    found = imported(f"{BEGIN}leave_out(); import aiohttp.web, addons.ui.attached.flow_feed")
     assert {"pyparsing", "html.entities"} <= found

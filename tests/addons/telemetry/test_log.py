@@ -12,16 +12,18 @@ from typing import get_args
 import pytest
 
 from addons.telemetry.log import (
+    MAX_LINE,
+    MAX_LINES,
     OWN,
     REMEMBERED,
     REPEAT,
     Format,
     Level,
+    LogTail,
     Pace,
     log_to_stderr,
     print_line_by_line,
 )
-from addons.telemetry.log_tail import MAX_LINE, MAX_LINES, LogTail
 
 
 def test_text_for_people(root_logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:

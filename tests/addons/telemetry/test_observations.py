@@ -11,15 +11,18 @@ from typing import Any
 import pytest
 
 from addons.telemetry import metrics
-from addons.telemetry.observation import Observation, Tally, from_json, line
-from addons.telemetry.observations import (
+from addons.telemetry.observation import (
     MAX_HISTORY_BYTES,
     MAX_LINES,
     MAX_WAITING,
     PACKED_TOGETHER,
     Follower,
+    Observation,
     Observations,
+    Tally,
     WantedLines,
+    from_json,
+    line,
 )
 
 SEEN = Observation(

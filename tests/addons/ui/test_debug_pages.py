@@ -13,8 +13,8 @@ from addons.link.drills import Drills
 from addons.link.request_records import RequestRecord
 from addons.requests.caller import Lending
 from addons.ui.debug_pages import Profiles
+from addons.ui.reports.hub_reports import REPORTS
 from addons.ui.reports.rule_trial import MAX_TEXT
-from addons.ui.reports.support import REPORTS
 from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
 from tests.addons.support.report_parts import AdminClient, served

@@ -14,7 +14,7 @@ from addons.pool.peer_reader import PeerReader
 from addons.pool.pool_config import LeaderHub
 from addons.requests.cloud_identity import CloudIdentity
 from addons.ui import explain as module
-from addons.ui.explain import ExplainRequest, Explanation, explain, explain_resource
+from addons.ui.explain import ExplainRequest, Explanation, explain, explain_resource, nearest, plural_of
 from addons.ui.judgement import judge
 from addons.ui.running_hub import RunningHub
 from kube.reflector.list_watch import ListWatch
@@ -234,3 +234,26 @@ async def test_objects_are_bounded_and_all_are_counted(
 async def test_a_resource_without_a_copy_says_so(hub: RunningHub) -> None:
     found = await explain_resource(hub, ExplainRequest("chosen", "pods"))
     assert "note: the hub has no copy of this resource: nobody asked for it yet\n0 kept" in found.text
+
+
+@pytest.mark.parametrize(
+    ("typed", "plural"),
+    [
+        ("svc", "services"),
+        ("service", "services"),
+        ("services", "services"),
+        ("ep", "endpoints"),
+        ("endpoints", "endpoints"),
+        ("endpointslice.discovery.k8s.io", "endpointslices.discovery.k8s.io"),
+        ("networkpolicy", "networkpolicies"),
+        ("widgets", "widgets"),
+        ("", ""),
+    ],
+)
+def test_a_name_in_short_or_in_the_singular_is_the_plural(typed: str, plural: str) -> None:
+    assert plural_of(typed) == plural
+
+
+def test_what_is_near_is_asked_for() -> None:
+    assert nearest("Servics", {"services", "nodes"}) == ": is it 'services'?"
+    assert nearest("zzzz", {"services", "nodes"}) == ""

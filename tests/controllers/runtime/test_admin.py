@@ -15,8 +15,7 @@ from aiohttp.test_utils import make_mocked_request
 from controllers.runtime import metrics
 from controllers.runtime.admin import MAX_HEADERS, FleetPage, admin_server, page
 from controllers.settings import Address
-from kube.fleet.fleet_hubs import FleetHub
-from kube.fleet.hub_status import ANNOTATION, HubStatus
+from kube.fleet import ANNOTATION, FleetHub, HubStatus
 from kube.http.client import Client
 from kube.http.http1 import Http1Session
 from tests.cloud.ports import LOOPBACK, free_port

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kube.json_type import Json
-from kube.schemas.written_types import SCALARS, WRITTEN, go_time
+from kube.schemas.json_objects import SCALARS, WRITTEN, go_time
 
 META = "apimachinery.pkg.apis.meta.v1"
 CRD = "apiextensions_apiserver.pkg.apis.apiextensions.v1"

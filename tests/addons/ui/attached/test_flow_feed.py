@@ -1,22 +1,32 @@
-"""What an attached process is sent of changed flows, and what it misses when it reads too slowly."""
+"""What an attached process is told of flows, and what it decides about those that are held."""
 
 from __future__ import annotations
 
+import asyncio
 import io
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+import orjson
 import pytest
 from mitmproxy.http import HTTPFlow
-from mitmproxy.test import taddons, tflow
+from mitmproxy.io import tnetstring
+from mitmproxy.test import taddons, tflow, tutils
 
 from addons.link.drills import Drills
+from addons.requests.request_context import begin
+from addons.requests.route_decision import Route, RouteKind
+from addons.settings import Settings
 from addons.telemetry import metrics
-from addons.ui.attached.flow_feed import MAX_FEED_BYTES, MAX_FLOWS, FlowFeed
-from addons.ui.commands.attached_flows import records
+from addons.ui.attached.attachments import Attachments
+from addons.ui.attached.flow_feed import HOLD_TIME, MAX_FEED_BYTES, MAX_FLOWS, MAX_HELD, FlowFeed
+from addons.ui.commands.attached_flows import AttachedFlows, records
 from addons.ui.flows.bodies import Room
 from addons.ui.flows.flows import Flows
 from addons.ui.masking import USUALLY
+from kube.errors import StatusError
+from tests.addons.support.routed import NoAnswerer
+from tests.addons.support.samples import SERVICES, request_context
 
 
 @pytest.fixture(autouse=True)
@@ -87,3 +97,224 @@ async def test_a_closed_feed_sends_nothing_and_wakes_who_waits() -> None:
     feed.close()
     await feed.wait()
     assert feed.next(flows()) == b""
+
+
+pytestmark = pytest.mark.looptime
+
+SECRET = "/api/v1/namespaces/default/secrets/s"
+
+
+class Scene:
+    """A hub that holds, and the process that is attached to it."""
+
+    def __init__(self) -> None:
+        self.hub = Attachments(lambda: Settings(allow_hold=True), Drills(lambda: None))
+        self.feed, self.flows = self.hub.attach()
+        self.seen = AttachedFlows()
+        self.holds = self.hub.holds_of(self.hub.key)
+        self.holds.told({"filter": "~all"})
+
+    def request(
+        self, target: str = SERVICES, body: bytes = b"sent", *, is_own: bool = False
+    ) -> tuple[HTTPFlow, asyncio.Task[None]]:
+        """A relayed request, whole, and the hook that waits."""
+        flow = tflow.tflow(req=tutils.treq(method=b"POST", path=target.encode(), content=body))
+        context = request_context(target, method="POST")
+        context.route, context.answerer = Route(RouteKind.RELAY, "because"), NoAnswerer() if is_own else None
+        begin(flow, context)
+        flow.live, flow.request.stream = True, lambda piece: piece
+        self.hub.requestheaders(flow)
+        return flow, asyncio.create_task(self.hub.request(flow))
+
+    async def answer(self, flow: HTTPFlow, body: bytes = b"answered") -> asyncio.Task[None]:
+        flow.response = tutils.tresp(content=body)
+        flow.response.stream = lambda piece: piece
+        self.hub.responseheaders(flow)
+        return asyncio.create_task(self.hub.response(flow))
+
+    async def held(self) -> HTTPFlow:
+        """The next flow that the attached process is told to hold."""
+        while True:
+            await self.feed.wait()
+            for each in records(io.BytesIO(self.feed.next(self.flows))):
+                if each.get("hold"):
+                    return self.seen.take(each).flow
+
+    async def answered(self) -> tuple[HTTPFlow, HTTPFlow, asyncio.Task[None]]:
+        """A flow whose request passed and whose answer is held, as the process sees it, and the hook that waits."""
+        flow, waits = self.request()
+        self.let_go(await self.held())
+        await waits
+        answered = await self.answer(flow)
+        return flow, await self.held(), answered
+
+    def let_go(self, flow: HTTPFlow) -> None:
+        flow.resume()
+        self.decide(flow)
+
+    def decide(self, flow: HTTPFlow) -> None:
+        """What the attached process tells of a flow, by its way through bytes."""
+        sent: Any = tnetstring.loads(tnetstring.dumps(self.seen.decision(flow)))
+        self.holds.told(sent)
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    with taddons.context():
+        made = Scene()
+        yield made
+        made.hub.detach(made.feed)
+
+
+async def test_a_held_request_goes_on_with_the_edit(scene: Scene) -> None:
+    flow, waits = scene.request()
+    shown = await scene.held()
+    assert (shown.request.content, waits.done()) == (b"sent", False)
+    shown.request.content = b"edited"
+    shown.request.headers["X-Mine"] = "1"
+    scene.let_go(shown)
+    await waits
+    assert (flow.request.content, flow.request.headers["X-Mine"], flow.response) == (b"edited", "1", None)
+    assert flow.request.headers["Content-Length"] == "6"
+    assert "edited by hand" in flow.comment
+
+
+def another_path(flow: HTTPFlow) -> None:
+    flow.request.path = "/api/v1/nodes"
+
+
+def trailers(flow: HTTPFlow) -> None:
+    flow.request.trailers = flow.request.headers.copy()
+
+
+@pytest.mark.parametrize("edit", [another_path, trailers])
+async def test_a_request_that_an_edit_makes_another_is_refused(
+    scene: Scene, edit: Callable[[HTTPFlow], None]
+) -> None:
+    flow, waits = scene.request()
+    shown = await scene.held()
+    edit(shown)
+    shown.resume()
+    if edit is trailers:
+        with pytest.raises(StatusError, match="the edit does not hold: trailers"):
+            scene.decide(shown)
+    else:
+        scene.decide(shown)
+    await waits
+    assert flow.response is not None, "nothing goes to a server"
+    assert "the edit does not hold" in orjson.loads(flow.response.content or b"")["message"]
+    assert "the edit does not hold" in flow.comment
+
+
+async def test_a_body_ends_where_the_hub_says(scene: Scene) -> None:
+    flow, waits = scene.request()
+    shown = await scene.held()
+    shown.request.content = b"GET /second HTTP/1.1\r\n\r\n"
+    shown.request.headers["Content-Length"] = "0"
+    shown.request.headers["Transfer-Encoding"] = "chunked"
+    scene.let_go(shown)
+    await waits
+    assert flow.request.headers["Content-Length"] == "24"
+    assert "Transfer-Encoding" not in flow.request.headers
+
+
+async def test_a_held_answer_goes_on_with_the_edit(scene: Scene) -> None:
+    flow, shown, answered = await scene.answered()
+    assert shown.response is not None
+    assert shown.response.content == b"answered"
+    shown.response.status_code, shown.response.content = 404, b"none"
+    scene.let_go(shown)
+    await answered
+    assert flow.response is not None
+    assert (flow.response.status_code, flow.response.content) == (404, b"none")
+
+
+async def test_an_answer_whose_edit_cannot_be_sent_goes_on_as_it_came(scene: Scene) -> None:
+    flow, shown, answered = await scene.answered()
+    assert shown.response is not None
+    shown.response.status_code = 101
+    scene.let_go(shown)
+    await answered
+    assert flow.response is not None
+    assert flow.response.status_code == 200
+    assert "a status is between 200 and 599" in flow.comment
+
+
+async def test_a_person_ends_a_held_flow(scene: Scene) -> None:
+    flow, waits = scene.request()
+    shown = await scene.held()
+    shown.kill()
+    scene.decide(shown)
+    await waits
+    assert flow.error is not None
+    assert "killed" in flow.error.msg
+    assert "ended by hand" in flow.comment
+
+
+async def test_a_flow_that_nobody_lets_go_goes_on_by_itself(scene: Scene) -> None:
+    before = metrics.BOUNDS_REACHED.labels("time of a held flow")._value.get()
+    flow, waits = scene.request()
+    begun = asyncio.get_running_loop().time()
+    shown = await scene.held()
+    await waits
+    assert asyncio.get_running_loop().time() - begun == pytest.approx(HOLD_TIME)
+    assert (flow.request.content, flow.response, flow.error) == (b"sent", None, None)
+    assert metrics.BOUNDS_REACHED.labels("time of a held flow")._value.get() == before + 1
+    shown.resume()
+    with pytest.raises(StatusError) as late:
+        scene.decide(shown)
+    assert late.value.code == 409
+
+
+async def test_who_leaves_holds_nothing(scene: Scene) -> None:
+    flow, waits = scene.request()
+    await scene.held()
+    scene.hub.detach(scene.feed)
+    await waits
+    assert (flow.request.content, flow.response) == (b"sent", None)
+    _, passes = scene.request()
+    await passes
+
+
+async def test_beyond_the_bound_flows_pass(scene: Scene) -> None:
+    before = metrics.BOUNDS_REACHED.labels("held flows")._value.get()
+    waiting = [scene.request()[1] for _ in range(MAX_HELD)]
+    flow, passes = scene.request()
+    await passes
+    assert f"not held: {MAX_HELD} others are" in flow.comment
+    assert metrics.BOUNDS_REACHED.labels("held flows")._value.get() == before + 1
+    assert not any(each.done() for each in waiting)
+
+
+async def test_a_flow_of_which_the_process_learns_nothing_is_not_held(scene: Scene) -> None:
+    _, waits = scene.request()
+    await asyncio.sleep(0)
+    assert not waits.done()
+    scene.request(body=b"x" * (MAX_FEED_BYTES + 1))
+    await waits
+
+
+async def test_what_the_hub_answers_itself_never_waits_nor_what_may_be_secret(scene: Scene) -> None:
+    for flow, passes in (scene.request(is_own=True), scene.request(SECRET)):
+        await passes
+        assert flow.response is None
+
+
+async def test_a_decision_about_the_request_is_none_about_the_answer(scene: Scene) -> None:
+    flow, waits = scene.request()
+    shown = await scene.held()
+    first = scene.holds.number(flow)
+    scene.let_go(shown)
+    await waits
+    answered = await scene.answer(flow)
+    await scene.held()
+    with pytest.raises(StatusError) as stale:
+        scene.holds.told({"flow": flow.id, "hold": first, "changes": {}, "kill": True})
+    assert (stale.value.code, answered.done()) == (409, False)
+
+
+@pytest.mark.parametrize("said", [{}, {"filter": 1}, {"filter": "~~"}, {"flow": "f", "hold": "1"}])
+async def test_what_cannot_be_read_is_refused(scene: Scene, said: dict[str, Any]) -> None:
+    with pytest.raises(StatusError) as error:
+        scene.holds.told(said)
+    assert error.value.code == 400

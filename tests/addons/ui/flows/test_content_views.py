@@ -1,4 +1,4 @@
-"""Content views as mitmproxy asks them: which fits a body by itself, and which a person chooses."""
+"""What mitmproxy shows of bodies of the Kubernetes API: which view, and what is in it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from mitmproxy import contentviews, http
 from mitmproxy.test import taddons, tflow
 from mitmproxy.websocket import WebSocketMessage
 
+from addons.ui.flows import content_views
 from addons.ui.flows.bodies import NOTE
-from addons.ui.flows.content_views import register
+from addons.ui.flows.content_views import difference, register, table
+from addons.ui.flows.flow_records import FlowRecord
+from addons.ui.masking import USUALLY
+from kube.schemas.json_objects import json_object
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
+from tests.addons.support.filtered_view import fill, opened, services
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.samples import cloud_service, raw, service
+from tests.cloud.scriptable import ScriptableCloud
 from tests.kube.support import recorded
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -97,3 +105,93 @@ def test_a_message_of_a_watch_is_shown_in_colours() -> None:
     flow = tflow.twebsocketflow()
     result = contentviews.prettify_message(WebSocketMessage(1, False, NOTE + b"12:00\ntype: ADDED\n"), flow)
     assert (result.view_name, result.syntax_highlight) == ("Kubernetes watch", "yaml")
+
+
+NOTHING = FlowRecord(None, USUALLY)
+
+
+async def test_a_table_has_what_the_component_got_and_what_it_did_not(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    fill(cloud)
+    record, body = await services(parts)
+    lines = table(Encoding.JSON, body, record).splitlines()
+    assert lines[0].startswith("# ServiceList, 1 objects, ")
+    assert lines[0].endswith(": 1 kept, 0 changed, 1 dropped, as of now")
+    assert lines[1].split() == ["NAMESPACE", "NAME", "VERSION", "BYTES", "OUTCOME"]
+    rows = {line.split()[1]: line for line in lines[2:]}
+    assert rows["web"].endswith("  kept")
+    assert "dropped: discardcloudservice: service default/lb" in rows["lb"]
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+def test_a_table_of_a_list_that_nothing_is_known_of(encoding: Encoding) -> None:
+    text = table(encoding, recorded.body("services.list", encoding), NOTHING)
+    assert "0 changed, 0 dropped" in text
+    with pytest.raises(ValueError, match="list"):
+        table(encoding, recorded.body("services.single", encoding), NOTHING)
+
+
+@pytest.mark.parametrize("encoding", Encoding)
+async def test_a_difference_has_the_reason_at_the_line(
+    parts: HubParts, cloud: ScriptableCloud, encoding: Encoding
+) -> None:
+    fill(cloud)
+    record, body = await opened(parts, accept=encoding)
+    text = difference(body, record, encoding)
+    assert text.startswith("# servicetopology: 0 kept, 1 changed, 0 dropped, as of now")
+    assert "# default/web-1 changed: servicetopology: 10.0.0.2 dropped: " in text
+    (line,) = (each for each in text.splitlines() if each.startswith("-") and "10.0.0.2" in each)
+    assert "  # servicetopology: " in line
+    assert not any(each.startswith("-") and "10.0.0.1" in each for each in text.splitlines())
+
+
+async def test_a_difference_shows_all_of_what_was_dropped(parts: HubParts, cloud: ScriptableCloud) -> None:
+    fill(cloud)
+    record, body = await services(parts)
+    text = difference(body, record, Encoding.JSON)
+    assert "# default/lb dropped: discardcloudservice" in text
+    assert "-  type: LoadBalancer" in text
+    assert "+" not in text.replace("+00:00", "")
+
+
+async def test_an_answer_without_an_object_that_the_cloud_has_now(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    fill(cloud)
+    record, _ = await opened(parts)
+    single = raw(service("other", 7))
+    text = difference(single, record, Encoding.JSON)
+    assert "# this answer does not have it" in text
+
+
+def test_without_filters_there_is_nothing_to_tell() -> None:
+    assert "no filter applies" in difference(b"", NOTHING, Encoding.JSON)
+
+
+async def test_what_is_judged_and_told_is_bounded(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        cloud.store.create(cloud_service(f"lb-{number}"))
+    record, body = await services(parts)
+    whole = difference(body, record, Encoding.JSON)
+    monkeypatch.setattr(content_views, "MAX_LINES", 3)
+    assert len(difference(body, record, Encoding.JSON).splitlines()) == 5 < len(whole.splitlines())
+    monkeypatch.setattr(content_views, "MAX_JUDGED", 2)
+    assert table(Encoding.JSON, body, record).count("dropped: discardcloudservice") == 2
+
+
+async def test_a_difference_is_that_of_the_objects_and_not_of_their_encodings(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    """A copy in protobuf beside an answer in JSON whose fields stand in another order: 40 false lines around one."""
+    fill(cloud)
+    record, body = await opened(parts, accept=Encoding.PROTOBUF)
+    page = codec_for(Encoding.PROTOBUF).decode_list(body)
+    objects = [json_object(page.api_version, page.kind, each) for each in page.items]
+    turned = [dict(reversed(each.items())) for each in objects]
+    as_json = raw(
+        {"kind": f"{page.kind}List", "apiVersion": page.api_version, "metadata": {}, "items": turned}
+    )
+    assert difference(as_json, record, Encoding.JSON) == difference(body, record, Encoding.PROTOBUF)

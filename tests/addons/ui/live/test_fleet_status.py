@@ -12,8 +12,8 @@ from addons.link.servers import Lender
 from addons.offline.offline_mode import Offline
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.telemetry import metrics
-from addons.ui.live.fleet_status import BYTES_INTERVAL, fleet_status, tell_fleet
-from kube.fleet.hub_status import HubStatus, read_status
+from addons.ui.live.own_reports import BYTES_INTERVAL, fleet_status, tell_fleet
+from kube.fleet import HubStatus, read_status
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from tests.addons.support.hub_parts import HubParts

@@ -19,8 +19,7 @@ from addons.requests.caller import Lending
 from addons.requests.exchange.request_head import MAX_METHOD
 from addons.requests.request_context import begin, context_of
 from addons.requests.route_decision import Route, RouteKind
-from addons.telemetry.observation import Observation, Tally, line
-from addons.telemetry.observations import Observations
+from addons.telemetry.observation import Observation, Observations, Tally, line
 from addons.ui.live.observed_request import observed, tell_log_and_terminal
 from kube.errors import unavailable
 from tests.addons.support.report_parts import settings

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from addons.ui.reports.hub_reports import REPORTS
 from addons.ui.reports.rule_trial import try_rules
-from addons.ui.reports.support import REPORTS
 from addons.ui.reports.text import TEXTS, link, plain, table, trial_text
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import running_hub

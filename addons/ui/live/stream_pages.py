@@ -1,4 +1,5 @@
-"""The page `/debug/observe`: a line of JSON for each request and event, those that were and those that come."""
+"""The pages without an end: `/debug/observe`, a line of JSON for each request and event, and `/debug/flows` for
+`edgehub attach`, with what that decides about held flows."""
 
 from __future__ import annotations
 
@@ -6,16 +7,23 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import orjson
 from aiohttp import web
+from mitmproxy.io import tnetstring
 
-from addons.telemetry.observation import VERDICTS, Observation
-from addons.telemetry.observations import Follower, WantedLines
+from addons.telemetry.observation import VERDICTS, Follower, Observation, WantedLines
+from addons.ui.attached.attachments import Attachments
+from addons.ui.explain import COMMON_RESOURCES, nearest, plural_of
 from addons.ui.handlers import HUB, Places, for_operator, stream
-from addons.ui.resource_names import COMMON_RESOURCES, nearest, plural_of
 from addons.ui.running_hub import RunningHub
-from kube.errors import bad_request
+from kube.concurrency.pulse import comes_within
+from kube.errors import bad_request, entity_too_large
+
+if TYPE_CHECKING:
+    from addons.ui.attached.flow_feed import FlowFeed
+    from addons.ui.flows.flows import Flows
 
 MAX_FOLLOWERS = 8
 """People who follow at once."""
@@ -102,3 +110,50 @@ def wanted_of(query: Mapping[str, str], now: float) -> WantedLines:
         events=bool(query.get("events")),
         since=now - int(since) if since else 0.0,
     )
+
+
+MAX_DECISION = 5 * 1024 * 1024
+"""Bytes of an edited message: the longest that is held has 4 MiB."""
+ATTACHMENTS = web.AppKey("attachments", Attachments)
+
+
+@routes.get("/debug/flows")
+@for_operator
+async def _flows(request: web.Request) -> web.StreamResponse:
+    attachments = request.app[ATTACHMENTS]
+    feed, flows = attachments.attach()
+    try:
+        records = _records(attachments, feed, flows)
+        return await stream(request, records, {"Content-Type": "application/octet-stream"})
+    finally:
+        attachments.detach(feed)
+
+
+async def _records(attachments: Attachments, feed: FlowFeed, flows: Flows) -> AsyncGenerator[bytes, None]:
+    from addons.ui.attached.flow_feed import NOTHING  # noqa: PLC0415 - loaded by `attach`
+
+    told = {"visible": [*attachments.visible()], "key": attachments.key, "may_hold": attachments.may_hold()}
+    yield tnetstring.dumps(told)
+    while not feed.is_closed:
+        is_news = await comes_within(ALIVE, feed.wait())
+        yield feed.next(flows) if is_news else NOTHING
+    yield tnetstring.dumps({"ended": "another process is attached now"})
+
+
+@routes.post("/debug/flows")
+@for_operator
+async def _decide(request: web.Request) -> web.Response:
+    holds = request.app[ATTACHMENTS].holds_of(request.query.get("key", ""))
+    text = b""
+    async for piece in request.content.iter_any():
+        text += piece
+        if len(text) > MAX_DECISION:
+            raise entity_too_large(f"limit is {MAX_DECISION}")
+    try:
+        said = tnetstring.loads(text)
+    except (ValueError, TypeError, IndexError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise bad_request("no record of an attached process")
+    holds.told(said)
+    return web.Response(status=204)

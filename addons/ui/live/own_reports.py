@@ -1,20 +1,66 @@
-"""Tells when the link has carried more than its budget: by the log, an Event of the node, and metrics."""
+"""What a hub tells by itself: its status to the fleet, with the node's Lease, and a spent budget of the link by the
+log, an Event of the node, and metrics."""
 
 from __future__ import annotations
 
 import asyncio
 import datetime
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 
 from addons.offline.write_behind import WriteBehind
 from addons.rules.events import about_node, send_event, warning
 from addons.telemetry import metrics
 from addons.telemetry.link_budget import Spending
+from addons.ui.reports.hub_reports import status
 from addons.ui.running_hub import RunningHub
 from kube.disk.rows import table_of
+from kube.fleet import HubStatus
 from kube.http.client import Client
 from kube.json_type import Json
+from kube.reflector.state import State
+
+STATUS_INTERVAL = 5.0
+"""Seconds between two looks at the hub."""
+BYTES_INTERVAL = 900.0
+"""Seconds between two statuses that tell of nothing but bytes: 100 statuses of 200 bytes a day."""
+
+
+def fleet_status(hub: RunningHub) -> HubStatus:
+    """The hub as it stands."""
+    report = status(hub)
+    stale = [source.reflector.heard for source in hub.sources if source.reflector.state is State.WAITING]
+    oldest = min(filter(None, stale), default=None)
+    rules = report["rules"]
+    own = next((server.server.url for server in hub.cloud.servers if server.usable), "")
+    return HubStatus(
+        version=report["version"],
+        pool=report["pool"],
+        via=f"node {lender}" if (lender := hub.cloud.lender) else own,
+        since=int(hub.link.since.timestamp()),
+        stale=len(stale),
+        oldest=int(time.time() - time.monotonic() + oldest) if oldest is not None else 0,
+        waiting=report["journal"],
+        problems=rules["problems"] + bool(rules["filterModules"]) + len(report["closedListeners"]),
+        up=report["bytes"]["linkUpToday"],
+        down=report["bytes"]["linkDownToday"],
+    )
+
+
+async def tell_fleet(hub: RunningHub) -> None:
+    """Tell of each new status until cancelled; of one that differs in bytes alone after a quarter of an hour.
+
+    A hub that keeps nothing renews no Lease, and tells nothing.
+    """
+    told, at = HubStatus(), float("-inf")
+    while hub.offline is not None:
+        await asyncio.sleep(STATUS_INTERVAL)  # first: a hub that starts has no port open yet
+        status, now = fleet_status(hub), asyncio.get_running_loop().time()
+        if status.lasting() != told.lasting() or now - at >= BYTES_INTERVAL:
+            told, at = status, now
+            hub.offline.say(status.dump())
+
 
 LOOK_INTERVAL = 10.0
 """Seconds between two looks at what the link has carried."""

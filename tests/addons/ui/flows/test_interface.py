@@ -1,17 +1,20 @@
-"""The flows that an interface keeps are bounded in number and in bytes, and an open one is never removed."""
+"""What an interface begins with, and which flows it keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from mitmproxy import http
-from mitmproxy.test import tflow
+from mitmproxy.test import taddons, tflow
+from mitmproxy.tools.web.webaddons import WebAddon, WebAuth
 from mitmproxy.websocket import WebSocketData, WebSocketMessage
 
 from addons.telemetry import metrics
-from addons.ui.flows import kept_flows
-from addons.ui.flows.kept_flows import KeptFlows, size_of
+from addons.ui.flows import interface
+from addons.ui.flows.annotations import DEFAULT_FILTER
+from addons.ui.flows.interface import KeptFlows, size_of, web_address
 from tests.addons.support.observed import value_of
 
 
@@ -28,9 +31,9 @@ class Removed:
 
 @pytest.fixture
 def removed(monkeypatch: pytest.MonkeyPatch) -> Removed:
-    monkeypatch.setattr(kept_flows, "MAX_FLOWS", 3)
-    monkeypatch.setattr(kept_flows, "MAX_OWN", 2)
-    monkeypatch.setattr(kept_flows, "MAX_KEPT_FLOWS", 1_000)
+    monkeypatch.setattr(interface, "MAX_FLOWS", 3)
+    monkeypatch.setattr(interface, "MAX_OWN", 2)
+    monkeypatch.setattr(interface, "MAX_KEPT_FLOWS", 1_000)
     return Removed()
 
 
@@ -85,3 +88,23 @@ def test_a_flow_is_as_large_as_its_bodies_and_its_events() -> None:
     assert size_of(made) == 15
     made.response = None
     assert size_of(made) == 5
+
+
+def test_the_address_has_the_token_and_the_filter() -> None:
+    with taddons.context(WebAddon(), WebAuth()) as context:
+        found = urlsplit(web_address(context.master))
+        assert (found.hostname, found.port) == ("127.0.0.1", 8081)
+        (token,) = parse_qs(found.query)["token"]
+        assert len(token) >= 32
+        assert parse_qs(found.fragment.partition("?")[2])["s"] == [DEFAULT_FILTER]
+
+
+def test_a_password_is_not_told() -> None:
+    with taddons.context(WebAddon(), WebAuth()) as context:
+        context.options.update(web_password="my own")
+        assert "my" not in web_address(context.master)
+
+
+def test_without_a_web_interface_there_is_none() -> None:
+    with taddons.context() as context:
+        assert web_address(context.master) == ""

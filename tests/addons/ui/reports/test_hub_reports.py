@@ -1,0 +1,250 @@
+"""What a hub reports of itself, its copies and its rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from addons.filters.chain import FILTERS
+from addons.link.health import ServerHealth
+from addons.link.servers import Server
+from addons.pool.following import Following
+from addons.pool.leaders import LeaderState
+from addons.pool.peer_reader import PeerReader
+from addons.pool.pool_config import LeaderHub
+from addons.rules.filter_modules import FilterModules
+from addons.telemetry import metrics
+from addons.telemetry.component_traffic import ComponentTraffic
+from addons.ui.reports.hub_reports import (
+    components,
+    journal,
+    rules,
+    servers,
+    sources,
+    status,
+    views,
+    watchers,
+)
+from addons.ui.reports.text import rules_text, status_text
+from kube.requests.request_info import ResourceType
+from tests.addons.support.filter_plugins import text_of, write
+from tests.addons.support.hub_parts import HubParts
+from tests.addons.support.offline_process import Process
+from tests.addons.support.report_parts import SERVICES as SERVICES_TYPE
+from tests.addons.support.report_parts import read, running_hub
+from tests.addons.support.samples import SERVICES, cloud_service, node, service
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import Refuse
+from tests.cloud.scriptable.request_log import matching
+
+
+async def test_a_source_a_view_and_a_watch(parts: HubParts, cloud: ScriptableCloud) -> None:
+    cloud.store.create(service("web"))
+    cloud.store.create(cloud_service("lb"))
+    hub = running_hub(parts, {"filter_discardcloudservice": "chosen/services"})
+    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0&timeoutSeconds=9", "chosen") as watch:
+        await watch.event()
+        (source,) = sources(hub)
+        assert (
+            source.items()
+            >= {"path": SERVICES, "objects": 2, "error": "", "nextTry": None, "from": "cloud"}.items()
+        )
+        assert 0 <= source["age"] < 60
+        (view,) = views(hub)
+        assert (view["kept"], view["changed"], view["hidden"]) == (1, 0, 1)
+        (row,) = watchers(hub)
+        assert row.items() >= {"component": "chosen", "watchers": 1, "unread": 0}.items()
+    assert sources(hub)[0]["views"] == 1
+
+
+async def test_a_source_that_is_refused_says_when_it_tries_again(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    hub = running_hub(parts)
+    cloud.faults.add(Refuse(403, "Forbidden", "no right"), times=99, when=matching(resource="services"))
+    code, _ = await parts.ask(f"{SERVICES}?resourceVersion=0")
+    assert code == 403
+    (source,) = sources(hub)
+    assert "no right" in source["error"]
+    assert source["nextTry"] >= 0
+    assert source["age"] is None
+    assert (views(hub), watchers(hub)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "is_relay", "words"),
+    [
+        ("", False, ""),
+        ("cloud", False, "cloud"),
+        ("n2", False, "leader n2"),
+        ("relay r:1", True, "relay r:1"),
+    ],
+)
+async def test_from_where_a_source_reads(parts: HubParts, name: str, is_relay: bool, words: str) -> None:
+    await read(parts, SERVICES_TYPE)
+    (source,) = parts.sources
+    following = Following("n1", 1, source.client, (), lambda: True, lambda _: 0)
+    reader = PeerReader(SERVICES_TYPE, source.client, following, lambda: 0)
+    reader.server = name
+    if name not in ("", "cloud"):
+        health = ServerHealth(Server("https", "10.0.0.2", 10269, name))
+        reader.leader = LeaderState(LeaderHub(name, "10.0.0.2"), health, is_relay=is_relay)
+    source.reflector.upstream = reader
+    assert sources(running_hub(parts))[0]["from"] == words
+
+
+DATA = {
+    "discardcloudservice": "chosen, nobody, taken",
+    "filter_discardcloudservice": "-taken",
+    "nonsense": "x",
+    "cache_agents": "more, -kubelet",
+}
+
+
+def entry(report: dict[str, Any], component: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(each for each in report["entries"] if each["component"] == component)
+    return found
+
+
+async def test_each_entry_says_what_it_does_and_where_it_is_from(
+    parts: HubParts, cloud: ScriptableCloud
+) -> None:
+    cloud.store.create(service("web"))
+    cloud.store.create(cloud_service("lb"))
+    hub = running_hub(parts, DATA)
+    assert await parts.names(f"{SERVICES}?resourceVersion=0", "chosen") == ["web"]
+    found = rules(hub)
+    chosen = entry(found, "chosen")
+    assert chosen.items() >= {"does": "binds", "matched": True, "views": 1, "kept": 1, "hidden": 1}.items()
+    assert chosen["from"] == "configmap key discardcloudservice entry 'chosen'"
+    assert entry(found, "nobody").items() >= {"does": "binds", "matched": False, "views": 0}.items()
+    taken = [each["does"] for each in found["entries"] if each["component"] == "taken"]
+    assert taken == ["taken away by an exclusion", "takes away"]
+    assert [each["key"] for each in found["problems"]] == ["nonsense"]
+    assert found["cachedComponents"] == {"added": ["more"], "removed": ["kubelet"]}
+    assert any(each["from"] == "built-in" for each in found["entries"])
+
+
+async def test_each_filter_tells_what_it_did_itself(parts: HubParts, cloud: ScriptableCloud) -> None:
+    cloud.store.create(service("web"))
+    cloud.store.create(cloud_service("lb"))
+    hub = running_hub(parts, {"discardcloudservice": "chosen", "nodeportisolation": "chosen"})
+    assert await parts.names(f"{SERVICES}?resourceVersion=0", "chosen") == ["web"]
+    told = {each["filter"]: each for each in rules(hub)["entries"] if each["component"] == "chosen"}
+    assert told["discardcloudservice"].items() >= {"kept": 1, "changed": 0, "hidden": 1}.items()
+    assert told["nodeportisolation"].items() >= {"kept": 1, "changed": 0, "hidden": 0}.items()
+
+
+async def test_filters_that_are_not_the_hubs_are_named(parts: HubParts, tmp_path: Path) -> None:
+    hub = running_hub(parts, {})
+    assert rules(hub)["filterModules"] == {"filters": [], "problem": ""}
+    write(tmp_path / "acme.py", text_of("web"))
+    modules = FilterModules(FILTERS, [tmp_path / "acme.py"])
+    modules.problem = "it is broken"
+    report = rules(replace(hub, modules=modules))
+    assert [each["filter"] for each in report["filterModules"]["filters"]] == ["acme-hide"]
+    told = rules_text(report)
+    assert "not the hub's: acme-hide (" in told
+    assert "the former filters stay in force: it is broken" in told
+    assert status(replace(hub, modules=modules))["rules"]["filterModules"] == "it is broken"
+    assert "filters:  as before: it is broken" in status_text(status(replace(hub, modules=modules)))
+
+
+NODES = ResourceType("", "v1", "nodes")
+
+
+async def test_where_a_hub_stands(parts: HubParts, cloud: ScriptableCloud) -> None:
+    cloud.store.create(service("web"))
+    await read(parts, SERVICES_TYPE)
+    hub = running_hub(parts, {"filter_endpoints": "kubelet/nodes"})
+    found = status(hub)
+    assert (found["node"], found["pool"], found["mode"]) == ("n1", "", "edge")
+    assert found["cloud"]["up"] is True
+    assert found["rules"]["problems"] == 1
+    assert found["sources"]["all"] == 1
+    assert (found["journal"], found["closedListeners"]) == (0, [])
+
+
+async def test_an_outage(parts: HubParts) -> None:
+    hub = running_hub(parts)
+    hub.cloud.servers[0].failed("no route")
+    assert status(hub)["cloud"]["up"] is False
+    assert servers(hub) == [{"server": "https://a:6443", "condition": "down", "reason": "no route"}]
+
+
+async def test_the_pool_is_the_options_or_the_labels(parts: HubParts, cloud: ScriptableCloud) -> None:
+    cloud.store.create(
+        node("n1") | {"metadata": {"name": "n1", "labels": {"apps.openyurt.io/nodepool": "p1"}}}
+    )
+    await read(parts, NODES)
+    assert status(running_hub(parts))["pool"] == "p1"
+    assert status(running_hub(parts, pool="p2"))["pool"] == "p2"
+
+
+async def test_what_copies_gave_is_of_components_alone(parts: HubParts) -> None:
+    hub = running_hub(parts)
+    for component in ("kubelet", "edgehub"):
+        totals = hub.traffic.began(component, "", 200, is_watch=False).totals
+        totals.sent, totals.copied = 1000, 600
+    metrics.UPSTREAM_BYTES.labels("down", "https://a:6443").inc(400)
+    told = status(hub)["bytes"]
+    assert (told["sent"], told["fromCopies"]) == (1000, 600)
+    assert told["linkDownToday"] >= 400
+
+
+@pytest.mark.parametrize(
+    ("listen", "port", "url"),
+    [
+        ("127.0.0.1", 10261, "http://127.0.0.1:10261"),
+        ("0.0.0.0", 80, "http://127.0.0.1:80"),  # noqa: S104 - nothing binds here
+        ("::", 80, "http://[::1]:80"),
+        ("127.0.0.1", 0, ""),
+    ],
+)
+async def test_where_processes_of_the_node_reach_the_hub(
+    parts: HubParts, listen: str, port: int, url: str
+) -> None:
+    hub = running_hub(parts)
+    hub = replace(hub, settings=replace(hub.settings, listen=listen, port=port))
+    assert status(hub)["url"] == url
+
+
+async def test_who_asked_the_one_with_most_bytes_first(parts: HubParts) -> None:
+    hub = running_hub(parts)
+    hub.traffic.began("kubelet", "pods", 404, is_watch=False).totals.sent += 10
+    proxy = hub.traffic.began("kube-proxy", "endpointslices.discovery.k8s.io", 200, is_watch=True)
+    proxy.totals.sent += 500
+    first, second = components(hub)
+    assert first.items() >= {"component": "kube-proxy", "bytes": 500, "watches": 1, "errors": 0}.items()
+    assert first["reads"] == ["endpointslices.discovery.k8s.io"]
+    assert first["filters"][0] == "discardcloudservice"
+    assert second.items() >= {"component": "kubelet", "requests": 1, "errors": 1}.items()
+
+
+async def test_who_is_silent_is_left_out_but_for_an_open_watch(parts: HubParts) -> None:
+    now = [1.8e9]
+    hub = replace(running_hub(parts), traffic=ComponentTraffic(lambda: now[0]))
+    hub.traffic.began("quiet", "", 200, is_watch=True)
+    hub.traffic.began("gone", "", 200, is_watch=False)
+    assert {each["component"] for each in components(hub)} == {"quiet", "gone"}
+    now[0] += 61 * 60
+    hub.traffic.began("kubelet", "", 200, is_watch=False)
+    assert {each["component"] for each in components(hub)} == {"quiet", "kubelet"}
+
+
+async def test_what_waits_and_what_was_dropped(parts: HubParts, tmp_path: Path) -> None:
+    metrics.JOURNAL_DROPPED.labels("event", "no room").inc(3)
+    async with Process(tmp_path).running() as offline:
+        hub = replace(running_hub(parts), offline=offline)
+        offline._journal.put_event("POST", "/api/v1/namespaces/x/events", "application/json", b"{}")
+        found = journal(hub)
+    assert (found["waiting"], found["events"], found["statuses"]) == (1, 1, [])
+    dropped = {(each["kind"], each["reason"]): each["count"] for each in found["dropped"]}
+    assert dropped["event", "no room"] >= 3
+
+
+async def test_a_hub_that_keeps_nothing(parts: HubParts) -> None:
+    assert journal(running_hub(parts)).items() >= {"waiting": 0, "events": 0, "statuses": []}.items()
