@@ -144,7 +144,8 @@ def parse_wanted(pem: bytes) -> Wanted:
         raise ValueError(f"it has {len(pem)} bytes, more than {MAX_REQUEST}")
     try:
         return _wanted(x509.load_pem_x509_csr(pem))
-    except (UnsupportedAlgorithm, x509.UnsupportedGeneralNameType, x509.InvalidVersion) as error:
+    except (UnsupportedAlgorithm, x509.UnsupportedGeneralNameType, x509.InvalidVersion, KeyError) as error:
+        # KeyError is the library's word for a name in a type of text that it does not know.
         raise ValueError(f"it has what nobody signs: {error}") from error
 
 

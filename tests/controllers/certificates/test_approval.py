@@ -25,7 +25,12 @@ from controllers.certificates import (
 )
 from controllers.cluster.kinds import Node
 from kube.json_type import Json
-from tests.controllers.support.requests import misread_by_the_signer, pem_of, request
+from tests.controllers.support.requests import (
+    misread_by_the_signer,
+    named_in_an_unknown_type,
+    pem_of,
+    request,
+)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +105,8 @@ def tampered() -> bytes:
 
 @pytest.mark.parametrize(
     "pem",
-    [b"", b"x", foreign_key(), tampered()],
-    ids=["empty", "no PEM", "a key of another kind", "tampered"],
+    [b"", b"x", foreign_key(), tampered(), named_in_an_unknown_type("system:node:a")],
+    ids=["empty", "no PEM", "a key of another kind", "tampered", "a name in an unknown type"],
 )
 def test_what_is_no_request_is_an_error(pem: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):

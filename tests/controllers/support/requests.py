@@ -66,6 +66,20 @@ def misread_by_the_signer(common_name: str, shown: str, signed: str) -> bytes:
     )
     subject = bare.sign(key, hashes.SHA256()).subject.public_bytes()
     info = _der(0x30, bytes.fromhex("020100"), subject, public, _der(0xA0, attributes))
+    return _signed(info, key)
+
+
+def named_in_an_unknown_type(common_name: str) -> bytes:
+    """A request in PEM whose common name is an ObjectDescriptor, which Go reads and cryptography knows no word for."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+    plain = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    text = _der(0x0C, common_name.encode())
+    return _signed(plain.tbs_certrequest_bytes.replace(text, b"\x07" + text[1:]), key)
+
+
+def _signed(info: bytes, key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A request in PEM of what it says in DER."""
     signature = _der(0x03, b"\0", key.sign(info, ec.ECDSA(hashes.SHA256())))
     whole = _der(0x30, info, ECDSA_WITH_SHA256, signature)
     return x509.load_der_x509_csr(whole).public_bytes(serialization.Encoding.PEM)
