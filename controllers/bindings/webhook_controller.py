@@ -33,7 +33,7 @@ from controllers.runtime.informer import one_object, without_managed_fields
 from controllers.runtime.unstructured import mapping, metadata, objects, text
 from controllers.settings import WEBHOOK_CONTROLLER
 from kube.bounds import reached
-from kube.http.bounded_server import BoundedServer, listen
+from kube.http.bounded_server import CLIENT_LEFT, BoundedServer, listen
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
@@ -50,8 +50,6 @@ MAX_HELD = 16 * 1024 * 1024
 """Bytes of all reviews that are under way."""
 REVIEW_TIME = 5.0
 """Seconds until a review must have come as a whole; the API server waits 3 s for the answer."""
-CLIENT_LEFT = 499
-"""The status of a review whose client left before its end. It reaches nobody."""
 DISCARDING = 1.0
 """Seconds for which the rest of a refused review is read and dropped."""
 CHECK_INTERVAL = 3600.0

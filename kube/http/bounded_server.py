@@ -22,6 +22,8 @@ KEEP_ALIVE = 75.0
 """Seconds that a connection may be idle between two requests."""
 READ_AHEAD = 64 * 1024
 """Bytes of a request's body that wait for the handler."""
+CLIENT_LEFT = 499
+"""The status of a request whose client left before its end. It reaches nobody."""
 PAUSE = 1.0
 """Seconds until the next try when a connection cannot be accepted because no file descriptor is free."""
 
@@ -142,6 +144,12 @@ class BoundedServer:
         self._answering.add(request.protocol)
         try:
             return await handler(request)
+        except ConnectionError:
+            if request.transport is None or request.transport.is_closing():
+                return web.Response(
+                    status=CLIENT_LEFT
+                )  # aiohttp would log a stack trace for each that leaves
+            raise
         finally:
             self._answering.discard(request.protocol)
             self._since[request.protocol] = asyncio.get_running_loop().time()

@@ -34,7 +34,7 @@ class Served:
         self.answering = asyncio.Event()
         self.ended = asyncio.Event()
         app = web.Application()
-        app.add_routes([web.get("/", hello), web.get("/long", self._long)])
+        app.add_routes([web.get("/", hello), web.get("/long", self._long), web.post("/body", self._body)])
         self._server = BoundedServer(app, self._count, context=context)
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
@@ -49,6 +49,14 @@ class Served:
 
     def _count(self) -> None:
         self.refused += 1
+
+    async def _body(self, request: web.Request) -> web.Response:
+        self.answering.set()
+        try:
+            await request.read()
+        finally:
+            self.ended.set()
+        return web.Response(text="read")
 
     async def _long(self, _: web.Request) -> web.Response:
         self.answering.set()
@@ -142,6 +150,17 @@ async def test_a_handshake_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_a_taken_port_is_an_error(port: int) -> None:
     with pytest.raises(OSError, match="in use"):
         await listen("127.0.0.1", port)
+
+
+async def test_a_client_that_leaves_amid_its_body_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    """Who reaches the port could have the log full of stack traces."""
+    async with Served() as served, asyncio.timeout(20):
+        _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(b"POST /body HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx")
+        await served.answering.wait()
+        writer.transport.abort()
+        await served.ended.wait()
+    assert not caplog.records
 
 
 async def test_a_fault_of_the_server_is_logged(port: int, caplog: pytest.LogCaptureFixture) -> None:
