@@ -19,6 +19,7 @@ from controllers.cluster.kinds import NODES, PODS, RECORDS, Node, Pod
 from controllers.runtime.controller import Context, Controller, own_key
 from controllers.runtime.informer import one_object
 from controllers.runtime.unstructured import copied, mapping, objects, text, texts, timestamp
+from controllers.runtime.write_client import unless_gone
 from kube.errors import StatusError
 from kube.json_type import Json
 from kube.requests.query import parse_duration
@@ -240,11 +241,8 @@ class AutonomyController(Controller):
             "metadata": {"namespace": pod.namespace, "name": pod.name, "resourceVersion": pod.version},
             "status": {"conditions": [condition]},
         }
-        try:
+        with unless_gone():
             await self._context.api.apply(PODS.type, status, "status")
-        except StatusError as error:
-            if error.code != 404:
-                raise
 
     async def _set_condition(self, node: Node, autonomy: Autonomy | None, is_over: bool) -> None:
         wanted = _condition(autonomy, is_over)

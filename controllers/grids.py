@@ -18,7 +18,7 @@ from controllers.cluster.node_pools import with_condition
 from controllers.runtime.controller import REFUSED, Context, Controller, own_key
 from controllers.runtime.informer import WatchedResource
 from controllers.runtime.unstructured import mapping, metadata, number, objects, parsed_note, text, texts
-from controllers.runtime.write_client import ObjectReference
+from controllers.runtime.write_client import ObjectReference, unless_gone
 from kube.errors import StatusError
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
@@ -338,12 +338,8 @@ class ServiceGridController(Controller):
         if conditions == list(grid.conditions) and grid.observed == grid.generation:
             return
         status = {"observedGeneration": grid.generation, "conditions": conditions}
-        try:
+        with unless_gone():  # the grid itself, or the subresource: SuperEdge's own CRD has none
             await self.patch(self._grids, (grid.namespace, grid.name), {"status": status}, "status")
-        except StatusError as error:
-            # The grid was deleted, or its CRD is SuperEdge's, which has no status subresource.
-            if error.code != 404:
-                raise
 
 
 def ownership_conflict(grid: Grid, service: Service) -> str:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -48,6 +49,16 @@ def refuse_unless_leading(gate: Gate) -> Callable[[], None]:
     return check
 
 
+@contextmanager
+def unless_gone() -> Iterator[None]:
+    """Leave out what cannot be written: the object is gone, or its kind has no such subresource (404)."""
+    try:
+        yield
+    except StatusError as error:
+        if error.code != 404:
+            raise
+
+
 class WriteClient:
     """Creates, patches and deletes objects. Raises what `kube.http.client.Client.request` raises, and NotLeading."""
 
@@ -82,11 +93,8 @@ class WriteClient:
     async def delete(self, resource: ResourceType, namespace: str, name: str, uid: str) -> None:
         """Delete the object with this uid, not a new one of the same name. A missing object is no error."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
-        try:
+        with unless_gone():
             await self._write("delete", resource, "DELETE", resource.path(namespace, name), options)
-        except StatusError as error:
-            if error.code != 404:
-                raise
 
     async def _write(
         self,

@@ -80,20 +80,8 @@ def _watched(
             deleting="deletionTimestamp" in meta,
         )
 
-    indexes: dict[str, Callable[[Backends], list[str]]] = {
-        "service": lambda backends: ["/".join(backends.service)],
-        "node": lambda backends: list(backends.nodes),
-    }
-    transform = _transform_of(part, nodes_of, annotation)
-    return WatchedResource(type_, read, transform=transform, indexers=indexes)
-
-
-def _transform_of(
-    part: str, nodes_of: Callable[[Json], Iterator[str]], annotation: str
-) -> Callable[[Json], Json]:
-    """A transform that keeps the node names only: a slice of a hundred endpoints shrinks to a few names."""
-
     def transform(obj: Json) -> Json:
+        """Keep the node names only: a slice of a hundred endpoints shrinks to a few names."""
         meta = metadata(obj)
         fields = ("namespace", "name", "resourceVersion", "deletionTimestamp")
         label = texts(meta.get("labels")).get(SERVICE_NAME)
@@ -108,7 +96,11 @@ def _transform_of(
             part: [{"nodeName": name} for name in names],
         }
 
-    return transform
+    indexes: dict[str, Callable[[Backends], list[str]]] = {
+        "service": lambda backends: ["/".join(backends.service)],
+        "node": lambda backends: list(backends.nodes),
+    }
+    return WatchedResource(type_, read, transform=transform, indexers=indexes)
 
 
 def _endpoints_nodes(subset: Json) -> Iterator[str]:

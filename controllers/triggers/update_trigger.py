@@ -18,7 +18,7 @@ import hashlib
 import logging
 import time
 import zlib
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -30,7 +30,7 @@ from controllers.runtime import metrics
 from controllers.runtime.controller import Context, Controller
 from controllers.runtime.informer import WatchedResource, one_object
 from controllers.runtime.unstructured import mapping, text
-from controllers.runtime.write_client import NotLeading
+from controllers.runtime.write_client import NotLeading, unless_gone
 from controllers.triggers.backends import Backends, endpoint_slices_resource, endpoints_resource
 from kube.concurrency.workqueue import Bucket
 from kube.errors import StatusError
@@ -149,11 +149,13 @@ class UpdateTrigger(Controller):
     """Key: an Endpoints or EndpointSlice object."""
 
     workers = 4
+    resource: Callable[[str], WatchedResource[Backends]]
+    """The objects of a kind, by the name of their trigger annotation."""
 
-    def __init__(self, context: Context, kind: WatchedResource[Backends]) -> None:
+    def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._kind = kind
         self._annotation = context.settings.trigger_annotation
+        kind = self._kind = self.resource(self._annotation)
         self._demands: dict[Key, float] = {}
         # Changes seen before all informers have synced: the objects that they concern are not known yet.
         self._unresolved_services: set[Key] = set()
@@ -210,11 +212,8 @@ class UpdateTrigger(Controller):
             return
         now = datetime.now(UTC)
         patch = {"metadata": {"annotations": {self._annotation: trigger_value(now)}}}
-        try:
+        with unless_gone():
             await self._context.api.merge_patch(self._kind.type, *key, patch)
-        except StatusError as error:
-            if error.code != 404:
-                raise
         if self._demands.get(key, 0.0) <= now.timestamp():
             self._demands.pop(key, None)
 
@@ -300,13 +299,9 @@ def trigger_value(moment: datetime) -> str:
 
 class EndpointsTriggerController(UpdateTrigger):
     name = "servicetopology-endpoints"
-
-    def __init__(self, context: Context) -> None:
-        super().__init__(context, endpoints_resource(context.settings.trigger_annotation))
+    resource = staticmethod(endpoints_resource)
 
 
 class EndpointSlicesTriggerController(UpdateTrigger):
     name = "servicetopology-endpointslices"
-
-    def __init__(self, context: Context) -> None:
-        super().__init__(context, endpoint_slices_resource(context.settings.trigger_annotation))
+    resource = staticmethod(endpoint_slices_resource)

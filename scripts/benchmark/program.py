@@ -12,9 +12,8 @@ import asyncio
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -26,7 +25,6 @@ from scripts.benchmark.kills import storms as kill_storms
 from scripts.benchmark.load import (
     REST,
     SLICES,
-    Spent,
     cpu_seconds,
     events_alone,
     fill,
@@ -67,28 +65,8 @@ class Started(NamedTuple):
     """CPU seconds until then. What is polled later, the hub's readiness for one, is not among them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What one proxy did in one round."""
-
-    lists: Spent
-    watches: Spent
-    gets: Spent
-    rate: float
-
-
-@dataclass(slots=True)
-class Figures:
-    """What one proxy did."""
-
-    first_answers: list[float] = field(default_factory=list)
-    first_cpu: list[float] = field(default_factory=list)
-    """CPU seconds until the first answer. Other processes disturb them less than the time."""
-    rounds: list[Round] = field(default_factory=list)
-    events_alone: list[float] = field(default_factory=list)
-    """Of the hub: CPU seconds for an event of a source that no client watches."""
-    resident: float = 0.0
-    peak: float = 0.0
+type Figures = dict[str, list[float]]
+"""What one proxy did, by the name of the figure; a value for each round."""
 
 
 @contextmanager
@@ -137,32 +115,51 @@ def hub(cloud: RealCloud, folder: Path, server: str) -> Iterator[Started]:
         made.stop()
 
 
-def measure(cloud: RealCloud, folder: Path, arguments: argparse.Namespace) -> tuple[Figures, Figures]:
-    """The figures of the hub and of mitmdump."""
-    figures = Figures(), Figures()
+def measure(
+    cloud: RealCloud, folder: Path, arguments: argparse.Namespace
+) -> tuple[Figures, Figures, list[float]]:
+    """The figures of the hub and of mitmdump; and the hub's CPU seconds for an event of a source without a watch."""
+    figures: tuple[Figures, Figures] = {}, {}
+    alone = []
     for number in range(arguments.rounds):
         starts = hub(cloud, folder / f"hub-{number}", cloud.url), bare(cloud, folder / f"bare-{number}")
         for made, start in zip(figures, starts, strict=True):
             with start as started:
-                made.first_answers.append(started.seconds)
-                made.first_cpu.append(started.cpu)
+                # Other processes disturb the CPU seconds less than the time.
+                _add(
+                    made, {"first answer after start, s": started.seconds, "first answer, CPU s": started.cpu}
+                )
     with hub(cloud, folder / "hub", cloud.url) as mine, bare(cloud, folder / "bare") as others:
         for _ in range(arguments.rounds):
             for made, proxy in zip(figures, (mine, others), strict=True):
-                made.rounds.append(measure_round(proxy.url, proxy.pid, cloud, arguments))
-            alone = events_alone(mine.url, mine.pid, cloud, arguments.updates)
-            figures[0].events_alone.append(asyncio.run(alone))
+                _add(made, measure_round(proxy.url, proxy.pid, cloud, arguments))
+            alone.append(asyncio.run(events_alone(mine.url, mine.pid, cloud, arguments.updates)))
         time.sleep(REST)
         for made, proxy in zip(figures, (mine, others), strict=True):
-            made.resident, made.peak = tree_megabytes(proxy.pid), tree_megabytes(proxy.pid, "VmHWM")
-    return figures
+            resident, peak = tree_megabytes(proxy.pid), tree_megabytes(proxy.pid, "VmHWM")
+            _add(made, {"whole tree resident, MB": resident, "whole tree at most, MB": peak})
+    return *figures, alone
 
 
-def measure_round(url: str, pid: int, cloud: RealCloud, arguments: argparse.Namespace) -> Round:
+def _add(figures: Figures, values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+        figures.setdefault(name, []).append(value)
+
+
+def measure_round(url: str, pid: int, cloud: RealCloud, arguments: argparse.Namespace) -> dict[str, float]:
     listed = asyncio.run(lists(url, pid, arguments.lists))
     watched = asyncio.run(watches(url, pid, cloud, arguments.watchers, arguments.updates))
     got, rate = asyncio.run(gets(url, pid, 8, arguments.gets))
-    return Round(listed, watched, got, rate)
+    return {
+        "list of all slices, p50 ms": listed.p50 * 1e3,
+        "list of all slices, CPU ms": listed.cpu * 1e3,
+        "watch event, p50 ms": watched.p50 * 1e3,
+        "watch event, p99 ms": watched.p99 * 1e3,
+        "watch event, CPU ms": watched.cpu * 1e3,
+        "relayed GET, p50 ms": got.p50 * 1e3,
+        "relayed GET, CPU ms": got.cpu * 1e3,
+        "relayed GETs a second": rate,
+    }
 
 
 def first_copy(cloud: RealCloud, folder: Path) -> float:
@@ -200,14 +197,7 @@ def options() -> argparse.ArgumentParser:
         ("rounds", 3),
     ):
         parser.add_argument(f"--{name}", type=int, default=default)
-    for name, what in (
-        ("topology", "what changes of filters' inputs cost."),
-        ("manager", "the manager, in a cluster of 1,000 nodes."),
-        ("bindings", "the manager, with bindings of 1,000 workloads."),
-        ("interface", "what an interface of mitmproxy costs a hub."),
-        ("offline", "the disk, and the node without its cloud."),
-        ("fleet", "what a thousand hubs cost the cloud's links, plain, with leaders and with a relay."),
-    ):
+    for name, (what, _) in LOADS.items():
         parser.add_argument(f"--{name}", action="store_true", help=f"Only {what}")
     parser.add_argument("--slices", type=int, default=5000, help="With --topology, --manager and --pool.")
     parser.add_argument(
@@ -258,57 +248,55 @@ def main() -> None:
             pool_links.measure_links()
         if arguments.pool != "links":
             asyncio.run(pool_nodes.measure(arguments.slices, arguments.pool_nodes, arguments.pool_updates))
-    elif arguments.fleet:
-        fleet.measure()
     elif arguments.links:
         links.measure(is_all=arguments.links == "all")
-    elif arguments.interface:
-        interface.measure(arguments.services, arguments.endpoints)
-    elif arguments.offline:
-        offline.measure(arguments.services, arguments.endpoints, arguments.watchers, arguments.updates)
-    elif arguments.manager:
-        manager.measure(manager.Size(slices=arguments.slices))
-    elif arguments.bindings:
-        bindings.measure(bindings.Size())
-    elif arguments.topology:
-        measure_topology(arguments.slices)
+    elif chosen := [run for name, (_, run) in LOADS.items() if getattr(arguments, name)]:
+        chosen[0](arguments)
     else:
         with hubs_cloud() as (cloud, folder):
             fill(cloud, arguments.services, arguments.endpoints)
-            figures, without = measure(cloud, folder, arguments)
+            figures = measure(cloud, folder, arguments)
             copied = first_copy(cloud, folder / "link")
-        report(figures, without, copied)
+        report(*figures, copied)
 
 
-OF_A_ROUND: tuple[tuple[str, Callable[[Round], float]], ...] = (
-    ("list of all slices, p50 ms", lambda made: made.lists.p50 * 1e3),
-    ("list of all slices, CPU ms", lambda made: made.lists.cpu * 1e3),
-    ("watch event, p50 ms", lambda made: made.watches.p50 * 1e3),
-    ("watch event, p99 ms", lambda made: made.watches.p99 * 1e3),
-    ("watch event, CPU ms", lambda made: made.watches.cpu * 1e3),
-    ("relayed GET, p50 ms", lambda made: made.gets.p50 * 1e3),
-    ("relayed GET, CPU ms", lambda made: made.gets.cpu * 1e3),
-    ("relayed GETs a second", lambda made: made.rate),
-)
+LOADS: Mapping[str, tuple[str, Callable[[argparse.Namespace], None]]] = {
+    "topology": ("what changes of filters' inputs cost.", lambda given: measure_topology(given.slices)),
+    "manager": (
+        "the manager, in a cluster of 1,000 nodes.",
+        lambda given: manager.measure(manager.Size(slices=given.slices)),
+    ),
+    "bindings": (
+        "the manager, with bindings of 1,000 workloads.",
+        lambda _: bindings.measure(bindings.Size()),
+    ),
+    "interface": (
+        "what an interface of mitmproxy costs a hub.",
+        lambda given: interface.measure(given.services, given.endpoints),
+    ),
+    "offline": (
+        "the disk, and the node without its cloud.",
+        lambda given: offline.measure(given.services, given.endpoints, given.watchers, given.updates),
+    ),
+    "fleet": (
+        "what a thousand hubs cost the cloud's links, plain, with leaders and with a relay.",
+        lambda _: fleet.measure(),
+    ),
+}
+"""The loads without a value, by their options: what `--help` says of each, and what runs it."""
 
 
-def report(hub_: Figures, bare_: Figures, copied: float) -> None:
+def report(mine: Figures, bare_: Figures, alone: list[float], copied: float) -> None:
     """Print the medians of the rounds, and the medians of their ratios."""
-    rows = [
-        ("first answer after start, s", hub_.first_answers, bare_.first_answers),
-        ("first answer, CPU s", hub_.first_cpu, bare_.first_cpu),
-        *((name, [*map(of, hub_.rounds)], [*map(of, bare_.rounds)]) for name, of in OF_A_ROUND),
-        ("whole tree resident, MB", [hub_.resident], [bare_.resident]),
-        ("whole tree at most, MB", [hub_.peak], [bare_.peak]),
-    ]
     print(f"{'':32}{'hub':>10}{'mitmdump':>10}{'ratio':>8}{'from':>8}{'to':>8}")
-    for name, mine, others in rows:
-        ratios = [one / other if other else 0.0 for one, other in zip(mine, others, strict=True)]
+    for name, values in mine.items():
+        others = bare_[name]
+        ratios = [one / other if other else 0.0 for one, other in zip(values, others, strict=True)]
         print(
-            f"{name:32}{median(mine):10.3f}{median(others):10.3f}"
+            f"{name:32}{median(values):10.3f}{median(others):10.3f}"
             f"{median(ratios):8.2f}{min(ratios):8.2f}{max(ratios):8.2f}"
         )
-    print(f"{'cloud event, no client, CPU ms':32}{median(hub_.events_alone) * 1e3:10.3f}")
+    print(f"{'cloud event, no client, CPU ms':32}{median(alone) * 1e3:10.3f}")
     print(f"{'first copy over the link, MB':32}{copied:10.3f}")
 
 

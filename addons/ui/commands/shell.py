@@ -4,16 +4,91 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from addons.ui.commands import attach, observe
+from addons.telemetry.observation import VERDICTS, from_json, line
+from addons.ui.commands import attach
 from addons.ui.commands.asking import JSON, NoAnswer, new_file, open_page
 from addons.ui.reports.text import ALARM, TEXTS, trial_text
 from kube.log_lines import printable, printable_lines
 from kube.option import FlagParser
+
+_UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def seconds(text: str) -> int:
+    """`90s`, `5m`, `2h`; ValueError for anything else."""
+    match = re.fullmatch(r"(\d{1,6})([smh])", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 90s, 5m or 2h")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+def add_observe_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--component", default="", help="For example kube-proxy.")
+    parser.add_argument("--resource", default="", help="Plural, for example endpointslices.")
+    parser.add_argument("--namespace", default="")
+    parser.add_argument("--verdict", choices=VERDICTS, default="", help="What became of a request.")
+    parser.add_argument(
+        "--events",
+        action="store_true",
+        help="The events of watches, too, those that filters hide among them.",
+    )
+    parser.add_argument(
+        "--since", type=seconds, help="From so long ago: 90s, 5m, 2h. Without it all that the hub remembers."
+    )
+    parser.add_argument(
+        "--follow", action="store_true", help="Go on with what comes. Without --since that alone."
+    )
+    parser.add_argument(
+        *("-o", "--output"),
+        choices=("text", "wide", "json"),
+        default="text",
+        help="wide: date, reason and version, too; json: an object a line.",
+    )
+
+
+def query_of(options: argparse.Namespace) -> dict[str, str]:
+    """What the admin port is asked."""
+    named = {name: getattr(options, name) for name in ("component", "resource", "namespace", "verdict")}
+    flags = {name: "1" for name in ("events", "follow") if getattr(options, name)}
+    since = {"since": str(options.since)} if options.since is not None else {}
+    return {**{name: value for name, value in named.items() if value}, **flags, **since}
+
+
+def show_lines(lines: Iterable[bytes], output: str) -> None:
+    """Print the lines of a hub as they come, until there are no more, or nobody reads them, `| head` for one."""
+    try:
+        _print_lines(lines, output)
+    except BrokenPipeError:
+        # Python would tell of it once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _print_lines(lines: Iterable[bytes], output: str) -> None:
+    has_colours = sys.stdout.isatty()
+    for raw in lines:
+        if not raw.strip():
+            continue
+        values = json.loads(raw)
+        if "hint" in values:
+            print(f"edgehub: {values['hint']}", file=sys.stderr)
+        elif "dropped" in values:
+            print(
+                f"edgehub: {values['dropped']} lines are left out, for they came faster than they were read",
+                file=sys.stderr,
+            )
+        elif output == "json":
+            print(raw.decode().rstrip("\n"), flush=True)
+        else:
+            text = line(from_json(values), wide=output == "wide", has_colours=has_colours)
+            print(text, flush=True)
+
 
 ADMIN = "http://127.0.0.1:10267"
 """The admin port of a hub with the default options."""
@@ -81,9 +156,9 @@ def _dump(options: Asked) -> int:
 def _observe(options: Asked) -> int:
     with (
         suppress(KeyboardInterrupt),
-        open_page(options.admin, "observe", observe.query_of(options)) as answer,
+        open_page(options.admin, "observe", query_of(options)) as answer,
     ):
-        observe.show(answer, options.output)
+        show_lines(answer, options.output)
     return 0
 
 
@@ -163,7 +238,7 @@ def make_parser() -> argparse.ArgumentParser:
     _add_explain(
         add("explain", _explain, "Why does a component see an object, or a whole resource, as it does?")
     )
-    observe.add_flags(
+    add_observe_flags(
         add("observe", _observe, "What each component asked and got: a line for each request, and event.")
     )
     attach.add_flags(

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from addons.ui.commands.observe import add_flags, query_of, show
+from addons.ui.commands.shell import add_observe_flags, query_of, show_lines
 from tests.addons.support.samples import SEEN
 
 LINE = json.dumps(SEEN.to_json()).encode() + b"\n"
@@ -26,22 +26,22 @@ LINE = json.dumps(SEEN.to_json()).encode() + b"\n"
 )
 def test_what_is_asked(typed: str, asked: dict[str, str]) -> None:
     parser = argparse.ArgumentParser()
-    add_flags(parser)
+    add_observe_flags(parser)
     assert query_of(parser.parse_args(typed.split())) == asked
 
 
 @pytest.mark.parametrize("typed", ["--since 5", "--since x", "--verdict lost"])
 def test_what_cannot_be_asked(typed: str) -> None:
     parser = argparse.ArgumentParser(exit_on_error=False)
-    add_flags(parser)
+    add_observe_flags(parser)
     with pytest.raises(argparse.ArgumentError):
         parser.parse_args(typed.split())
 
 
 def test_whoever_reads_the_first_lines_alone_sees_no_error() -> None:
     program = (
-        "import sys; from addons.ui.commands.observe import show; "
-        f"show(({LINE!r} for _ in range(100_000)), 'text')"
+        "import sys; from addons.ui.commands.shell import show_lines; "
+        f"show_lines(({LINE!r} for _ in range(100_000)), 'text')"
     )
     showing = subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -58,7 +58,7 @@ def test_whoever_reads_the_first_lines_alone_sees_no_error() -> None:
     ("output", "told"), [("text", "kube-proxy"), ("wide", "v42"), ("json", '"version": 42')]
 )
 def test_what_is_printed(output: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
-    show([b'{"hint": "nobody"}\n', b"\n", LINE, b'{"dropped": 3}\n'], output)
+    show_lines([b'{"hint": "nobody"}\n', b"\n", LINE, b'{"dropped": 3}\n'], output)
     printed = capsys.readouterr()
     assert told in printed.out
     left_out = "edgehub: 3 lines are left out, for they came faster than they were read\n"
