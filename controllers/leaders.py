@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
-from controllers.cluster.kinds import NODES, Node
+from controllers.cluster.kinds import NODES, Node, pools_of_changed
 from controllers.cluster.node_pools import MARK, NODEPOOLS, Leader, NodePool, with_condition
 from controllers.runtime.controller import Context, Controller, own_key
 from controllers.runtime.informer import WatchedResource, one_object, without_managed_fields
@@ -225,19 +225,13 @@ class HubLeaderController(Controller):
             await self._context.events.normal(pool.reference, "LeadersElected", f"leader hubs: {names}")
 
 
-def pools_of(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
-    """The old and new pool of a node whose eligibility to lead may have changed."""
-    if _eligibility(old) == _eligibility(new):
-        return set()
-    return {("", node.pool) for node in (old, new) if node is not None and node.pool}
-
-
-def _eligibility(node: Node | None) -> object:
-    """What of a node says whether it may lead, and which pool."""
-    if node is None:
-        return None
+def _eligibility(node: Node) -> object:
+    """What of a node says whether it may lead."""
     announced = node.annotations.get(PEER_ANNOTATION)
-    return node.pool, node.ready, node.address, node.deleting, node.labels, announced
+    return node.ready, node.address, node.deleting, node.labels, announced
+
+
+pools_of = pools_of_changed(_eligibility)
 
 
 CONFIG_MAPS = ResourceType("", "v1", "configmaps")
@@ -266,10 +260,7 @@ class HubLeaderConfigController(Controller):
             await self.apply(self._configs, intended)
 
 
-def pools_of_hub(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
-    """The old and new pool of a node whose hub comes, goes or moves."""
-    was, now = ((node.pool, serving_hubs([node])) if node is not None else ("", []) for node in (old, new))
-    return {("", pool) for pool, _ in (was, now) if pool} if was != now else set()
+pools_of_hub = pools_of_changed(lambda node: serving_hubs([node]))
 
 
 def config_maps(namespace: str) -> WatchedResource[Json]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from controllers.cluster.kinds import NODES, SERVICES, Node, Service
+from controllers.cluster.kinds import NODES, SERVICES, Node, Service, pools_of_changed
 from controllers.cluster.node_pools import NODEPOOLS, NodePool
 from controllers.runtime.controller import REFUSED, Context, Controller, own_key
 from controllers.runtime.informer import WatchedResource, without_managed_fields
@@ -278,12 +278,7 @@ class NodePoolController(Controller):
             await self.patch(self._pools, key, {"status": status}, "status")
 
 
-def pools_of(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
-    """The old and new pool of a node whose membership or readiness changed."""
-    seen = [(node.pool, node.ready) if node is not None else None for node in (old, new)]
-    if seen[0] == seen[1]:
-        return set()
-    return {("", node.pool) for node in (old, new) if node is not None and node.pool}
+pools_of = pools_of_changed(lambda node: node.ready)
 
 
 def membership_status(pool: NodePool, nodes: Iterable[Node]) -> Json:

@@ -9,11 +9,7 @@ from controllers.bindings.config_binding_controller import ConfigBindingControll
 from controllers.bindings.webhook_controller import WebhookController
 from controllers.certificates import HubCertificatesController
 from controllers.grids import ServiceGridController
-from controllers.leaders import (
-    HubLeaderConfigController,
-    HubLeaderController,
-    HubLeaderRbacController,
-)
+from controllers.leaders import HubLeaderConfigController, HubLeaderController, HubLeaderRbacController
 from controllers.pools import NodeAttributesController, NodeLabelsController, NodePoolController
 from controllers.runtime.controller import Context, Controller
 from controllers.triggers.update_trigger import EndpointSlicesTriggerController, EndpointsTriggerController

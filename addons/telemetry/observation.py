@@ -97,11 +97,7 @@ def line(seen: Observation, *, wide: bool = False, has_colours: bool = False) ->
     if has_colours and (colour := _RED if seen.status >= 500 else _COLOURS.get(seen.verdict)):
         ended = f"{colour}{ended}{_PLAIN}"
     begun = [time, f"{seen.component or '(unnamed)':<14}", f"{seen.verb:<8}", f"{what:<44}"]
-    parts = [
-        f"{_bytes(seen.sent):>8}",
-        f"{_lasted(seen):>7}",
-        f"{seen.source:<5}",
-    ]
+    parts = [f"{_bytes(seen.sent):>8}", f"{_lasted(seen):>7}", f"{seen.source:<5}"]
     if wide:
         parts += [f"{seen.route}: {seen.reason}" if seen.reason else seen.route]
         parts.append(f"v{seen.version}" if seen.version else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from controllers.runtime.informer import WatchedResource
@@ -12,6 +13,7 @@ from kube.json_type import Json
 from kube.requests.node_labels import parse_topology_keys
 from kube.requests.node_pools import POOL_LABEL
 from kube.requests.request_info import ResourceType
+from kube.store.store import Key
 
 MAX_ADDRESSES = 100
 """Addresses of a Node that count. A kubelet writes one or two of its own Node; 30,000 are half a second to read."""
@@ -111,6 +113,18 @@ NODES = WatchedResource(
     transform=_trimmed_node,
     indexers={"pool": lambda node: [node.pool] if node.pool else [], "address": lambda node: node.addresses},
 )
+
+
+def pools_of_changed(
+    of: Callable[[Node], object],
+) -> Callable[[Key, Node | None, Node | None], Iterable[Key]]:
+    """A MapFunc: the old and new pool of a node that moves, or of which `of` says something else."""
+
+    def pools(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
+        was, now = ((node.pool, of(node)) if node is not None else None for node in (old, new))
+        return {("", node.pool) for node in (old, new) if node is not None and node.pool and was != now}
+
+    return pools
 
 
 RECORDS = {

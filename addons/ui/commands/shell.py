@@ -154,10 +154,7 @@ def _dump(options: Asked) -> int:
 
 
 def _observe(options: Asked) -> int:
-    with (
-        suppress(KeyboardInterrupt),
-        open_page(options.admin, "observe", query_of(options)) as answer,
-    ):
+    with suppress(KeyboardInterrupt), open_page(options.admin, "observe", query_of(options)) as answer:
         show_lines(answer, options.output)
     return 0
 
