@@ -189,7 +189,8 @@ def binding_status(
 ) -> Json:
     """The status fields that must change, as a merge patch of the status; {} when none must.
 
-    `found`: a workload belongs to the subject, in whatever pool. `outcomes` are those of the matching workloads.
+    `subject_exists`: some workload belongs to the subject, in whatever pool. `outcomes` are those of the workloads that
+    match.
     """
     complaints = [_complaint(binding, outcome) for outcome in outcomes]
     conditions = list(binding.conditions)
