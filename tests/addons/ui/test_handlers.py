@@ -1,14 +1,20 @@
-"""Long reports run one after the other, and too many are refused."""
+"""What handlers of the admin port share: who may ask, how many at once, and answers without an end."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Iterable
+from typing import Any, cast
 
 import pytest
+from aiohttp import web
 
 from addons.telemetry import metrics
-from addons.ui.handlers import MAX_WAITING, ReportQueue
+from addons.ui import handlers
+from addons.ui.handlers import MAX_WAITING, ReportQueue, refuse_others
 from kube.errors import StatusError
+from tests.addons.support.observed import until
 
 
 async def test_one_after_the_other() -> None:
@@ -47,3 +53,65 @@ async def test_too_many_are_refused_and_it_goes_on_afterwards() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
     async with reports.take():
         pass
+
+
+def request(peer: tuple[str, int], own: tuple[str, int] = ("127.0.0.1", 1)) -> web.Request:
+    infos = {"peername": peer, "sockname": own}
+    transport = type("Transport", (), {"get_extra_info": staticmethod(infos.get)})()
+    made: Any = type("Request", (), {"transport": transport})()
+    return cast(web.Request, made)
+
+
+@pytest.mark.parametrize(
+    ("peer", "code"),
+    [
+        ("127.0.0.1", 0),
+        ("127.0.0.9", 0),
+        ("::1", 0),
+        ("10.0.0.1", 403),
+        ("fe80::1%eth0", 403),
+        ("0.0.0.0", 403),  # noqa: S104 - nothing is bound
+    ],
+)
+async def test_only_callers_on_this_node_pass(peer: str, code: int) -> None:
+    assert await refusal(request((peer, 9))) == code
+
+
+async def refusal(made: web.Request, users: Iterable[int] = ()) -> int:
+    """The status of the refusal; 0 where the request passes."""
+    try:
+        await refuse_others(made, frozenset(users))
+    except StatusError as error:
+        return error.code
+    return 0
+
+
+async def test_a_connection_that_is_gone() -> None:
+    gone: Any = type("Request", (), {"transport": None})()
+    with pytest.raises(StatusError):
+        await refuse_others(gone, frozenset())
+
+
+@pytest.mark.parametrize(
+    ("own_user", "users", "passes"),
+    [(True, {999_999}, True), (False, {999_999}, False), (False, {os.getuid()}, True)],
+)
+async def test_users_whom_the_plain_port_takes_root_and_the_hubs_own(
+    monkeypatch: pytest.MonkeyPatch, own_user: bool, users: set[int], passes: bool
+) -> None:
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid if own_user else 999_998)
+    monkeypatch.setattr(handlers, "ROOT", 999_997)
+    held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+    server = await asyncio.start_server(lambda *streams: held.append(streams), "127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+    await until(lambda: held)
+    own, peer = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+    try:
+        code = await refusal(request(peer, own), users)
+    finally:
+        for each in (writer, *(ours for _, ours in held)):
+            each.close()
+            await each.wait_closed()
+        server.close()
+    assert code == (0 if passes else 403)

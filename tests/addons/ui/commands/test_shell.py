@@ -1,7 +1,9 @@
-"""What `scripts/hub NAME` asks, prints and refuses."""
+"""What the shell's commands ask a running hub, and what they print; the programs that show it."""
 
 from __future__ import annotations
 
+import argparse
+import errno
 import io
 import json
 import stat
@@ -13,9 +15,13 @@ from typing import Any
 
 import pytest
 import yaml
+from mitmproxy.tools import main as programs
 
-from addons.ui.commands.shell import REPORTS, run
+from addons.ui.commands import shell
+from addons.ui.commands.shell import REPORTS, add_observe_flags, query_of, run, show_lines
+from addons.ui.commands.web_interface import run_web
 from addons.ui.reports.text import TEXTS
+from tests.addons.support.samples import SEEN
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.support.server_thread import Answering, HttpServer
 
@@ -226,3 +232,82 @@ def test_a_command_that_asks_a_hub_loads_no_proxy() -> None:
     program = "import sys, addons.ui.commands.shell; print('mitmproxy.http' in sys.modules)"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert told.stdout == "False\n"
+
+
+LINE = json.dumps(SEEN.to_json()).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("typed", "asked"),
+    [
+        ("", {}),
+        ("--component kubelet --events", {"component": "kubelet", "events": "1"}),
+        ("--since 5m --follow", {"since": "300", "follow": "1"}),
+        ("--verdict offline --namespace a", {"verdict": "offline", "namespace": "a"}),
+    ],
+)
+def test_what_is_asked(typed: str, asked: dict[str, str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_observe_flags(parser)
+    assert query_of(parser.parse_args(typed.split())) == asked
+
+
+@pytest.mark.parametrize("typed", ["--since 5", "--since x", "--verdict lost"])
+def test_what_cannot_be_asked(typed: str) -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_observe_flags(parser)
+    with pytest.raises(argparse.ArgumentError):
+        parser.parse_args(typed.split())
+
+
+def test_whoever_reads_the_first_lines_alone_sees_no_error() -> None:
+    program = (
+        "import sys; from addons.ui.commands.shell import show_lines; "
+        f"show_lines(({LINE!r} for _ in range(100_000)), 'text')"
+    )
+    showing = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert showing.stdout is not None
+    assert "kube-proxy" in showing.stdout.readline()
+    showing.stdout.close()
+    assert showing.stderr is not None
+    assert (showing.wait(60), showing.stderr.read()) == (0, "")
+    showing.stderr.close()
+
+
+@pytest.mark.parametrize(
+    ("output", "told"), [("text", "kube-proxy"), ("wide", "v42"), ("json", '"version": 42')]
+)
+def test_what_is_printed(output: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    show_lines([b'{"hint": "nobody"}\n', b"\n", LINE, b'{"dropped": 3}\n'], output)
+    printed = capsys.readouterr()
+    assert told in printed.out
+    left_out = "edgehub: 3 lines are left out, for they came faster than they were read\n"
+    assert printed.err == f"edgehub: nobody\n{left_out}"
+
+
+def test_a_hub_that_is_not_there_leaves_no_empty_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, admin = tmp_path / "flows.mitm", f"http://127.0.0.1:{free_port()}"
+    assert shell.run(["attach", "-w", str(file), "--admin", admin]) == 1
+    said = capsys.readouterr().err
+    assert said.endswith(
+        f"the hub at {admin} does not answer: nothing listens there: does a hub run here? "
+        "--admin names another port of it\n"
+    )
+    assert "flows" not in said.removesuffix(said.splitlines()[-1])
+    assert not file.exists()
+
+
+def test_a_port_that_is_taken_is_one_line_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(arguments: list[str]) -> None:
+        assert arguments == ["-s", "x"]
+        raise OSError(
+            errno.EADDRINUSE, "Web server failed to listen on 127.0.0.1:8081 with [Errno 98] Address"
+        )
+
+    monkeypatch.setattr(programs, "mitmweb", fail)
+    with pytest.raises(SystemExit, match=r"8081: Address already in use; .*-- --set web_port=PORT$"):
+        run_web(["-s", "x"])

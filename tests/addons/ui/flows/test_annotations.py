@@ -1,4 +1,4 @@
-"""Marks and comments: who asks, which way, by what filters, and why not."""
+"""What a person reads beside a flow, and what the hub knows of it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ from addons.ui.flows.annotations import (
     mark_of,
     why_refused,
 )
+from addons.ui.flows.flow_records import FlowRecord, record_of, remember
+from addons.ui.masking import USUALLY, Visible
 from kube.errors import forbidden
+from tests.addons.support.filtered_view import filtered
+from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import request_context
 
 
@@ -75,3 +79,19 @@ def test_the_marks_are_mitmproxys() -> None:
 def test_a_drill_stands_in_front() -> None:
     drill = Drill(DrillKind.SLOW, datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), 64, 300)
     assert comment_of(None, None, drill) == f"{ALARM} DRILL slow ▸ (unnamed component)"
+
+
+async def test_what_is_not_from_a_view_has_no_source(parts: HubParts) -> None:
+    found = filtered(parts, parts.context("/version"))
+    assert (found.filters, found.source(), list(found.items())) == ((), None, [])
+    never_read = filtered(parts, parts.context("/api/v1/services?resourceVersion=0", "kube-proxy"))
+    assert never_read.source() is None
+
+
+def test_a_flow_has_its_record_and_a_copy_has_none() -> None:
+    flow = tflow.tflow()
+    made = FlowRecord(None, Visible(secrets=True))
+    remember(flow, made)
+    assert record_of(flow) is made
+    for unknown in (flow.copy(), None):
+        assert record_of(unknown) == FlowRecord(None, USUALLY)
