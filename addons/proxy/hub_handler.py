@@ -20,7 +20,7 @@ from typing import Any
 from mitmproxy.connection import Connection
 from mitmproxy.flow import Error, Flow
 from mitmproxy.proxy import events
-from mitmproxy.proxy.commands import StartHook
+from mitmproxy.proxy.commands import RequestWakeup, StartHook
 from mitmproxy.proxy.layer import CommandGenerator, Layer
 from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.proxy.layers.http._hooks import (
@@ -32,9 +32,11 @@ from mitmproxy.proxy.layers.http._hooks import (
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler
 
 from addons.proxy.http.http_layer import layer_of
+from addons.proxy.http.own_events import NextTurn
 from addons.proxy.http.played_stream import Player, players
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientLeft
+from addons.requests.exchange.client_addresses import address_of
 from addons.requests.exchange.client_socket import MAX_UNWRITTEN, GatheringWriter, PausingReader
 from addons.requests.exchange.direct_pieces import DirectPieces
 
@@ -66,7 +68,8 @@ class HubHandler(ProxyConnectionHandler, Player):
         own = self.transports[self.client]
         assert isinstance(own.reader, asyncio.StreamReader)
         assert isinstance(own.writer, asyncio.StreamWriter)
-        self._reader = PausingReader(own.reader, self._has_no_room, self._moved)
+        self._address = address_of(self.client)
+        self._reader = PausingReader(own.reader, self._has_no_room, self._moved, self._address)
         self._writer = GatheringWriter(own.writer)
         own.reader = self._reader  # type: ignore[assignment]  # mitmproxy calls nothing but `read`
         own.writer = self._writer  # type: ignore[assignment]  # it has all that mitmproxy calls
@@ -118,6 +121,11 @@ class HubHandler(ProxyConnectionHandler, Player):
         finally:
             self._is_busy = False
             self._writer.flush()
+
+    async def wakeup(self, request: RequestWakeup) -> None:
+        if isinstance(request, NextTurn):
+            await self._address.turn()
+        await super().wakeup(request)
 
     def has_handled(self, hook: StartHook) -> bool:
         handling = asyncio.create_task(self.handle_hook(hook), name=hook.name)

@@ -35,7 +35,8 @@ from mitmproxy.proxy.layers.http._http2 import Http2Server, StreamState
 
 from addons.proxy.http.http_connections import HubH2Connection, OwnMethod
 from addons.proxy.http.messages import request_of_fields, request_of_lines
-from addons.requests.exchange.client_addresses import MAX_REQUEST_BODY, address_of
+from addons.proxy.http.own_events import NextTurn
+from addons.requests.exchange.client_addresses import MAX_REQUEST_BODY
 from addons.requests.exchange.client_turns import Frames
 from addons.requests.exchange.error_responses import error_body, error_response
 from addons.requests.exchange.request_bodies import (
@@ -74,7 +75,7 @@ class BoundedHttp1Server(Http1Server):
     """Since when the head of a request is not complete, by the monotonic clock."""
     _answered_since: float | None = None
     """Since when the last request that the hub answered before its end is answered."""
-    _turn: commands.RequestWakeup | None = None
+    _turn: NextTurn | None = None
 
     @property
     def waits(self) -> bool:
@@ -131,7 +132,7 @@ class BoundedHttp1Server(Http1Server):
             yield from self._read_head(event)
         else:
             # A request came behind the one that is answered. Others go between, and no stack grows with such requests.
-            self._turn = commands.RequestWakeup(0)
+            self._turn = NextTurn()
             yield self._turn
 
     def _read_head(self, event: events.DataReceived) -> layer.CommandGenerator[None]:
@@ -169,8 +170,7 @@ class BoundedHttp1Server(Http1Server):
             yield from self._refuse_body(str(error))
             return
         if has_more:
-            turns = address_of(self.context.client).listener.turns
-            self._turn = commands.RequestWakeup(turns.next(time.monotonic()))
+            self._turn = NextTurn()
             yield self._turn
         elif self.state == self.read_body and len(self.buf) > MAX_CHUNK_LINE:  # all else is taken as it comes
             yield from self._refuse_body(CHUNK_LINE_TOO_LONG)
@@ -225,8 +225,7 @@ class BoundedHttp2Server(Http2Server):
         self._heads: set[int] = set()
         """Open streams whose clients ask for heads alone, and take a body for an error of the connection."""
         self._frames = Frames()
-        self._turns = address_of(context.client).listener.turns
-        self._turn: commands.RequestWakeup | None = None
+        self._turn: NextTurn | None = None
 
     @property
     def waits(self) -> bool:
@@ -236,9 +235,7 @@ class BoundedHttp2Server(Http2Server):
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
         if isinstance(event, events.DataReceived):
             self._frames.add(event.data)
-            if self._turns.is_busy(time.monotonic()) and self._frames.has_more and not self.waits:
-                yield from self._wait()
-            elif not self.waits:
+            if not self.waits:
                 yield from self._go()
             return
         if isinstance(event, events.Wakeup) and event.command is self._turn:
@@ -258,11 +255,8 @@ class BoundedHttp2Server(Http2Server):
     def _go(self) -> layer.CommandGenerator[None]:
         yield from super()._handle_event(events.DataReceived(self.conn, self._frames.take()))
         if self._frames.has_more:
-            yield from self._wait()
-
-    def _wait(self) -> layer.CommandGenerator[None]:
-        self._turn = commands.RequestWakeup(self._turns.next(time.monotonic()))
-        yield self._turn
+            self._turn = NextTurn()
+            yield self._turn
 
     def handle_h2_event(self, event: H2Event) -> layer.CommandGenerator[bool]:
         if isinstance(event, RequestReceived):

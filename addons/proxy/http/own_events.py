@@ -1,10 +1,10 @@
-"""The hub's own events among those that mitmproxy's layers handle."""
+"""The hub's own events and commands among those that mitmproxy's layers handle and give."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mitmproxy.proxy import events
+from mitmproxy.proxy import commands, events
 from mitmproxy.proxy.layers.http._base import HttpEvent
 
 
@@ -26,3 +26,10 @@ class HeldBody(HttpEvent):
 @dataclass(slots=True)
 class UnreadGrew(events.Event):
     """Says that this client is the one that leaves most unread, of those that leave too much."""
+
+
+class NextTurn(commands.RequestWakeup):
+    """Asks for a Wakeup when the client's next turn is."""
+
+    def __init__(self) -> None:
+        super().__init__(0)

@@ -137,6 +137,10 @@ class ClientAddress:
         """How many more requests fit even if none ends. To count all of them at each request would cost more than some
         requests do."""
 
+    async def turn(self) -> None:
+        """Return when a client at this address may have handled what it has sent."""
+        await self.listener.turns.next(self)
+
     def begin_request(self, target: bytes, fields: Iterable[tuple[bytes, bytes]]) -> int:
         """Note the head of a further request; as how many requests it counts."""
         head = len(target) + sum(len(name) + len(value) for name, value in fields)

@@ -8,7 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-LARGEST_READ = 64 * 1024
+from addons.requests.exchange.client_addresses import ClientAddress
+
+LARGEST_READ = 16 * 1024
 """Bytes that are read from a client at once. As much twice is read ahead, where asyncio itself reads 384 KiB ahead."""
 
 VANISHED = 60
@@ -20,18 +22,23 @@ MAX_UNWRITTEN = 4 * 1024
 
 
 class PausingReader:
-    """Reads only while there is room for what it reads, and lets asyncio read no further meanwhile.
+    """Reads only while there is room for what it reads, in turn, and lets asyncio read no further meanwhile.
 
     mitmproxy waits for its sockets' buffers, and no further: what waits for a window of HTTP/2 it collects without end.
     """
 
     def __init__(
-        self, reader: asyncio.StreamReader, is_full: Callable[[], bool], moved: asyncio.Event
+        self,
+        reader: asyncio.StreamReader,
+        is_full: Callable[[], bool],
+        moved: asyncio.Event,
+        address: ClientAddress,
     ) -> None:
-        """`is_full` says that there is no room now, `moved` is set when there may be."""
+        """`is_full` says that there is no room now, `moved` is set when there may be; `address` is the client's."""
         self._reader = reader
         self._is_full = is_full
         self._moved = moved
+        self._address = address
         reader._limit = LARGEST_READ // 2  # type: ignore[attr-defined]  # it holds twice that, and one read more
         reader._transport.max_size = LARGEST_READ  # type: ignore[attr-defined]  # asyncio says so in no other way
 
@@ -40,7 +47,9 @@ class PausingReader:
             pause(self._reader)
             self._moved.clear()
             await self._moved.wait()
-        return await self._reader.read(min(n, LARGEST_READ))
+        data = await self._reader.read(min(n, LARGEST_READ))
+        await self._address.turn()
+        return data
 
     def let_go(self) -> None:
         """Drop what was read ahead, and what names the connection: it has ended."""

@@ -1,12 +1,15 @@
 """What one client has handled in one go, and when the next one is: others go between.
 
 mitmproxy handles all that it has read of a connection: 64 KiB hold 2,000 requests, each of a millisecond of the event
-loop, and a pod could make kubelet wait for seconds by one packet.
+loop, and a pod could make kubelet wait for seconds by one packet, or by a packet in each of many connections.
 """
 
 from __future__ import annotations
 
-AT_ONCE = 25
+import asyncio
+from collections import deque
+
+AT_ONCE = 4
 """Requests of one client's connection of HTTP/2 that are handled in one go."""
 _OTHERS = 40
 """Frames that cost as much as a request: a PING, SETTINGS, a window's update."""
@@ -15,25 +18,44 @@ _HEAD = 9
 _HEADERS = 1
 PREFACE = 24
 """Bytes that a client begins with (RFC 9113, 3.4)."""
-PAUSE = 0.025
-"""Seconds between two goes of all clients of a listener, where there is more to handle. Others go meanwhile."""
 
 
 class ClientTurns:
-    """Gives each go of a client a time of its own."""
+    """Has the clients of a listener go on one at a time, an address after the other.
+
+    The event loop looks for what else is ready between two goes. So whoever waits for the loop, kubelet at another
+    listener too, waits for one go, however many clients have sent something, and however slow the machine is.
+    """
 
     def __init__(self) -> None:
-        self._last = 0.0
-        """When the last turn is that was given."""
+        self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
+        """The turns that were asked for, by address; the address that is next comes first."""
+        self._is_taken = False
+        """Somebody goes on in this round of the loop."""
 
-    def next(self, now: float) -> float:
-        """Seconds until the next go is this client's."""
-        self._last = max(now, self._last) + PAUSE
-        return self._last - now
+    async def next(self, address: object) -> None:
+        """Return when a client of the address may go on, until it waits for anything."""
+        loop = asyncio.get_running_loop()
+        if self._is_taken:
+            turn: asyncio.Future[None] = loop.create_future()
+            self._waiting.setdefault(address, deque()).append(turn)
+            await turn
+        else:
+            self._is_taken = True
+            loop.call_soon(self._pass_on)
 
-    def is_busy(self, now: float) -> bool:
-        """Whether somebody waits for a turn."""
-        return self._last > now
+    def _pass_on(self) -> None:
+        while self._waiting:
+            address = next(iter(self._waiting))
+            turns = self._waiting.pop(address)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[address] = turns  # behind all others
+            if not turn.done():  # the connection is there still
+                turn.set_result(None)
+                asyncio.get_running_loop().call_soon(self._pass_on)
+                return
+        self._is_taken = False
 
 
 class Frames:

@@ -20,7 +20,6 @@ from addons.proxy.http.client_connections import LARGEST_HEADER_LIST
 from addons.proxy.http.http_layer import HubHttpLayer, layer_of
 from addons.proxy.http.messages import refuse
 from addons.proxy.http.own_events import BodyTime
-from addons.requests.exchange import client_turns
 from addons.requests.exchange.http2_buffers import MAX_FRAME, MAX_HEAD
 from addons.requests.exchange.request_bodies import BODY_TIME
 from addons.requests.exchange.request_head import MAX_HEADERS, MAX_TARGET
@@ -376,9 +375,8 @@ async def test_mitmproxys_own_connection_says_that_an_error_is_html() -> None:
     assert await error_type(HttpLayer) == "text/html"
 
 
-async def test_a_client_with_many_requests_lets_others_go_between(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_with_many_requests_lets_others_go_between() -> None:
     """All are answered; another client, who comes after them, does not wait for the last."""
-    monkeypatch.setattr(client_turns, "AT_ONCE", 4)
     many = 400
     with taddons.context(Proxyserver()) as context:
         proxy = Proxy(context.options, Raw(ANSWER, kept=True), Raw(FROM_NODE))

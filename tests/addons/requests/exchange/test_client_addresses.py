@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from dataclasses import dataclass, field
 
@@ -26,7 +27,7 @@ from addons.requests.exchange.client_addresses import (
     ListenerClients,
     address_of,
 )
-from addons.requests.exchange.client_turns import AT_ONCE, PAUSE, PREFACE, ClientTurns, Frames
+from addons.requests.exchange.client_turns import AT_ONCE, PREFACE, ClientTurns, Frames
 from addons.requests.exchange.open_connections import OWN_DESCRIPTORS, OpenConnections
 from addons.telemetry import metrics
 from tests.addons.support.observed import value_of
@@ -226,13 +227,43 @@ def test_a_body_is_handed_out_as_it_comes() -> None:
     assert pieces(BEGIN + body[:40_000], body[40_000:]) == [BEGIN + body[:40_000], body[40_000:]]
 
 
-def test_turns_follow_each_other() -> None:
-    order = ClientTurns()
-    assert not order.is_busy(100.0)
-    assert [order.next(100.0) for _ in range(3)] == pytest.approx([PAUSE, 2 * PAUSE, 3 * PAUSE])
-    assert order.is_busy(100.0 + 2 * PAUSE)
-    assert not order.is_busy(100.0 + 4 * PAUSE)
-    assert order.next(200.0) == pytest.approx(PAUSE)
+async def rounds(turns: ClientTurns, *addresses: str) -> list[tuple[int, str]]:
+    """In which round of the event loop, from 0 on, each of these clients goes on that ask at once."""
+    gone: list[tuple[int, str]] = []
+    counted = itertools.count()
+
+    async def ask(address: str) -> None:
+        await turns.next(address)
+        gone.append((now, address))
+
+    asked = [asyncio.create_task(ask(address)) for address in addresses]
+    while len(gone) < len(asked):
+        now = next(counted)
+        await asyncio.sleep(0)
+    return gone
+
+
+async def test_one_client_goes_on_in_each_round_of_the_loop() -> None:
+    turns = ClientTurns()
+    assert [number for number, _ in await rounds(turns, *["pod"] * 4)] == [0, 2, 3, 4]
+    await asyncio.sleep(0)
+    assert await rounds(turns, "pod") == [(0, "pod")]
+
+
+async def test_an_address_with_many_connections_leaves_every_second_turn_to_another() -> None:
+    gone = await rounds(ClientTurns(), *["many"] * 5, "one", "one")
+    assert [address for _, address in gone] == ["many", "many", "one", "many", "one", "many", "many"]
+
+
+async def test_a_client_that_leaves_while_it_waits_takes_no_turn() -> None:
+    turns = ClientTurns()
+    await turns.next("first")
+    left = asyncio.create_task(turns.next("left"))
+    stays = asyncio.create_task(turns.next("stays"))
+    await asyncio.sleep(0)
+    left.cancel()
+    async with asyncio.timeout(10):
+        await stays
 
 
 MANY = 100_000
