@@ -56,7 +56,7 @@ MAY_WAIT = {
         f"{ROOT / 'addons'}/certificates/serving_certificate.py",
         "expiry",
     ): "some kilobytes, which each handshake reads, too",
-    (f"{ROOT / 'controllers'}/runtime/crds.py", "manifest"): "a packaged file, when the cluster lacks a kind",
+    (f"{ROOT / 'controllers'}/manager.py", "manifest"): "a packaged file, when the cluster lacks a kind",
 }
 """Functions of the product that may open files in a loop, by file and name, with the reason."""
 
