@@ -16,7 +16,7 @@ from weakref import finalize
 
 import pytest
 
-from addons.memory import COLLECT_INTERVAL, TRIM_INTERVAL, Memory, collect_regularly
+from addons.memory import COLLECT_INTERVAL, FULL_INTERVAL, TRIM_INTERVAL, Memory, collect_regularly
 from tests.addons.support.observed import ended
 
 
@@ -56,6 +56,23 @@ def test_python_begins_no_full_collection_by_itself(collections: Counter[int]) -
 
 
 @pytest.mark.looptime
+async def test_what_the_node_asks_for_first_is_not_gone_through_again(collections: Counter[int]) -> None:
+    Memory().load(None)
+    before = asyncio.all_tasks()
+    first: list[list[int]] = [[] for _ in range(3_000)]
+    collecting = asyncio.create_task(collect_regularly())
+    await asyncio.sleep(FULL_INTERVAL + COLLECT_INTERVAL)
+    later: list[list[int]] = [[] for _ in range(3_000)]
+    await asyncio.sleep(FULL_INTERVAL + COLLECT_INTERVAL)
+    collecting.cancel()
+    assert collections[2] == 2
+    tracked = {id(each) for each in gc.get_objects()}
+    assert id(first[0]) not in tracked
+    assert id(later[0]) in tracked
+    await ended(before)
+
+
+@pytest.mark.looptime
 async def test_full_collections_are_rare(collections: Counter[int]) -> None:
     Memory().load(None)
     before = asyncio.all_tasks()
@@ -78,6 +95,7 @@ async def test_the_garbage_of_connections_goes_soon(monkeypatch: pytest.MonkeyPa
     gc.collect()
     collecting = asyncio.create_task(collect_regularly())
     try:
+        await frozen_once()
         connections: list[Connection] = []
         for _ in range(10_000):
             connections.append(Connection())
@@ -92,6 +110,16 @@ async def test_the_garbage_of_connections_goes_soon(monkeypatch: pytest.MonkeyPa
             await gone.wait()
     finally:
         collecting.cancel()
+
+
+async def frozen_once() -> None:
+    """Return when the first full collection has been, at which what lives is frozen."""
+    before = gc.get_freeze_count()
+    async with asyncio.timeout(30):
+        while gc.get_freeze_count() == before:
+            living: list[list[int]] = [[] for _ in range(30_000)]
+            await asyncio.sleep(0.01)
+            del living
 
 
 class Connection:
