@@ -33,7 +33,7 @@ from controllers.runtime.informer import one_object, without_managed_fields
 from controllers.runtime.unstructured import mapping, metadata, objects, text
 from controllers.settings import WEBHOOK_CONTROLLER
 from kube.bounds import reached
-from kube.http.bounded_server import CLIENT_LEFT, BoundedServer, listen
+from kube.http.bounded_server import BoundedServer, listen
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
@@ -205,8 +205,6 @@ class WebhookController(Controller):
             reached("reviews under way")
             await _discard(request)
             return web.Response(status=503, text=f"{error}\n")
-        except ConnectionError:
-            return web.Response(status=CLIENT_LEFT)
         except TimeoutError:
             return web.Response(status=408, text=f"the review took more than {REVIEW_TIME:.0f} s\n")
         except ValueError as error:

@@ -146,9 +146,8 @@ class BoundedServer:
             return await handler(request)
         except ConnectionError:
             if request.transport is None or request.transport.is_closing():
-                return web.Response(
-                    status=CLIENT_LEFT
-                )  # aiohttp would log a stack trace for each that leaves
+                # aiohttp would log a stack trace for each that leaves.
+                return web.Response(status=CLIENT_LEFT)
             raise
         finally:
             self._answering.discard(request.protocol)
