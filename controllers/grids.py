@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from controllers.cluster.kinds import GRID_SELECTOR, SERVICES, Service
+from controllers.cluster.kinds import GRID_SELECTOR, SERVICES, TOPOLOGY_KEYS, Service
 from controllers.cluster.node_pools import with_condition
 from controllers.runtime.controller import REFUSED, Context, Controller, own_key
 from controllers.runtime.informer import WatchedResource
@@ -72,8 +72,6 @@ SERVICEGRIDS = WatchedResource(GRID_TYPE, read_grid)
 
 
 GRID_KEY = "superedge.io/grid-uniq-key"
-TOPOLOGY_KEYS = "topologyKeys"
-"""The annotation by which hubs keep traffic among nodes with the same label value (SuperEdge)."""
 APPLIED = "superedge.io/applied-fields"
 """The record: the Service annotation that lists which labels and spec fields come from the grid."""
 TEMPLATE_FIELDS = frozenset(

@@ -123,7 +123,7 @@ class LogTail(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
-        self.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self.setFormatter(LineFormatter(TEXT))
         self.lines: deque[str] = deque(maxlen=MAX_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -198,7 +198,7 @@ TOPOLOGY = "openyurt.io/topologyKeys"
 """The annotation that limits traffic of a Service to a node or a pool (OpenYurt)."""
 POOL_TOPOLOGIES = frozenset({"openyurt.io/nodepool", "kubernetes.io/zone"})
 """The annotation's values that mean the node pool; the second is the older one (OpenYurt)."""
-KEYS = "topologyKeys"
+TOPOLOGY_KEYS = "topologyKeys"
 """The annotation that limits it to nodes with the same value of a label (SuperEdge)."""
 GRID_SELECTOR = "superedge.io/grid-selector"
 """The label that names the ServiceGrid of a Service (SuperEdge)."""
@@ -246,7 +246,7 @@ def read_service(obj: Json) -> Service:
         owner=Owner(text(owners[0].get("kind")), text(owners[0].get("name")), text(owners[0].get("uid")))
         if owners
         else None,
-        keys=parse_topology_keys(texts(meta.get("annotations")).get(KEYS, "null")) or (),
+        keys=parse_topology_keys(texts(meta.get("annotations")).get(TOPOLOGY_KEYS, "null")) or (),
         grid=texts(meta.get("labels")).get(GRID_SELECTOR, ""),
         deleting="deletionTimestamp" in meta,
     )

@@ -39,10 +39,8 @@ def observed(
     seconds = max(0.0, now - began) if has_ended else None
     if context is None:
         path = masked(flow.request.data.path).decode(errors="replace").partition("?")[0]
-        verdict, verb = (
-            "refused" if flow.response is not None else "failed",
-            flow.request.method[:MAX_METHOD].lower(),
-        )
+        verdict = "refused" if flow.response is not None else "failed"
+        verb = flow.request.method[:MAX_METHOD].lower()
         return Observation(
             *(now, "", verb, path, "", "", "", verdict, status, sent, seconds),
             *(HUB_ITSELF, "", _why(flow), 0, ()),
