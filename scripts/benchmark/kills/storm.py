@@ -14,9 +14,9 @@ import aiohttp
 
 from kube.concurrency.pulse import Pulse
 from kube.json_type import Json
-from scripts.benchmark.kills.forked import ForkedHub
 from tests.cloud.link import Link, Mode
 from tests.cloud.real import RealCloud
+from tests.hub.support.process import Hub
 from tests.support.background import beside
 
 LABEL = "node.kubernetes.io/instance-type"
@@ -121,7 +121,7 @@ class Storm:
 
     def __init__(
         self,
-        hub: ForkedHub,
+        hub: Hub,
         cloud: RealCloud,
         link: Link,
         moved: Pulse,

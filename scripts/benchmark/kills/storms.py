@@ -12,13 +12,13 @@ import orjson
 
 from kube.concurrency.pulse import Pulse
 from kube.json_type import Json
-from scripts.benchmark.kills.forked import ForkedHub, Nursery
 from scripts.benchmark.kills.storm import RULE_SETS, RULES, Figures, Storm, found_in, path_of, pods_of
 from scripts.benchmark.load import new_cloud
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.real import RealCloud
+from tests.hub.support.process import Hub
 from tests.support.background import beside
 
 NODES = 6
@@ -78,13 +78,11 @@ def measure(kills: int, seed: int) -> Figures:
         cloud, place = stack.enter_context(new_cloud())
         nodes = [f"node-{number}" for number in range(NODES)]
         _prepare(cloud, nodes)
-        nursery = stack.enter_context(Nursery())
         hubs = []
         for node in nodes:
             link = stack.enter_context(Link(cloud.host, cloud.port))
             server, kubeconfig = f"https://{LOOPBACK}:{link.port}", cloud.node_kubeconfig(node)
-            hub = ForkedHub(place / node, server, node=node, kubeconfig=kubeconfig)
-            hub.nursery = nursery
+            hub = Hub(place / node, server, node=node, kubeconfig=kubeconfig)
             stack.callback(hub.stop)
             hubs.append((hub, link))
         return asyncio.run(_measured(hubs, cloud, kills, seed))
@@ -103,7 +101,7 @@ def _prepare(cloud: RealCloud, nodes: list[str]) -> None:
             cloud.admin.post("/api/v1/namespaces/default/pods", {"metadata": {"name": pod}, "spec": spec})
 
 
-async def _measured(hubs: list[tuple[ForkedHub, Link]], cloud: RealCloud, kills: int, seed: int) -> Figures:
+async def _measured(hubs: list[tuple[Hub, Link]], cloud: RealCloud, kills: int, seed: int) -> Figures:
     figures = Figures()
 
     def fault(text: str) -> None:
