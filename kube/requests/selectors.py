@@ -7,7 +7,6 @@ Source of the field grammar: k8s.io/apimachinery, pkg/fields/selector.go.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import NamedTuple
 
 from kube.requests.label_requirements import LabelRequirement, merged, parse_label_requirements
@@ -88,12 +87,6 @@ class FieldSelector(_Selector[FieldRequirement]):
         return None
 
 
-# A component sends the same few selectors with every request, so parsed ones are kept. A selector of more characters is
-# parsed each time, so that no client fills the memory.
-_CACHED = 1024
-_MAX_CACHED_LENGTH = 1024
-
-
 MAX_SELECTOR = 32 * 1024
 """Characters of a selector: four times the longest target that the hub takes. Each costs microseconds to parse."""
 MAX_REQUIREMENTS = 100
@@ -103,7 +96,10 @@ MAX_REQUIREMENTS = 100
 def parse_label_selector(text: str) -> LabelSelector:
     """The selector of a labelSelector parameter; ValueError in the words of a kube-apiserver, or over a bound."""
     _check_size(text)
-    return _label_selector(text) if len(text) <= _MAX_CACHED_LENGTH else _label_selector.__wrapped__(text)
+    requirements = merged(parse_label_requirements(text))
+    if len(requirements) > MAX_REQUIREMENTS:
+        raise ValueError(f"the selector has more than {MAX_REQUIREMENTS} requirements")
+    return LabelSelector(requirements)
 
 
 def parse_field_selector(text: str) -> FieldSelector:
@@ -112,7 +108,15 @@ def parse_field_selector(text: str) -> FieldSelector:
     Raises ValueError in the words of a kube-apiserver, or over MAX_SELECTOR.
     """
     _check_size(text)
-    return _field_selector(text) if len(text) <= _MAX_CACHED_LENGTH else _field_selector.__wrapped__(text)
+    requirements = set()
+    for term in sorted(_TERM.findall(text)):
+        match = _OPERATOR.match(term)
+        if match is None:
+            raise ValueError(f"invalid selector: '{text}'; can't understand '{term}'")
+        field, value = match[1], _unescaped(term[match.end() :])
+        if field or value:
+            requirements.add(FieldRequirement(field, match[2] != "!=", value))
+    return FieldSelector(tuple(sorted(requirements)))
 
 
 def _check_size(text: str) -> None:
@@ -131,27 +135,6 @@ _TERM = re.compile(r"(?:[^,\\]|\\.|\\\Z)+", re.DOTALL)
 _OPERATOR = re.compile("(.*?)(!=|==|=)", re.DOTALL)
 _SPECIAL = re.compile(r"[\\,=]")
 _ESCAPE = re.compile(r"\\(.?)|([,=])", re.DOTALL)
-
-
-@lru_cache(maxsize=_CACHED)
-def _label_selector(text: str) -> LabelSelector:
-    requirements = merged(parse_label_requirements(text))
-    if len(requirements) > MAX_REQUIREMENTS:
-        raise ValueError(f"the selector has more than {MAX_REQUIREMENTS} requirements")
-    return LabelSelector(requirements)
-
-
-@lru_cache(maxsize=_CACHED)
-def _field_selector(text: str) -> FieldSelector:
-    requirements = set()
-    for term in sorted(_TERM.findall(text)):
-        match = _OPERATOR.match(term)
-        if match is None:
-            raise ValueError(f"invalid selector: '{text}'; can't understand '{term}'")
-        field, value = match[1], _unescaped(term[match.end() :])
-        if field or value:
-            requirements.add(FieldRequirement(field, match[2] != "!=", value))
-    return FieldSelector(tuple(sorted(requirements)))
 
 
 def _unescaped(value: str) -> str:
