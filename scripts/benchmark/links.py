@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,8 +34,6 @@ TRIPS, BESIDES = 8, 10.0
 """A hub is ready after so many round trips, and so many seconds besides."""
 STEADY = 20.0
 """Seconds of a link as it is after a step, with a write every two."""
-QUIET = 40.0
-"""Seconds of a quiet node whose bytes are counted."""
 SPARE = 240.0
 """Seconds: the third such time has a probe of a spare uplink, with its connection to the end, and the second has none.
 """
@@ -45,7 +42,6 @@ LONGEST = 120.0
 """Seconds after which nothing is waited for any more."""
 GETS = 10
 EVENTS = "/api/v1/namespaces/default/events"
-LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
 class Site:
@@ -176,46 +172,6 @@ def spare_uplink(site: Site) -> int:
     return (counts[2] - counts[1]) - (counts[1] - counts[0])
 
 
-def quiet_hub(site: Site, cloud: RealCloud) -> None:
-    """A node whose kubelet renews its Lease: the bytes on the link, of both directions, without those of TCP and IP."""
-    print(f"\n{'quiet node':28}{'up B/s':>9}{'down B/s':>10}{'MB a day':>10}")
-    for name, renews in (("hub alone", False), ("kubelet renews its Lease", True)):
-        with site.hub(NEAR) as (hub, link):
-            hub.wait_until_ready()
-            ends = threading.Event()
-            kubelet = threading.Thread(target=renew, args=(hub, cloud, ends), daemon=True)
-            if renews:
-                kubelet.start()
-            time.sleep(15)
-            before = link.traffic
-            time.sleep(QUIET)
-            after = link.traffic
-            ends.set()
-            if renews:
-                kubelet.join()
-            up, down = after.up - before.up, after.down - before.down
-            print(f"{name:28}{up / QUIET:9.0f}{down / QUIET:10.0f}{(up + down) / QUIET * DAY / 1e6:10.1f}")
-
-
-def renew(hub: Hub, cloud: RealCloud, ends: threading.Event) -> None:
-    http = urllib3.PoolManager(retries=False, headers={"User-Agent": "kubelet/v1.36.3"})
-    url = f"{hub.url}{LEASES}"
-    lease: Json = {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": NODE, "namespace": "kube-node-lease"},
-        "spec": {
-            "holderIdentity": NODE,
-            "leaseDurationSeconds": 40,
-            "renewTime": "2026-01-01T00:00:00.000000Z",
-        },
-    }
-    cloud.admin.request("DELETE", f"{LEASES}/{NODE}")
-    http.request("POST", url, json=lease)
-    while not ends.wait(10):
-        http.request("PUT", f"{url}/{NODE}", json=lease)
-
-
 def relayed_get(site: Site) -> None:
     """Print the bytes on the link of a GET of the Node, by clients that open a connection for it each."""
     with site.hub(NEAR) as (hub, link):
@@ -245,7 +201,6 @@ def measure(*, is_all: bool) -> None:
         black_holes(site)
         borrowed(folder / "borrowed")
         relayed_get(site)
-        quiet_hub(site, cloud)
         with ThreadPoolExecutor(1) as beside:
             spare = beside.submit(spare_uplink, site)
             quiet_node.measure(cloud, folder / "quiet")
