@@ -94,8 +94,6 @@ PORT_FIELDS = frozenset({"appProtocol", "name", "nodePort", "port", "protocol", 
 """The fields of a ServicePort that a template may set: all of today."""
 GONE_FIELDS = frozenset({"topologyKeys", "ipFamily"})
 """Fields of a ServiceSpec when SuperEdge was written. Servers of today do not know them, so nobody misses them."""
-GROWN_LISTS = frozenset({"ipFamilies", "clusterIPs"})
-"""Lists to which the server appends an entry for a second IP family."""
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
@@ -214,7 +212,8 @@ def _spec_changes(live: Json, wanted: Json, applied: Iterable[str]) -> Json:
         elif name == "selector":
             if difference := _text_changes(texts(present), texts(value), texts(present)):
                 changes[name] = difference
-        elif not _holds(present, value, grown=name in GROWN_LISTS):
+        # The server appends a second IP family.
+        elif not _holds(present, value, grown=name == "ipFamilies"):
             changes[name] = value
     return changes
 
