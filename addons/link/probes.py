@@ -17,6 +17,7 @@ from addons.link.servers import Server
 from addons.link.uplinks.uplink import Fault, fault_of
 from addons.telemetry import metrics
 from addons.telemetry.background import background
+from addons.telemetry.log import Pace
 from kube.concurrency.pulse import Pulse, comes_within
 from kube.http.client import Client, RawResponse, Unreachable
 from kube.http.retry_after import ASKS, retry_after
@@ -30,8 +31,6 @@ SPARE_INTERVAL = 600.0
 and a probe takes a connection of its own, 6 KB. When it is needed it is probed like any other."""
 PROMPT_PAUSE = 0.25
 """Seconds from a probe to the earliest next one, however many connections break under requests."""
-LOG_INTERVAL = 60.0
-"""Seconds between log lines about connections that fail for want of something on this node."""
 PROBE_PATH = "/livez"
 """Small, answered without etcd, and open to every client by Kubernetes' default roles."""
 PROBE_HEADERS = (("Audit-Id", "edgehub-probe"),)
@@ -80,7 +79,7 @@ class Probes:
         """By the server's name."""
         self.probed = Pulse()
         """Notified after each probe."""
-        self._logged = float("-inf")
+        self._pace = Pace(clock)
 
     def start(self, client: Client) -> None:
         """Begin to probe the servers of `cloud`. `client` sends with the hub's identity."""
@@ -122,8 +121,7 @@ class Probes:
             else:
                 health.resolver_failed = self._clock()
             metrics.CONNECT_FAILURES.labels(fault).inc()
-            if self._clock() - self._logged >= LOG_INTERVAL:
-                self._logged = self._clock()
+            if self._pace.allows(fault):
                 logger.warning(
                     "no connection to %s, through no fault of the server: %s", health.server, message
                 )

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from addons.telemetry import metrics
+from addons.telemetry.log import Pace
 
 MOST_DESCRIPTORS = 65_536
 """Descriptors that the hub asks for at the start, where the system allows as many."""
-ACCEPT_LOG = 60.0
-"""Seconds between lines in the log about connections that could not be accepted."""
 
 logger = logging.getLogger(__name__)
 
@@ -34,16 +33,14 @@ def quieten_accept(loop: asyncio.AbstractEventLoop, clock: Callable[[], float] =
 
     asyncio itself pauses accepting for a second then, and reports each of its tries.
     """
-    others, last = loop.get_exception_handler(), -ACCEPT_LOG
+    others, pace = loop.get_exception_handler(), Pace(clock)
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        nonlocal last
         if not str(context.get("message", "")).startswith("socket.accept()"):
             (others or type(loop).default_exception_handler)(loop, context)
             return
         metrics.CONNECTIONS_REFUSED.labels("accept").inc()
-        if clock() - last >= ACCEPT_LOG:
-            last = clock()
+        if pace.allows("accept"):
             logger.error("connections cannot be accepted: %s", context.get("exception"))
 
     loop.set_exception_handler(handle)
