@@ -33,11 +33,6 @@ PROMPT_PAUSE = 0.25
 """Seconds from a probe to the earliest next one, however many connections break under requests."""
 PROBE_PATH = "/livez"
 """Small, answered without etcd, and open to every client by Kubernetes' default roles."""
-PROBE_HEADERS = (("Audit-Id", "edgehub-probe"),)
-"""kube-apiserver takes the ID of a request's audit events from its client, and repeats it in the answer.
-
-An ID of the server's own is new in each answer. HPACK sends one that stays as one byte: a probe is a fifth smaller.
-"""
 
 logger = logging.getLogger(__name__)
 
@@ -218,7 +213,7 @@ class Probes:
     async def _probe(self, health: ServerHealth, client: Client, began: float) -> RawResponse | None:
         """The server's answer, noted; None where there was none."""
         try:
-            answer = await ask(client, health, PROBE_PATH, PROBE_HEADERS, self._clock)
+            answer = await ask(client, health, PROBE_PATH, (), self._clock)
         except Unreachable as error:
             is_late = isinstance(error.__cause__, TimeoutError)  # while the server speaks to others
             if not is_late and not self._is_own_fault(health, began):
