@@ -50,7 +50,7 @@ class Drill(NamedTuple):
 
 
 class Drills:
-    """The drill that is under way, if any. The egress asks it about each connection to the cloud."""
+    """The drill that is under way, if any. The link asks it about each connection to the cloud."""
 
     def __init__(self, changed: Callable[[], None], clock: Callable[[], float] = time.monotonic) -> None:
         """`changed` is called when a drill begins and when one ends."""

@@ -66,7 +66,7 @@ class Following:
         operator; without any, the pool's. `address` is that of this hub's peer port; `lends`: it has a way to lend.
         `further` is what the rules have pools share."""
         self.peers: dict[str, ServerHealth] = {}
-        """The servers that egress may send to besides the cloud's, by their URLs."""
+        """The servers that the link may send to besides the cloud's, by their URLs."""
         self._node = node
         self._port = port
         self._client = client

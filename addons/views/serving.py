@@ -288,7 +288,7 @@ class Serving:
         try:
             version = await wait_until_current(source, source.client, read, scope, self._wait, at)
         except StatusError as error:
-            # The hub itself answers 502 for a server that died under the request, perhaps before a probe noticed.
+            # So a load balancer answers whose server died under the request, perhaps before a probe noticed.
             if error.code not in (502, 503) or await self._confirm_up():
                 raise
             return 0

@@ -33,9 +33,6 @@ RBAC = "controllers/manifests/hub-rbac.yaml"
 RBAC_OF_NODES = "controllers/manifests/hub-nodes.yaml"
 """What they must be allowed where a filter needs the labels of all nodes."""
 
-NO_CLOUD = "the cloud cannot be reached"
-"""How the hub's own answer begins where no server gave one."""
-
 _pace = Pace()
 
 
@@ -64,7 +61,7 @@ def log_failure(path: str, user: str, error: Exception) -> None:
 
     At DEBUG only: what a caller's own token may not see, which is the caller's affair, and a connection that broke.
     """
-    if user or not isinstance(error, StatusError) or error.message.startswith(NO_CLOUD):
+    if user or not isinstance(error, StatusError):
         logger.debug("%s: %s", path, error)
     elif _pace.allows((path, error.code)):
         if error.code == 403:

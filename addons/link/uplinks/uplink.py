@@ -94,11 +94,11 @@ class Fault(StrEnum):
     NODE = "node"
     """The node has no descriptor, port or memory for it."""
     NONE = "none"
-    """Nothing failed: the client left before the connection was open, or the hub cut it."""
+    """The system says of none: the time was over, or the hub cut the connection."""
 
 
 def fault_of(message: str) -> Fault:
-    """The fault in mitmproxy's message about a connection, which holds what asyncio raised.
+    """The fault in what asyncio said of a connection that it could not open.
 
     asyncio tries each address of a name and joins their errors; one that the server caused decides. The errors of the
     resolver are negative numbers.
