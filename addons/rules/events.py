@@ -7,7 +7,6 @@ import datetime
 import hashlib
 import json
 import logging
-from collections import deque
 
 from addons.rules.table import MAX_PROBLEMS, Problem
 from addons.telemetry import metrics
@@ -72,36 +71,29 @@ def warning(
 class ProblemEvents:
     """Sends an Event for each problem, one after the other, so that a bad edit costs the cloud a trickle."""
 
-    def __init__(self, client: Client, configmap: Key, node: str, pause: float = PAUSE) -> None:
+    def __init__(self, client: Client, configmap: Key, node: str) -> None:
         self._client = client
         self._configmap = configmap
         self._node = node
-        self._pause = pause
-        self._waiting: deque[tuple[Problem, str]] = deque()
-        self._reported = asyncio.Event()
+        self._waiting: asyncio.Queue[tuple[Problem, str]] = asyncio.Queue(MAX_PROBLEMS)
 
     def report(self, problem: Problem, uid: str) -> None:
         """Send an Event about this problem of the ConfigMap `uid` when its turn comes.
 
         Beyond MAX_PROBLEMS the oldest are left out.
         """
-        if len(self._waiting) == MAX_PROBLEMS:
-            self._waiting.popleft()
+        if self._waiting.full():
+            self._waiting.get_nowait()
             metrics.RULE_EVENTS_DROPPED.inc()
-        self._waiting.append((problem, uid))
-        self._reported.set()
+        self._waiting.put_nowait((problem, uid))
 
     async def run(self) -> None:
         """Send until cancelled."""
         while True:
-            await self._reported.wait()
-            self._reported.clear()
-            while self._waiting:
-                now = datetime.datetime.now(datetime.UTC)
-                problem, uid = self._waiting.popleft()
-                event = event_of(problem, self._configmap, uid, self._node, now)
-                await send_event(self._client, event)
-                await asyncio.sleep(self._pause)
+            problem, uid = await self._waiting.get()
+            now = datetime.datetime.now(datetime.UTC)
+            await send_event(self._client, event_of(problem, self._configmap, uid, self._node, now))
+            await asyncio.sleep(PAUSE)
 
 
 async def send_event(client: Client, event: Json) -> None:

@@ -45,8 +45,7 @@ logger = logging.getLogger(__name__)
 class Journal:
     """The entries that wait for the cloud. `added` is notified when one comes."""
 
-    def __init__(self, access: DiskAccess, max_events: int = MAX_EVENTS) -> None:
-        self._max_events = max_events
+    def __init__(self, access: DiskAccess) -> None:
         self.statuses: dict[str, StatusEntry] = {}
         """By the object's path."""
         self.events: OrderedDict[int, EventEntry] = OrderedDict()
@@ -203,7 +202,7 @@ class Journal:
             tell(entry)
 
     def _trim(self) -> None:
-        while len(self.events) > self._max_events or self._event_bytes > MAX_EVENT_BYTES:
+        while len(self.events) > MAX_EVENTS or self._event_bytes > MAX_EVENT_BYTES:
             _, oldest = self.events.popitem(last=False)
             self._event_bytes -= len(oldest.body)
             self._forget(oldest)

@@ -320,9 +320,12 @@ class Counted(Told):
         return await super().request(*args, **how)
 
 
-async def test_events_go_one_by_one_and_the_oldest_of_too_many_are_left_out() -> None:
+async def test_events_go_one_by_one_and_the_oldest_of_too_many_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("addons.rules.events.PAUSE", 0)
     cloud, before = Counted(), value_of(metrics.RULE_EVENTS_DROPPED)
-    events = ProblemEvents(cloud, CONFIGMAP, "n1", pause=0)
+    events = ProblemEvents(cloud, CONFIGMAP, "n1")
     for number in range(MAX_PROBLEMS + 50):
         events.report(Problem("filter_x", f"entry {number}", "bad"), UID)
     sending = asyncio.create_task(events.run())
@@ -337,7 +340,7 @@ async def test_events_go_one_by_one_and_the_oldest_of_too_many_are_left_out() ->
 
 async def test_between_two_events_there_is_a_pause() -> None:
     cloud = Counted()
-    events = ProblemEvents(cloud, CONFIGMAP, "n1", pause=3600)
+    events = ProblemEvents(cloud, CONFIGMAP, "n1")
     events.report(PROBLEM, UID)
     events.report(Problem("filter_x", "other", "bad"), UID)
     sending = asyncio.create_task(events.run())

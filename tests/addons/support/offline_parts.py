@@ -60,12 +60,10 @@ def read(body: bytes, content_type: str = JSON) -> ApiObject:
 
 
 @asynccontextmanager
-async def journal_in(
-    folder: Path, disk: Disk | None = None, max_events: int = 2000
-) -> AsyncIterator[Journal]:
+async def journal_in(folder: Path, disk: Disk | None = None) -> AsyncIterator[Journal]:
     """A journal with what an earlier one in the folder left, to the orderly end of its process."""
     access = DiskAccess(disk or Disk(folder / "cache", saved=(TABLE,)), DiskWriter())
-    made = Journal(access, max_events)
+    made = Journal(access)
     await made.open()
     if disk is None:
         await asyncio.gather(*access.loading)  # virtual time is over before a real disk can answer
