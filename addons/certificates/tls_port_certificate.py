@@ -61,17 +61,11 @@ class TlsPortCertificate:
         """`local` is the operator's certificate or the local CA's; `asked` is the cluster's, where the hub asks."""
         self._local = local
         self._asked = signed
-        self._known: tuple[Pair, frozenset[str]] | None = None
-        """The cluster's certificate of the last handshake, and the names in it."""
 
     def shown_to(self, called: str) -> Certificate:
         """The certificate for a client that called this name or address."""
         pair = self._asked.current if self._asked is not None else None
-        if pair is None:
-            return self._local
-        if self._known is None or self._known[0] is not pair:
-            self._known = pair, frozenset(names_of(pair.certificate))
-        return pair if called in self._known[1] else self._local
+        return pair if pair is not None and called in names_of(pair.certificate) else self._local
 
     def expiry(self) -> datetime.datetime | None:
         """When the certificate ends that most pods see: the cluster's, or else the local."""

@@ -146,14 +146,6 @@ class RecordedLabels(Mapping[str, str]):
         self._reads.add((InputKind.NODE, self._node, key))
         return self._labels[key]
 
-    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]  # no defaults of other types here
-        self._reads.add((InputKind.NODE, self._node, key))
-        return self._labels.get(key, default)
-
-    def __contains__(self, key: object) -> bool:
-        self._reads.add((InputKind.NODE, self._node, key))
-        return key in self._labels
-
     def __iter__(self) -> Iterator[str]:
         self._reads.add((InputKind.NODE, self._node, None))
         return iter(self._labels)

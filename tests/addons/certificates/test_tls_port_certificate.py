@@ -145,16 +145,6 @@ def test_what_was_called_decides(tmp_path: Path, called: str, is_clusters: bool)
     assert port.shown_to(called) is (signed if is_clusters else local)
 
 
-def test_a_renewed_certificate_is_read_anew(tmp_path: Path) -> None:
-    asked = Asked()
-    port = TlsPortCertificate(own_certificate(tmp_path, ["127.0.0.1"]), cast(AskedCertificate, asked))
-    asked.sign("10.0.0.1")
-    assert port.shown_to("10.0.0.1") is asked.current
-    asked.sign("10.0.0.2")
-    assert port.shown_to("10.0.0.1") is not asked.current
-    assert port.shown_to("10.0.0.2") is asked.current
-
-
 def test_its_end_is_that_of_what_pods_see(tmp_path: Path) -> None:
     local, asked = own_certificate(tmp_path, ["127.0.0.1"]), Asked()
     port = TlsPortCertificate(local, cast(AskedCertificate, asked))
