@@ -30,12 +30,10 @@ class DiscardCloudService:
     components = frozenset({"kube-proxy"})
     verbs = LIST_AND_WATCH
     reasons = frozenset(
-        {"other-kind", "discard-annotation", "skip-annotation", "load-balancer", "cloud-only", "edge-service"}
+        {"discard-annotation", "skip-annotation", "load-balancer", "cloud-only", "edge-service"}
     )
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        if obj.kind != "Service":
-            return kept("other-kind")
         verdict, why = _judge(obj)
         if note is not ignore_note:
             note(f"service {obj.namespace}/{obj.name}", verdict.outcome, why)

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from addons.filters.builtin.pruning import ENDPOINTS as KIND
-from addons.filters.builtin.pruning import prune, unprunable
+from addons.filters.builtin.pruning import is_too_large, prune
 from addons.filters.builtin.topology import in_this_pool
 from addons.filters.filter import ENDPOINTS, LIST_AND_WATCH
 from addons.filters.inputs import Inputs
@@ -30,15 +29,11 @@ class EndpointsInPool:
     resources = frozenset({ENDPOINTS})
     components = frozenset[str]()
     verbs = LIST_AND_WATCH
-    reasons = frozenset(
-        {"other-kind", "too-many-endpoints", "no-service", "no-pool", "no-such-pool", "same-pool"}
-    )
+    reasons = frozenset({"too-many-endpoints", "no-service", "no-pool", "no-such-pool", "same-pool"})
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        if obj.kind != KIND:
-            return kept("other-kind")
-        if left := unprunable(obj):
-            return kept(left)
+        if is_too_large(obj):
+            return kept("too-many-endpoints")
         if inputs.service(obj.namespace, obj.name) is None:
             return kept("no-service")
         rule = in_this_pool(inputs)

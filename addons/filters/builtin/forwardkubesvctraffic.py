@@ -16,7 +16,6 @@ from addons.filters.builtin.kubernetesservice import (
     say_address,
     write_port,
 )
-from addons.filters.builtin.pruning import SLICE
 from addons.filters.filter import ENDPOINT_SLICES, LIST_AND_WATCH
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
@@ -30,11 +29,9 @@ class ForwardKubeSvcTraffic:
     resources = frozenset({ENDPOINT_SLICES})
     components = frozenset({"kube-proxy"})
     verbs = LIST_AND_WATCH
-    reasons = frozenset({"other-kind", "other-slice", "no-hub-address", "no-https-port", "hub-address"})
+    reasons = frozenset({"other-slice", "no-hub-address", "no-https-port", "hub-address"})
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        if obj.kind != SLICE:
-            return kept("other-kind")
         if not is_kubernetes(obj):
             return kept("other-slice")
         hub = inputs.hub

@@ -27,11 +27,9 @@ class InClusterConfig:
     resources = frozenset({CONFIG_MAPS})
     components = frozenset({"kubelet"})
     verbs = READS
-    reasons = frozenset({"other-kind", "other-config-map", "no-kubeconfig", "in-cluster"})
+    reasons = frozenset({"other-config-map", "no-kubeconfig", "in-cluster"})
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        if obj.kind != "ConfigMap":
-            return kept("other-kind")
         if obj.name != NAME or obj.namespace != NAMESPACE:
             return kept("other-config-map")
         data = obj.fields.mapping("data")

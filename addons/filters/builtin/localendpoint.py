@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 
 from addons.filters.builtin.kubernetesservice import HTTPS, is_kubernetes, say_address
-from addons.filters.builtin.pruning import KINDS, SLICE
+from addons.filters.builtin.pruning import SLICE
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
 from addons.filters.inputs import HubAddress, Inputs, family_of
 from addons.filters.verdict import Note, Verdict, changed, ignore_note, kept
@@ -37,7 +37,6 @@ class LocalEndpoint:
     verbs = LIST_AND_WATCH
     reasons = frozenset(
         {
-            "other-kind",
             "other-service",
             "no-local-endpoint",
             "bad-local-endpoint",
@@ -47,8 +46,6 @@ class LocalEndpoint:
     )
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        if obj.kind not in KINDS:
-            return kept("other-kind")
         if not is_kubernetes(obj):
             return kept("other-service")
         try:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from addons.filters.builtin.kubernetesservice import is_kubernetes
-from addons.filters.builtin.pruning import prune, unprunable
+from addons.filters.builtin.pruning import is_too_large, prune
 from addons.filters.builtin.topology import NodeRule
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
 from addons.filters.inputs import Inputs
@@ -31,13 +31,11 @@ class LocalHealth:
     resources = frozenset({ENDPOINTS, ENDPOINT_SLICES})
     components = frozenset({"kube-proxy", "coredns", "nginx-ingress-controller"})
     verbs = LIST_AND_WATCH
-    reasons = frozenset(
-        {"other-kind", "too-many-endpoints", "kubernetes-service", "all-healthy", "unhealthy-node"}
-    )
+    reasons = frozenset({"too-many-endpoints", "kubernetes-service", "all-healthy", "unhealthy-node"})
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        if left := unprunable(obj):
-            return kept(left)
+        if is_too_large(obj):
+            return kept("too-many-endpoints")
         if is_kubernetes(obj):
             return kept("kubernetes-service")
         is_healthy = cache(inputs.is_healthy)

@@ -22,7 +22,7 @@ from functools import partial
 from typing import NamedTuple
 
 from addons.filters.builtin.kubernetesservice import write_texts
-from addons.filters.builtin.pruning import SLICE, has_addresses, node_reader, service_of, unprunable
+from addons.filters.builtin.pruning import SLICE, has_addresses, is_too_large, node_reader, service_of
 from addons.filters.filter import ENDPOINT_SLICES, ENDPOINTS, LIST_AND_WATCH
 from addons.filters.inputs import Inputs, PodWord, PodWords, Selection, family_of
 from addons.filters.verdict import Note, Outcome, Verdict, changed, ignore_note, kept
@@ -39,11 +39,11 @@ class LocalPods:
     resources = frozenset({ENDPOINTS, ENDPOINT_SLICES})
     components = frozenset({"kube-proxy", "coredns", "nginx-ingress-controller"})
     verbs = LIST_AND_WATCH
-    reasons = frozenset({"other-kind", "too-many-endpoints", "no-word", "same-word", "kubelets-word"})
+    reasons = frozenset({"too-many-endpoints", "no-word", "same-word", "kubelets-word"})
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        if left := unprunable(obj):
-            return kept(left)
+        if is_too_large(obj):
+            return kept("too-many-endpoints")
         words = inputs.kubelet_words(obj.namespace)
         if words.is_empty:
             return kept("no-word")

@@ -30,11 +30,9 @@ class MasterService:
     resources = frozenset({SERVICES})
     components = frozenset({"kubelet"})
     verbs = LIST_AND_WATCH
-    reasons = frozenset({"other-kind", "other-service", "no-hub-address", "hub-address"})
+    reasons = frozenset({"other-service", "no-hub-address", "hub-address"})
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        if obj.kind != "Service":
-            return kept("other-kind")
         if not is_kubernetes(obj):
             return kept("other-service")
         hub, spec = inputs.hub, obj.fields.child("spec")

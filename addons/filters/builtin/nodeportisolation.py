@@ -24,13 +24,9 @@ class NodePortIsolation:
     resources = frozenset({SERVICES})
     components = frozenset({"kube-proxy"})
     verbs = LIST_AND_WATCH
-    reasons = frozenset(
-        {"other-kind", "no-node-port", "no-listen-annotation", "no-pool", "pool-listens", "pool-isolated"}
-    )
+    reasons = frozenset({"no-node-port", "no-listen-annotation", "no-pool", "pool-listens", "pool-isolated"})
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        if obj.kind != "Service":
-            return kept("other-kind")
         if obj.fields.child("spec").text("type") not in ("NodePort", "LoadBalancer"):
             return kept("no-node-port")
         listen = obj.annotations.get(LISTEN)

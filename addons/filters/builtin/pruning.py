@@ -11,7 +11,6 @@ from kube.wire.fields import Fields
 
 SLICE = "EndpointSlice"
 ENDPOINTS = "Endpoints"
-KINDS = frozenset({SLICE, ENDPOINTS})
 
 MAX_ENDPOINTS = 10_000
 """Of one object: ten times what Kubernetes' controllers put into one. Each costs microseconds of the event loop."""
@@ -20,11 +19,9 @@ SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 _HOSTNAME = "kubernetes.io/hostname"
 
 
-def unprunable(obj: ApiObject) -> str:
-    """The reason of a verdict why an object is left as it is: "other-kind" or "too-many-endpoints"; "" for none."""
-    if obj.kind not in KINDS:
-        return "other-kind"
-    return "too-many-endpoints" if _size(obj.fields) > MAX_ENDPOINTS else ""
+def is_too_large(obj: ApiObject) -> bool:
+    """Whether an object has more than MAX_ENDPOINTS, and so is left as it is."""
+    return _size(obj.fields) > MAX_ENDPOINTS
 
 
 def _size(fields: Fields) -> int:

@@ -28,13 +28,9 @@ class ServiceEnvUpdater:
     resources = frozenset({PODS})
     components = frozenset({"kubelet"})
     verbs = READS
-    reasons = frozenset(
-        {"other-kind", "too-many-variables", "no-hub-address", "no-service-env", "hub-address"}
-    )
+    reasons = frozenset({"too-many-variables", "no-hub-address", "no-service-env", "hub-address"})
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        if obj.kind != "Pod":
-            return kept("other-kind")
         spec = obj.fields.child("spec")
         if spec.count("containers") > MAX_VARIABLES:
             return kept("too-many-variables")

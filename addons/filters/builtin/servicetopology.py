@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from addons.filters.builtin.pruning import SLICE, prune, ready_nodes_of, service_of, unprunable
+from addons.filters.builtin.pruning import SLICE, is_too_large, prune, ready_nodes_of, service_of
 from addons.filters.builtin.topology import (
     NodeRule,
     Order,
@@ -53,7 +53,7 @@ class ServiceTopology:
     verbs = LIST_AND_WATCH
     reasons = frozenset(
         {
-            *("other-kind", "too-many-endpoints", "no-service-label", "no-service", "no-topology"),
+            *("too-many-endpoints", "no-service-label", "no-service", "no-topology"),
             *("unknown-topology", "bad-topology-keys", "no-pool", "no-such-pool"),
             *("same-node", "same-pool", "same-key", "no-own-node", "no-own-label"),
             *("preferred-key", "any-endpoint", "no-preferred", "both-topologies"),
@@ -61,8 +61,8 @@ class ServiceTopology:
     )
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        if left := unprunable(obj):
-            return kept(left)
+        if is_too_large(obj):
+            return kept("too-many-endpoints")
         service = service_of(obj)
         facts = inputs.service(obj.namespace, service) if service else None
         if facts is None:

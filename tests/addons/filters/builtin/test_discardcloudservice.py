@@ -7,7 +7,7 @@ import pytest
 from addons.filters.builtin.discardcloudservice import DISCARD, SKIP_DISCARD, DiscardCloudService
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
-from tests.addons.filters.support.samples import Sample, World, endpoint_slice, service
+from tests.addons.filters.support.samples import Sample, World, service
 
 
 def balancer(**annotations: str) -> Sample:
@@ -39,7 +39,6 @@ CASES = [
     Case("a ClusterIP", service(type="ClusterIP"), "kept", "edge-service"),
     Case("a NodePort", service(type="NodePort"), "kept", "edge-service"),
     Case("no type", service(), "kept", "edge-service"),
-    Case("a slice", endpoint_slice([]), "kept", "other-kind"),
 ]
 
 

@@ -16,7 +16,6 @@ from tests.addons.filters.support.checks import Case, apply, named, reasons_of
 from tests.addons.filters.support.samples import (
     WEB,
     addresses_of,
-    endpoint_slice,
     endpoints,
     pooled_world,
     subset,
@@ -43,7 +42,6 @@ CASES = [
     Case("in no pool", MIXED, "kept", "no-pool", replace(WORLD, pool="")),
     Case("no such pool", MIXED, "kept", "no-such-pool", replace(WORLD, pool="p9")),
     Case("many subsets", endpoints(*[{}] * (MAX_ENDPOINTS + 1)), "kept", "too-many-endpoints", WORLD),
-    Case("a slice", endpoint_slice([]), "kept", "other-kind", WORLD),
 ]
 
 

@@ -16,7 +16,6 @@ from tests.addons.filters.support.samples import (
     addresses_of,
     endpoint,
     endpoint_slice,
-    endpoints,
 )
 
 HTTPS = {"name": "https", "protocol": "TCP", "port": 6443}
@@ -53,7 +52,6 @@ CASES = [
     Case("no port https", kubernetes(ports=[METRICS]), "kept", "no-https-port"),
     Case("neither name nor label", kubernetes("kubernetes-v6", None), "kept", "other-slice"),
     Case("another Service's", endpoint_slice(CLOUD, ports=[HTTPS]), "kept", "other-slice"),
-    Case("endpoints", endpoints(name="kubernetes"), "kept", "other-kind"),
 ]
 
 

@@ -7,7 +7,7 @@ import pytest
 from addons.filters.builtin.inclusterconfig import InClusterConfig
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
-from tests.addons.filters.support.samples import Sample, World, metadata, service
+from tests.addons.filters.support.samples import Sample, World, metadata
 
 CONFIG = """\
 apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -29,7 +29,6 @@ CASES = [
     Case("without the key", config_map(None), "kept", "no-kubeconfig"),
     Case("another name", config_map(CONFIG, name="coredns"), "kept", "other-config-map"),
     Case("another namespace", config_map(CONFIG, namespace="default"), "kept", "other-config-map"),
-    Case("a Service", service("kube-proxy", "kube-system"), "kept", "other-kind"),
 ]
 
 

@@ -19,7 +19,6 @@ from tests.addons.filters.support.samples import (
     endpoint,
     endpoint_slice,
     endpoints,
-    service,
     subset,
 )
 
@@ -76,7 +75,6 @@ CASES = [
     Case(
         "another Service's slice", slice_(LOCAL, name="web-abc", service_name="web"), "kept", "other-service"
     ),
-    Case("the Service itself", service("kubernetes", annotations=LOCAL), "kept", "other-kind"),
 ]
 
 

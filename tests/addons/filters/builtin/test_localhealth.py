@@ -16,7 +16,6 @@ from tests.addons.filters.support.samples import (
     endpoint_slice,
     endpoints,
     old_endpoint,
-    service,
     subset,
 )
 
@@ -61,7 +60,6 @@ KEPT = [
     Case(
         "many endpoints", endpoint_slice([FOUR[1]] * (MAX_ENDPOINTS + 1)), "kept", "too-many-endpoints", SICK
     ),
-    Case("a Service", service(), "kept", "other-kind", SICK),
 ]
 
 

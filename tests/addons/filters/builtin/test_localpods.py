@@ -25,7 +25,6 @@ from tests.addons.filters.support.samples import (
     endpoint,
     endpoint_slice,
     endpoints,
-    service,
 )
 
 PORT = {"name": "http", "protocol": "TCP", "port": 8080}
@@ -126,7 +125,6 @@ KEPT = [
         "too-many-endpoints",
         world(NEW),
     ),
-    Case("a Service", service(), "kept", "other-kind", world(NEW)),
 ]
 
 

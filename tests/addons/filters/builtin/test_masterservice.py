@@ -10,7 +10,7 @@ from addons.filters.builtin.masterservice import MasterService
 from addons.filters.inputs import HubAddress
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
-from tests.addons.filters.support.samples import Sample, World, endpoint_slice, service
+from tests.addons.filters.support.samples import Sample, World, service
 
 PORTS = ({"name": "metrics", "port": 9}, {"name": "https", "port": 443, "protocol": "TCP"})
 V4, V6 = "169.254.2.1", "fd00::2:1"
@@ -38,7 +38,6 @@ CASES = [
     Case(
         "of another namespace", service("kubernetes", "prod", clusterIP="10.96.0.2"), "kept", "other-service"
     ),
-    Case("a slice", endpoint_slice([], name="kubernetes"), "kept", "other-kind"),
 ]
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from addons.filters.builtin.nodeportisolation import LISTEN, NodePortIsolation, may_listen
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
-from tests.addons.filters.support.samples import Sample, World, endpoint_slice, service
+from tests.addons.filters.support.samples import Sample, World, service
 
 IN_P1 = World(pool="p1")
 
@@ -27,7 +27,6 @@ CASES = [
     Case("in no pool", listening("p2"), "kept", "no-pool"),
     Case("no annotation", listening(None), "kept", "no-listen-annotation", IN_P1),
     Case("a ClusterIP", listening("p2", "ClusterIP"), "kept", "no-node-port", IN_P1),
-    Case("a slice", endpoint_slice([]), "kept", "other-kind", IN_P1),
 ]
 
 

@@ -11,7 +11,7 @@ from addons.filters.inputs import HubAddress
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
-from tests.addons.filters.support.samples import Sample, World, metadata, service
+from tests.addons.filters.support.samples import Sample, World, metadata
 
 Env = dict[str, str]
 
@@ -46,7 +46,6 @@ CASES = [
     Case("the hub has no address", pod(CLOUD), "kept", "no-hub-address", World(hub=HubAddress((), 10268))),
     Case("many variables", pod(*[CLOUD] * (MAX_VARIABLES // 2 + 1)), "kept", "too-many-variables"),
     Case("many containers", pod(*[{"A": ""}] * (MAX_VARIABLES + 1)), "kept", "too-many-variables"),
-    Case("a Service", service(), "kept", "other-kind"),
 ]
 
 

@@ -25,7 +25,6 @@ from tests.addons.filters.support.samples import (
     endpoints,
     old_endpoint,
     pooled_world,
-    service,
     subset,
 )
 
@@ -106,7 +105,6 @@ UNFILTERED = [
     Case("nothing to remove", ALL_IN_POOL, "kept", "same-pool", world(POOL)),
     Case("nothing in it", endpoint_slice([]), "kept", "same-pool", world(POOL)),
     Case("no subsets in it", endpoints(), "kept", "same-pool", world(POOL)),
-    Case("a Service", service(), "kept", "other-kind"),
     Case(
         "many addresses",
         endpoints(subset({f"10.0.{n >> 8}.{n & 255}": "n9" for n in range(MAX_ENDPOINTS)})),
