@@ -16,7 +16,6 @@ IPV6 = "IPv6"
 
 
 def family_of(address: str) -> str:
-    """The family of an IP literal."""
     return IPV6 if ":" in address else IPV4
 
 

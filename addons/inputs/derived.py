@@ -64,7 +64,6 @@ def slice_facts_in(item: Item) -> SliceFacts:
 
 
 def pods_in(item: Item) -> frozenset[str]:
-    """The pods that an EndpointSlice names."""
     endpoints = item.decode().fields.children("endpoints")
     return frozenset(endpoint.child("targetRef").text("name") for endpoint in endpoints)
 

@@ -172,7 +172,6 @@ class Input:
         self._changed({unknown(self._kind)})
 
     def _open_next(self) -> Source:
-        """Open the source of the next version."""
         source = self._open(self._list_watches[len(self._opened)])
         source.users += 1
         first = source.reflector.changed.wait()

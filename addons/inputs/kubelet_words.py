@@ -124,7 +124,6 @@ class KubeletWords(Words):
             self._pods.listen(self)
 
     def _put_unheard(self, key: Key, document: Json, since: str) -> None:
-        """Put what the cloud has not heard."""
         self._put(key, word_in(document, since))
         self._fresh.pop(key, None)
         self._came.notify()

@@ -56,7 +56,6 @@ class Words:
         )
 
     def of(self, namespace: str) -> Mapping[str, PodWord]:
-        """The words of a namespace, by pod."""
         return self._words.get(namespace, {})
 
     def settle(self, stores: Iterable[Store]) -> None:

@@ -157,7 +157,6 @@ class Cloud:
         )
 
     def leads(self, uplink: Uplink) -> bool:
-        """Whether an uplink leads to a server."""
         return any(server.usable for server in self.servers if server.server.uplink == uplink)
 
     @property

@@ -38,8 +38,6 @@ logger = logging.getLogger(__name__)
 
 
 class Probing:
-    """The probing of one server."""
-
     task: asyncio.Task[None]
 
     def __init__(self, health: ServerHealth) -> None:

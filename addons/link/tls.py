@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from OpenSSL import SSL, crypto
 
+from addons.link.uplinks.uplink import is_address
 from kube.http.kubeconfig import Credentials
 
 logger = logging.getLogger(__name__)
@@ -146,7 +147,7 @@ def client_connection(
     ssl_conn = SSL.Connection(context)
     if is_verified:
         _expect_name(ssl_conn, server_name)
-    if not _is_address(server_name):
+    if not is_address(server_name):
         ssl_conn.set_tlsext_host_name(server_name.encode("idna"))
     ssl_conn.set_alpn_protos(alpn)
     ssl_conn.set_connect_state()
@@ -165,19 +166,11 @@ def show_certificate(context: SSL.Context, certificates: bytes, key: bytes) -> x
     return leaf
 
 
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
 def _expect_name(ssl_conn: SSL.Connection, name: str) -> None:
     """Have OpenSSL check the server's name. pyOpenSSL has no call for it; mitmproxy uses the same two functions."""
     library = SSL._lib  # type: ignore[attr-defined]  # see above
     parameters = library.SSL_get0_param(ssl_conn._ssl)
-    if _is_address(name):
+    if is_address(name):
         packed = ipaddress.ip_address(name).packed
         done = library.X509_VERIFY_PARAM_set1_ip(parameters, packed, len(packed))
     else:

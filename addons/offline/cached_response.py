@@ -94,7 +94,6 @@ class CachedResponse(NamedTuple):
         return dict(self.further).get(token)
 
     def followed_by(self, token: str, page: CachedResponse) -> CachedResponse:
-        """The list with one more page."""
         return self._replace(further=(*self.further, (token, page)))
 
     def single(self) -> Encoded:

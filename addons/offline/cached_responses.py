@@ -73,12 +73,10 @@ class Shares:
         share.size += entry.size
 
     def use(self, name: str, entry: IndexEntry) -> None:
-        """Make an entry the last that its owner used."""
         self.entries[name] = entry
         self._shares[entry.owner].names.move_to_end(name)
 
     def remove(self, name: str) -> bool:
-        """Remove an entry, if there is one of that name."""
         entry = self.entries.pop(name, None)
         if entry is None:
             return False

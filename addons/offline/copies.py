@@ -57,8 +57,6 @@ logger = logging.getLogger(__name__)
 
 
 class DiskCopies:
-    """All sources on disk."""
-
     def __init__(self, access: DiskAccess) -> None:
         self.access = access
         self.metas: dict[str, Meta] = {}

@@ -96,8 +96,6 @@ class LeaderState:
 
 
 class Probed(NamedTuple):
-    """What the answer to a probe says."""
-
     why_unfit: str
     """Why the server cannot be read from; "" where it can."""
     age: float
@@ -140,7 +138,6 @@ def choose(order: Sequence[LeaderState], now: float, *, cloud_is_up: bool, cloud
 
 
 def read_probe(answer: RawResponse) -> Probed:
-    """What an answer to a probe says."""
     deputies, lenders = (answer.headers.get(header, "") for header in (DEPUTIES_HEADER, LENDERS_HEADER))
     shares = answer.headers.get(SHARES_HEADER, "").split(",", MAX_RESOURCES + 1)
     return Probed(

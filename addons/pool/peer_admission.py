@@ -62,7 +62,6 @@ class Admission:
             self._refusals[connection] = "no node"
 
     def disconnected(self, connection: str) -> None:
-        """Forget a connection that has ended."""
         self._nodes.pop(connection, None)
         self._refusals.pop(connection, None)
 

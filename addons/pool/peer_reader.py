@@ -100,7 +100,6 @@ class PeerReader:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether the reader is not at the cloud."""
         return self.leader is not None or self.server != CLOUD_NAME
 
     @property

@@ -49,8 +49,6 @@ logger = logging.getLogger(__name__)
 
 
 class PeerPort(NamedTuple):
-    """The parts of the peer port."""
-
     certificate: AskedCertificate | GivenCertificate
     announcement: Announcement | None
     """None where no manager elects the hub, as of a relay."""

@@ -27,8 +27,6 @@ VERSION = re.compile(r"v[0-9]{1,2}((alpha|beta)[0-9]{1,2})?")
 
 
 class Role(StrEnum):
-    """What a hub is in its pool."""
-
     NONE = "none"
     """The hub reads shared resources from the cloud, and serves them to nobody."""
     LEADER = "leader"

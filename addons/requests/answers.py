@@ -103,12 +103,10 @@ class Answerer(Protocol):
 
 
 def object_answer(obj: Encoded, status: int = 200) -> Answer:
-    """An object as the whole answer."""
     return Answer(obj.body(), {**HEADERS, "Content-Type": obj.codec.content_type}, status)
 
 
 def status_answer(error: StatusError) -> Answer:
-    """A Status as the whole answer."""
     headers = {**HEADERS, "Content-Type": "application/json"}
     if error.retry_after is not None:
         headers["Retry-After"] = str(error.retry_after)

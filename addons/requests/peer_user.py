@@ -45,7 +45,6 @@ def _read(path: str) -> Users:
 
 
 def _users_in(table: str) -> Users:
-    """The users of the open connections in a table."""
     rows = (line.split() for line in table.splitlines() if f" {ESTABLISHED} " in line)
     return {(row[1], row[2]): int(row[7]) for row in rows if row[3] == ESTABLISHED}
 

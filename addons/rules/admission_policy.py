@@ -164,7 +164,6 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _raw(pattern: str) -> str:
-    """A pattern as a raw string of CEL."""
     return f"r'{pattern}'"
 
 

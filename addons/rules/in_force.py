@@ -62,7 +62,6 @@ class RulesInForce:
             self.rules = parse_rules(None, self._disabled, filters)
 
     def current(self) -> Rules:
-        """The rules in force now."""
         return self.rules
 
     async def wait_known(self, wait: float) -> None:

@@ -83,7 +83,6 @@ class ComponentTraffic:
         return counts
 
     def components(self) -> dict[str, ComponentCounts]:
-        """By the component's name."""
         return dict(self._components)
 
     def last_hour(self) -> dict[str, Totals]:

@@ -22,7 +22,6 @@ LOOPBACK = "127.0.0.1"
 
 
 def kubelet_at(port: int) -> Server:
-    """This node's kubelet as a server."""
     return Server("https", LOOPBACK, port, KUBELET)
 
 

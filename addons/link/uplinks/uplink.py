@@ -115,23 +115,23 @@ def parse_uplinks(name: str, text: str) -> tuple[Uplink, ...]:
     """The uplinks of `DEVICE|ADDRESS[:COST],…`, the cheapest first, equals as they are listed; ValueError otherwise."""
     uplinks: list[tuple[int, Uplink]] = []
     for entry in filter(None, (entry.strip() for entry in text.split(","))):
-        if _is_address(entry):
+        if is_address(entry):
             uplinks.append((0, Uplink(entry, is_address=True)))
             continue
         parts = _FORM.fullmatch(entry)
         bare = (parts["address"] or parts["name"]) if parts is not None else ""
-        if parts is None or not (_is_address(bare) or _DEVICE.fullmatch(bare)):
+        if parts is None or not (is_address(bare) or _DEVICE.fullmatch(bare)):
             raise ValueError(
                 f"{name}: {entry!r} is not of the form DEVICE, ADDRESS, or one with :COST behind it"
             )
-        uplinks.append((int(parts["cost"] or 0), Uplink(bare, _is_address(bare))))
+        uplinks.append((int(parts["cost"] or 0), Uplink(bare, is_address(bare))))
     made = tuple(uplink for _, uplink in sorted(uplinks, key=lambda entry: entry[0]))
     if len(set(made)) != len(made):
         raise ValueError(f"{name} names an uplink twice")
     return made
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text)
     except ValueError:

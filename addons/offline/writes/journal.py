@@ -214,7 +214,6 @@ class Journal:
         self.added.notify()
 
     def _forget(self, entry: JournalEntry) -> None:
-        """Delete an entry from disk."""
         self._rows.delete(entry.name, entry.path, may_be_unread=isinstance(entry, StatusEntry))
 
     def _count(self) -> None:

@@ -136,7 +136,6 @@ class LentWays:
         return health.server
 
     def ended(self, connection: str) -> None:
-        """Forget a connection that has ended."""
         loan = self._loans.pop(connection, None)
         if loan is None:
             return
