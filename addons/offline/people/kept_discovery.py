@@ -5,7 +5,6 @@ What else the hub will be asked then, and may keep beforehand, it asks with that
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -18,7 +17,6 @@ from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import comes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
-from kube.http.retry_after import retry_after
 
 JSON = "application/json"
 AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -64,20 +62,15 @@ class Discovery:
         self._cloud = cloud
         self._further = further
         self._backoff = Backoff(first=0.1)  # the first look is before a server was chosen
-        self._asked_for = 0
-        """Seconds for which the cloud has just asked not to be asked again."""
 
     async def run(self) -> None:
         """Keep what is new until cancelled."""
         while True:
             changed = self._cloud.changed.wait()
-            self._asked_for = 0
             is_renewed = self._cloud.is_up and await self._renew()
             if is_renewed:
                 self._backoff.forget()
-            seconds = INTERVAL if is_renewed else self._backoff.next()
-            await asyncio.sleep(self._asked_for)
-            await comes_within(seconds, changed)
+            await comes_within(INTERVAL if is_renewed else self._backoff.next(), changed)
 
     async def answer(self, request: OfflineRequest) -> CachedResponse | None:
         """What was kept for a request, unpacked; None for another path, and for a form that is not kept."""
@@ -97,10 +90,7 @@ class Discovery:
             for question in (*(Question("GET", *item) for item in KEPT.items()), *self._further()):
                 if not await self._ask(question):
                     return False
-        except StatusError as error:
-            self._asked_for = error.retry_after or 0
-            return False
-        except Unreachable:
+        except (StatusError, Unreachable):
             return False
         return True
 
@@ -120,7 +110,6 @@ class Discovery:
             self._answers.forget(question.key.name)
         elif answer.status != 304:
             logger.debug("%s is not kept for an outage: the cloud answers %d", question.path, answer.status)
-            self._asked_for = retry_after(answer.headers) or 0
             return False
         return True
 
