@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from ipaddress import ip_address
 from typing import ClassVar
 from weakref import WeakSet
@@ -95,7 +95,7 @@ class Assembly:
         self._pool: Pool | None = None
         self._folder: StateFolder | None = None
         self._certificate: OwnCertificate | None = None
-        self._local: Certificate | None = None
+        self._local: Callable[[], Certificate] | None = None
         """What the TLS port shows where the cluster has signed nothing for it."""
         self._node_certificate: NodeCertificate | None = None
 
@@ -178,9 +178,11 @@ class Assembly:
         if not settings.tls_port:
             return
         if settings.tls_cert is not None and settings.tls_key is not None:
-            self._local = ServingCertificate(settings.tls_cert, settings.tls_key)
+            files = ServingCertificate(settings.tls_cert, settings.tls_key)
+            self._local = lambda: files
             return
-        self._local = self._certificate = OwnCertificate(settings.state_dir / "pki")
+        self._certificate = OwnCertificate(settings.state_dir / "pki")
+        self._local = self._certificate.current
         await asyncio.to_thread(self._certificate.sign, _served_addresses(settings))
         self._run("certificate of the TLS port", self._certificate.run())
 

@@ -41,8 +41,7 @@ def _make_context(certificate: Certificate, authorities: frozenset[x509.Certific
     context.set_min_proto_version(SSL.TLS1_2_VERSION)
     certificate.use_in(context)
     store = context.get_cert_store()
-    if store is None:
-        raise RuntimeError("OpenSSL gave no certificate store")
+    assert store is not None
     for authority in authorities:
         store.add_cert(crypto.X509.from_cryptography(authority))
     # A certificate that does not verify is not an error of the handshake: its owner is anonymous.

@@ -13,11 +13,10 @@ import datetime
 import ipaddress
 import logging
 import tempfile
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from cryptography import x509
-from OpenSSL import SSL
 
 from addons.certificates.asked_certificate import AskedCertificate
 from addons.certificates.serving_certificate import Certificate, Pair, now, read_pair, write_file
@@ -57,20 +56,20 @@ logger = logging.getLogger(__name__)
 class TlsPortCertificate:
     """Chooses for each handshake."""
 
-    def __init__(self, local: Certificate, signed: AskedCertificate | None = None) -> None:
-        """`local` is the operator's certificate or the local CA's; `asked` is the cluster's, where the hub asks."""
+    def __init__(self, local: Callable[[], Certificate], asked: AskedCertificate | None = None) -> None:
+        """`local` gives the operator's certificate or the local CA's; `asked` is the cluster's, where the hub asks."""
         self._local = local
-        self._asked = signed
+        self._asked = asked
 
     def shown_to(self, called: str) -> Certificate:
         """The certificate for a client that called this name or address."""
         pair = self._asked.current if self._asked is not None else None
-        return pair if pair is not None and called in names_of(pair.certificate) else self._local
+        return pair if pair is not None and called in names_of(pair.certificate) else self._local()
 
     def expiry(self) -> datetime.datetime | None:
         """When the certificate ends that most pods see: the cluster's, or else the local."""
         pair = self._asked.current if self._asked is not None else None
-        return pair.expiry() if pair is not None else self._local.expiry()
+        return (pair or self._local()).expiry()
 
 
 class OwnCertificate:
@@ -82,17 +81,10 @@ class OwnCertificate:
         self._pair: Pair | None = None
         self._moved = asyncio.Event()
 
-    @property
-    def mark(self) -> Hashable:
-        return self._pair.mark if self._pair is not None else None
-
-    def use_in(self, context: SSL.Context) -> None:
-        """Show it in handshakes of a context."""
+    def current(self) -> Pair:
+        """The last one, after `sign`."""
         assert self._pair is not None
-        self._pair.use_in(context)
-
-    def expiry(self) -> datetime.datetime | None:
-        return self._pair.expiry() if self._pair is not None else None
+        return self._pair
 
     def sign(self, addresses: Iterable[str]) -> None:
         """Make or renew the certificate for these addresses where need be. Blocks for some milliseconds.

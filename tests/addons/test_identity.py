@@ -57,7 +57,7 @@ def identity(authority: Authority, tmp_path: Path) -> Identity:
     credentials = Credentials("", "", False, Piece(authority.certificate), Piece(), Piece(), Piece())
     own_certificate(tmp_path, ["127.0.0.1"])
     files = ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key")
-    made.serve_with(credentials, TlsPortCertificate(files))
+    made.serve_with(credentials, TlsPortCertificate(lambda: files))
     return made
 
 
@@ -247,7 +247,8 @@ def test_without_a_cluster_ca_nobody_is_this_node(
 ) -> None:
     made = under_guard(Identity(cast(Options, Settings())))
     credentials = Credentials("", "", False, Piece(certificate), Piece(), Piece(), Piece())
-    made.serve_with(credentials, TlsPortCertificate(own_certificate(tmp_path, ["127.0.0.1"])))
+    own = own_certificate(tmp_path, ["127.0.0.1"])
+    made.serve_with(credentials, TlsPortCertificate(lambda: own))
     connection = Connection(made, tmp_path)
     connection.shake(authority.issue_node(NODE))
     with pytest.raises(StatusError, match="not known as this node's"):

@@ -51,23 +51,22 @@ async def test_a_certificate_that_ends_soon_is_renewed_under_a_running_hub(
     with monkeypatch.context() as patch:
         patch.setattr(module, "SERVING_DAYS", RENEW_DAYS - 1)
         made.sign(ADDRESSES)
-    assert made._pair is not None
-    first, authority = made._pair.certificate, (tmp_path / "ca.crt").read_bytes()
+    first, authority = made.current().certificate, (tmp_path / "ca.crt").read_bytes()
     async with beside(made.run()):
-        await until(lambda: made._pair is not None and made._pair.certificate != first)
-    assert made._pair.certificate.not_valid_after_utc > first.not_valid_after_utc
-    assert completes(tmp_path, made, "10.0.0.5")
+        await until(lambda: made.current().certificate != first)
+    assert made.current().certificate.not_valid_after_utc > first.not_valid_after_utc
+    assert completes(tmp_path, made.current(), "10.0.0.5")
     assert (tmp_path / "ca.crt").read_bytes() == authority, "pods need no new CA"
 
 
 async def test_another_address_is_served_soon(tmp_path: Path) -> None:
     made = OwnCertificate(tmp_path)
     made.sign(ADDRESSES)
-    assert not completes(tmp_path, made, "10.0.0.6")
+    assert not completes(tmp_path, made.current(), "10.0.0.6")
     async with beside(made.run()):
         made.move(["127.0.0.1", "10.0.0.6"])
-        await until(lambda: completes(tmp_path, made, "10.0.0.6"))
-    assert not completes(tmp_path, made, "10.0.0.5")
+        await until(lambda: completes(tmp_path, made.current(), "10.0.0.6"))
+    assert not completes(tmp_path, made.current(), "10.0.0.5")
 
 
 async def test_a_certificate_of_a_time_to_come_is_signed_anew(
@@ -75,13 +74,12 @@ async def test_a_certificate_of_a_time_to_come_is_signed_anew(
 ) -> None:
     made = OwnCertificate(tmp_path)
     made.sign(ADDRESSES)
-    assert made._pair is not None
-    first = made._pair.certificate
+    first = made.current().certificate
 
     earlier = first.not_valid_before_utc - datetime.timedelta(days=1)
     monkeypatch.setattr(module, "now", lambda: earlier)
     made.sign(ADDRESSES)
-    assert made._pair.certificate.not_valid_before_utc < first.not_valid_before_utc
+    assert made.current().certificate.not_valid_before_utc < first.not_valid_before_utc
 
 
 def broken(*_: object) -> None:
@@ -95,7 +93,7 @@ async def test_without_a_folder_the_first_certificate_is_made_elsewhere(
     made = OwnCertificate(tmp_path / "pki")
     made.sign(ADDRESSES)
     assert "cannot be written" in caplog.text
-    assert completes(made._folder, made, "127.0.0.1")
+    assert completes(made._folder, made.current(), "127.0.0.1")
 
 
 async def test_a_renewal_that_fails_leaves_the_certificate_and_is_tried_again(
@@ -110,8 +108,8 @@ async def test_a_renewal_that_fails_leaves_the_certificate_and_is_tried_again(
             patch.setattr(module, "own_certificate", broken)
             made.move(["127.0.0.1", "10.0.0.6"])
             await until(lambda: "cannot be renewed" in caplog.text)
-            assert completes(tmp_path, made, "10.0.0.5")
-        await until(lambda: completes(tmp_path, made, "10.0.0.6"))
+            assert completes(tmp_path, made.current(), "10.0.0.5")
+        await until(lambda: completes(tmp_path, made.current(), "10.0.0.6"))
 
 
 class Asked:
@@ -139,7 +137,7 @@ class Asked:
 )
 def test_what_was_called_decides(tmp_path: Path, called: str, is_clusters: bool) -> None:
     local, asked = own_certificate(tmp_path, ["127.0.0.1"]), Asked()
-    port = TlsPortCertificate(local, cast(AskedCertificate, asked))
+    port = TlsPortCertificate(lambda: local, cast(AskedCertificate, asked))
     assert port.shown_to(called) is local, "the cluster has signed nothing yet"
     signed = asked.sign("10.0.0.1", "169.254.2.1", "n1")
     assert port.shown_to(called) is (signed if is_clusters else local)
@@ -147,7 +145,7 @@ def test_what_was_called_decides(tmp_path: Path, called: str, is_clusters: bool)
 
 def test_its_end_is_that_of_what_pods_see(tmp_path: Path) -> None:
     local, asked = own_certificate(tmp_path, ["127.0.0.1"]), Asked()
-    port = TlsPortCertificate(local, cast(AskedCertificate, asked))
+    port = TlsPortCertificate(lambda: local, cast(AskedCertificate, asked))
     assert port.expiry() == local.expiry()
     signed = asked.sign("10.0.0.1")
     ends = signed.expiry()
@@ -156,7 +154,7 @@ def test_its_end_is_that_of_what_pods_see(tmp_path: Path) -> None:
     later = local.expiry()
     assert later is not None
     assert abs(later - ends) > datetime.timedelta(hours=1)
-    assert TlsPortCertificate(local).expiry() == later
+    assert TlsPortCertificate(lambda: local).expiry() == later
 
 
 SERVED = ("127.0.0.1", "::1", "10.0.0.5")
