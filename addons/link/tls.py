@@ -125,8 +125,7 @@ def client_context(authorities: Iterable[x509.Certificate]) -> SSL.Context:
     # A relayed watch is silent most of the time: without this OpenSSL keeps 34 KB of buffers for each connection.
     context.set_mode(SSL.MODE_RELEASE_BUFFERS)
     store = context.get_cert_store()
-    if store is None:
-        raise ValueError("OpenSSL gave no certificate store")
+    assert store is not None
     for authority in authorities:
         store.add_cert(crypto.X509.from_cryptography(authority))
     return context

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import date
+from operator import sub
 
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB, OTHER
@@ -34,13 +35,7 @@ class Totals:
 
     def since(self, before: Totals) -> Totals:
         """What came after an earlier count."""
-        return Totals(
-            self.requests - before.requests,
-            self.errors - before.errors,
-            self.sent - before.sent,
-            self.fetched - before.fetched,
-            self.copied - before.copied,
-        )
+        return Totals(*map(sub, astuple(self), astuple(before)))
 
 
 @dataclass(slots=True)
