@@ -42,7 +42,6 @@ class DiskAccess:
         self.on_loss: list[Callable[[], None]] = []
         """Called when the database had to be set aside, so that all that was written is lost."""
         self.on_write: list[Callable[[Batch], None]] = []
-        """Called when a batch was written."""
         self._lost = 0
         self._failing = False
         self.loading: set[asyncio.Task[None]] = set()

@@ -200,9 +200,7 @@ COMPONENT_LIMIT = 100
 """Different component labels; a hostile client may send any number of names."""
 
 component_label = BoundedLabels(COMPONENT_LIMIT).label
-"""The component as a metric's label."""
 peer_label = BoundedLabels(PEER_LIMIT).label
-"""Another node as a metric's label."""
 
 
 def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:
