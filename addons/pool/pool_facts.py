@@ -17,7 +17,6 @@ from addons.views.source import Source
 from kube.concurrency.pulse import Pulse, first_of
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.store import Change
 
 CLIENT_CA = "extension-apiserver-authentication"
 """The ConfigMap, in kube-system, in which kube-apiserver publishes whose client certificates it takes."""
@@ -36,10 +35,7 @@ class OneConfigMap:
         self.name = name
         self._source = open_source(one_config_map(namespace, name))
         self._source.users += 1
-        self._source.store.listen(self)
-        self._changed = changed
-        first = self._source.reflector.changed.wait()
-        self._task = asyncio.create_task(self._follow(first), name=f"ConfigMap {name}")
+        self._task = asyncio.create_task(self._follow(changed, self._moved()), name=f"ConfigMap {name}")
 
     @property
     def is_known(self) -> bool:
@@ -56,24 +52,16 @@ class OneConfigMap:
 
     def close(self) -> None:
         self._task.cancel()
-        self._source.store.forget(self)
         self._source.users -= 1
 
-    def changed(self, _change: Change) -> None:
-        self._changed.notify()
+    def _moved(self) -> tuple[asyncio.Future[None], ...]:
+        return self._source.store.next_update(), self._source.reflector.changed.wait()
 
-    def advanced(self) -> None:
-        """Only the version has changed, or the store has become complete."""
-        self._changed.notify()
-
-    def restarted(self) -> None:
-        self._changed.notify()
-
-    async def _follow(self, next_change: asyncio.Future[None]) -> None:
+    async def _follow(self, changed: Pulse, moved: tuple[asyncio.Future[None], ...]) -> None:
         while True:
-            await next_change
-            next_change = self._source.reflector.changed.wait()
-            self._changed.notify()
+            await first_of(*moved)
+            moved = self._moved()
+            changed.notify()
 
 
 class PoolFacts:
