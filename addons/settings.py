@@ -287,9 +287,9 @@ class Settings:
         return self.kubelet_client_certificate, self.kubelet_client_key, self.kubelet_certificate_authority
 
     @property
-    def leaders(self) -> tuple[Server, ...]:
-        """Leaders of the pool to begin with, until the hub has read the pool's ConfigMap."""
-        return parse_leaders(self.leader_names, self.peer_port)
+    def leaders(self) -> frozenset[tuple[str, str]]:
+        """Leaders of the pool to begin with, until the hub has read the pool's ConfigMap, and their addresses."""
+        return parse_leaders(self.leader_names)
 
     @property
     def ports(self) -> dict[str, int]:

@@ -100,19 +100,16 @@ def parse_relays(text: str) -> tuple[Server, ...]:
     )
 
 
-def parse_leaders(text: str, port: int) -> tuple[Server, ...]:
-    """The leaders of `NODE/ADDRESS,…`, as a pool's ConfigMap names them, at a peer port; ValueError otherwise."""
-    leaders = []
-    for entry in filter(None, (entry.strip() for entry in text.split(","))):
+def parse_leaders(text: str) -> frozenset[tuple[str, str]]:
+    """The nodes and addresses of `NODE/ADDRESS,…`, as a pool's ConfigMap names leaders; ValueError otherwise."""
+    leaders = set()
+    for entry in filter(None, map(str.strip, text.split(","))):
         node, _, address = entry.partition("/")
         try:
-            host = str(ipaddress.ip_address(address))
+            leaders.add((node, str(ipaddress.ip_address(address if node else ""))))
         except ValueError:
             raise ValueError(f"leader {entry!r} is not of the form NODE/ADDRESS") from None
-        if not node:
-            raise ValueError(f"leader {entry!r} is not of the form NODE/ADDRESS")
-        leaders.append(Server("https", host, port, node))
-    return tuple(dict.fromkeys(leaders))
+    return frozenset(leaders)
 
 
 class Way(NamedTuple):

@@ -68,9 +68,9 @@ FIRST_SCOPE = (ResourceType("", "v1", "services"), ResourceType("discovery.k8s.i
 """What a pool shares whose ConfigMap is not known: what pools share unless told otherwise."""
 
 
-def first_config(leaders: Iterable[Server]) -> PoolConfig:
+def first_config(leaders: Iterable[tuple[str, str]]) -> PoolConfig:
     """The pool of the leaders that the operator names, until its ConfigMap is known; without any nothing is shared."""
-    named = tuple(sorted(LeaderHub(leader.node, leader.host) for leader in leaders))[:MAX_LEADERS]
+    named = tuple(LeaderHub(*leader) for leader in sorted(leaders))[:MAX_LEADERS]
     return PoolConfig(named, FIRST_SCOPE, is_shared=True) if named else NOTHING_SHARED
 
 

@@ -113,7 +113,7 @@ def test_a_configmap_has_no_more_hubs_than_a_hub_can_ask(key: str, bound: str, m
 
 
 def test_without_a_configmap_the_operators_leaders_share_the_default() -> None:
-    config = first_config(parse_leaders("b/10.0.0.2,a/10.0.0.1", 10269))
+    config = first_config(parse_leaders("b/10.0.0.2,a/10.0.0.1"))
     assert config == PoolConfig((A, B), (SERVICES, SLICES), is_shared=True)
     assert first_config([]) == NOTHING_SHARED
 

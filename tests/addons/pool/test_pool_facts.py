@@ -138,7 +138,7 @@ async def test_the_operators_leaders_count_until_the_configmap_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool_facts, "FIRST_AFTER", 0.0)
-    first = first_config(parse_leaders("n9/10.0.0.9", 10269))
+    first = first_config(parse_leaders("n9/10.0.0.9"))
     made = Cluster(first)
     async with beside(made.facts.run(made.changes.set)):
         await made.until(lambda facts: facts.config == first)
