@@ -37,7 +37,7 @@ class Resolve:
         if listener is Listener.PLAIN:
             host, port = flow.client_conn.sockname[:2]
             own = OwnAddress(host, port, self._names)
-            refuse_web_pages(own, flow.request.authority, flow.request.headers.items(multi=True))
+            refuse_web_pages(own, flow.request.authority, flow.request.headers.get_all)
             refuse_probes(flow.request.headers.get("user-agent", ""))
         if not flow.request.is_http2:
             # Of an absolute target the rest alone goes on: whom it named says nothing about the server it goes to.

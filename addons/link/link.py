@@ -10,7 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 from OpenSSL import SSL
@@ -376,6 +376,7 @@ class Relaying(NamedTuple):
         return await self._pool.with_room(self.way)
 
 
+@lru_cache(maxsize=64)
 def _counter(direction: str, server: Server) -> Callable[[int], None]:
     """`direction` is up or down to and from the cloud, sent or received for a hub."""
     if server.node:

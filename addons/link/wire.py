@@ -232,7 +232,9 @@ class Wire(asyncio.Transport, asyncio.Protocol):
     def _flush(self, tls: SSL.Connection) -> None:
         with contextlib.suppress(SSL.WantReadError):
             while self._socket is not None:
-                self._send(tls.bio_read(4 * RECORD))
+                self._send(sealed := tls.bio_read(4 * RECORD))
+                if len(sealed) < 4 * RECORD:
+                    return
 
     def _send(self, data: bytes | bytearray | memoryview) -> None:
         assert self._socket is not None

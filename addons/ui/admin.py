@@ -156,7 +156,7 @@ async def _refuse_web_pages(request: web.Request, handler: Handler) -> web.Strea
     target = request.raw_path
     authority = "" if target.startswith("/") else target.partition("://")[2].partition("/")[0]
     try:
-        refuse_web_pages(own, authority, request.headers.items())
+        refuse_web_pages(own, authority, lambda name: request.headers.getall(name, []))
         return await handler(request)
     except StatusError as error:
         return web.Response(body=error.to_json(), status=error.code, content_type="application/json")

@@ -102,7 +102,7 @@ class FleetPage:
         if not ip_address(request.remote or "0.0.0.0").is_loopback:  # noqa: S104 - not bound
             raise web.HTTPForbidden(text="only by `kubectl port-forward`, or on the manager's own machine\n")
         try:
-            refuse_web_pages(OwnAddress("localhost", 0), "", request.headers.items())
+            refuse_web_pages(OwnAddress("localhost", 0), "", lambda name: request.headers.getall(name, []))
         except StatusError:
             raise web.HTTPForbidden(text="not for a web page of another site\n") from None
         try:

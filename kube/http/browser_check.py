@@ -8,7 +8,7 @@ have kubelet send a GET to any host and port, by a probe or a hook.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -40,22 +40,21 @@ class OwnAddress(NamedTuple):
         return address.is_loopback or str(address) == self.host
 
 
-def refuse_web_pages(own: OwnAddress, authority: str, headers: Iterable[tuple[str, str]]) -> None:
+def refuse_web_pages(own: OwnAddress, authority: str, values_of: Callable[[str], Sequence[str]]) -> None:
     """StatusError 403 where a browser sent the request for a page of another origin, or may have.
 
-    `authority` is that of an absolute target or of HTTP/2, and may be empty. A request without any `Host` passes: no
-    browser sends one.
+    `authority` is that of an absolute target or of HTTP/2, and may be empty. `values_of` has the values of a header,
+    each by itself. A request without any `Host` passes: no browser sends one.
     """
-    fields = [(name.lower(), value) for name, value in headers]
-    hosts = [value for name, value in fields if name == "host"]
+    hosts = values_of("Host")
     for named in [authority, *hosts] if authority else hosts:
         if not own.is_named(_host_of(named)):
             raise forbidden(f"the hub is not called {named!r}; its option --allowed-hosts can say otherwise")
-    for name, value in fields:
-        if name == "origin" and not _is_own_origin(own, value):
-            raise forbidden(f"the hub answers no web page of {value!r}")
-        if name == "sec-fetch-site" and value not in OWN_SITE:
-            raise forbidden("the hub answers no web page of another site")
+    for origin in values_of("Origin"):
+        if not _is_own_origin(own, origin):
+            raise forbidden(f"the hub answers no web page of {origin!r}")
+    if any(site not in OWN_SITE for site in values_of("Sec-Fetch-Site")):
+        raise forbidden("the hub answers no web page of another site")
 
 
 def refuse_probes(user_agent: str) -> None:

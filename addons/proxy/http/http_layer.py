@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 from mitmproxy import connection
 from mitmproxy.proxy import commands, events, layer
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode, HttpStream
+from mitmproxy.proxy.layers.http import DropStream, HttpLayer, HTTPMode, HttpStream, SendHttp
+from mitmproxy.proxy.layers.http._base import ReceiveHttp
 from mitmproxy.proxy.layers.http._events import (
     ErrorCode,
+    RequestHeaders,
     RequestProtocolError,
     ResponseProtocolError,
 )
@@ -68,11 +69,32 @@ class HubHttpLayer(HttpLayer):
         self.command_sources.clear()
         self._tls = None
 
+    def event_to_child(self, child: layer.Layer, event: events.Event) -> layer.CommandGenerator[None]:
+        """As mitmproxy's own, for the commands that come where no layer opens a connection.
+
+        mitmproxy asks each command for its class up to seven times.
+        """
+        for command in child.handle_event(event):
+            if isinstance(command, SendHttp):
+                yield from self.event_to_child(self.connections[command.connection], command.event)
+            elif isinstance(command, ReceiveHttp):
+                part = command.event
+                if isinstance(part, RequestHeaders):
+                    yield from self.make_stream(part.stream_id)
+                if (stream := self.streams.get(part.stream_id)) is not None:  # else it is over
+                    yield from self.event_to_child(stream, part)
+            elif isinstance(command, DropStream):
+                self.streams.pop(command.stream_id, None)
+            else:
+                if command.blocking or isinstance(command, commands.RequestWakeup):
+                    self.command_sources[command] = child
+                yield command
+
     def make_stream(self, stream_id: int) -> layer.CommandGenerator[None]:
         self._has_served = True
         # `fork` makes a server of its own first, with an identifier that takes as long as a hook.
-        context = copy.copy(self.context)
-        context.layers = self.context.layers.copy()
+        context = Context.__new__(Context)
+        vars(context).update(vars(self.context), layers=self.context.layers.copy())
         server = self._server_side.server
         stream = RequestStream(context, stream_id, self.address, server, self._has_handled)
         self.streams[stream_id] = stream

@@ -137,7 +137,7 @@ class RequestStream(HttpStream):
             yield from self._past_hooks(super()._handle_event(event))
         elif self.is_late(event.now):
             yield from self._past_hooks(self._end_late())
-        if self._is_answered_early:
+        if self.begun_body is not None and self._is_answered_early:
             # mitmproxy ends the answer when its client has sent all, and the client may wait for that end.
             ending = super().state_stream_request_body(RequestEndOfMessage(self.stream_id))
             yield from self._past_hooks(ending)
