@@ -236,6 +236,7 @@ class Cloud:
         return usable[self._turn % len(usable)]
 
     def named(self, name: str) -> ServerHealth | None:
-        return next(
-            (server for server in (*self.servers, *self.borrowed) if str(server.server) == name), None
-        )
+        for health in (*self.servers, *self.borrowed):
+            if health.server.name == name:
+                return health
+        return None

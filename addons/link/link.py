@@ -248,12 +248,11 @@ class Link:
 
     def health(self, server: Server) -> ServerHealth | None:
         """The health of a server of the cloud; None for all else. `addons.pool` sees to the leaders."""
-        return self.cloud.named(str(server)) if not server.node else None
+        return self.cloud.named(server.name) if not server.node else None
 
     def state(self, server: Server) -> ServerHealth:
         """What is known of a server; of one that nobody names any more, nothing."""
-        name = str(server)
-        return self.cloud.named(name) or self._peers().get(name) or ServerHealth(server)
+        return self.cloud.named(server.name) or self._peers().get(server.name) or ServerHealth(server)
 
     def _ping(self, health: ServerHealth) -> asyncio.Future[float] | None:
         """Ping a server of the cloud over the connection that the node's identity has; None where there is none."""

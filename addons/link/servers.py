@@ -50,12 +50,17 @@ class Server:
     authority: str = field(init=False, repr=False, compare=False)
     """Host and port, as a request names them."""
     url: str = field(init=False, repr=False, compare=False)
-    """The server's own, whatever way leads there. Each request looks servers up by it."""
+    """The server's own, whatever way leads there."""
+    name: str = field(init=False, repr=False, compare=False)
+    """The URL, and the way. Each request looks servers up by it."""
 
     def __post_init__(self) -> None:
         host = f"[{self.host}]" if ":" in self.host else self.host
         object.__setattr__(self, "authority", f"{host}:{self.port}")
         object.__setattr__(self, "url", f"{self.scheme}://{self.authority}")
+        way = f" over {self.uplink}" if self.uplink is not None else ""
+        way = f" via {self.lender.node}" if self.lender is not None else way
+        object.__setattr__(self, "name", self.url + way)
 
     @property
     def is_in_cloud(self) -> bool:
@@ -63,9 +68,7 @@ class Server:
         return not self.node or self.node.startswith(RELAY)
 
     def __str__(self) -> str:
-        if self.lender is not None:
-            return f"{self.url} via {self.lender.node}"
-        return self.url if self.uplink is None else f"{self.url} over {self.uplink}"
+        return self.name
 
 
 def parse_server(text: str) -> Server:

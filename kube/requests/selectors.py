@@ -95,6 +95,8 @@ MAX_REQUIREMENTS = 100
 
 def parse_label_selector(text: str) -> LabelSelector:
     """The selector of a labelSelector parameter; ValueError in the words of a kube-apiserver, or over a bound."""
+    if not text:
+        return LabelSelector()
     _check_size(text)
     requirements = merged(parse_label_requirements(text))
     if len(requirements) > MAX_REQUIREMENTS:
@@ -107,6 +109,8 @@ def parse_field_selector(text: str) -> FieldSelector:
 
     Raises ValueError in the words of a kube-apiserver, or over MAX_SELECTOR.
     """
+    if not text:
+        return FieldSelector()
     _check_size(text)
     requirements = set()
     for term in sorted(_TERM.findall(text)):

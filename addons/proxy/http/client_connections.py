@@ -183,7 +183,7 @@ class BoundedHttp1Server(Http1Server):
         return ReceiveHttp(RequestProtocolError(self.stream_id, why, ErrorCode.GENERIC_CLIENT_ERROR))
 
     def send(self, event: HttpEvent) -> layer.CommandGenerator[None]:
-        is_head = self.request is not None and self.request.method == "HEAD"
+        is_head = self.request is not None and self.request.data.method == b"HEAD"
         code = event.code.http_status_code() if isinstance(event, ResponseProtocolError) else None
         if isinstance(event, ResponseProtocolError) and code is not None and self.response is None:
             if self.conn.state & ConnectionState.CAN_WRITE:

@@ -115,26 +115,24 @@ class HubHttpLayer(HttpLayer):
         return server.waits_since if isinstance(server, BoundedHttp1Server) else None
 
     def _handle_event(self, event: events.Event) -> layer.CommandGenerator[None]:
-        if isinstance(event, events.Start):
-            yield from self._start(event)
-            return
-        if isinstance(event, events.Wakeup) and event.command not in self.command_sources:
-            return
-        if isinstance(event, UnreadGrew):
-            yield from self._bound_unread()
-            return
-        if isinstance(event, BodyTime):
-            for stream in list(self.streams.values()):
-                yield from self.event_to_child(stream, event)
-            return
-        if isinstance(event, Played):
-            yield from self._play(event)
-        else:
-            yield from super()._handle_event(event)
-        has_come = isinstance(
-            event, events.DataReceived | events.Wakeup
-        )  # of now, or of a client that had to wait
-        if has_come or isinstance(event, Played):  # a client may ask, or ping, and read no answer
+        match event:
+            case Played():
+                yield from self._play(event)
+            case events.Start():
+                yield from self._start(event)
+            case events.Wakeup() if event.command not in self.command_sources:
+                return
+            case BodyTime():
+                for stream in list(self.streams.values()):
+                    yield from self.event_to_child(stream, event)
+            case UnreadGrew():
+                pass
+            case _:
+                yield from super()._handle_event(event)
+        has_come = isinstance(event, (events.DataReceived, events.Wakeup))  # or had to wait
+        if has_come or isinstance(
+            event, (Played, UnreadGrew)
+        ):  # a client may ask, or ping, and read no answer
             yield from self._bound_unread()
         if (has_come or self._is_stalled) and _is_http2(self.context.client):
             yield from self._open_windows()

@@ -14,16 +14,16 @@ from hpack.table import HeaderTable
 
 TABLE_SIZE = 4096
 """Bytes of the table that both sides begin with (RFC 7541, 4.2), and the most that a packer keeps."""
-_OVERHEAD = 32
+FIELD_OVERHEAD = 32
 """Bytes that each field in the table counts besides its own (4.1)."""
-_INDEXED, _ADDED, _RESIZED, _HUFFMAN = 0x80, 0x40, 0x20, 0x80
+INDEXED, ADDED, RESIZED, HUFFMAN = 0x80, 0x40, 0x20, 0x80
 """The first bits of a field in the table (6.1), of one that comes into it (6.2.1), of the table's size (6.3), and of
 text in Huffman's code (5.2)."""
 _CODES = [f"{code:0{length}b}" for code, length in zip(REQUEST_CODES, REQUEST_CODES_LENGTH, strict=True)]
 _STATIC = {field: number for number, field in reversed(list(enumerate(HeaderTable.STATIC_TABLE, 1)))}
 _STATIC_NAMES = {name: number for (name, _), number in _STATIC.items()}
 _STATIC_NAMES |= {name: number for (name, _), number in sorted(_STATIC.items(), key=lambda item: -item[1])}
-_FIRST = len(_STATIC) + 1
+FIRST_ADDED = len(_STATIC) + 1
 """The number of the newest field in the table."""
 
 type HeadField = tuple[bytes, bytes]
@@ -56,14 +56,14 @@ class HeadPacker:
         """The head, in one piece."""
         packed = bytearray()
         for size in self._resized:
-            packed += _number(size, 5, _RESIZED)
+            packed += _number(size, 5, RESIZED)
         self._resized.clear()
         for field in fields:
             known = _STATIC.get(field)
             if known is None and (added := self._fields.get(field)) is not None:
-                known = _FIRST + self._added - added
+                known = FIRST_ADDED + self._added - added
             if known is not None:
-                packed += _number(known, 7, _INDEXED)
+                packed += _number(known, 7, INDEXED)
             else:
                 self._pack_new(packed, *field)
         return bytes(packed)
@@ -71,15 +71,15 @@ class HeadPacker:
     def _pack_new(self, packed: bytearray, name: bytes, value: bytes) -> None:
         known = _STATIC_NAMES.get(name)
         if known is None and (added := self._names.get(name)) is not None:
-            known = _FIRST + self._added - added
-        packed += _number(known or 0, 6, _ADDED)
+            known = FIRST_ADDED + self._added - added
+        packed += _number(known or 0, 6, ADDED)
         if known is None:
             packed += _text(name)
         packed += _text(value)
         self._add(name, value)
 
     def _add(self, name: bytes, value: bytes) -> None:
-        size = len(name) + len(value) + _OVERHEAD
+        size = len(name) + len(value) + FIELD_OVERHEAD
         self._shrink_to(max(self._limit - size, 0))
         if size > self._limit:
             return  # the table is empty now, as the peer's is (4.4)
@@ -93,7 +93,7 @@ class HeadPacker:
             field = self._kept.popleft()
             name, value = field
             oldest = self._added - len(self._kept)
-            self._size -= len(name) + len(value) + _OVERHEAD
+            self._size -= len(name) + len(value) + FIELD_OVERHEAD
             if self._fields.get(field) == oldest:
                 del self._fields[field]
             if self._names.get(name) == oldest:
@@ -121,4 +121,4 @@ def _text(raw: bytes) -> bytes:
     if size >= len(raw):
         return _number(len(raw), 7, 0) + raw
     padded = code + "1" * (8 * size - len(code))
-    return _number(size, 7, _HUFFMAN) + int(padded, 2).to_bytes(size)
+    return _number(size, 7, HUFFMAN) + int(padded, 2).to_bytes(size)

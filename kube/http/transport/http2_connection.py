@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 
-from hpack import Decoder
-from hpack.exceptions import HPACKError
-
 from kube.bounds import reached
+from kube.http.transport.head_unpacker import HeadUnpacker
 from kube.http.transport.http2_framing import (
     LAST_31,
     MAX_FRAME,
@@ -50,7 +48,7 @@ class Http2Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._decoder = Decoder(max_header_list_size=MAX_HEAD)
+        self._unpacker = HeadUnpacker(MAX_HEAD)
         self._reader = FrameSplitter()
         self._streams: dict[int, RequestedStream] = {}
         self._told: dict[ResponseSink, None] = {}
@@ -154,8 +152,6 @@ class Http2Connection(asyncio.Protocol):
                 self._take_frame(kind, flags, number, payload)
         except PeerError as error:
             self._fail(str(error), error.code)
-        except HPACKError as error:
-            self._fail(f"a head cannot be unpacked: {error}", EndCode.COMPRESSION_ERROR)
         self._outlet.flush()
         if self._outlet.is_flooded and not self._is_ending:
             reached("what a server leaves unread")
@@ -239,7 +235,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _take_head(self, flags: int, number: int, block: bytes) -> None:
         # Also the head of a stream that is no more changes the table.
-        fields = [(name, value) for name, value in self._decoder.decode(block, raw=True)]
+        fields = self._unpacker.unpack(block)
         stream = self._stream(number)
         if stream is None:
             return

@@ -1,0 +1,124 @@
+"""Unpacks the heads of HTTP/2 by HPACK (RFC 7541). hpack's own decoder makes two objects of each field, and logs it.
+
+A head is a twentieth of a relayed request.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hpack.exceptions import HPACKDecodingError
+from hpack.huffman_table import decode_huffman
+from hpack.table import HeaderTable
+
+from kube.http.transport.head_packer import (
+    ADDED,
+    FIELD_OVERHEAD,
+    FIRST_ADDED,
+    HUFFMAN,
+    INDEXED,
+    RESIZED,
+    TABLE_SIZE,
+    HeadField,
+)
+from kube.http.transport.http2_framing import LAST_31, EndCode, PeerError
+
+_STATIC = HeaderTable.STATIC_TABLE
+
+
+class HeadUnpacker:
+    """One side's table of a connection. It is in step with the peer's as long as it sees each head, in order."""
+
+    def __init__(self, limit: int) -> None:
+        """`limit` bounds the bytes of one head's fields, as HPACK counts them."""
+        self._limit = limit
+        self._kept: deque[HeadField] = deque()
+        """The fields that came into the table, the newest first."""
+        self._size = 0
+        self._table_size = TABLE_SIZE
+
+    def unpack(self, block: bytes) -> list[HeadField]:
+        """The fields of a head. PeerError where it is none, or has more than the limit."""
+        try:
+            return self._fields(block)
+        except (IndexError, HPACKDecodingError) as error:
+            raise _malformed(str(error)) from None
+
+    def _fields(self, block: bytes) -> list[HeadField]:
+        fields: list[HeadField] = []
+        at = size = 0
+        while at < len(block):
+            first = block[at]
+            if first & INDEXED:
+                number, at = _number(block, at, 7)
+                name, value = field = self._field(number)
+            elif first & ADDED or not first & RESIZED:
+                number, at = _number(block, at, 6 if first & ADDED else 4)
+                name, at = (self._field(number)[0], at) if number else _text(block, at)
+                value, at = _text(block, at)
+                field = name, value
+                if first & ADDED:
+                    self._add(field)
+            else:
+                table_size, at = _number(block, at, 5)
+                if fields or table_size > TABLE_SIZE:
+                    raise _malformed("a table that is resized within a head, or too large")
+                self._table_size = table_size
+                self._shrink_to(table_size)
+                continue
+            size += len(name) + len(value) + FIELD_OVERHEAD
+            if size > self._limit:
+                raise _malformed(f"a head of more than {self._limit} bytes")
+            fields.append(field)
+        return fields
+
+    def _field(self, number: int) -> HeadField:
+        if number >= FIRST_ADDED:
+            return self._kept[number - FIRST_ADDED]
+        if not number:
+            raise _malformed("a field without a number")
+        return _STATIC[number - 1]
+
+    def _add(self, field: HeadField) -> None:
+        size = len(field[0]) + len(field[1]) + FIELD_OVERHEAD
+        self._shrink_to(max(self._table_size - size, 0))
+        if size <= self._table_size:
+            self._size += size
+            self._kept.appendleft(field)
+
+    def _shrink_to(self, limit: int) -> None:
+        while self._size > limit:
+            name, value = self._kept.pop()
+            self._size -= len(name) + len(value) + FIELD_OVERHEAD
+
+
+def _number(block: bytes, at: int, bits: int) -> tuple[int, int]:
+    """The number that begins in so many bits of a byte (RFC 7541, 5.1), and where it ends."""
+    most = (1 << bits) - 1
+    number = block[at] & most
+    at += 1
+    if number < most:
+        return number, at
+    shift = 0
+    while True:
+        byte = block[at]
+        number += (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if number > LAST_31:
+            raise _malformed("a number that is too large")
+        if byte < 0x80:
+            return number, at
+
+
+def _text(block: bytes, at: int) -> tuple[bytes, int]:
+    """The text that begins there (5.2), and where it ends."""
+    is_packed = block[at] & HUFFMAN
+    length, at = _number(block, at, 7)
+    text, end = block[at : at + length], at + length
+    if end > len(block):
+        raise _malformed("a text that is cut off")
+    return decode_huffman(text) if is_packed else text, end
+
+
+def _malformed(why: str) -> PeerError:
+    return PeerError(f"a head cannot be unpacked: {why}", EndCode.COMPRESSION_ERROR)
