@@ -54,13 +54,14 @@ def fault_of(method: bytes, target: bytes, authority: bytes, fields: FieldPairs)
 
 def fields_fault_of(fields: FieldPairs) -> StatusError | None:
     """What is wrong with the headers of a request or response; None for nothing."""
-    if len(fields) > MAX_FIELDS or sum(len(name) + len(value) for name, value in fields) > MAX_HEADERS:
+    names, values = [name for name, _ in fields], [value for _, value in fields]
+    all_names, all_values = b"".join(names), b"".join(values)
+    if len(fields) > MAX_FIELDS or len(all_names) + len(all_values) > MAX_HEADERS:
         return headers_too_large()
-    for name, value in fields:
-        if not name or _NO_NAME.search(name):
-            return bad_request("the name of a header is not a token")
-        if _NO_VALUE.search(value):
-            return bad_request("the value of a header has a NUL or the end of a line in it")
+    if not all(names) or _NO_NAME.search(all_names):
+        return bad_request("the name of a header is not a token")
+    if _NO_VALUE.search(all_values):
+        return bad_request("the value of a header has a NUL or the end of a line in it")
     return None
 
 

@@ -6,7 +6,7 @@ import re
 
 from kube.http.transport.request_fields import OF_CONNECTION, HeaderFields
 
-_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
+_NO_NAME = re.compile(rb"[^!#$%&'*+.^_`|~0-9a-z-]")
 _NO_VALUE = re.compile(rb"[\x00\r\n]")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 
@@ -21,11 +21,11 @@ def parse_head(fields: HeaderFields, *, is_trailer: bool) -> tuple[int, HeaderFi
         status = int(raw) if len(raw) == 3 and raw.isdigit() else 0
         if status < 100 or status == 101:
             raise ValueError("the status is none that HTTP/2 has")
-    for name, value in headers:
-        if not _NAME.fullmatch(name) or name in OF_CONNECTION:
-            raise ValueError("the name of a header is none that HTTP/2 has")
-        if _NO_VALUE.search(value):
-            raise ValueError("the value of a header has a NUL or the end of a line in it")
+    names = [name for name, _ in headers]
+    if not all(names) or _NO_NAME.search(b"".join(names)) or not OF_CONNECTION.isdisjoint(names):
+        raise ValueError("the name of a header is none that HTTP/2 has")
+    if _NO_VALUE.search(b"".join([value for _, value in headers])):
+        raise ValueError("the value of a header has a NUL or the end of a line in it")
     return status, headers
 
 
