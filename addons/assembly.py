@@ -40,7 +40,7 @@ from addons.requests.clients import Clients
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.rules.filter_modules import FilterModules
-from addons.settings import Settings, version
+from addons.settings import Settings
 from addons.startup import handed_sockets, pod_interface, preflight, service_manager
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
@@ -56,6 +56,7 @@ from addons.views.observed_events import observed_events
 from addons.views.sources import Sources
 from kube.http.kubeconfig import Credentials
 from kube.http.session import Session
+from kube.option import version
 
 logger = logging.getLogger(__name__)
 

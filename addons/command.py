@@ -14,10 +14,20 @@ from typing import Any, Literal
 from mitmproxy.exceptions import OptionsError
 
 from addons.options import Options, UnknownOptionError, refuse_unknown
-from addons.settings import OPTIONS, Settings, parse_settings, version
+from addons.settings import OPTIONS, Settings, parse_settings
 from addons.startup.lean_imports import leave_out_unused
 from addons.telemetry.log import Format, Level, log_to_stderr
-from kube.option import FlagParser, Option, add_commands, add_flags, as_flags, option, options_of, read
+from kube.option import (
+    FlagParser,
+    Option,
+    add_commands,
+    add_flags,
+    as_flags,
+    option,
+    options_of,
+    read,
+    version,
+)
 
 HUB = Path(__file__).parent / "hub.py"
 NODE_COMMANDS = frozenset({"doctor", "install", "uninstall", "upgrade", "manifests", "fleet"})

@@ -6,8 +6,6 @@ import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -325,15 +323,6 @@ class Settings:
 
 OPTIONS: tuple[Option, ...] = options_of(Settings)
 """Each is an option `hub_…` of mitmproxy and a flag of `edgehub`."""
-
-
-@cache
-def version() -> str:
-    """Of this program, as it was installed when it started. To find it reads all names of the installed packages."""
-    try:
-        return metadata.version("kube-edgehub")
-    except metadata.PackageNotFoundError:
-        return "unknown"  # `mitmdump -s` from a checkout that is not installed
 
 
 def parse_settings(values: Mapping[str, Any], environment: Mapping[str, str] = os.environ) -> Settings:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from typing import Annotated
 
-from kube.option import File, FlagParser, Names, add_flags, option, options_of, read
+from kube.option import File, FlagParser, Names, add_flags, option, options_of, read, version
 
 WEBHOOK_CONTROLLER = "configbindingwebhook"
 """The controller that `--webhook-port 0` takes away."""
@@ -114,7 +113,7 @@ def make_parser(controllers: Sequence[str]) -> argparse.ArgumentParser:
         epilog=f"Controllers: {', '.join(controllers)}.",
     )
     add_flags(parser, OPTIONS)
-    parser.add_argument("--version", action="version", version=f"edgehub-manager {_version()}")
+    parser.add_argument("--version", action="version", version=f"edgehub-manager {version()}")
     return parser
 
 
@@ -131,11 +130,3 @@ def parse_controllers(text: str, known: Sequence[str]) -> frozenset[str]:
         names = set(known) if name == "*" else {name}
         chosen = chosen - names if entry.startswith("-") else chosen | names
     return frozenset(chosen)
-
-
-def _version() -> str:
-    """Of this program, as it is installed."""
-    try:
-        return metadata.version("kube-edgehub")
-    except metadata.PackageNotFoundError:
-        return "unknown"

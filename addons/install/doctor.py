@@ -27,10 +27,11 @@ from addons.install.checks.node_checks import (
 )
 from addons.install.cloud import get, local
 from addons.install.install_spec import BOOTSTRAP_KUBECONFIG, KUBELET_KUBECONFIG, SOCKET_FILE, leads_to
-from addons.settings import Settings, version
+from addons.settings import Settings
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import load_kubeconfig, parse_kubeconfig
+from kube.option import version
 
 
 def examine(

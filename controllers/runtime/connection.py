@@ -14,8 +14,8 @@ import aiohttp
 
 from kube.http.client import Client
 from kube.http.http1 import Http1Response, Http1Session
+from kube.option import version
 
-USER_AGENT = "edgehub-manager/0.2.0"
 REFRESH_INTERVAL = 10.0
 """Seconds between two looks at the account: certificates, tokens and kubeconfigs rotate."""
 REFUSED_INTERVAL = 1.0
@@ -169,4 +169,4 @@ def session_options(before_sending: Callable[[], None]) -> SessionOptions:
 
 def connect(session: AccountSession, identity: str) -> Client:
     """A client whose User-Agent names the process, so that an audit log shows which of several managers wrote."""
-    return Client(session, "", {"User-Agent": f"{USER_AGENT} ({identity})"})
+    return Client(session, "", {"User-Agent": f"edgehub-manager/{version()} ({identity})"})

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from addons.settings import version
+from kube.option import version
 
 ROOT = Path(__file__).parents[2]
 TARGETS = {"hub": "edgehub", "manager": "edgehub-manager"}

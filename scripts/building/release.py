@@ -26,12 +26,11 @@ import shtab
 from argparse_manpage.manpage import Manpage
 
 from addons import command
-from addons.settings import version
 from controllers import settings
 from controllers.bindings import preview
 from controllers.registry import CONTROLLERS
 from kube.json_type import Json
-from kube.option import add_commands
+from kube.option import add_commands, version
 from scripts.building.image import CannotBuildError, write_images
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,8 @@ from mitmproxy.test import taddons
 
 from addons.filters.inputs import HubAddress
 from addons.options import Options
-from addons.settings import OPTIONS, parse_settings, version
+from addons.settings import OPTIONS, parse_settings
+from kube.option import version
 
 
 def values(**given: Any) -> dict[str, Any]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.repository.support.tree import label, modules, parse, program_modules, room_modules
+from tests.repository.support.tree import ROOT, label, modules, parse, program_modules, room_modules
 
 LONGEST_MODULE = 400
 """Lines. What is longer has more than one concern."""
@@ -59,6 +60,13 @@ def test_functions_are_short() -> None:
     }
     long = [f"{name}: {length} lines" for name, length in lengths.items() if length > LONGEST_FUNCTION]
     assert not long, "\n".join(long)
+
+
+def test_no_module_repeats_the_version_of_the_project() -> None:
+    """The manager named itself by a number that a release would have left behind."""
+    written = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    alone = re.compile(rf"(?<![\d.]){re.escape(written)}(?![\d.])")
+    assert [label(path) for path in program_modules() if alone.search(path.read_text())] == []
 
 
 def test_a_silenced_check_says_why() -> None:

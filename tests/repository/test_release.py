@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from addons.settings import OPTIONS, version
+from addons.settings import OPTIONS
+from kube.option import version
 from scripts.building.release import sbom
 from tests.repository.support.tree import ROOMS, ROOT
 

@@ -18,8 +18,8 @@ from addons.certificates.tls_port_certificate import FILE as CLUSTER_FILE
 from addons.install.changes import below
 from addons.install.checks.findings import Finding, failed, ok, warning
 from addons.link.tls import UpstreamTls
-from addons.settings import version
 from kube.http.kubeconfig import Credentials
+from kube.option import version
 
 LEAST_DISK = 256 * 1024 * 1024
 """Bytes that should be free for copies of what the node reads."""

@@ -15,7 +15,7 @@ from addons.filters.filter import READS, Filter
 from addons.pool.peer_reader import PeerReader
 from addons.rules.entries import ANY, RuleEntry
 from addons.rules.table import Rules
-from addons.settings import Settings, version
+from addons.settings import Settings
 from addons.telemetry import metrics
 from addons.telemetry.component_traffic import Totals, link_bytes
 from addons.telemetry.labels import HUB
@@ -23,6 +23,7 @@ from addons.ui.running_hub import RunningHub
 from addons.views.source import OpenView, Source, ViewKey
 from addons.views.sources import Sources
 from addons.views.tally import tallies
+from kube.option import version
 from kube.reflector.state import State
 from kube.reflector.upstream import Upstream
 from kube.requests.node_pools import POOL_LABEL
