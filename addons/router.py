@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from mitmproxy import http
@@ -13,7 +14,7 @@ from addons.filters.filter import Filter
 from addons.filters.verdict import Outcome
 from addons.inputs.filter_inputs import FilterInputs
 from addons.offline.cached_relay import CachedRelay
-from addons.offline.cached_response import unpacked
+from addons.offline.cached_response import CachedResponse
 from addons.offline.offline_request import OfflineRequest
 from addons.options import Options
 from addons.proxy.http.server_side import break_off
@@ -40,8 +41,7 @@ from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.tables.cloud_cells import CloudCells
 from kube.tables.server_table import TABLE, is_known, list_metadata, table
-from kube.wire.api_objects import decode_object
-from kube.wire.codec import Codec, codec_for
+from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object, write_json
 from kube.wire.negotiation import METADATA_KIND, TABLE_KIND
@@ -172,13 +172,16 @@ class Router:
             return
         if context.failover is not None and (cached_relay := self._parts.cached_relay) is not None:
             self._copy(cached_relay, context, flow.request, flow.response)
+        code = 500
         try:
             if _is_to_be_filtered(flow, context):
                 await self._filter(flow.response, context)
-            _count(context, flow.response.status_code)
+            code = flow.response.status_code
         except StatusError as error:
-            _count(context, error.code)
+            code = error.code
             raise
+        finally:
+            _count(context, code)
 
     def error(self, flow: http.HTTPFlow) -> None:
         self._relayed.pop(flow.id, None)
@@ -257,16 +260,11 @@ class Router:
         assert route is not None
         assert route.representation is not None
         assert context.info.type is not None
-        codec = codec_for(Encoding(response.headers.get("Content-Type", "").partition(";")[0].strip()))
-        # The cloud may pack what was asked for unpacked; `response.content` would unpack it without a bound.
-        plain = unpacked(response.headers, response.raw_content or b"")
-        api_version, kind, raw = codec.decode_single(plain)
-        cells = None
-        if kind == TABLE_KIND:
-            api_version, kind, raw, cells = _of_table(raw)
+        sent, cells = _read(response)
+        codec, api_version, kind, raw = sent
         try:
             async with asyncio.timeout(self._options.settings.wait):
-                filtered = await self._judge(codec, api_version, kind, raw, context)
+                filtered = await self._judge(sent, context)
         except TimeoutError:
             raise unavailable("an input of the filters is not known yet", retry_after=1) from None
         if filtered is None:
@@ -294,14 +292,13 @@ class Router:
             return
         response.content = body
 
-    async def _judge(
-        self, codec: Codec, api_version: str, kind: str, raw: bytes, context: RequestContext
-    ) -> bytes | None:
+    async def _judge(self, sent: Encoded, context: RequestContext) -> bytes | None:
         """What the rules in force make of an object; None where they hide it."""
         inputs = self._parts.inputs
         while True:
             recorded = inputs.ask()
-            obj = decode_object(codec.encoding, api_version, kind, raw)
+            with _readable():
+                obj = sent.decode()
             verdict = apply_chain(self._filters(context), obj, recorded)
             if not recorded.pending:
                 context.served.filters = tallies_of_one(verdict.steps)
@@ -331,13 +328,27 @@ def _ask_for(request: http.Request, route: Route) -> None:
     request.headers.pop("Accept-Encoding", None)
 
 
-def _of_table(raw: bytes) -> tuple[str, str, bytes, CloudCells]:
-    """The object of a Table with one row: its type, itself, and its cells. ValueError where it is none."""
-    cells = CloudCells()
-    cells.learn(raw)
-    table: Json = parse_object(raw)
-    obj = table["rows"][0]["object"]
-    return obj["apiVersion"], obj["kind"], write_json(obj), cells
+def _read(response: http.Response) -> tuple[Encoded, CloudCells | None]:
+    """The object in the cloud's answer, and its cells where that is a Table of one row. StatusError for neither."""
+    with _readable():
+        # The cloud may pack what was asked for unpacked; `response.content` would unpack it without a bound.
+        sent = CachedResponse(response.headers, response.raw_content or b"").single()
+        if sent.kind != TABLE_KIND:
+            return sent, None
+        cells = CloudCells()
+        cells.learn(sent.raw)
+        table: Json = parse_object(sent.raw)
+        obj = table["rows"][0]["object"]
+        return Encoded(sent.codec, obj["apiVersion"], obj["kind"], write_json(obj)), cells
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """StatusError where the cloud's answer cannot be read: it is not filtered then, and so not handed out."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError) as error:
+        raise internal(f"the cloud's answer cannot be read, and so not be filtered: {error}") from error
 
 
 def _counted(node: str) -> Callable[[bytes], bytes]:

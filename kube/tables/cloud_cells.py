@@ -36,7 +36,7 @@ class CloudCells:
                 for row in table["rows"] or ()
             }
             columns = list(table["columnDefinitions"])
-        except (KeyError, TypeError) as error:
+        except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"no Table: {error!r}") from None
         if not all(len(cells) == len(columns) for _, cells in rows.values()):
             raise ValueError("a Table whose rows do not have its columns")

@@ -54,9 +54,10 @@ def test_what_the_cloud_has_not_told_has_name_and_age() -> None:
         b'{"kind":"WidgetList","items":[]}',
         table(told(widget(), "a")),
         table({"cells": ["a", "gold", "2m"], "object": None}),
+        table({"cells": ["a", "gold", "2m"], "object": {"metadata": "a"}}),
         table(columnDefinitions=None),
     ],
-    ids=["text", "list", "objects", "short", "bare", "headless"],
+    ids=["text", "list", "objects", "short", "bare", "nameless", "headless"],
 )
 def test_what_is_no_table_teaches_nothing(body: bytes) -> None:
     cells = CloudCells()
