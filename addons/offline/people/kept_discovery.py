@@ -73,7 +73,8 @@ class Discovery:
             await comes_within(INTERVAL if is_renewed else self._backoff.next(), changed)
 
     async def answer(self, request: OfflineRequest) -> CachedResponse | None:
-        """What was kept for a request, unpacked; None for another path, and for a form that is not kept."""
+        """What was kept for a request, unpacked; None for another path, for a form that is not kept, and for what
+        the cloud had packed badly."""
         form = KEPT.get(request.target.partition("?")[0])
         forms = (clause.replace(" ", "") for clause in (request.accept or "*/*").split(","))
         if form is None or (form is AGGREGATED and not any(map(_is_aggregated, forms))):
@@ -81,7 +82,10 @@ class Discovery:
         answer = await self._answers.get(Question("GET", request.info.path, form).key)
         if answer is None:
             return None
-        plain = unpacked(answer.headers, answer.body)
+        try:
+            plain = unpacked(answer.headers, answer.body)
+        except ValueError:
+            return None
         return CachedResponse.of({"content-type": answer.headers.get("content-type", form)}, plain)
 
     async def _renew(self) -> bool:

@@ -144,7 +144,7 @@ class PodRequests:
             )
 
     async def review(self, request: OfflineRequest) -> Answer:
-        """The cloud's last answer to kubelet's question; StatusError 503 where the hub never asked it."""
+        """The cloud's last answer to kubelet's question; StatusError 503 where there is none that can be read."""
         review = _review_in(request)
         spec = review.get("spec") or {}
         attributes = spec.get("resourceAttributes") or {}
@@ -152,12 +152,15 @@ class PodRequests:
         attributes = {name: text for name, text in attributes.items() if text and name != "version"}
         question = _question(spec.get("user", ""), spec.get("groups") or [], attributes)
         answer = await self._answers.get(question.key)
-        if answer is None:
-            raise unavailable(
-                "the cloud cannot be reached, and it alone says what others than the hub may do here"
-            )
-        status = orjson.loads(unpacked(answer.headers, answer.body)).get("status", {})
-        return Answer(orjson.dumps({**review, "status": status}), {**HEADERS, "Content-Type": JSON}, 201)
+        if answer is not None:
+            with contextlib.suppress(ValueError, LookupError, TypeError):
+                status = orjson.loads(unpacked(answer.headers, answer.body))["status"]
+                return Answer(
+                    orjson.dumps({**review, "status": status}), {**HEADERS, "Content-Type": JSON}, 201
+                )
+        raise unavailable(
+            "the cloud cannot be reached, and it alone says what others than the hub may do here"
+        )
 
 
 def _question(user: str, groups: list[str], attributes: Json) -> Question:

@@ -102,6 +102,15 @@ async def test_another_form_or_path_is_not_made_up(kept: Kept, target: str, acce
     assert await kept.ask(target, accept) is None
 
 
+@pytest.mark.looptime
+async def test_what_the_cloud_packed_badly_is_not_there(kept: Kept) -> None:
+    await kept.is_kept("/apis")
+    kept.task.cancel()
+    question = Question("GET", "/apis", KEPT["/apis"])
+    kept.discovery._answers.keep(question.key, {"content-encoding": "gzip"}, b"no gzip")
+    assert await kept.ask("/apis") is None
+
+
 async def test_what_did_not_change_is_not_fetched_again(kept: Kept) -> None:
     kept.task.cancel()
     answered = kept.api.answered

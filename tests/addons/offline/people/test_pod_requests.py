@@ -228,8 +228,23 @@ async def reviews(tmp_path: Path) -> AsyncIterator[PodRequests]:
         made = requests_of(KubeletAccess("n1", certificate, key, certificate), answers)
         for question, verb in zip(made.questions(), KUBELET_VERBS, strict=True):
             said = {**orjson.loads(question.body), "status": {"allowed": verb == KUBELET_VERBS[0]}}
-            answers.keep(question.key, {"content-type": "application/json"}, orjson.dumps(said))
+            answers.keep(question.key, JSON_TYPE, orjson.dumps(said))
         yield made
+
+
+JSON_TYPE = {"content-type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "body"),
+    [(JSON_TYPE, b"<html>"), (JSON_TYPE, b"{}"), (JSON_TYPE, b"[]"), ({"content-encoding": "gzip"}, b"{}")],
+)
+async def test_a_word_that_cannot_be_read_is_none(
+    reviews: PodRequests, headers: dict[str, str], body: bytes
+) -> None:
+    reviews._answers.keep(next(reviews.questions()).key, headers, body)
+    with refuses(503):
+        await allowed(reviews, spec())
 
 
 def spec(user: str = USER, verb: str = KUBELET_VERBS[0], node: str = "n1", *groups: str) -> Json:
