@@ -86,6 +86,8 @@ class PlayedStream:
         self._streams = streams
         self._player = player
         self._parts: list[HttpEvent] = []
+        self._body = bytearray()
+        """What came of a body behind these parts: one piece, because a server may send it byte by byte."""
         self._request = stream.flow.request
         self.address = stream.address
         self.context = context_of(stream.flow)
@@ -127,25 +129,34 @@ class PlayedStream:
         self._parts.append(ResponseHeaders(self._stream.stream_id, head, end_stream=status == SWITCHED))
 
     def data(self, piece: bytes) -> None:
-        self._parts.append(ResponseData(self._stream.stream_id, piece))
+        self._body += piece
+
+    def _join(self) -> None:
+        if self._body:
+            self._parts.append(ResponseData(self._stream.stream_id, bytes(self._body)))
+            self._body.clear()
 
     def trailers(self, fields: HeaderFields) -> None:
+        self._join()
         self._parts.append(ResponseTrailers(self._stream.stream_id, http.Headers(fields)))
 
     def end(self) -> None:
+        self._join()
         if self._parts and isinstance(head := self._parts[-1], ResponseHeaders):
             head.end_stream = True
         self._parts.append(ResponseEndOfMessage(self._stream.stream_id))
 
     def break_off(self, why: str, *, is_clients_fault: bool = False) -> None:
+        self._join()
         code = ErrorCode.GENERIC_CLIENT_ERROR if is_clients_fault else ErrorCode.GENERIC_SERVER_ERROR
         self._parts.append(ResponseProtocolError(self._stream.stream_id, why, code))
 
     @property
     def has_parts(self) -> bool:
-        return bool(self._parts)
+        return bool(self._parts or self._body)
 
     async def play(self) -> None:
+        self._join()
         parts, self._parts = self._parts, []
         await self._player.server_event(Played(self._stream, parts))
 

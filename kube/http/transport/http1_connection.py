@@ -9,11 +9,12 @@ import h11
 
 from kube.errors import bad_request
 from kube.http.transport.request_fields import HeaderFields
+from kube.http.transport.response_head import MAX_FIELDS
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
 
 SILENCE = 58.0
 """Seconds after which a connection is closed that nobody has used: its server, or a router, may have forgotten it."""
-MAX_HEAD = 256 * 1024
+MAX_HEAD = 64 * 1024
 """Bytes of a head, or of a chunk's first line."""
 SAFE = frozenset({b"GET", b"HEAD"})
 """Methods whose request is sent again where a kept connection ends before a word of the answer: its server closes it
@@ -193,6 +194,8 @@ class Http1Connection(asyncio.Protocol):
             case h11.Response():
                 self._was_answered = True
                 fields = list(event.headers)
+                if len(fields) > MAX_FIELDS:
+                    raise h11.RemoteProtocolError(f"a head of more than {MAX_FIELDS} fields")
                 names = {name for name, _ in fields}
                 has_no_body = self._method == b"HEAD" or event.status_code in (204, 304)
                 response.is_framed = has_no_body or not names.isdisjoint(

@@ -7,8 +7,8 @@ from struct import Struct
 
 MAX_FRAME = 2**17
 """Bytes of the largest frame that the peer may send."""
-MAX_HEAD = 256 * 1024
-"""Bytes of the frames of one head, as they come, and of its fields."""
+MAX_HEAD = 64 * 1024
+"""Bytes of the frames of one head, as they come, and of its fields. kube-apiserver's warnings have 4 KB."""
 MAX_PARTS = 64
 """Frames of one head."""
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -96,21 +96,17 @@ class FrameSplitter:
         if self._head is None:
             if kind == FrameKind.CONTINUATION:
                 raise PeerError("a head goes on that has not begun")
-            block = _block(flags, payload)
-            if flags & FrameFlag.END_HEADERS:
-                return flags, number, block
-            self._head = flags, number, [block]
-            return None
-        first, stream, parts = self._head
-        if kind != FrameKind.CONTINUATION or number != stream:
-            raise PeerError("another frame within a head")
-        parts.append(payload)
+            first, stream, parts = flags, number, [_block(flags, payload)]
+        else:
+            first, stream, parts = self._head
+            if kind != FrameKind.CONTINUATION or number != stream:
+                raise PeerError("another frame within a head")
+            parts.append(payload)
         if sum(map(len, parts)) > MAX_HEAD or len(parts) > MAX_PARTS:
             raise PeerError(f"a head of more than {MAX_HEAD} bytes, or {MAX_PARTS} frames")
-        if not flags & FrameFlag.END_HEADERS:
-            return None
-        self._head = None
-        return first, stream, b"".join(parts)
+        is_whole = bool(flags & FrameFlag.END_HEADERS)
+        self._head = None if is_whole else (first, stream, parts)
+        return (first, stream, b"".join(parts)) if is_whole else None
 
 
 def frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:

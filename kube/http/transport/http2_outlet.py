@@ -31,6 +31,8 @@ class Http2Outlet:
         self.packer = HeadPacker()
         self.window = 2**16 - 1
         """Bytes of all bodies that the peer has room for."""
+        self.first_window = 2**16 - 1
+        """Bytes of each body that it has room for at first. What it says of that later holds for all streams."""
         self.largest_frame = 2**14
         self._told = told
         self._heads: dict[RequestedStream, HeaderFields] = {}
@@ -95,7 +97,7 @@ class Http2Outlet:
         while blocked < len(self._bodies) and not self.is_paused:
             stream = next(iter(self._bodies))
             del self._bodies[stream]
-            made = stream.next_frame(min(self.window, self.largest_frame))
+            made = stream.next_frame(min(self.window, self.largest_frame), self.first_window)
             if made is not None:
                 size, data = made
                 self.window -= size

@@ -16,12 +16,11 @@ class RequestedStream:
         *("has_ended", "is_whole", "number", "response", "window"),
     )
 
-    def __init__(self, number: int, response: ResponseSink, window: int, method: bytes) -> None:
-        """`window` is what the peer has room for."""
+    def __init__(self, number: int, response: ResponseSink, method: bytes) -> None:
         self.number = number
         self.response = response
-        self.window = window
-        """Bytes of the request's body that the peer has room for."""
+        self.window = 0
+        """Bytes of the request's body that the peer has room for, beyond those of every stream at first."""
         self._unsent = bytearray()
         """What waits for room. It is one piece: a client may send its body byte by byte."""
         self.is_whole = False
@@ -55,10 +54,13 @@ class RequestedStream:
         self._unsent += data
         self.is_whole = is_last
 
-    def next_frame(self, room: int) -> tuple[int, bytes] | None:
-        """As much of the body as there is room for, in a frame, with the room that it takes; None for none."""
+    def next_frame(self, room: int, first_window: int) -> tuple[int, bytes] | None:
+        """As much of the body as there is room for, in a frame, with the room that it takes; None for none.
+
+        `first_window` is the room that the peer has for every stream at first.
+        """
         # A window is below zero where the peer has made it smaller meanwhile (RFC 9113, 6.9.2).
-        size = max(0, min(self.to_send, self.window, room))
+        size = max(0, min(self.to_send, first_window + self.window, room))
         if not size and (self.to_send or not self.is_whole):
             return None
         piece = bytes(self._unsent[:size])

@@ -6,6 +6,8 @@ import re
 
 from kube.http.transport.request_fields import OF_CONNECTION, HeaderFields
 
+MAX_FIELDS = 1000
+"""Fields of a head, as of a request's: for a client of HTTP/2 each one is compared with what came before."""
 _NO_NAME = re.compile(rb"[^!#$%&'*+.^_`|~0-9a-z-]")
 _NO_VALUE = re.compile(rb"[\x00\r\n]")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
@@ -21,6 +23,8 @@ def parse_head(fields: HeaderFields, *, is_trailer: bool) -> tuple[int, HeaderFi
         status = int(raw) if len(raw) == 3 and raw.isdigit() else 0
         if status < 100 or status == 101:
             raise ValueError("the status is none that HTTP/2 has")
+    if len(headers) > MAX_FIELDS:
+        raise ValueError(f"it has more than {MAX_FIELDS} fields")
     names = [name for name, _ in headers]
     if not all(names) or _NO_NAME.search(b"".join(names)) or not OF_CONNECTION.isdisjoint(names):
         raise ValueError("the name of a header is none that HTTP/2 has")

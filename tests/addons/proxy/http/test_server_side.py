@@ -98,6 +98,15 @@ async def test_a_client_of_http1_gets_the_answer_of_a_server_of_http2_in_chunks(
         assert body == b"6\r\nserver\r\n0\r\n\r\n"
 
 
+async def test_a_body_that_comes_byte_by_byte_goes_on_as_one_piece_of_what_came_at_once() -> None:
+    """Each piece took a hundred times as long as its byte: kubelet waited for 2.5 s."""
+    answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 2000 + b"0\r\n\r\n"
+    async with before(Raw(answer)) as proxy:
+        _, _, body = (await proxy.ask(GET)).partition(b"\r\n\r\n")
+    assert body.count(b"a" * 20) > 0
+    assert len(body.split(b"\r\n")) < 100
+
+
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 204 No Content\r\n\r\n", b"HTTP/1.1 304 Not Modified\r\n\r\n"])
 async def test_an_answer_without_a_body_has_none(answer: bytes) -> None:
     async with connected(Raw(answer)) as (_, streams):

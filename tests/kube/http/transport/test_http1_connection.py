@@ -11,6 +11,7 @@ import pytest
 
 from kube.errors import StatusError
 from kube.http.transport.http1_connection import MAX_HEAD, SILENCE, Http1Connection
+from kube.http.transport.response_head import MAX_FIELDS
 from kube.http.transport.response_sink import MAX_UNTAKEN, ResponseSink
 from tests.kube.support.cleartext import LATER, CleartextSession
 from tests.kube.support.sink import connected, fields
@@ -125,9 +126,10 @@ async def test_the_answer_to_a_head_has_no_body() -> None:
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nok",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n",
         b"HTTP/1.1 200 OK\r\nX-Long: " + bytes(MAX_HEAD + 10) + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"a:\r\n" * MAX_FIELDS + b"content-length: 0\r\n\r\n",
         b"",
     ],
-    ids=["another protocol", "cut", "a cut chunk", "a head without end", "nothing"],
+    ids=["another protocol", "cut", "a cut chunk", "a head without end", "a head of many fields", "nothing"],
 )
 async def test_what_breaks_off_is_an_error(answer: bytes) -> None:
     peer = Peer(answer, end=True)
