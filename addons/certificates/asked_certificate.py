@@ -28,7 +28,7 @@ from kube.certificate_authority import key_pem, names_of
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse, comes_within
 from kube.errors import StatusError
-from kube.http.client import Client, Unreachable
+from kube.http.client import Client
 from kube.peers import is_link_local
 
 CHECK_INTERVAL = 3600.0
@@ -109,7 +109,7 @@ class AskedCertificate:
                     self._check_clock()
                 backoff.forget()
                 await self._until_due()
-            except (NotSigned, StatusError, Unreachable, ValueError) as error:
+            except Exception as error:  # a cluster may sign anything, and none would come until a restart
                 delay = backoff.next(error.retry_after if isinstance(error, StatusError) else None)
                 logger.warning(
                     "no new certificate %s yet: %s; next request in %.0f s", self._what, error, delay

@@ -14,6 +14,7 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -57,12 +58,15 @@ async def node_names(client: Client, node: str) -> tuple[str, ...]:
     The cluster certifies no other name, even one that a cloud provider has given the Node.
     """
     answer = await client.request("GET", NODES.path(name=node))
-    status = json.loads(answer.body).get("status") or {}
-    named = (str(address.get("address", "")) for address in status.get("addresses") or [])
-    certifiable = {name for name in named if may_be_certified(name, node)}
+    certifiable = {name for name in answer.found(_addresses_in) if may_be_certified(name, node)}
     if not certifiable:
         raise NotSigned(f"node {node} has no addresses yet")
     return tuple(sorted(certifiable))
+
+
+def _addresses_in(known: Json) -> list[str]:
+    status = known.get("status") or {}
+    return [str(address.get("address", "")) for address in status.get("addresses") or []]
 
 
 async def signed_certificate(client: Client, request: Json, unanswered: Tell) -> bytes:
@@ -71,13 +75,13 @@ async def signed_certificate(client: Client, request: Json, unanswered: Tell) ->
     `unanswered` is told once that nobody answers; the request goes on waiting then.
     """
     answer = await client.request("POST", REQUESTS.path(), body=json.dumps(request).encode())
-    name = str(json.loads(answer.body)["metadata"]["name"])
+    name = answer.found(lambda made: str(made["metadata"]["name"]))
     polls = _polls(name, unanswered)
     try:
         async with asyncio.timeout(REQUEST_LIFE):
             async for _ in polls:
                 answer = await client.request("GET", REQUESTS.path(name=name))
-                certificate = _certificate_in(name, json.loads(answer.body))
+                certificate = answer.found(partial(_certificate_in, name))
                 if certificate:
                     return certificate
     except TimeoutError:

@@ -20,6 +20,7 @@ from kube.bounds import Recent
 from kube.errors import StatusError, forbidden, unauthorized, unavailable
 from kube.http.access_review import Right, is_allowed, right_of, right_to, spec_of
 from kube.http.client import Client, Unreachable
+from kube.json_type import Json
 from kube.requests.request_info import RequestInfo
 
 REMEMBER = 40.0
@@ -191,18 +192,20 @@ class Reviews:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
         client = self._client_of_token(authorization)
         answer = await client.request("POST", USER_PATH, body=json.dumps(review).encode())
-        try:
-            user = json.loads(answer.body)["status"]["userInfo"]
-        except (ValueError, LookupError, TypeError) as error:
-            raise Unreachable(f"POST {USER_PATH}: the answer cannot be read: {error}") from error
-        extra = user.get("extra") or {}
-        extra = {name: extra[name] for name in extra if not name.startswith(OF_CREDENTIAL)}
-        who = (user.get("username", ""), sorted(user.get("groups", [])), user.get("uid", ""), extra)
-        return json.dumps(who, sort_keys=True)
+        return answer.found(_who)
 
     async def _access(self, authorization: str, right: Right) -> str:
         allowed = await is_allowed(self._client_of_token(authorization), spec_of(right))
         return "" if allowed else _refusal(right)
+
+
+def _who(review: Json) -> str:
+    """The user whom a SelfSubjectReview names."""
+    user = review["status"]["userInfo"]
+    extra = user.get("extra") or {}
+    extra = {name: extra[name] for name in extra if not name.startswith(OF_CREDENTIAL)}
+    who = (user.get("username", ""), sorted(user.get("groups", [])), user.get("uid", ""), extra)
+    return json.dumps(who, sort_keys=True)
 
 
 def _refusal(right: Right) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import orjson
 
-from kube.http.client import RESPONSE_TIMEOUT, Client, Unreachable
+from kube.http.client import RESPONSE_TIMEOUT, Client
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo, ResourceType
 
@@ -43,7 +43,4 @@ async def is_allowed(client: Client, spec: Json, *, timeout: float = RESPONSE_TI
     """
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
     answer = await client.request("POST", PATH, body=orjson.dumps(review), timeout=timeout)
-    try:
-        return orjson.loads(answer.body)["status"]["allowed"] is True
-    except (ValueError, LookupError, TypeError) as error:
-        raise Unreachable(f"POST {PATH}: the answer cannot be read: {error}") from error
+    return answer.found(lambda review: review["status"]["allowed"] is True)

@@ -10,8 +10,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from functools import partial
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlencode
+
+import orjson
 
 from kube.bounds import reached
 from kube.errors import StatusError, parse_status
@@ -74,6 +76,13 @@ class ApiResponse(NamedTuple):
         if not self.coding and len(self.body) <= gzip_bodies.IN_LOOP:
             return decode(self.body)
         return await one_at_a_time(partial(self._decode, decode))
+
+    def found[T](self, find: Callable[[Any], T]) -> T:
+        """What `find` takes of the JSON. Unreachable where that has another form: a server may answer anything."""
+        try:
+            return find(orjson.loads(self.body))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise Unreachable(f"the answer cannot be read: {type(error).__name__}: {error}") from error
 
     def _decode[T](self, decode: Callable[[bytes], T]) -> T:
         try:

@@ -21,6 +21,8 @@ PAGE = 500
 """Objects of a page, as in client-go's pager. The page bounds the memory that one response takes."""
 MAX_LIST = 512 * 1024 * 1024
 """Bytes of all pages of a list, in case a server always has a next page."""
+OF_A_PAGE = 64 * 1024
+"""Bytes that each page counts more: one of no objects has a hundred."""
 LONG_LIST = 1000
 """Lists of more objects are decoded in a thread. So many cost the event loop some milliseconds."""
 
@@ -55,7 +57,7 @@ async def read_pages(
         codec = codec_of(answer.content_type)
         pages.append(await page_of(codec, answer))
         size += max(len(answer.body), sum(map(len, pages[-1].items)))
-        if size > MAX_LIST or sum(len(page.items) for page in pages) > MAX_ITEMS:
+        if size + OF_A_PAGE * len(pages) > MAX_LIST or sum(len(page.items) for page in pages) > MAX_ITEMS:
             raise TooLarge(f"the list is over {MAX_LIST} bytes or {MAX_ITEMS} objects")
         came(size)
         if not pages[-1].continue_token:

@@ -136,7 +136,8 @@ class LentTunnel:
                 await self._carry_down(reader)
                 up.cancel()
         finally:
-            writer.close()
+            # Not closed in order: a server that does not read would keep the socket of a tunnel that counts no more.
+            writer.transport.abort()
         await self._tell(b"", True)
 
     async def _carry_up(self, writer: asyncio.StreamWriter) -> None:

@@ -115,6 +115,26 @@ async def test_it_is_renewed_before_its_life_is_over(tmp_path: Path) -> None:
         assert len(cluster.callers) == 2
 
 
+@pytest.mark.parametrize("document", [[], {}, {"status": "ok"}, {"status": {"addresses": ["a"]}}, None])
+async def test_whatever_a_server_answers_a_certificate_is_asked_for_again(
+    tmp_path: Path, document: object
+) -> None:
+    cluster = Cluster()
+    answer, odd = cluster.hub.script, 6
+    asked = 0
+
+    def spoiled(request: Asked) -> Any:
+        nonlocal asked
+        asked += not request.path.endswith("/events")
+        return document if asked <= odd else answer(request)
+
+    cluster.hub.script = spoiled
+    async with running(cluster, tmp_path) as made:
+        made.certificate.want(True)
+        assert await made.next() == ""
+        assert await made.next() != ""
+
+
 async def test_a_port_asks_anew_when_two_thirds_of_its_certificates_life_are_over(tmp_path: Path) -> None:
     cluster = Cluster()
     cluster.life = timedelta(hours=3)

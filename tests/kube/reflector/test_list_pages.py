@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 
+from kube.http.client import ApiResponse, TooLarge
 from kube.packed_text import Kept
-from kube.reflector.list_pages import read_items
+from kube.reflector.list_pages import OF_A_PAGE, read_items, read_pages
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoding import Encoding
+
+PAGE = (
+    b'{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1","continue":"x"},"items":[]}'
+)
 
 
 async def test_a_long_list_is_looked_at_in_a_thread_with_the_same_result(
@@ -35,3 +40,18 @@ async def test_a_long_list_is_looked_at_in_a_thread_with_the_same_result(
     with pytest.raises(ValueError, match="no version"):
         await read_items(store, codec, [raw("a", 1), raw("b", "no version")])
     assert not store.complete
+
+
+async def test_a_list_whose_pages_never_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of no objects has a hundred bytes: five million of them were a list."""
+    monkeypatch.setattr("kube.reflector.list_pages.MAX_LIST", 100 * OF_A_PAGE)
+    asked = 0
+
+    async def ask(_query: Mapping[str, str]) -> ApiResponse:
+        nonlocal asked
+        asked += 1
+        assert asked <= 100
+        return ApiResponse("application/json", PAGE)
+
+    with pytest.raises(TooLarge):
+        await read_pages(ask, {}, lambda _size: None)

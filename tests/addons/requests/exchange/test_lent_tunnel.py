@@ -33,7 +33,7 @@ class Socket(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.is_closed
 
-    def close(self) -> None:
+    def abort(self) -> None:
         self.is_closed = True
 
 

@@ -201,7 +201,7 @@ async def test_what_is_said_again_and_again_costs_no_look_at_the_streams(said: b
 
 
 async def test_a_stream_has_the_room_that_the_last_settings_say() -> None:
-    made, sink, _ = asked()
+    made, _, _ = asked()
     heard = Heard()
     made.data_received(SettingsFrame(0, {4: 5}).serialize())
     made.send(fields(method="POST"), bytes(10), heard)
