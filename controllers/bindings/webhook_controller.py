@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Container, Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
@@ -47,7 +48,7 @@ PATH = "/mutate-workload"
 LARGEST_REVIEW = 8 * 1024 * 1024
 """Bytes: the API server takes objects of 3 MiB, and a review has two."""
 MAX_HELD = 16 * 1024 * 1024
-"""Bytes of all reviews that are under way."""
+"""Bytes of all reviews that are under way. One address has half of what it leaves to others."""
 REVIEW_TIME = 5.0
 """Seconds until a review must have come as a whole; the API server waits 3 s for the answer."""
 DISCARDING = 1.0
@@ -95,9 +96,11 @@ class WebhookController(Controller):
         self._renderer = Renderer(self.follow(BINDINGS), self.follow(AUTOSCALERS), pools)
         self._changed = asyncio.Event()
         self._serving = False
-        self._held = 0
-        """Bytes of the reviews that are under way."""
+        self._under_way: list[tuple[str, bytearray]] = []
+        """The reviews, by the address that sends them."""
         self._one = asyncio.Lock()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """One for each address: who sends many reviews waits for them, and others for one."""
 
     async def reconcile(self, key: Key) -> None:
         """Keep the Secret, and in the configuration the CA and no webhook that a policy stands for."""
@@ -190,12 +193,14 @@ class WebhookController(Controller):
     async def _review(
         self, request: web.Request, answer: Callable[[bytearray], Awaitable[bytes]]
     ) -> web.Response:
-        body = bytearray()
+        address, body = request.remote or "", bytearray()
+        self._under_way.append(review := (address, body))
+        turn = self._turns.setdefault(address, asyncio.Lock())
         try:
             async with asyncio.timeout(REVIEW_TIME):
-                await self._read(request, body)
+                await self._read(request, address, body)
             # Parsed, a review takes many times its bytes.
-            async with self._one:
+            async with turn, self._one:
                 answered = await answer(body)
         except (TooLong, TooManyValues) as error:
             reached("a review that the webhook takes")
@@ -210,18 +215,23 @@ class WebhookController(Controller):
         except ValueError as error:
             return web.Response(status=400, text=f"{error}\n")
         finally:
-            self._held -= len(body)
+            self._under_way.remove(review)
         return web.Response(body=answered, content_type="application/json")
 
-    async def _read(self, request: web.Request, body: bytearray) -> None:
-        """Append the body of a request as it comes, and count it among those that are held."""
+    async def _read(self, request: web.Request, address: str, body: bytearray) -> None:
+        """Append the body of a request as it comes, as long as there is room for it."""
         async for chunk in request.content.iter_any():
             if len(body) + len(chunk) > LARGEST_REVIEW:
                 raise TooLong(f"the review has more than {LARGEST_REVIEW} bytes")
-            if self._held + len(chunk) > MAX_HELD:
-                raise TooManyBytes(f"the manager reads reviews of {MAX_HELD} bytes at a time")
+            own, others = (
+                sum(len(held) for sender, held in self._under_way if (sender == address) is is_own)
+                for is_own in (True, False)
+            )
+            if own + len(chunk) > (MAX_HELD - others) // 2:
+                raise TooManyBytes(
+                    f"the manager reads reviews of {MAX_HELD} bytes at a time, half of one sender"
+                )
             body += chunk
-            self._held += len(chunk)
 
     def _of_any(self, _key: Key, old: Json | None, new: Json | None) -> Iterable[Key]:
         if old != new:

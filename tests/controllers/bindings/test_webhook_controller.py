@@ -248,10 +248,11 @@ class Served:
         ]
         await self.controller.wait_for_sync()
 
-    async def post(self, body: bytes, path: str = "/mutate-workload") -> int:
+    async def post(self, body: bytes, path: str = "/mutate-workload", sender: str = LOOPBACK) -> int:
         """The status of the answer to a review."""
+        connector = aiohttp.TCPConnector(local_addr=(sender, 0))
         async with (
-            aiohttp.ClientSession() as session,
+            aiohttp.ClientSession(connector=connector) as session,
             session.post(self.origin + path, data=io.BytesIO(body), ssl=self.context) as answer,
         ):
             return answer.status
@@ -284,6 +285,31 @@ async def test_what_it_needs_before_it_is_ready_and_before_it_answers() -> None:
         assert await served.post(bytes(LARGEST_REVIEW + 1)) == 413
         assert await served.post(b"[" + b"0," * MAX_VALUES + b"0]") == 413
         assert await served.post(b"{") == 400
+
+
+async def test_one_sender_of_many_reviews_keeps_no_other_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API server waits for 3 s: then it takes the workload as it is."""
+    answered: list[bytes] = []
+
+    async with Served() as served:
+        await served.certify()
+
+        async def answer(body: bytearray) -> bytes:
+            await asyncio.sleep(0.02)
+            answered.append(bytes(body))
+            return b"{}"
+
+        monkeypatch.setattr(served.controller, "_inject", answer)
+        await served.read_bindings()
+        many = [asyncio.ensure_future(served.post(b"many")) for _ in range(30)]
+        await asyncio.sleep(0.2)
+        slow = [asyncio.ensure_future(served.unfinished(LARGEST_REVIEW)) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        before = len(answered)
+        assert await served.post(b"one", sender="127.0.0.2") == 200
+        assert answered.index(b"one") <= before + 5
+        assert set(await asyncio.gather(*many)) == {200}
+        assert 503 in await asyncio.gather(*slow)
 
 
 def test_a_file_without_a_ca_of_its_clients_is_told(tmp_path: Path) -> None:
