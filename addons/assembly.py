@@ -56,7 +56,7 @@ from addons.views.observed_events import observed_events
 from addons.views.sources import Sources
 from kube.http.kubeconfig import Credentials
 from kube.http.session import Session
-from kube.option import version
+from kube.option import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -380,7 +380,7 @@ def start_line(settings: Settings, servers: Sequence[Server]) -> str:
     ports = {"plain": settings.port, "TLS": settings.tls_port, "admin": settings.admin_port}
     opened = ", ".join(f"{name} {port}" for name, port in ports.items() if port)
     return (
-        f"edgehub {version()} starts: node {settings.node}, pool {settings.pool or '(as the node is labelled)'}, "
+        f"edgehub {VERSION} starts: node {settings.node}, pool {settings.pool or '(as the node is labelled)'}, "
         f"ports on {settings.listen}: {opened or 'none'}, cloud {', '.join(map(str, servers))}, "
         f"state {settings.state_dir if settings.mode == 'edge' else '(none: mode cloud)'}"
     )

@@ -18,6 +18,7 @@ from addons.settings import OPTIONS, Settings, parse_settings
 from addons.startup.lean_imports import leave_out_unused
 from addons.telemetry.log import Format, Level, log_to_stderr
 from kube.option import (
+    VERSION,
     FlagParser,
     Option,
     add_commands,
@@ -26,7 +27,6 @@ from kube.option import (
     option,
     options_of,
     read,
-    version,
 )
 
 HUB = Path(__file__).parent / "hub.py"
@@ -144,7 +144,7 @@ def make_parser(*, has_commands: bool = False) -> argparse.ArgumentParser:
     program = parser.add_argument_group("The program itself")
     program.add_argument("-h", "--help", action="help", help="Print this, and end.")
     program.add_argument(
-        "--version", action="version", version=f"edgehub {version()}", help="Print the version, and end."
+        "--version", action="version", version=f"edgehub {VERSION}", help="Print the version, and end."
     )
     return parser
 

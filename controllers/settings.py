@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from kube.option import File, FlagParser, Names, add_flags, option, options_of, read, version
+from kube.option import VERSION, File, FlagParser, Names, add_flags, option, options_of, read
 
 WEBHOOK_CONTROLLER = "configbindingwebhook"
 """The controller that `--webhook-port 0` takes away."""
@@ -113,7 +113,7 @@ def make_parser(controllers: Sequence[str]) -> argparse.ArgumentParser:
         epilog=f"Controllers: {', '.join(controllers)}.",
     )
     add_flags(parser, OPTIONS)
-    parser.add_argument("--version", action="version", version=f"edgehub-manager {version()}")
+    parser.add_argument("--version", action="version", version=f"edgehub-manager {VERSION}")
     return parser
 
 

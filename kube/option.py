@@ -13,11 +13,13 @@ import pwd
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib import metadata
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
+
+VERSION = "0.2.0"
+"""Of both programs, as in pyproject.toml: to ask importlib.metadata for it takes longer than to bind all ports."""
 
 type Parse = Callable[[str, Any], Any]
 """Makes the setting of an option's name and its value as typed; ValueError in the operator's words."""
@@ -176,15 +178,6 @@ class FlagParser(argparse.ArgumentParser):
         if action.option_strings and action.choices is not None and value not in action.choices:
             self.error(f"{action.option_strings[-1]} is one of {', '.join(action.choices)}, not {value!r}")
         super()._check_value(action, value)
-
-
-@cache
-def version() -> str:
-    """Of this program, as it was installed when it started. To find it reads all names of the installed packages."""
-    try:
-        return metadata.version("kube-edgehub")
-    except metadata.PackageNotFoundError:
-        return "unknown"  # `mitmdump -s` from a checkout that is not installed
 
 
 def boolean(text: str) -> bool:

@@ -31,7 +31,7 @@ from addons.settings import Settings
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import load_kubeconfig, parse_kubeconfig
-from kube.option import version
+from kube.option import VERSION
 
 
 def examine(
@@ -51,7 +51,7 @@ def examine(
     unit starts, or is to start; None for a static pod. `kubelet` is the kubeconfig of kubelet.
     """
     yield from check_distribution(root, kubelet, KUBELET_KUBECONFIG)
-    yield check_program(program) if program is not None else ok("program", f"edgehub {version()}")
+    yield check_program(program) if program is not None else ok("program", f"edgehub {VERSION}")
     held = {port for _, port in hub.handed_over} if below(root, SOCKET_FILE).exists() else set()
     ports = {"--port": hub.port, "--tls-port": hub.tls_port, "--admin-port": hub.admin_port}
     is_running = asyncio.run(_is_running(hub))

@@ -18,7 +18,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from importlib import metadata
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -79,6 +78,8 @@ class Late(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name == "__version__":
+            from importlib import metadata  # noqa: PLC0415 - it takes a twentieth of the start
+
             return metadata.version(self.__name__)  # aiohttp's own modules ask for it
         if name.startswith("__"):
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")

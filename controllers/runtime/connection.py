@@ -14,7 +14,7 @@ import aiohttp
 
 from kube.http.client import Client
 from kube.http.http1 import Http1Response, Http1Session
-from kube.option import version
+from kube.option import VERSION
 
 REFRESH_INTERVAL = 10.0
 """Seconds between two looks at the account: certificates, tokens and kubeconfigs rotate."""
@@ -169,4 +169,4 @@ def session_options(before_sending: Callable[[], None]) -> SessionOptions:
 
 def connect(session: AccountSession, identity: str) -> Client:
     """A client whose User-Agent names the process, so that an audit log shows which of several managers wrote."""
-    return Client(session, "", {"User-Agent": f"edgehub-manager/{version()} ({identity})"})
+    return Client(session, "", {"User-Agent": f"edgehub-manager/{VERSION} ({identity})"})

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from kube.option import version
+from kube.option import VERSION
 
 ROOT = Path(__file__).parents[2]
 TARGETS = {"hub": "edgehub", "manager": "edgehub-manager"}
@@ -71,7 +71,7 @@ class Builder:
         """
         self._make_room()
         self.make_base()
-        name = f"localhost/{TARGETS[target]}:{version()}"
+        name = f"localhost/{TARGETS[target]}:{VERSION}"
         former = self.run("images", "--quiet", "--no-trunc", "--filter", f"reference={name}")
         try:
             self._build(target, name)
@@ -169,7 +169,7 @@ def write_images(folder: Path, targets: Sequence[str] = tuple(TARGETS)) -> list[
     builder = Builder(storage_folder())
     files = []
     for target in targets:
-        file = folder / f"{TARGETS[target]}-{version()}.oci.tar"
+        file = folder / f"{TARGETS[target]}-{VERSION}.oci.tar"
         builder.write(builder.build(target), file)
         files.append(file)
     return files

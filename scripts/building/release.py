@@ -30,7 +30,7 @@ from controllers import settings
 from controllers.bindings import preview
 from controllers.registry import CONTROLLERS
 from kube.json_type import Json
-from kube.option import add_commands, version
+from kube.option import VERSION, add_commands
 from scripts.building.image import CannotBuildError, write_images
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def command_files() -> dict[Path, str]:
         files[Path("bash-completion/completions", name)] = shtab.complete_bash(parser)
         files[Path("zsh/site-functions", f"_{name}")] = shtab.complete_zsh(parser)
         page = Manpage(parser)
-        page.description, page.manual, page.source = summary, "Edgehub", f"edgehub {version()}"
+        page.description, page.manual, page.source = summary, "Edgehub", f"edgehub {VERSION}"
         files[Path("man/man1", f"{name}.1")] = str(page)
     return files
 
@@ -97,7 +97,7 @@ def main() -> None:
     folder: Path = options.to.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    name = f"edgehub-{version()}"
+    name = f"edgehub-{VERSION}"
     build_packages(folder)
     manifests = {
         path.name: path.read_bytes() for manifest in MANIFESTS for path in (ROOT / manifest).glob("*.yaml")
@@ -106,9 +106,9 @@ def main() -> None:
     write_archive(folder / f"{name}.tgz", "edgehub", chart())
     for program, lock in LOCKS.items():
         text = (ROOT / "requirements" / f"{lock}.lock").read_text()
-        (folder / f"{program}-{version()}-requirements.txt").write_text(text)
-        document = json.dumps(sbom(text, program, version()), indent=1)
-        (folder / f"{program}-{version()}-sbom.json").write_text(document + "\n")
+        (folder / f"{program}-{VERSION}-requirements.txt").write_text(text)
+        document = json.dumps(sbom(text, program, VERSION), indent=1)
+        (folder / f"{program}-{VERSION}-sbom.json").write_text(document + "\n")
     if not options.no_images:
         build_images(folder)
     files = sorted(folder.iterdir())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib import metadata
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from mitmproxy.test import taddons
 from addons.filters.inputs import HubAddress
 from addons.options import Options
 from addons.settings import OPTIONS, parse_settings
-from kube.option import version
 
 
 def values(**given: Any) -> dict[str, Any]:
@@ -107,13 +105,6 @@ def test_a_filter_that_is_not_there_is_refused() -> None:
         parse_settings(values(disabled_filters="endpoints,mastersevice"))
     assert parse_settings(values(disabled_filters="acme-canary")).disabled_filters == {"acme-canary"}
     assert parse_settings(values(disabled_filters="localhealth")).disabled_filters == {"localhealth"}
-
-
-def test_the_version_of_the_program_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The status asks for it every few seconds, and each time all names of the installed packages were read."""
-    found = version()
-    monkeypatch.setattr(metadata, "version", lambda _: "another")
-    assert version() == found
 
 
 def test_a_node_is_called_as_its_kubelet_calls_it_by_the_hosts_name() -> None:

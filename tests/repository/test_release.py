@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from addons.settings import OPTIONS
-from kube.option import version
+from kube.option import VERSION
 from scripts.building.release import sbom
 from tests.repository.support.tree import ROOMS, ROOT
 
-NAME = f"edgehub-{version()}"
-PACKAGE = f"kube_edgehub-{version()}"
-MANAGER = f"edgehub-manager-{version()}"
+NAME = f"edgehub-{VERSION}"
+PACKAGE = f"kube_edgehub-{VERSION}"
+MANAGER = f"edgehub-manager-{VERSION}"
 WHEEL = f"{PACKAGE}-py3-none-any.whl"
 
 
@@ -101,11 +101,11 @@ def test_the_wheel_holds_the_rooms_and_what_they_read_and_nothing_else(release: 
 @pytest.mark.parametrize(
     ("program", "arguments", "status", "words"),
     [
-        ("edgehub", ["--version"], 0, f"edgehub {version()}"),
+        ("edgehub", ["--version"], 0, f"edgehub {VERSION}"),
         ("edgehub", ["--help"], 0, "--pod-address"),
         ("edgehub", [], 2, "say where the cloud is: --server or --kubeconfig"),
         ("edgehub", ["doctor", "--root", "/nowhere"], 1, "failed   kubeconfig"),
-        ("edgehub-manager", ["--version"], 0, f"edgehub-manager {version()}"),
+        ("edgehub-manager", ["--version"], 0, f"edgehub-manager {VERSION}"),
         ("edgehub-manager", [], 2, "outside a cluster the manager needs --kubeconfig"),
     ],
 )

@@ -13,12 +13,11 @@ import resource
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 
 from addons.filters.chain import build_filters
 from addons.install.checks.findings import Finding, failed, ok
-from addons.rules.filter_modules import GROUP, FilterModules
+from addons.rules.filter_modules import FilterModules, are_installed
 
 LIMIT = 30.0
 """Seconds for all files to load. The hub opens no port before that."""
@@ -38,7 +37,7 @@ def check_filters(files: Sequence[Path], disabled: Sequence[str], limit: float =
     for file in files:
         if not file.is_absolute():
             return failed(_CHECK, f"{file}: give the whole path, for the hub runs in another folder")
-    if not files and not disabled and not metadata.entry_points(group=GROUP):
+    if not files and not disabled and not are_installed():
         return None
     command = [sys.executable, "-P", "-B", "-m", __name__, *map(str, files)]
     env = {**os.environ, "PYTHONPATH": HERE}

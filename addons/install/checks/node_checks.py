@@ -19,7 +19,7 @@ from addons.install.changes import below
 from addons.install.checks.findings import Finding, failed, ok, warning
 from addons.link.tls import UpstreamTls
 from kube.http.kubeconfig import Credentials
-from kube.option import version
+from kube.option import VERSION
 
 LEAST_DISK = 256 * 1024 * 1024
 """Bytes that should be free for copies of what the node reads."""
@@ -118,7 +118,7 @@ def check_program(program: Path) -> Finding:
                     f"{path} is not open to root without capabilities, as which the unit runs {program}: install it "
                     "in a folder of root's, such as /opt/edgehub",
                 )
-    return ok("program", f"edgehub {version()}")
+    return ok("program", f"edgehub {VERSION}")
 
 
 def check_certificate(

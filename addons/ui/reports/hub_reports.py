@@ -23,7 +23,7 @@ from addons.ui.running_hub import RunningHub
 from addons.views.source import OpenView, Source, ViewKey
 from addons.views.sources import Sources
 from addons.views.tally import tallies
-from kube.option import version
+from kube.option import VERSION
 from kube.reflector.state import State
 from kube.reflector.upstream import Upstream
 from kube.requests.node_pools import POOL_LABEL
@@ -200,7 +200,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
     budget = hub.settings.link_budget
     states = [source.reflector.state for source in hub.sources]
     return {
-        "version": version(),
+        "version": VERSION,
         "node": hub.settings.node,
         "pool": hub.settings.pool or _pool_by_label(hub.sources, hub.settings.node),
         "mode": hub.settings.mode,
