@@ -33,7 +33,6 @@ from addons.requests.route_decision import (
 )
 from addons.rules.in_force import RulesInForce
 from addons.telemetry import metrics
-from addons.telemetry.labels import resource_label, verb_label
 from addons.views.tally import tallies_of_one
 from kube.errors import StatusError, internal, not_found, unavailable
 from kube.http.client import RawResponse
@@ -366,11 +365,5 @@ def _count(context: RequestContext, code: int) -> None:
     if context.counted or context.route is None:
         return
     context.counted = True
-    info = context.info
-    verb, resource = (
-        verb_label(info.verb),
-        resource_label(info.type.resource if info.type is not None else ""),
-    )
-    metrics.REQUESTS.labels(
-        metrics.component_label(context.component), verb, resource, context.route.kind, code
-    ).inc()
+    component = metrics.component_label(context.component)
+    metrics.count_request(component, context.info, context.route.kind, code)

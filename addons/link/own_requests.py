@@ -15,7 +15,7 @@ from addons.requests.caller import AUTHORIZATION, Lending
 from addons.requests.object_read import read_label
 from addons.telemetry import metrics
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
-from addons.telemetry.labels import HUB, resource_label, verb_label
+from addons.telemetry.labels import HUB
 from kube.errors import forbidden, unauthorized
 from kube.http.session import Response
 from kube.http.transport.request_fields import request_fields
@@ -127,8 +127,7 @@ class _Sending:
         self._counts = traffic.began(HUB, read_label(info), code, is_watch=self._is_watch)
         self._counts.totals.sent += self.record.received
         self._counts.totals.fetched += self.record.received
-        resource = resource_label(info.type.resource if info.type is not None else "")
-        metrics.REQUESTS.labels(HUB, verb_label(info.verb), resource, ROUTE, status).inc()
+        metrics.count_request(HUB, info, ROUTE, status)
 
 
 def check_identity(lending: Lending, headers: Iterable[tuple[str, str]]) -> str:

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 
 from prometheus_client.metrics import Counter, Gauge, disable_created_metrics
 from prometheus_client.registry import CollectorRegistry
 
-from addons.telemetry.labels import BoundedLabels
+from addons.telemetry.labels import OTHER, BoundedLabels, resource_label, verb_label
 from kube import bounds
+from kube.requests.request_info import RequestInfo
 
 # A counter's time of birth would double the page for nothing.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
@@ -199,8 +201,23 @@ PEER_LIMIT = 200
 COMPONENT_LIMIT = 100
 """Different component labels; a hostile client may send any number of names."""
 
+MAX_KINDS = 100
+"""Kinds of requests of one component, by verb, resource, route and code: each takes 1.5 KB, and known names alone make
+a million."""
+
 component_label = BoundedLabels(COMPONENT_LIMIT).label
 peer_label = BoundedLabels(PEER_LIMIT).label
+_kinds: defaultdict[str, BoundedLabels] = defaultdict(lambda: BoundedLabels(MAX_KINDS))
+"""Of each component."""
+
+
+def count_request(component: str, info: RequestInfo, route: str, code: int) -> None:
+    """Count a request. `component` is a label already; beyond MAX_KINDS it and the route alone are told apart."""
+    resource = info.type.resource if info.type is not None else ""
+    kind = verb_label(info.verb), resource_label(resource), route, str(code)
+    if _kinds[component].label(" ".join(kind)) == OTHER:
+        kind = OTHER, OTHER, route, OTHER
+    REQUESTS.labels(component, *kind).inc()
 
 
 def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:

@@ -83,9 +83,9 @@ def why_unready(hub: RunningHub) -> str:
 
 @routes.get("/metrics")
 async def _metrics(_request: web.Request) -> web.Response:
-    return web.Response(
-        body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
-    )
+    # With a hundred components it takes 0.15 s.
+    body = await asyncio.to_thread(metrics.exposition)
+    return web.Response(body=body, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
 @routes.get("/debug")

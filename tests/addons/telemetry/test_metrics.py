@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from addons.telemetry import metrics
+from kube.requests.request_info import parse_request
 
 
 def test_counters_without_labels_are_there_from_the_start() -> None:
@@ -36,3 +37,19 @@ def test_the_life_that_a_certificate_has_left(life: timedelta | None, shown: Cal
         assert shown(float(line.split()[-1]))
     finally:
         metrics.CERTIFICATE_EXPIRY.remove("test-metrics")
+
+
+def test_the_kinds_of_a_components_requests_are_bounded() -> None:
+    """Anybody at the TLS port made 1.5 KB of each verb, resource and code, under a hundred names."""
+
+    def series() -> set[str]:
+        lines = metrics.exposition().decode().splitlines()
+        return {line.rpartition(" ")[0] for line in lines if 'component="inventor"' in line}
+
+    for code in range(100, 900):
+        metrics.count_request("inventor", parse_request("GET", "/api/v1/pods"), "relay", code)
+    assert len(series()) == metrics.MAX_KINDS + 1
+    metrics.count_request("inventor", parse_request("GET", "/api/v1/pods"), "relay", 100)
+    assert len(series()) == metrics.MAX_KINDS + 1
+    (rest,) = [line for line in series() if 'code="other"' in line]
+    assert 'resource="other",route="relay",verb="other"' in rest
