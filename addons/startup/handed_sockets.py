@@ -5,6 +5,7 @@ They stay open while the hub is replaced: a client that connects meanwhile waits
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import MutableMapping
@@ -15,6 +16,8 @@ BACKLOG = 1024
 """Connections that wait in the kernel's queue, and as many as the unit asks for."""
 ACCEPTED_AT_ONCE = 25
 """Connections that the event loop accepts before it does anything else. Each costs it half a millisecond."""
+
+logger = logging.getLogger(__name__)
 
 
 class HandedSockets:
@@ -33,8 +36,11 @@ class HandedSockets:
         for descriptor in range(FIRST, FIRST + int(count)):
             os.set_inheritable(descriptor, False)
             sock = socket.socket(fileno=descriptor)
-            host, port, *_ = sock.getsockname()
-            self._sockets[host, port] = sock
+            if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
+                logger.warning("a socket was handed over that is not of TCP: %s", sock)
+                sock.close()
+                continue
+            self._sockets[_address(sock)] = sock
 
     def at(self, host: str, port: int) -> socket.socket | None:
         """A descriptor of its own of the socket that listens there, if one was handed over."""
@@ -53,3 +59,8 @@ class HandedSockets:
 
 
 handed = HandedSockets()
+
+
+def _address(sock: socket.socket) -> tuple[str, int]:
+    host, port, *_ = sock.getsockname()
+    return host, port

@@ -137,6 +137,12 @@ def test_what_is_not_for_this_process_is_left_alone(
     os.close(handed_sockets.FIRST)
 
 
+def test_a_socket_of_another_kind_is_told(hand: Hand, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket(socket.AF_UNIX) as other:
+        assert hand(other).addresses == []
+    assert "is not of TCP" in caplog.text
+
+
 def test_without_a_service_manager_there_is_nothing() -> None:
     found = HandedSockets()
     found.take({})
