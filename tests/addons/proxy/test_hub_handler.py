@@ -6,11 +6,13 @@ import asyncio
 import socket
 import struct
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.commands import StartHook
 from mitmproxy.proxy.events import Event, HookCompleted
@@ -29,6 +31,7 @@ from addons.proxy.hub_handler import HubHandler, close_client, layers_below
 from addons.requests.exchange.client_socket import GatheringWriter
 from kube.errors import forbidden
 from tests.addons.support.lasting_parts import ask, connected, watch
+from tests.addons.support.observed import until
 from tests.addons.support.proxied import (
     ANSWER,
     FROM_NODE,
@@ -39,6 +42,7 @@ from tests.addons.support.proxied import (
     held_bodies,
     watching_proxy,
 )
+from tests.support.background import beside
 
 
 @pytest.fixture
@@ -100,6 +104,32 @@ async def test_no_stack_grows_with_the_requests_that_come_in_one_packet(proxy: P
                 assert head.startswith(b"HTTP/1.1 403 ")
                 await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
             writer.close()
+
+
+async def test_requests_that_came_behind_another_are_handled_in_turn(proxy: Proxy[Raw]) -> None:
+    """Of many clients whose packets hold many requests, one goes on in a round of the loop, and others go between."""
+    clients, many, rounds = 8, 20, [0]
+    handled = Counter[int]()
+
+    def decide(flow: http.HTTPFlow) -> None:
+        handled[rounds[-1]] += 1
+        refuse(flow, forbidden("not for you"))
+
+    async def count() -> None:
+        while True:
+            rounds[-1] += 1
+            await asyncio.sleep(0)
+
+    proxy.decide = decide
+    with asyncio_utils.set_eager_task_factory():  # as mitmproxy has it
+        async with proxy.serve(), asyncio.timeout(60), beside(count()):
+            writers = [(await asyncio.open_connection("127.0.0.1", proxy.port))[1] for _ in range(clients)]
+            for writer in writers:
+                writer.write(b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n" * many)
+            await until(lambda: handled.total() == clients * many)
+            for writer in writers:
+                writer.close()
+    assert max(handled.values()) <= 2, "a first one, and one whose turn it is"
 
 
 async def test_a_client_is_not_late_while_an_addon_works_on_its_request(

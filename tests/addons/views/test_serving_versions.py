@@ -99,6 +99,22 @@ async def test_a_version_that_a_client_gets_ahead_of_events_is_asked_of_the_clou
             await source.store.next_update()
 
 
+async def test_a_version_that_events_are_about_to_bring_is_not_asked_of_the_cloud(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each such watch would cost a list of all names."""
+    monkeypatch.setattr(serving, "CATCH_UP", 10)
+    parts.set_rules(RULES)
+    await parts.names(f"{SERVICES}?resourceVersion=0")
+    lists = matching(verb="list", resource="services")
+    asked = len(cloud.requests.where(lists))
+    cloud.store.create(node("elsewhere"))
+    asyncio.get_running_loop().call_later(0.1, cloud.store.create, service("web"))
+    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion={cloud.store.version}") as watch:
+        assert await watch.event() == ("ADDED", "web")
+    assert len(cloud.requests.where(lists)) == asked
+
+
 def _asks_no_bookmarks(request: LoggedRequest) -> bool:
     is_watch = matching(verb="watch", resource="services")(request)
     return is_watch and "allowWatchBookmarks" not in request.query

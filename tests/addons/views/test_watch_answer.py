@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import weakref
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from addons.filters.verdict import changed, dropped, kept
+from addons.requests.answers import ClientStream
 from addons.telemetry import metrics
 from addons.telemetry.observation import Observation, Tally
 from addons.views import reviews, watch_answer
 from addons.views.observed_events import observed_events
 from addons.views.tally import _tallies, tallies_of_one
 from kube.store.projection import Why
+from kube.store.watcher import Watcher
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import until, value_of
 from tests.addons.support.samples import POD, SERVICES, cloud_service, service
@@ -20,6 +27,7 @@ from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Refuse, Silence
 from tests.cloud.scriptable.request_log import matching
+from tests.support.background import beside
 
 WATCH_LIST = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 ZERO = f"{SERVICES}?resourceVersion=0"
@@ -52,6 +60,28 @@ async def test_a_watch_of_a_table_shows_what_the_filters_show(
     assert [each["rows"][0]["cells"][0] for each in tables] == ["web", "new"]
     asked = cloud.requests.where(matching(verb="watch", resource="services"))
     assert {each.accept.partition(",")[0] for each in asked} == {PROTOBUF}, "kube-proxy's copy serves it"
+
+
+class Batch(list[bytes]):
+    """Events that can be weakly referenced."""
+
+
+async def test_a_quiet_watch_keeps_nothing_of_its_last_events() -> None:
+    """What a burst sent would stay in memory, once for each of hundreds of watches, until the next event."""
+    batches = [Batch([b"event"])]
+    gone = weakref.ref(batches[0])
+    written: list[bytes] = []
+
+    async def frames() -> list[bytes]:
+        return batches.pop() if batches else await asyncio.Future()
+
+    async def write_all(pieces: Iterable[bytes]) -> None:
+        written.extend(pieces)
+
+    watcher, stream = SimpleNamespace(frames=frames), SimpleNamespace(write_all=write_all)
+    async with beside(watch_answer._follow(cast(Watcher, watcher), cast(ClientStream, stream))):
+        await until(lambda: written)
+        assert gone() is None
 
 
 @pytest.mark.usefixtures("web")

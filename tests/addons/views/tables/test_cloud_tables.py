@@ -103,6 +103,7 @@ async def test_an_object_that_changes_is_printed_anew_and_one_that_goes_as_it_wa
     ]
     one = "/apis/acme.example/v1/namespaces/default/widgets"
     assert cloud.asked == [(WIDGETS, ""), (one, "metadata.name=a")], "the first is known by its version"
+    assert not table._cells.has(widget("a", 2)), "nothing is kept of what is gone"
 
 
 async def test_a_bookmark_is_a_table_and_an_error_is_none() -> None:

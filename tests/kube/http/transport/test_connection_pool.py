@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hyperframe.frame import SettingsFrame
@@ -230,6 +232,20 @@ async def test_a_lost_connection_ends_its_requests_and_the_next_has_a_new_one(lo
         async with session.get(f"{peer.url}/w") as watch:
             assert await anext(watch.chunks()) == b"event"
         assert peer.connections == 2
+
+
+async def test_of_a_lost_connection_nothing_is_kept_though_nobody_asks_by_its_key_again() -> None:
+    """Each token of a pod is a key, and a pod gets a new one each hour."""
+    made = [SimpleNamespace(is_open=True, has_room=True) for _ in range(2)]
+
+    async def connect(key: int) -> Connection:
+        return cast(Connection, made[key])
+
+    pool = ConnectionPool(connect)
+    await pool.with_room(0)
+    made[0].is_open = False
+    await pool.with_room(1)
+    assert [*pool._kept] == [1]
 
 
 async def test_a_peer_of_another_protocol() -> None:
