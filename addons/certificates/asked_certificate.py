@@ -27,6 +27,7 @@ from addons.certificates.signing_request import (
 from kube.certificate_authority import key_pem, names_of
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse, comes_within
+from kube.disk.whole_file import read_file
 from kube.errors import StatusError
 from kube.http.client import Client
 from kube.peers import is_link_local
@@ -163,7 +164,7 @@ class AskedCertificate:
 
     def _load(self) -> None:
         with contextlib.suppress(OSError, ValueError):
-            pair = read_pair(self._file.read_bytes())
+            pair = read_pair(read_file(self._file))
             written = datetime.datetime.fromtimestamp(self._file.stat().st_mtime, datetime.UTC)
             self._take(pair, min(written, now()))
 

@@ -20,6 +20,7 @@ from addons.certificates.serving_certificate import read_pair
 from addons.certificates.signing_request import NotSigned, Tell, client_request, signed_certificate, teller
 from addons.requests.clients import Clients
 from kube.concurrency.pulse import Pulse
+from kube.disk.whole_file import read_file
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials, Piece, load_kubeconfig
 from kube.http.session import Response, Session
@@ -116,7 +117,7 @@ def kept_credentials(bootstrap: Credentials, state: Path) -> Credentials:
     """The identity that a hub with this state folder has, or will have: for who looks at it from outside."""
     piece = Piece()
     with contextlib.suppress(FileNotFoundError):
-        piece.data = read_pair((state / FILE).read_bytes()).pem
+        piece.data = read_pair(read_file(state / FILE)).pem
     token = Piece() if piece.data else bootstrap.token
     return replace(bootstrap, certificate=piece, key=piece, token=token)
 

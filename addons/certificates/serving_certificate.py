@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from OpenSSL import SSL
 
 from kube.certificate_authority import certificate_pem, key_of, key_pem
+from kube.disk.whole_file import read_file
 
 
 class Certificate(Protocol):
@@ -85,7 +86,7 @@ class ServingCertificate:
     def expiry(self) -> datetime.datetime | None:
         """When the certificate in the file ends; None where there is none that can be read."""
         try:
-            return x509.load_pem_x509_certificate(self._certificate.read_bytes()).not_valid_after_utc
+            return x509.load_pem_x509_certificate(read_file(self._certificate)).not_valid_after_utc
         except (OSError, ValueError):
             return None
 

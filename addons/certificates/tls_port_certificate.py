@@ -29,6 +29,7 @@ from kube.certificate_authority import (
     names_of,
 )
 from kube.concurrency.pulse import comes_within
+from kube.disk.whole_file import read_file
 
 FILE = "pki/cluster.pem"
 """The cluster's certificate and its key, in the state folder."""
@@ -137,14 +138,14 @@ def own_certificate(folder: Path, addresses: Iterable[str]) -> Pair:
     wanted = sorted({str(ipaddress.ip_address(address)) for address in addresses})
     if not _is_good(certificate, key, folder / "ca.crt", wanted):
         _sign(folder, certificate, key, wanted)
-    return read_pair(certificate.read_bytes() + key.read_bytes())
+    return read_pair(read_file(certificate) + read_file(key))
 
 
 def _is_good(certificate: Path, key: Path, authority: Path, addresses: list[str]) -> bool:
     try:
-        leaf = x509.load_pem_x509_certificate(certificate.read_bytes())
-        leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
-        key_of(leaf, key.read_bytes())
+        leaf = x509.load_pem_x509_certificate(read_file(certificate))
+        leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(read_file(authority)))
+        key_of(leaf, read_file(key))
         names = names_of(leaf)
     except Exception as error:
         if certificate.exists():
@@ -171,8 +172,8 @@ def _sign(folder: Path, certificate: Path, key: Path, addresses: list[str]) -> N
 def _authority(folder: Path) -> CertificateAuthority:
     certificate, key = folder / "ca.crt", folder / "ca.key"
     try:
-        leaf = x509.load_pem_x509_certificate(certificate.read_bytes())
-        return CertificateAuthority(leaf, key_of(leaf, key.read_bytes()))
+        leaf = x509.load_pem_x509_certificate(read_file(certificate))
+        return CertificateAuthority(leaf, key_of(leaf, read_file(key)))
     except (OSError, ValueError) as error:
         if key.exists():
             logger.warning("making the local CA anew, so pods need the new ca.crt: %s", error)

@@ -9,6 +9,7 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ from addons.filters.filter import Filter
 from addons.filters.plugins import FilterPlugin, in_order, plugin_of
 from addons.telemetry import metrics
 from kube.disk.trusted_path import fault_on_the_way, is_trusted
+from kube.disk.whole_file import read_file
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +25,6 @@ GROUP = "edgehub.filters"
 """The group of entry points by which installed packages bring filters."""
 LOOK = 1.0
 """Seconds between two looks whether a file has changed."""
-MAX_FILE = 1024 * 1024
-"""Bytes of a file of filters."""
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 type Mark = tuple[int, ...]
@@ -115,14 +115,9 @@ def load_file(file: Path) -> tuple[FilterPlugin, ...]:
 def _read(file: Path) -> bytes:
     """The file, whose code runs as the hub; ValueError where another user could have written it."""
     try:
-        with file.open("rb") as opened:
-            _check_owner(file, os.fstat(opened.fileno()))
-            text = opened.read(MAX_FILE + 1)
+        return read_file(file, partial(_check_owner, file))
     except OSError as error:
         raise ValueError(f"{file} cannot be read: {error.strerror}") from None
-    if len(text) > MAX_FILE:
-        raise ValueError(f"{file} is larger than {MAX_FILE} bytes")
-    return text
 
 
 def _check_owner(file: Path, opened: os.stat_result) -> None:

@@ -16,6 +16,7 @@ from addons.certificates.client_certificates import node_of
 from addons.certificates.serving_certificate import ServingCertificate
 from addons.link.servers import Server
 from addons.settings import Settings
+from kube.disk.whole_file import read_file
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, load_kubeconfig
 
 
@@ -54,9 +55,9 @@ def _check_certificate(settings: Settings) -> None:
         return
     for option, file in (("hub_tls_cert", settings.tls_cert), ("hub_tls_key", settings.tls_key)):
         try:
-            file.read_bytes()
+            read_file(file)
         except OSError as error:
-            raise ValueError(f"{option} {file} cannot be read: {os.strerror(error.errno or 0)}") from None
+            raise ValueError(f"{option} {file} cannot be read: {error.strerror}") from None
     try:
         ServingCertificate(settings.tls_cert, settings.tls_key).use_in(SSL.Context(SSL.TLS_SERVER_METHOD))
     except SSL.Error:

@@ -11,6 +11,8 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
+from kube.disk.whole_file import read_file
+
 MAX_MARKS = 4096
 """Rows that can be marked at once: more than the journal has."""
 _LENGTH = 8
@@ -39,7 +41,7 @@ class Marks:
     def read(self) -> set[bytes]:
         """The marks; none where there is no file."""
         try:
-            data = self._file.read_bytes()
+            data = read_file(self._file)
         except FileNotFoundError:
             return set()
         return {data[at : at + _LENGTH] for at in range(0, len(data), _LENGTH)} - {bytes(_LENGTH)}

@@ -73,6 +73,8 @@ def connected(database: Path) -> sqlite3.Connection:
 
 
 def _connection(database: Path, how: str) -> sqlite3.Connection:
+    if not database.is_file():
+        raise sqlite3.OperationalError("there is no such file")  # SQLite waits for a FIFO to be written
     uri = f"{database.absolute().as_uri()}?{how}"
     # One thread after the other uses it: the disk's, and that of the process's end.
     connection = sqlite3.connect(

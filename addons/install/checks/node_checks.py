@@ -18,6 +18,7 @@ from addons.certificates.tls_port_certificate import FILE as CLUSTER_FILE
 from addons.install.changes import below
 from addons.install.checks.findings import Finding, failed, ok, warning
 from addons.link.tls import UpstreamTls
+from kube.disk.whole_file import read_file
 from kube.http.kubeconfig import Credentials
 from kube.option import VERSION
 
@@ -167,7 +168,7 @@ def check_kept(state: Path, now: datetime.datetime) -> Iterator[Finding]:
     """The certificates that the hub keeps in its state folder, where there are any, and until when."""
     for file, what in KEPT.items():
         try:
-            leaf = x509.load_pem_x509_certificates((state / "pki" / file).read_bytes())[0]
+            leaf = x509.load_pem_x509_certificates(read_file(state / "pki" / file))[0]
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import ipaddress
+import os
 import stat
 from pathlib import Path
 from typing import cast
@@ -229,6 +230,15 @@ def test_a_second_start_uses_what_is_there(folder: Path) -> None:
     made = own_certificate(folder, ["0:0:0:0:0:0:0:1", *SERVED[::-1]])
     assert contents(folder) == before
     assert completes(folder, made)
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_file_is_replaced_and_holds_up_no_start(folder: Path, name: str) -> None:
+    own_certificate(folder, SERVED)
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    assert completes(folder, own_certificate(folder, SERVED))
 
 
 def test_another_address_makes_a_new_certificate_of_the_same_ca(folder: Path) -> None:

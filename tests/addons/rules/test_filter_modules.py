@@ -17,9 +17,10 @@ from addons.filters.filter import Filter
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Outcome
 from addons.rules import filter_modules
-from addons.rules.filter_modules import GROUP, MAX_FILE, FilterModules, load_file
+from addons.rules.filter_modules import GROUP, FilterModules, load_file
 from addons.rules.filter_trial import GivenInputs, try_filters
 from addons.telemetry import metrics
+from kube.disk.whole_file import MAX_FILE
 from tests.addons.support.filter_plugins import text_of, write
 from tests.addons.support.observed import until, value_of
 from tests.repository.support.tree import ROOT

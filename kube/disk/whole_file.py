@@ -1,0 +1,29 @@
+"""Reads a small file whole, such as a certificate of the state folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+MAX_FILE = 1024 * 1024
+"""Bytes of a file that the hub reads whole."""
+
+
+def read_file(path: Path, check: Callable[[os.stat_result], None] = lambda _: None) -> bytes:
+    """The content of a regular file of at most MAX_FILE bytes; OSError for anything else.
+
+    A FIFO would hold up the hub until somebody writes to it, and a huge file take its memory. `check` may refuse the
+    opened file before it is read.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", os.fspath(path))
+        check(about)
+        data = file.read(MAX_FILE + 1)
+    if len(data) > MAX_FILE:
+        raise OSError(errno.EFBIG, f"it is larger than {MAX_FILE} bytes", os.fspath(path))
+    return data

@@ -1,0 +1,45 @@
+"""A file that is read whole: what is none, or too large, is told, and never waited for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kube.disk.copy_rows import read_copy
+from kube.disk.database import Disk, DiskError
+from kube.disk.marks import Marks
+from kube.disk.whole_file import MAX_FILE, read_file
+
+
+def test_a_file_up_to_the_bound_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(bytes(MAX_FILE))
+    assert read_file(file) == bytes(MAX_FILE)
+    (tmp_path / "link").symlink_to(file)
+    assert len(read_file(tmp_path / "link")) == MAX_FILE
+
+
+def test_a_larger_file_takes_no_memory(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    os.truncate(file, 1 << 40)
+    with pytest.raises(OSError, match="larger than"):
+        read_file(file)
+
+
+@pytest.mark.timeout(10)
+def test_what_is_no_file_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="no regular file"):
+        read_file(tmp_path / "fifo")
+    with pytest.raises(OSError, match="no regular file"):
+        Marks(tmp_path / "fifo").read()
+    os.mkfifo(tmp_path / "cache.db")
+    with pytest.raises(DiskError):
+        read_copy(Disk(tmp_path), "services")
+    with pytest.raises(IsADirectoryError):
+        read_file(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read_file(tmp_path / "none")
