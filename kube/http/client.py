@@ -38,6 +38,9 @@ MAX_RELAYED_BODY = 64 * 1024 * 1024
 MAX_SHORT = 4 * 1024 * 1024
 """Bytes of a body that is unpacked at once: more than an object may have. A longer body, which only a list has, stays
 packed until one thread unpacks and decodes it."""
+MAX_REFUSAL = 64 * 1024
+"""Bytes of a refusal's Status, which is kept as long as it holds, and given to each client. Of a longer one the code
+counts."""
 
 GZIP = "gzip"
 """The coding that every kube-apiserver knows."""
@@ -259,6 +262,7 @@ def _media_type(response: Response) -> str:
 
 def _refusal(response: Response, body: bytes) -> StatusError:
     """The server's own Status, in either encoding."""
+    body = body[:MAX_REFUSAL]
     if _media_type(response) == Encoding.PROTOBUF:
         try:
             api_version, kind, raw = codec_for(Encoding.PROTOBUF).decode_single(body)

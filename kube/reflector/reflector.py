@@ -19,6 +19,7 @@ from kube.differences.reader import UnusableRecord
 from kube.differences.records import CODING
 from kube.errors import REFUSALS, StatusError
 from kube.http.client import GZIP, ApiResponse, Client, Switched, Unreachable
+from kube.http.retry_after import bounded
 from kube.packed_text import Kept
 from kube.reflector.bookmarks import Bookmarks
 from kube.reflector.continuity import Continuity, OtherHistory
@@ -250,7 +251,8 @@ class Reflector:
         is_unserved = isinstance(error, StatusError) and error.code == 404
         # A watch may be refused so where a list is not.
         is_again = is_unserved and self.refusal is not None and self.refusal.code == 404
-        wanted = error.retry_after if isinstance(error, StatusError) else None
+        # Of a refusal it is bounded already, of an event that ends a watch it is what the server says.
+        wanted = bounded(error.retry_after or 0) if isinstance(error, StatusError) else None
         delay = self._backoff.next(UNSERVED_DELAY if is_again else wanted)
         # Frames of the traceback hold what the cloud sent: up to MAX_LIST, for as long as the error is kept.
         error.__traceback__ = error.__cause__ = error.__context__ = None

@@ -245,13 +245,14 @@ def write_version(version: int) -> str:
 
 
 def read_status(status: Fields) -> StatusError:
-    """The error of a Status. One without a code is an internal error, as in client-go."""
+    """The error of a Status. One without the code of an error is an internal error, as in client-go."""
     details = status.child("details")
     fields: dict[str, Any] = {name: details.text(name) for name in ("name", "group", "kind", "uid")}
     fields["causes"] = [_read_cause(cause) for cause in details.children("causes")]
     fields["retryAfterSeconds"] = details.number("retryAfterSeconds")
+    code = status.number("code")
     return StatusError(
-        status.number("code") or 500,
+        code if 400 <= code <= 599 else 500,
         status.text("reason"),
         status.text("message"),
         {name: value for name, value in fields.items() if value},

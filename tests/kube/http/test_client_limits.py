@@ -14,6 +14,7 @@ import orjson
 import pytest
 from aiohttp import web
 
+from kube.errors import MAX_QUOTED, StatusError
 from kube.http import client as client_module
 from kube.http import gzip_bodies, zstd_bodies
 from kube.http.client import Client, TooLarge
@@ -122,3 +123,15 @@ async def test_a_long_refusal_is_dropped(serve: Serve, coding: str) -> None:
     client = await serve(gzip.compress(body) if coding else body, coding, 500)
     with pytest.raises(TooLarge):
         await client.request("GET", "/x")
+
+
+async def test_of_a_refusal_that_is_too_long_to_be_kept_the_code_counts(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "MAX_REFUSAL", SHORT // 2)
+    body = b'{"kind":"Status","code":403,"message":"%s"}' % bytes(SHORT // 2).replace(b"\0", b"x")
+    client = await serve(body, "", 403)
+    with pytest.raises(StatusError) as caught:
+        await client.request("GET", "/x")
+    assert (caught.value.code, caught.value.reason) == (403, "Forbidden")
+    assert len(caught.value.message) < 2 * MAX_QUOTED

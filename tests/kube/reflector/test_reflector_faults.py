@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
 from aiohttp import web
 
 from kube.http.client import TooLarge, Unreachable
+from kube.http.retry_after import MAX_RETRY_AFTER
 from kube.reflector import list_pages
 from kube.reflector import reflector as reflector_module
 from kube.reflector.list_pages import Malformed
@@ -197,6 +199,22 @@ async def test_an_answer_that_is_no_list_in_a_known_encoding_is_malformed(
     assert (store.complete, reflector.refusal) == (False, None)
     assert reflector.error is not None
     assert (reflector.error.__traceback__, reflector.error.__context__) == (None, None)  # they hold a list
+
+
+async def test_an_event_that_asks_for_years_delays_the_next_try_for_a_minute_or_two(start: Start) -> None:
+    error = b'{"kind":"Status","code":429,"details":{"retryAfterSeconds":2147483647}}'
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        listed = b'{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}'
+        event = b'{"type":"ERROR","object":%s}\n' % error
+        body = event if "watch" in request.query else listed
+        return web.Response(body=body, content_type="application/json")
+
+    async with serving(handler) as url:
+        store = Store()
+        reflector = start(store, url=url)
+        await until(reflector, store, lambda: reflector.state is State.WAITING)
+        assert reflector.retry_at - time.monotonic() <= 2 * MAX_RETRY_AFTER
 
 
 @pytest.mark.parametrize(("ahead", "lists", "restored"), [(0, 1, False), (10, 2, True)])

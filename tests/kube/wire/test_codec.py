@@ -200,6 +200,9 @@ def test_read_status_of_the_server(encoding: Encoding) -> None:
     assert (future.code, future.reason, future.retry_after) == (504, "Timeout", 1)
     assert future.details["causes"][0]["reason"] == "ResourceVersionTooLarge"
     assert future.details["retryAfterSeconds"] == 1
+    odd = obj("services.missing", encoding).fields
+    odd.set("code", 200)
+    assert read_status(odd).code == 500
     missing = read_status(obj("services.missing", encoding).fields)
     assert (missing.code, dict(missing.details)) == (404, {"name": "nobody", "kind": "services"})
 
