@@ -130,7 +130,7 @@ async def test_of_a_refusal_that_is_too_long_to_be_kept_the_code_counts(
 ) -> None:
     monkeypatch.setattr(client_module, "MAX_REFUSAL", SHORT // 2)
     body = b'{"kind":"Status","code":403,"message":"%s"}' % bytes(SHORT // 2).replace(b"\0", b"x")
-    client = await serve(body, "", 403)
+    client = await serve(gzip.compress(body), "gzip", 403)
     with pytest.raises(StatusError) as caught:
         await client.request("GET", "/x")
     assert (caught.value.code, caught.value.reason) == (403, "Forbidden")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from aiohttp import web
 
+from kube.errors import StatusError
 from kube.http.client import TooLarge, Unreachable
 from kube.http.retry_after import MAX_RETRY_AFTER
 from kube.reflector import list_pages
@@ -202,7 +203,7 @@ async def test_an_answer_that_is_no_list_in_a_known_encoding_is_malformed(
 
 
 async def test_an_event_that_asks_for_years_delays_the_next_try_for_a_minute_or_two(start: Start) -> None:
-    error = b'{"kind":"Status","code":429,"details":{"retryAfterSeconds":2147483647}}'
+    error = b'{"kind":"Status","apiVersion":"v1","code":429,"details":{"retryAfterSeconds":2147483647}}'
 
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
         listed = b'{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}'
@@ -214,6 +215,7 @@ async def test_an_event_that_asks_for_years_delays_the_next_try_for_a_minute_or_
         store = Store()
         reflector = start(store, url=url)
         await until(reflector, store, lambda: reflector.state is State.WAITING)
+        assert isinstance(reflector.error, StatusError), reflector.error
         assert reflector.retry_at - time.monotonic() <= 2 * MAX_RETRY_AFTER
 
 
