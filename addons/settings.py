@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from addons.filters.inputs import HubAddress, PodAddress, family_of, parse_pod_address
 from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT, parse_duration
-from addons.link.servers import Server, ServerOrder, parse_leaders, parse_relays, parse_server
+from addons.link.servers import Server, ServerOrder, parse_relays, parse_server
 from addons.link.uplinks.uplink import Uplink, parse_uplinks
 from addons.telemetry.link_budget import LinkBudget, parse_link_budget
 from kube.option import (
@@ -33,7 +33,7 @@ from kube.option import (
     read,
     words,
 )
-from kube.peers import is_node_name
+from kube.peers import LeaderHub, is_node_name, parse_leader_hub
 
 
 def _servers(_name: str, text: str) -> tuple[Server, ...]:
@@ -285,9 +285,9 @@ class Settings:
         return self.kubelet_client_certificate, self.kubelet_client_key, self.kubelet_certificate_authority
 
     @property
-    def leaders(self) -> frozenset[tuple[str, str]]:
-        """Leaders of the pool to begin with, until the hub has read the pool's ConfigMap, and their addresses."""
-        return parse_leaders(self.leader_names)
+    def leaders(self) -> frozenset[LeaderHub]:
+        """Leaders of the pool to begin with, until the hub has read the pool's ConfigMap; ValueError for others."""
+        return frozenset(map(parse_leader_hub, filter(str.strip, self.leader_names.split(","))))
 
     @property
     def ports(self) -> dict[str, int]:

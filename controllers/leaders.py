@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from controllers.cluster.kinds import NODES, Node, pools_of_changed
-from controllers.cluster.node_pools import MARK, NODEPOOLS, Leader, NodePool, with_condition
+from controllers.cluster.node_pools import MARK, NODEPOOLS, NodePool, with_condition
 from controllers.runtime.controller import Context, Controller, own_key
 from controllers.runtime.informer import WatchedResource, one_object, without_managed_fields
 from controllers.runtime.unstructured import timestamp
 from kube.json_type import Json
-from kube.peers import CLOSED, MAX_HUBS, PEER_ANNOTATION
+from kube.peers import CLOSED, MAX_HUBS, PEER_ANNOTATION, LeaderHub
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
 
@@ -23,11 +23,11 @@ LEADER_READY = "LeaderReady"
 EDGE_WORKER = "openyurt.io/is-edge-worker"
 """The label, "true", of a node that joined by OpenYurt's tools: a YurtHub runs there, which announces nothing."""
 
-type Choose = Callable[[list[Leader], int], list[Leader]]
+type Choose = Callable[[list[LeaderHub], int], list[LeaderHub]]
 """Picks a number of the candidates: `random.sample`."""
 
 
-def leader_candidates(pool: NodePool, nodes: Iterable[Node]) -> list[Leader]:
+def leader_candidates(pool: NodePool, nodes: Iterable[Node]) -> list[LeaderHub]:
     """The nodes that may lead: Ready, with an address, not being deleted, for `mark` with all labels of the selector.
 
     Their hubs must announce that they can lead. In a pool where no hub does, the nodes with a YurtHub may lead.
@@ -36,7 +36,7 @@ def leader_candidates(pool: NodePool, nodes: Iterable[Node]) -> list[Leader]:
     nodes = list(nodes)
     announced = any(map(_announces, nodes))
     return sorted(
-        Leader(node.name, node.address)
+        LeaderHub(node.name, node.address)
         for node in nodes
         if node.ready
         and node.address
@@ -46,17 +46,19 @@ def leader_candidates(pool: NodePool, nodes: Iterable[Node]) -> list[Leader]:
     )
 
 
-def serving_hubs(nodes: Iterable[Node]) -> list[Leader]:
+def serving_hubs(nodes: Iterable[Node]) -> list[LeaderHub]:
     """The nodes whose hubs serve their pool, whether they are heard now or not, and no more than hubs take.
 
     Of nodes that name the same address none is there: a kubelet writes the addresses of its own Node.
     """
     serving = [node for node in nodes if node.address and not node.deleting and _announces(node)]
     claims = Counter(node.address for node in serving)
-    return sorted(Leader(node.name, node.address) for node in serving if claims[node.address] == 1)[:MAX_HUBS]
+    return sorted(LeaderHub(node.name, node.address) for node in serving if claims[node.address] == 1)[
+        :MAX_HUBS
+    ]
 
 
-def elect(pool: NodePool, nodes: Iterable[Node], choose: Choose) -> tuple[Leader, ...]:
+def elect(pool: NodePool, nodes: Iterable[Node], choose: Choose) -> tuple[LeaderHub, ...]:
     """The leaders that the pool shall have. A leader that is still a candidate at the same address stays leader."""
     if not pool.elects:
         return ()
@@ -67,7 +69,7 @@ def elect(pool: NodePool, nodes: Iterable[Node], choose: Choose) -> tuple[Leader
     return (*stay, *choose(others, missing)) if missing else tuple(stay)
 
 
-def leader_status(pool: NodePool, leaders: tuple[Leader, ...], now: datetime) -> Json:
+def leader_status(pool: NodePool, leaders: tuple[LeaderHub, ...], now: datetime) -> Json:
     """The status fields that must change, as a merge patch of the status; {} when none must."""
     changed: Json = {}
     if leaders != pool.leaders:
@@ -96,7 +98,7 @@ def _marked(pool: NodePool, node: Node) -> bool:
     return bool(pool.selector) and pool.selector.items() <= node.labels.items()
 
 
-def _condition(pool: NodePool, leaders: tuple[Leader, ...]) -> Json | None:
+def _condition(pool: NodePool, leaders: tuple[LeaderHub, ...]) -> Json | None:
     """The LeaderReady condition, None for a pool without election."""
     if not pool.elects:
         return None
@@ -126,7 +128,7 @@ def config_name(pool: str) -> str:
     return f"leader-hub-{pool}"
 
 
-def leader_config(pool: NodePool, hubs: Iterable[Leader], namespace: str) -> Json:
+def leader_config(pool: NodePool, hubs: Iterable[LeaderHub], namespace: str) -> Json:
     """The ConfigMap for a pool's hubs. Keys and formats are OpenYurt's, so that its hubs can read it too.
 
     `hubs` are those that serve the pool: without a cloud they find each other by it.
@@ -155,7 +157,7 @@ def leader_config(pool: NodePool, hubs: Iterable[Leader], namespace: str) -> Jso
     }
 
 
-def _joined(hubs: Iterable[Leader]) -> str:
+def _joined(hubs: Iterable[LeaderHub]) -> str:
     return ",".join(f"{hub.node}/{hub.address}" for hub in hubs)
 
 

@@ -1,7 +1,8 @@
 """What hub and manager agree on: how a node's identity is written, and who signs what for nodes."""
 
 import re
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import NamedTuple
 
 NODE_PREFIX = "system:node:"
 """The user name of a node begins with this; the node's own name follows."""
@@ -33,6 +34,37 @@ def is_node_name(name: str) -> bool:
     has either.
     """
     return len(name) <= LONGEST_NODE_NAME and _NODE_NAME.fullmatch(name) is not None
+
+
+class LeaderHub(NamedTuple):
+    """A node whose hub reads for its pool, or serves it, and the IP address at which the other hubs reach it."""
+
+    node: str
+    address: str
+
+
+def parse_leader_hub(entry: str) -> LeaderHub:
+    """The hub of `NODE/ADDRESS`; ValueError otherwise. Names stand in the log and in metrics' labels."""
+    node, _, address = entry.strip().partition("/")
+    try:
+        hub = LeaderHub(node, str(parse_hub_address(address)))
+    except ValueError:
+        hub = LeaderHub("", "")
+    if not is_node_name(hub.node):
+        raise ValueError(f"leader {entry!r} is not of the form NODE/ADDRESS")
+    return hub
+
+
+def parse_hub_address(text: str) -> IPv4Address | IPv6Address:
+    """The IP address of a hub, as other hubs reach it; ValueError for any other text.
+
+    The zone of an IPv6 address may hold any text, commas and line breaks too. A zone names an interface of one
+    machine, so it says nothing to another.
+    """
+    address = ip_address(text)
+    if "%" in text:
+        raise ValueError(f"{text!r} has a zone")
+    return address
 
 
 def is_link_local(name: str) -> bool:

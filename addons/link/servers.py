@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -101,18 +100,6 @@ def parse_relays(text: str) -> tuple[Server, ...]:
     return tuple(
         Server("https", relay.host, relay.port, f"{RELAY}{relay.host}:{relay.port}") for relay in relays
     )
-
-
-def parse_leaders(text: str) -> frozenset[tuple[str, str]]:
-    """The nodes and addresses of `NODE/ADDRESS,…`, as a pool's ConfigMap names leaders; ValueError otherwise."""
-    leaders = set()
-    for entry in filter(None, map(str.strip, text.split(","))):
-        node, _, address = entry.partition("/")
-        try:
-            leaders.add((node, str(ipaddress.ip_address(address if node else ""))))
-        except ValueError:
-            raise ValueError(f"leader {entry!r} is not of the form NODE/ADDRESS") from None
-    return frozenset(leaders)
 
 
 class Way(NamedTuple):

@@ -12,8 +12,9 @@ import ipaddress
 import time
 from collections.abc import Callable, Collection, Iterable
 
-from addons.pool.pool_config import LeaderHub, parse_hub_address, parse_leader_hubs
+from addons.pool.pool_config import parse_leader_hubs
 from addons.pool.spread import place
+from kube.peers import LeaderHub, parse_hub_address
 
 MAX_DEPUTIES = 2
 """Deputies of one leader. Each reads all that the pool shares, as a leader does."""

@@ -16,7 +16,7 @@ from addons.link.servers import Server, parse_relays
 from addons.pool.deputies import ANY_ADDRESS, deputies_for
 from addons.pool.leaders import CLOUD, Choice, LeaderState, choose, read_probe
 from addons.pool.peer_reader import PeerReader, why_moved
-from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role, hub_of
+from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role, hub_of
 from addons.pool.spread import SHORTEST_WAIT, CloudTurns, cloud_turn, leader_order
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
@@ -26,6 +26,7 @@ from addons.telemetry.labels import group_resource_label
 from addons.views.source import Source
 from kube.concurrency.pulse import Pulse, comes_within
 from kube.http.client import Client, Unreachable
+from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 
 PROBE_INTERVAL = 3.5

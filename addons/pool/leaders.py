@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from addons.link.health import ServerHealth
 from addons.link.servers import Server
 from addons.pool.deputies import MAX_LENDERS, parse_deputies
-from addons.pool.pool_config import LeaderHub
 from addons.pool.spread import SPREAD
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER, SHARES_HEADER
 from addons.rules.shared_kinds import is_further
 from addons.rules.table import MAX_RESOURCES
 from kube.errors import parse_status
 from kube.http.client import RawResponse
+from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 
 FIRST_RETURN = 0.5

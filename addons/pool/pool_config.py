@@ -7,16 +7,16 @@ The keys and their formats are OpenYurt's: `leaders` is `node/address,…`, `poo
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple
 
 from addons.link.servers import Server
 from addons.rules.shared_kinds import SHARED
 from kube.bounds import reached
-from kube.peers import MAX_HUBS, is_node_name
+from kube.peers import MAX_HUBS, LeaderHub, parse_leader_hub
 from kube.requests.request_info import ResourceType
 
 MAX_LEADERS = 100
@@ -33,13 +33,6 @@ class Role(StrEnum):
     """The hub reads shared resources from the cloud, and serves them to the pool."""
     FOLLOWER = "follower"
     """The hub reads shared resources from a leader."""
-
-
-class LeaderHub(NamedTuple):
-    """A node that the pool's ConfigMap names, and the IP address of its hub."""
-
-    node: str
-    address: str
 
 
 class PoolConfig(NamedTuple):
@@ -68,9 +61,9 @@ FIRST_SCOPE = (ResourceType("", "v1", "services"), ResourceType("discovery.k8s.i
 """What a pool shares whose ConfigMap is not known: what pools share unless told otherwise."""
 
 
-def first_config(leaders: Iterable[tuple[str, str]]) -> PoolConfig:
+def first_config(leaders: Iterable[LeaderHub]) -> PoolConfig:
     """The pool of the leaders that the operator names, until its ConfigMap is known; without any nothing is shared."""
-    named = tuple(LeaderHub(*leader) for leader in sorted(leaders))[:MAX_LEADERS]
+    named = tuple(sorted(leaders)[:MAX_LEADERS])
     return PoolConfig(named, FIRST_SCOPE, is_shared=True) if named else NOTHING_SHARED
 
 
@@ -123,27 +116,10 @@ def role_of(config: PoolConfig, node: str, *, can_lead: bool, can_follow: bool) 
 
 
 def parse_leader_hubs(text: str) -> Iterator[LeaderHub]:
-    """The hubs of `node/address,…`; what is no entry is left out. Names stand in the log and in metrics' labels."""
+    """The hubs of `node/address,…`; what is no entry is left out."""
     for entry in text.split(","):
-        node, _, address = entry.strip().partition("/")
-        try:
-            hub = LeaderHub(node, str(parse_hub_address(address)))
-        except ValueError:
-            continue
-        if is_node_name(node):
-            yield hub
-
-
-def parse_hub_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """The IP address of a hub, as other hubs reach it; ValueError for any other text.
-
-    The zone of an IPv6 address may hold any text, commas and line breaks too. A zone names an interface of one
-    machine, so it says nothing to another.
-    """
-    address = ipaddress.ip_address(text)
-    if "%" in text:
-        raise ValueError(f"{text!r} has a zone")
-    return address
+        with suppress(ValueError):
+            yield parse_leader_hub(entry)
 
 
 def _scope(text: str) -> Iterator[ResourceType]:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from addons.pool.pool_config import LeaderHub
+from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 
 SPREAD = 10.0

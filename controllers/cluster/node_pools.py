@@ -19,7 +19,7 @@ from controllers.runtime.unstructured import (
 )
 from controllers.runtime.write_client import ObjectReference
 from kube.json_type import Json
-from kube.peers import is_node_name
+from kube.peers import LeaderHub, is_node_name
 from kube.requests.node_pools import NODEPOOL_TYPE, NODEPOOL_VERSIONS
 from kube.requests.request_info import ResourceType
 
@@ -55,14 +55,6 @@ RESOURCES = {"Service": "services", "Endpoints": "endpoints", "EndpointSlice": "
 """The resources of kinds: OpenYurt's proposal names what a pool shares by kind, its code by resource."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Leader:
-    """A node whose hub reads for its pool, and the IP address at which the other hubs reach it."""
-
-    node: str
-    address: str
-
-
 @dataclass(frozen=True, slots=True)
 class NodePool:
     """The fields of a NodePool that controllers use. Missing fields have the schema's defaults."""
@@ -89,7 +81,7 @@ class NodePool:
     ready: int = -1
     """-1 until a manager has counted the pool's nodes."""
     unready: int = -1
-    leaders: tuple[Leader, ...] = ()
+    leaders: tuple[LeaderHub, ...] = ()
     leader_count: int = 0
     conditions: tuple[Json, ...] = ()
 
@@ -126,7 +118,7 @@ def read_pool(obj: Json) -> NodePool:
         ready=number(status.get("readyNodeNum"), -1),
         unready=number(status.get("unreadyNodeNum"), -1),
         leaders=tuple(
-            Leader(node, address)
+            LeaderHub(node, address)
             for endpoint in objects(status.get("leaderEndpoints"))
             if is_node_name(node := text(endpoint.get("nodeName")))
             and (address := parse_address(text(endpoint.get("address"))))

@@ -39,7 +39,7 @@ def values(**given: Any) -> dict[str, Any]:
         ({"peer_clients": "nodes"}, "needs hub_mode cloud"),
         ({"peer_clients": "nodes", "mode": "cloud"}, "hub_peer_cert"),
         ({"relay": "http://10.0.0.9"}, "https://host:port"),
-        ({"leaders": "10.0.0.9"}, "NODE/ADDRESS"),
+        *(({"leaders": text}, "NODE/ADDRESS") for text in ("10.0.0.9", "N1/10.0.0.9", "n1/fe80::1%eth0")),
         ({"leaders": "n1/10.0.0.9", "peer_port": 0}, "hub_leaders needs hub_peer_port"),
         ({"wait": 0}, "above 0"),
         ({"local_health_interval": 0}, "above 0"),
@@ -98,6 +98,12 @@ def test_users_are_named_or_numbered() -> None:
 
 def test_hosts_are_compared_in_lower_case() -> None:
     assert parse_settings(values(allowed_hosts="Hub.Example, b")).allowed_hosts == {"hub.example", "b"}
+
+
+def test_leaders_are_named_as_in_the_pools_configmap() -> None:
+    found = parse_settings(values(leaders="a/10.0.0.1, b/fd00::1,a/10.0.0.1,")).leaders
+    assert found == {("a", "10.0.0.1"), ("b", "fd00::1")}
+    assert not parse_settings(values()).leaders
 
 
 def test_a_filter_that_is_not_there_is_refused() -> None:

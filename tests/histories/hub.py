@@ -24,7 +24,7 @@ from addons.parts import Parts, make_parts
 from addons.pool.following import Following
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool import PEER_KEY
-from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, LeaderHub, PoolConfig, Role
+from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, PoolConfig, Role
 from addons.requests.answers import Answer, ClientRequest, ToCloud
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.clients import Clients
@@ -42,6 +42,7 @@ from kube.disk.database import Batch, DiskError
 from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, unavailable
 from kube.http.client import RawResponse, Unreachable
+from kube.peers import LeaderHub
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
 from kube.reflector.state import State

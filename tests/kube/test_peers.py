@@ -13,6 +13,7 @@ from kube.peers import (
     is_link_local,
     is_node_name,
     may_be_certified,
+    parse_leader_hub,
 )
 
 
@@ -20,6 +21,12 @@ def test_they_are_those_of_kubernetes_and_of_older_hubs() -> None:
     assert (NODE_PREFIX, NODES_GROUP) == ("system:node:", "system:nodes")
     assert PEER_ANNOTATION == "edgehub.io/peer"
     assert SERVING_SIGNER == "kubernetes.io/kubelet-serving"
+
+
+@pytest.mark.parametrize("entry", ["a", "10.0.0.1", "/10.0.0.1", "a/", "a/leader.example", "a/10.0.0.1/x"])
+def test_what_names_no_leader(entry: str) -> None:
+    with pytest.raises(ValueError, match="NODE/ADDRESS"):
+        parse_leader_hub(entry)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from addons.link.budget import Budget
 from addons.link.health import Cloud, ServerHealth
 from addons.link.probes import ask
 from addons.link.servers import Server
-from addons.pool.pool_config import LeaderHub
 from addons.pool.words.neighbour_words import NeighbourWords
 from addons.pool.words.word_objects import MAX_WORD_BYTES, WORDS
 from addons.requests.route_decision import PEER_PROBE_PATH
@@ -26,6 +25,7 @@ from kube.bounds import reached
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse, comes_within, first_of
 from kube.http.client import Client, Unreachable
+from kube.peers import LeaderHub
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
 from kube.reflector.state import State

@@ -14,7 +14,6 @@ from addons.link.servers import (
     SHARED_LANES,
     Server,
     TokenLanes,
-    parse_leaders,
     parse_relays,
     parse_server,
 )
@@ -153,17 +152,6 @@ def test_what_names_no_relay(text: str) -> None:
     with pytest.raises(ValueError, match=r"relay|server"):
         parse_relays(text)
     assert value_of(metrics.BOUNDS_REACHED.labels("relays")) == before + (text.count(",") == MAX_RELAYS)
-
-
-def test_leaders_are_named_as_in_the_pools_configmap() -> None:
-    assert parse_leaders("a/10.0.0.1, b/fd00::1,a/10.0.0.1,") == {("a", "10.0.0.1"), ("b", "fd00::1")}
-    assert not parse_leaders("")
-
-
-@pytest.mark.parametrize("text", ["a", "10.0.0.1", "/10.0.0.1", "a/", "a/leader.example", "a/10.0.0.1/x"])
-def test_what_names_no_leader(text: str) -> None:
-    with pytest.raises(ValueError, match="NODE/ADDRESS"):
-        parse_leaders(text)
 
 
 # -- lanes of tokens ------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pytest
 from addons.link.servers import Server
 from addons.pool.following import Following
 from addons.pool.peer_reader import PeerReader
-from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
+from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.spread import SPREAD
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, SHARES_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
@@ -22,6 +22,7 @@ from addons.telemetry import metrics
 from addons.views.source import Source
 from kube.errors import expired
 from kube.http.client import RawResponse, Unreachable
+from kube.peers import LeaderHub
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.store.store import Store

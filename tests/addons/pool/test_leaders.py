@@ -11,10 +11,10 @@ from addons.link.health import ServerHealth
 from addons.link.servers import Server
 from addons.pool.deputies import ANY_ADDRESS, LIFE, MAX_DEPUTIES, Deputies, deputies_for, parse_deputies
 from addons.pool.leaders import CLOUD, Choice, LeaderState, Probed, choose, read_probe
-from addons.pool.pool_config import LeaderHub
 from addons.pool.spread import SPREAD, CloudTurns, Turn, cloud_turn, leader_order, place
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER, SHARES_HEADER
 from kube.http.client import RawResponse
+from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 
 NOW = 100.0

@@ -11,9 +11,9 @@ from addons.link.health import ServerHealth
 from addons.link.servers import Server
 from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
-from addons.pool.pool_config import LeaderHub
 from kube.errors import StatusError, expired, forbidden, too_large_version, unavailable
 from kube.http.client import Switched, Unreachable
+from kube.peers import LeaderHub
 from kube.reflector.list_pages import Malformed
 from kube.requests.request_info import ResourceType
 from tests.addons.support.refusals import refuses

@@ -23,7 +23,7 @@ from addons.pool.following import Following
 from addons.pool.peer_admission import Admission
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool import PEER_KEY, PeerPort, Pool
-from addons.pool.pool_config import NOTHING_SHARED, LeaderHub, PoolConfig, Role
+from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.pool_facts import PoolFacts
 from addons.pool.shared_links.lending import LentWays
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER
@@ -32,6 +32,7 @@ from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse
 from kube.http.client import RawResponse
 from kube.http.kubeconfig import Credentials, Piece
+from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
 from tests.addons.support.scripted_client import Asked, ScriptedClient

@@ -15,13 +15,12 @@ import pytest
 from addons.certificates.asked_certificate import AskedCertificate
 from addons.certificates.serving_certificate import GivenCertificate
 from addons.link.link import Link
-from addons.link.servers import parse_leaders, parse_relays
+from addons.link.servers import parse_relays
 from addons.pool.announcement import Announcement
 from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.pool.pool_config import (
     MAX_LEADERS,
     NOTHING_SHARED,
-    LeaderHub,
     PoolConfig,
     Role,
     first_config,
@@ -35,7 +34,7 @@ from addons.settings import parse_settings
 from addons.telemetry import metrics
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import NO_CREDENTIALS
-from kube.peers import MAX_HUBS
+from kube.peers import MAX_HUBS, LeaderHub
 from kube.requests.request_info import ResourceType
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.observed import value_of
@@ -113,7 +112,7 @@ def test_a_configmap_has_no_more_hubs_than_a_hub_can_ask(key: str, bound: str, m
 
 
 def test_without_a_configmap_the_operators_leaders_share_the_default() -> None:
-    config = first_config(parse_leaders("b/10.0.0.2,a/10.0.0.1"))
+    config = first_config([B, A])
     assert config == PoolConfig((A, B), (SERVICES, SLICES), is_shared=True)
     assert first_config([]) == NOTHING_SHARED
 

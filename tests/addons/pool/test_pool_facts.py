@@ -10,13 +10,13 @@ import pytest
 
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_inputs import FilterInputs
-from addons.link.servers import parse_leaders
 from addons.pool import pool_facts
-from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, LeaderHub, PoolConfig, first_config
+from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, PoolConfig, first_config
 from addons.pool.pool_facts import PoolFacts, RelayFacts
 from addons.views.source import Source
 from kube.errors import forbidden, not_found
 from kube.json_type import Json
+from kube.peers import LeaderHub
 from kube.reflector.list_watch import ListWatch
 from kube.requests.node_pools import POOL_LABEL
 from tests.addons.support.hand_source import HandSource
@@ -138,7 +138,7 @@ async def test_the_operators_leaders_count_until_the_configmap_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool_facts, "FIRST_AFTER", 0.0)
-    first = first_config(parse_leaders("n9/10.0.0.9"))
+    first = first_config([LeaderHub("n9", "10.0.0.9")])
     made = Cluster(first)
     async with beside(made.facts.run(made.changes.set)):
         await made.until(lambda facts: facts.config == first)

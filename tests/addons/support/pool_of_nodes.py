@@ -17,12 +17,13 @@ import orjson
 
 from addons.link.servers import Server
 from addons.pool.following import PROBE_INTERVAL, Following
-from addons.pool.pool_config import LeaderHub, PoolConfig, Role
+from addons.pool.pool_config import PoolConfig, Role
 from addons.requests.headers import AGE_HEADER
 from addons.views.serving import FUTURE_WAIT
 from addons.views.source import Source
 from kube.errors import expired, too_large_version
 from kube.http.client import ApiResponse, RawResponse, Unreachable, WatchStream
+from kube.peers import LeaderHub
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
 from kube.requests.request_info import ResourceType

@@ -11,12 +11,12 @@ from addons.link.servers import Server
 from addons.pool.following import Following
 from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
-from addons.pool.pool_config import LeaderHub
 from addons.requests.cloud_identity import CloudIdentity
 from addons.ui import explain as module
 from addons.ui.explain import ExplainRequest, Explanation, explain, explain_resource, nearest, plural_of
 from addons.ui.judgement import judge
 from addons.ui.running_hub import RunningHub
+from kube.peers import LeaderHub
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from kube.requests.request_info import ResourceType

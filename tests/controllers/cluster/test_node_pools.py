@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.cluster.node_pools import Leader, PoolScopedResource, read_pool
+from controllers.cluster.node_pools import PoolScopedResource, read_pool
 from kube.json_type import Json
+from kube.peers import LeaderHub
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
@@ -52,7 +53,7 @@ def test_a_pool() -> None:
     assert (pool.strategy, pool.selector, pool.replicas) == ("mark", {"big": "yes"}, 2)
     assert pool.pool_scope == (PoolScopedResource("", "v1", "endpoints"),)
     assert (pool.nodes, pool.ready, pool.unready) == (("a", "b"), 1, 1)
-    assert pool.leaders == (Leader("a", "10.0.0.1"),)
+    assert pool.leaders == (LeaderHub("a", "10.0.0.1"),)
     assert pool.reference.owner["uid"] == pool.reference.uid == "u"
 
 

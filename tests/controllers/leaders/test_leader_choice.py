@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.cluster.kinds import Node
-from controllers.cluster.node_pools import Leader, NodePool
+from controllers.cluster.node_pools import NodePool
 from controllers.leaders import (
     EDGE_WORKER,
     elect,
@@ -19,7 +19,7 @@ from controllers.leaders import (
     leader_status,
     serving_hubs,
 )
-from kube.peers import MAX_HUBS
+from kube.peers import MAX_HUBS, LeaderHub
 
 NOW = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 POOL = NodePool("p", interconnected=True, generation=3)
@@ -30,7 +30,7 @@ def node(name: str, **fields: object) -> Node:
     return replace(made, **fields)  # type: ignore[arg-type]  # checked by the dataclass
 
 
-def first(candidates: list[Leader], count: int) -> list[Leader]:
+def first(candidates: list[LeaderHub], count: int) -> list[LeaderHub]:
     return candidates[:count]
 
 
@@ -122,18 +122,18 @@ def test_who_can_lead(nodes: dict[str, dict[str, object]], fit: list[str]) -> No
     ],
 )
 def test_a_fit_leader_stays(leaders: list[str], nodes: list[str], expected: list[str]) -> None:
-    pool = replace(POOL, leaders=tuple(Leader(each, f"ip-{each}") for each in leaders))
+    pool = replace(POOL, leaders=tuple(LeaderHub(each, f"ip-{each}") for each in leaders))
     elected = elect(pool, [node(each) for each in nodes], first)
     assert [each.node for each in elected] == expected
 
 
 def test_a_leader_at_another_address_is_another() -> None:
-    pool = replace(POOL, leaders=(Leader("a", "old"),))
-    assert elect(pool, [node("a")], first) == (Leader("a", "ip-a"),)
+    pool = replace(POOL, leaders=(LeaderHub("a", "old"),))
+    assert elect(pool, [node("a")], first) == (LeaderHub("a", "ip-a"),)
 
 
 def test_without_an_election_nobody_leads() -> None:
-    pool = NodePool("p", leaders=(Leader("a", "ip-a"),))
+    pool = NodePool("p", leaders=(LeaderHub("a", "ip-a"),))
     assert elect(pool, [node("a")], first) == ()
 
 
@@ -144,7 +144,7 @@ NAMES = st.sampled_from("abcdef")
 def test_any_world(
     present: set[str], ready: set[str], leading: list[str], replicas: int, chance: random.Random
 ) -> None:
-    pool = replace(POOL, replicas=replicas, leaders=tuple(Leader(each, f"ip-{each}") for each in leading))
+    pool = replace(POOL, replicas=replicas, leaders=tuple(LeaderHub(each, f"ip-{each}") for each in leading))
     nodes = [node(each, ready=each in ready) for each in sorted(present)]
     elected = elect(pool, nodes, chance.sample)
     names = [each.node for each in elected]
@@ -158,7 +158,7 @@ def test_any_world(
 
 
 def test_the_status_is_written_once() -> None:
-    elected = (Leader("a", "ip-a"),)
+    elected = (LeaderHub("a", "ip-a"),)
     status = leader_status(POOL, elected, NOW)
     assert status == {
         "leaderEndpoints": [{"nodeName": "a", "address": "ip-a"}],
@@ -190,7 +190,7 @@ def test_without_candidates_the_condition_says_why() -> None:
 def test_switched_off_nothing_is_left_and_other_conditions_stay() -> None:
     other = {"type": "Other", "status": "True"}
     ready = {"type": "LeaderReady", "status": "True"}
-    pool = NodePool("p", leaders=(Leader("a", "x"),), leader_count=1, conditions=(other, ready))
+    pool = NodePool("p", leaders=(LeaderHub("a", "x"),), leader_count=1, conditions=(other, ready))
     status = leader_status(pool, (), NOW)
     assert (status["leaderEndpoints"], status["leaderNum"], status["conditions"]) == (None, 0, [other])
     assert leader_status(NodePool("p"), (), NOW) == {}

@@ -8,21 +8,22 @@ from typing import Any
 import pytest
 
 from addons.pool.pool_config import parse_pool_config
-from controllers.cluster.node_pools import MARK, Leader, NodePool, PoolScopedResource, read_pool
+from controllers.cluster.node_pools import MARK, NodePool, PoolScopedResource, read_pool
 from controllers.leaders import differs, leader_config, leader_hubs_role
+from kube.peers import LeaderHub
 
 POOL = NodePool(
     "hangzhou",
     uid="u",
     interconnected=True,
-    leaders=(Leader("b", "10.0.0.2"), Leader("a", "fd00::1")),
+    leaders=(LeaderHub("b", "10.0.0.2"), LeaderHub("a", "fd00::1")),
     pool_scope=(
         PoolScopedResource("discovery.k8s.io", "v1", "endpointslices"),
         PoolScopedResource("", "v1", "services"),
     ),
 )
 
-HUBS = (Leader("a", "fd00::1"), Leader("b", "10.0.0.2"), Leader("c", "10.0.0.3"))
+HUBS = (LeaderHub("a", "fd00::1"), LeaderHub("b", "10.0.0.2"), LeaderHub("c", "10.0.0.3"))
 
 
 def test_the_config_map_is_openyurts() -> None:

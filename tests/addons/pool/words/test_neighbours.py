@@ -13,13 +13,13 @@ from addons.filters.inputs import PodWord
 from addons.inputs.words import FRESH
 from addons.link.health import Cloud
 from addons.link.servers import Server
-from addons.pool.pool_config import LeaderHub
 from addons.pool.words.neighbours import Neighbours
 from addons.pool.words.word_objects import MAX_WORD_BYTES, WORDS, word_object
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse
 from kube.errors import not_found
 from kube.http.client import RawResponse, Unreachable
+from kube.peers import LeaderHub
 from tests.addons.inputs.test_filter_inputs import Cluster
 from tests.addons.inputs.test_kubelet_words import slices
 from tests.addons.pool.words.test_neighbour_words import CUT_AT, KEY, WORD, on_n2

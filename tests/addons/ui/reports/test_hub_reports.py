@@ -14,7 +14,6 @@ from addons.link.servers import Server
 from addons.pool.following import Following
 from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
-from addons.pool.pool_config import LeaderHub
 from addons.rules.filter_modules import FilterModules
 from addons.telemetry import metrics
 from addons.telemetry.component_traffic import ComponentTraffic
@@ -29,6 +28,7 @@ from addons.ui.reports.hub_reports import (
     watchers,
 )
 from addons.ui.reports.text import rules_text, status_text
+from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 from tests.addons.support.filter_plugins import text_of, write
 from tests.addons.support.hub_parts import HubParts
