@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import UserString
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -209,10 +210,18 @@ def endpoints_of(item: Item | None) -> int:
     return 0
 
 
+class NoText(UserString):
+    """A value that is no text, as it is written."""
+
+
 class Texts(yaml.CSafeLoader):
-    """Reads dates as texts: PyYAML raises for a date that no calendar has."""
+    """Leaves unread what is no text. PyYAML raises for a date that no calendar has, and takes a minute for a number
+    of sixties (1:1:1…) as long as a ConfigMap.
+    """
 
 
+for _tag in ("bool", "int", "float", "binary", "timestamp"):
+    Texts.add_constructor(f"tag:yaml.org,2002:{_tag}", lambda _loader, node: NoText(node.value))
 Texts.yaml_implicit_resolvers = {
     first: [(tag, form) for tag, form in found if tag != "tag:yaml.org,2002:timestamp"]
     for first, found in yaml.CSafeLoader.yaml_implicit_resolvers.items()
@@ -268,6 +277,6 @@ def _data(configmap: Any) -> dict[str, str] | None:
         raise ValueError("data is no mapping of keys to texts")
     for key, value in configmap.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            shown = json.dumps(value, default=str)[:40]
+            shown = (str(value) if isinstance(value, NoText) else json.dumps(value, default=str))[:40]
             raise ValueError(f"data.{key} is no text but {shown}: put it in quotation marks")
     return configmap

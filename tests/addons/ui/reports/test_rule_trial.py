@@ -152,6 +152,8 @@ def test_a_configmap_or_its_data(text: str, data: dict[str, str] | None) -> None
         ((MAP + "---\n" + MAP).encode(), "more than one"),
         ((MAP + "data: [x]\n").encode(), "no mapping"),
         (b"endpoints: 7\n", "data.endpoints is no text but 7: put it in quotation marks"),
+        (b"a: !!bool x\n", "data.a is no text but x: put it in quotation marks"),
+        (b"a: 1" + b":1" * 20_000, "data.a is no text but 1:1:1"),
         (b"a: &x [1]\nb: *x\n", "refers to itself"),
         (b"[" * 200_000, "within each other"),
         (b"{a: " * 200_000, "within each other"),
