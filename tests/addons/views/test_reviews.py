@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -371,3 +373,22 @@ async def test_a_right_to_all_of_a_namespace_is_one_to_each_object_of_it() -> No
     assert await code_of(lambda: reviews.may_in_namespace(TOKEN, all_)) == 503, "a list is another right"
     elsewhere = parse_request("GET", "/api/v1/namespaces/b/pods/q")
     assert await code_of(lambda: reviews.may_in_namespace(TOKEN, elsewhere)) == 503
+
+
+async def test_a_refusal_is_freed_when_its_callers_have_it() -> None:
+    """Without a cycle: the hub seldom collects those."""
+
+    async def ask() -> str:
+        raise unauthorized("who is that?")
+
+    reviews = Reviews(lambda _: cast(Client, None), 0)
+    kept: list[weakref.ref[StatusError]] = []
+    gc.disable()
+    try:
+        await reviews._shared(("token", ("get", "/")), ask)
+    except StatusError as error:
+        kept.append(weakref.ref(error))
+    finally:
+        await asyncio.sleep(0)
+        gc.enable()
+    assert kept[0]() is None

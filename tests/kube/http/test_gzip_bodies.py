@@ -8,6 +8,7 @@ import os
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator
+from types import AsyncGeneratorType
 
 import pytest
 from hypothesis import given
@@ -124,3 +125,18 @@ async def test_a_stream_gives_all_there_is_at_once(size: int) -> None:
     got = [piece async for piece in unpack_stream(chunks_of(packed, size))]
     assert b"".join(got) == b"".join(parts)
     assert max(map(len, got)) <= PIECE
+
+
+async def test_a_stream_that_waits_holds_nothing_of_what_it_gave() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield gzip.compress(b"event")
+        await asyncio.Future()
+
+    stream = unpack_stream(chunks())
+    assert await anext(stream) == b"event"
+    waiting = asyncio.ensure_future(anext(stream))
+    await asyncio.sleep(0)
+    assert isinstance(stream, AsyncGeneratorType)
+    assert stream.ag_frame is not None
+    assert {"piece", "chunk"}.isdisjoint(stream.ag_frame.f_locals)
+    waiting.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import CoroutineType
 
 import pytest
 
@@ -164,3 +165,24 @@ async def test_no_piece_is_made_before_the_client_has_room_for_it() -> None:
     client.reads.set()
     await writing
     assert (made, client.told) == ([0, 1], [("data", b"x")] * 2)
+
+
+async def test_a_stream_whose_client_does_not_read_holds_no_piece_that_went_out() -> None:
+    client, direct = NotedClient(), list[bytes]()
+
+    def send(piece: bytes) -> bool:
+        direct.append(piece)
+        client.reads.clear()
+        return True
+
+    client.direct_sends = send
+    stream = AnswerStream(client)
+    await stream.begin(TEXT)
+    writing = stream.write_all([b"one", b"two"])
+    task = asyncio.create_task(writing)
+    await asyncio.sleep(0)
+    assert direct == [b"one"]
+    assert isinstance(writing, CoroutineType)
+    assert writing.cr_frame is not None
+    assert "piece" not in writing.cr_frame.f_locals
+    task.cancel()
