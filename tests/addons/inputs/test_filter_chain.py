@@ -116,6 +116,16 @@ def test_an_object_that_a_filter_cannot_judge_is_hidden_and_counted(
     assert "default/web" in caplog.text
 
 
+def test_objects_that_cannot_be_judged_are_one_line_a_minute(
+    item: Item, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Half a million of them took five minutes of the event loop, and a gigabyte of the log."""
+    before, broken = hidden(), chain(Saying(RuntimeError("broken")))
+    for _ in range(100):
+        broken.evaluate(item)
+    assert (hidden(), len(caplog.records)) == (before + 100, 1)
+
+
 @pytest.mark.parametrize("raw", [b"", b"{", b"\xff", b"[]"])
 def test_an_object_that_cannot_be_read_is_hidden_and_counted(item: Item, raw: bytes) -> None:
     before = hidden()
