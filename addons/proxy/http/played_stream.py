@@ -86,8 +86,8 @@ class PlayedStream:
         self._streams = streams
         self._player = player
         self._parts: list[HttpEvent] = []
-        self._body = bytearray()
-        """What came of a body behind these parts: one piece, because a server may send it byte by byte."""
+        self._body: list[bytes] = []
+        """What came of a body behind these parts. It goes on as one, because a server may send it byte by byte."""
         self._request = stream.flow.request
         self.address = stream.address
         self.context = context_of(stream.flow)
@@ -129,11 +129,11 @@ class PlayedStream:
         self._parts.append(ResponseHeaders(self._stream.stream_id, head, end_stream=status == SWITCHED))
 
     def data(self, piece: bytes) -> None:
-        self._body += piece
+        self._body.append(piece)
 
     def _join(self) -> None:
         if self._body:
-            self._parts.append(ResponseData(self._stream.stream_id, bytes(self._body)))
+            self._parts.append(ResponseData(self._stream.stream_id, b"".join(self._body)))
             self._body.clear()
 
     def trailers(self, fields: HeaderFields) -> None:
