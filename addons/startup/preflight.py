@@ -107,13 +107,24 @@ def _named(settings: Settings) -> str:
 
 def _is_served(listen: str, host: str) -> bool:
     """Whether a connection to `host` comes to a listener on the address `listen` of this machine."""
-    try:
-        addresses = {"127.0.0.1", "::1"} if host == "localhost" else {str(ip_address(host))}
-    except ValueError:
-        return False
+    if host in ("localhost", os.uname().nodename):
+        addresses = {"127.0.0.1", "::1"} if host == "localhost" else _addresses(host)
+    else:
+        try:
+            addresses = {str(ip_address(host))}
+        except ValueError:
+            return False
     if ip_address(listen).is_unspecified:
         return any(_is_local(address) for address in addresses)
     return listen in addresses
+
+
+def _addresses(host: str) -> set[str]:
+    """The IP addresses that this machine's own host name resolves to; none where it does not resolve."""
+    try:
+        return {str(address[4][0]).partition("%")[0] for address in socket.getaddrinfo(host, None)}
+    except OSError:
+        return set()
 
 
 def _is_local(address: str) -> bool:

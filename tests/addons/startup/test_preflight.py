@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pwd
+import socket
 import stat
 import subprocess
 import sys
@@ -54,6 +55,14 @@ def refusal(given: Settings) -> str:
 def test_a_server_that_is_the_hub_itself(given: dict[str, Any], option: str) -> None:
     words = f"which is this hub itself ({option}): give hub_server the address"
     assert words in refusal(settings(**given))
+
+
+def test_the_nodes_own_name_is_the_hub_itself_where_it_leads_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = settings(server=f"https://{os.uname().nodename}:10268")
+    for address, is_hub in (("127.0.0.1", True), ("192.0.2.1", False)):
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (address, 0))]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, found=found: found)
+        assert ("this hub itself (hub_tls_port)" in refusal(given)) == is_hub
 
 
 @pytest.mark.parametrize(
