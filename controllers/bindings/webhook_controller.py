@@ -96,8 +96,9 @@ class WebhookController(Controller):
         self._renderer = Renderer(self.follow(BINDINGS), self.follow(AUTOSCALERS), pools)
         self._changed = asyncio.Event()
         self._serving = False
-        self._under_way: list[tuple[str, bytearray]] = []
-        """The reviews, by the address that sends them."""
+        self._under_way: dict[int, tuple[str, bytearray]] = {}
+        """The reviews that have come so far, each with the address that sends it. Two may be equal: they are told apart
+        by their identity."""
         self._one = asyncio.Lock()
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """One for each address: who sends many reviews waits for them, and others for one."""
@@ -194,7 +195,7 @@ class WebhookController(Controller):
         self, request: web.Request, answer: Callable[[bytearray], Awaitable[bytes]]
     ) -> web.Response:
         address, body = request.remote or "", bytearray()
-        self._under_way.append(review := (address, body))
+        self._under_way[id(body)] = address, body
         turn = self._turns.setdefault(address, asyncio.Lock())
         try:
             async with asyncio.timeout(REVIEW_TIME):
@@ -215,7 +216,7 @@ class WebhookController(Controller):
         except ValueError as error:
             return web.Response(status=400, text=f"{error}\n")
         finally:
-            self._under_way.remove(review)
+            del self._under_way[id(body)]
         return web.Response(body=answered, content_type="application/json")
 
     async def _read(self, request: web.Request, address: str, body: bytearray) -> None:
@@ -224,7 +225,7 @@ class WebhookController(Controller):
             if len(body) + len(chunk) > LARGEST_REVIEW:
                 raise TooLong(f"the review has more than {LARGEST_REVIEW} bytes")
             own, others = (
-                sum(len(held) for sender, held in self._under_way if (sender == address) is is_own)
+                sum(len(held) for sender, held in self._under_way.values() if (sender == address) is is_own)
                 for is_own in (True, False)
             )
             if own + len(chunk) > (MAX_HELD - others) // 2:

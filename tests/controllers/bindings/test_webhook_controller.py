@@ -321,6 +321,21 @@ def test_a_file_without_a_ca_of_its_clients_is_told(tmp_path: Path) -> None:
         WebhookController(Context(api, Informers(cluster), EventRecorder(api, "test"), settings, lambda: ""))
 
 
+async def test_a_review_that_ends_takes_no_equal_one_of_the_same_sender_along() -> None:
+    begun, rest = REVIEW[:20], REVIEW[20:]
+    async with Served() as served:
+        await served.certify()
+        await served.read_bindings()
+        reader, writer = await asyncio.open_connection(LOOPBACK, served.port, ssl=served.context)
+        writer.write(
+            b"POST /mutate-workload HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(REVIEW) + begun
+        )
+        assert [await served.post(begun) for _ in range(3)] == [400] * 3
+        writer.write(rest)
+        assert (await reader.readline()).split()[1] == b"200"
+        writer.transport.abort()
+
+
 async def test_reviews_that_are_not_finished_hold_so_many_bytes_and_so_long(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
