@@ -130,9 +130,8 @@ class HubHttpLayer(HttpLayer):
             case _:
                 yield from super()._handle_event(event)
         has_come = isinstance(event, (events.DataReceived, events.Wakeup))  # or had to wait
-        if has_come or isinstance(
-            event, (Played, UnreadGrew)
-        ):  # a client may ask, or ping, and read no answer
+        # A client may ask, or ping, and read no answer.
+        if has_come or isinstance(event, (Played, UnreadGrew)):
             yield from self._bound_unread()
         if (has_come or self._is_stalled) and _is_http2(self.context.client):
             yield from self._open_windows()
