@@ -212,7 +212,7 @@ class Router:
     def _answer_here(self, context: RequestContext) -> None:
         assert context.route is not None
         context.answerer = self._parts.answerers[context.route.kind]
-        if context.route.kind in (RouteKind.VIEW, RouteKind.CACHED_RELAY):
+        if context.route.kind in (RouteKind.VIEW, RouteKind.CACHED_RELAY, RouteKind.LOCAL):
             context.relay = self._relay
 
     def _relay(self, flow: http.HTTPFlow) -> None:
@@ -225,6 +225,8 @@ class Router:
             read, reason = context.route.read, context.route.reason
             context.route = Route(RouteKind.RELAY, f"no view of it: {reason}", read=read)
             self._relayed[flow.id] = flow
+        elif context.route.kind is RouteKind.LOCAL:
+            context.route = Route(RouteKind.RELAY, f"the cloud's part of {context.route.reason}")
         else:
             context.failover = self._fail_over
         self._relay_to_server(flow)

@@ -19,7 +19,7 @@ from addons.link.health import Cloud
 from addons.offline.cached_response import ResponseKey, response_key
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
-from addons.requests.answers import Answer, ClientRequest, ClientStream, object_answer
+from addons.requests.answers import Answer, ClientRequest, ClientStream, ToCloud, object_answer
 from addons.requests.offline_policy import LEASE_NAMESPACE
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse, comes_within
@@ -95,13 +95,18 @@ class NodeLease:
         self._status = status
 
     async def answer(self, wanted: ClientRequest, _stream: ClientStream) -> Answer:
-        """The answer to a GET, POST or PUT of the Lease; StatusError as kube-apiserver."""
+        """The answer to a GET, POST, PUT or PATCH of the Lease; StatusError as kube-apiserver.
+
+        ToCloud for a server-side apply, whose owners of fields the cloud alone knows.
+        """
         request = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
         match wanted.info.verb:
             case "get":
                 return await self._get(request)
             case "create":
                 return await self._create(request)
+            case "patch":
+                return await self._patch(request)
             case _:
                 return await self._update(request)
 
@@ -174,6 +179,13 @@ class NodeLease:
         self._note_renewal(lease)
         return object_answer(lease, 200)
 
+    async def _patch(self, request: OfflineRequest) -> Answer:
+        """Answer as the PUT that the patch amounts to."""
+        if request.is_apply:
+            raise ToCloud
+        known = self._lease or await self._learn(request)
+        return await self._update(request.patched(known))
+
     def _note_renewal(self, lease: Encoded) -> None:
         """Keep the Lease as kubelet has just written it: kubelet is alive."""
         is_new = (
@@ -183,10 +195,13 @@ class NodeLease:
         )
         self._lease, self._renewed_at = lease, self._clock()
         if is_new:
-            self._answers.keep(
-                self._key(lease.codec.encoding), {"content-type": lease.codec.content_type}, lease.body()
-            )
+            self._keep(lease)
         self._renewed.notify()
+
+    def _keep(self, lease: Encoded) -> None:
+        """Keep a Lease on disk, for a kubelet that begins behind a restarted hub without a cloud."""
+        codec = lease.codec
+        self._answers.keep(self._key(codec.encoding), {"content-type": codec.content_type}, lease.body())
 
     async def _learn(self, request: OfflineRequest) -> Encoded:
         """The cloud's Lease, or the kept one while the cloud is away. StatusError where there is neither."""
@@ -196,7 +211,9 @@ class NodeLease:
             except Unreachable as error:
                 logger.info("the Lease cannot be read: %s", error)
             else:
-                self._lease = self._lease or lease
+                if self._lease is None:
+                    self._lease = lease
+                    self._keep(lease)  # a renewal changes nothing that would be kept
                 return lease
         for encoding in request.encodings():
             answer = await self._answers.get(self._key(encoding))

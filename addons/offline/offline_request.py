@@ -10,7 +10,9 @@ from typing import NamedTuple
 from addons.offline.cached_response import ResponseKey, response_key
 from addons.requests.answers import Answer, object_answer
 from kube.errors import bad_request, not_acceptable, unsupported_media_type
+from kube.objects.object_patches import apply_patch
 from kube.requests.request_info import RequestInfo
+from kube.schemas.json_objects import json_object
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoded_objects import Encoded
@@ -89,6 +91,22 @@ class OfflineRequest(NamedTuple):
             return codec, decode_object(encoding, api_version, said_kind, raw)
         except ValueError as error:
             raise bad_request(f"the body cannot be read: {error}") from None
+
+    @property
+    def is_apply(self) -> bool:
+        """Whether this is a server-side apply, which no function of this repository carries out."""
+        return self.info.method == "PATCH" and self.content_type.startswith("application/apply-patch")
+
+    def patched(self, known: Encoded) -> OfflineRequest:
+        """The PUT that a PATCH of `known` amounts to; a PUT as it is. StatusError as `apply_patch`."""
+        if self.info.method != "PATCH":
+            return self
+        if known.codec.encoding is Encoding.JSON:
+            document = parse_object(known.raw)
+        else:
+            document = json_object(known.api_version, known.kind, known.raw)
+        patched = apply_patch(self.content_type, document, self.body, known.kind)
+        return self._replace(content_type=Encoding.JSON, body=write_json(patched))
 
     def _typed(self, encoding: Encoding, kind: str) -> bytes:
         """The body. A kube-apiserver takes apiVersion and kind from the path where JSON lacks them."""

@@ -11,6 +11,8 @@ DISCOVERY = ("/version", "/api", "/openapi/")
 """Paths below which the API says what it has; /apis begins like /api."""
 LEASE_NAMESPACE = "kube-node-lease"
 LEASES = ("coordination.k8s.io", "leases", "")
+RENEWALS = ("get", "update", "patch")
+"""The verbs of whoever renews a Lease that is there."""
 PODS = ("", "pods", "")
 TOKENS = ("", "serviceaccounts", "token")
 ACCESS_REVIEWS = ("authorization.k8s.io", "subjectaccessreviews", "")
@@ -38,12 +40,12 @@ def is_own_lease(info: RequestInfo, node: str) -> bool:
     """Whether this is kubelet's sign of life: reading, creating or renewing the lease of its node."""
     if _what(info) != LEASES or info.namespace != LEASE_NAMESPACE:
         return False
-    return info.verb == "create" or (info.verb in ("get", "update") and info.name == node)
+    return info.verb == "create" or (info.verb in RENEWALS and info.name == node)
 
 
 def is_kept_lease(info: RequestInfo, leases: Collection[tuple[str, str]]) -> bool:
     """Whether a leader reads or renews a Lease of these, by namespace and name."""
-    if not leases or _what(info) != LEASES or info.verb not in ("get", "update"):
+    if not leases or _what(info) != LEASES or info.verb not in RENEWALS:
         return False
     return (info.namespace, info.name) in leases
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tests.cloud.real import RealCloud
-from tests.cloud.rest import RestError
+from tests.cloud.rest import MERGE_PATCH, STRATEGIC_PATCH, Answer, RestError
 from tests.hub.support.outage import Outage
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+APPLY_PATCH = "application/apply-patch+yaml"
 DURATION = 4
 """Seconds that a renewal counts: kubelet's 40 would only make these tests longer."""
 
@@ -96,6 +97,11 @@ async def test_it_is_answered_without_a_cloud_and_made_when_it_is_back(
         for second in range(1, 3):
             taken = await outage.ask(f"{LEASES}/{name}", method="PUT", body=lease(name, second))
             assert (taken.status, taken.json()["spec"]["renewTime"][-10:-8]) == (200, f"{second:02d}")
+        renewal = {"spec": lease(name, 3)["spec"]}
+        patched = await patch(outage, name, MERGE_PATCH, renewal)
+        assert (patched.status, patched.json()["spec"]) == (200, renewal["spec"])
+        applied = await patch(outage, f"{name}?fieldManager=test", APPLY_PATCH, lease(name, 4))
+        assert applied.status == 503
         assert made.status == 201
         assert await renewed(real_cloud, name) == ""
         renewing = asyncio.create_task(keep_renewing(outage, name))
@@ -103,6 +109,29 @@ async def test_it_is_answered_without_a_cloud_and_made_when_it_is_back(
         await until_renewed(real_cloud, name, "2026-01-03")
     finally:
         renewing.cancel()
+
+
+@pytest.mark.usefixtures("fresh")
+async def test_patches_are_answered_here_and_a_server_side_apply_by_the_cloud(
+    outage: Outage, real_cloud: RealCloud
+) -> None:
+    name = outage.hub.node
+    await outage.ask(LEASES, method="POST", body=lease(name, 0))
+    for content_type in (MERGE_PATCH, STRATEGIC_PATCH):
+        patched = await patch(
+            outage, name, content_type, {"spec": {"renewTime": lease(name, 7)["spec"]["renewTime"]}}
+        )
+        assert (patched.status, patched.json()["spec"]) == (200, lease(name, 7)["spec"])
+    applied = lease(name, 8)
+    applied["metadata"]["labels"] = {"applied": "yes"}
+    taken = await patch(outage, f"{name}?fieldManager=test&force=true", APPLY_PATCH, applied)
+    assert taken.status == 200, taken.body
+    found = await asyncio.to_thread(real_cloud.admin.get, f"{LEASES}/{name}")
+    assert found["metadata"]["labels"] == {"applied": "yes"}
+
+
+async def patch(outage: Outage, name: str, content_type: str, body: dict[str, Any]) -> Answer:
+    return await outage.ask(f"{LEASES}/{name}", method="PATCH", body=body, content_type=content_type)
 
 
 async def keep_renewing(outage: Outage, name: str) -> None:

@@ -83,7 +83,9 @@ class HeldLeases:
             return None
         if request.info.method == "GET":
             return object_answer(held.lease) if held.lease.codec.encoding in request.encodings() else None
-        codec, obj = request.decoded("Lease")
+        if request.is_apply:
+            raise unavailable("the cloud cannot be reached, and only it applies a Lease")
+        codec, obj = request.patched(held.lease).decoded("Lease")
         if (obj.namespace or key[0], obj.name) != key:
             raise bad_request("the name of the object does not match the name on the URL")
         holder = obj.fields.child("spec").text("holderIdentity")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
+import orjson
 import pytest
 from multidict import CIMultiDict
 
 from addons.offline.cached_response import ResponseKey
-from addons.requests.answers import ClientRequest
+from addons.requests.answers import ClientRequest, ToCloud
 from addons.requests.caller import Caller, Lending
 from addons.requests.route_decision import Route, RouteKind
 from kube.errors import StatusError
@@ -65,6 +66,80 @@ async def test_an_update_is_kept_here_and_asks_nobody(kubelet: World, lease_clou
     assert (code, read(body).encode()) == (200, raw(sent))
     assert (await kubelet.ask("GET"))[1] == body
     assert not lease_cloud.heard
+
+
+RENEWED: Json = {"spec": {"renewTime": "2026-01-02T03:04:15.000000Z"}}
+PATCHES = {
+    "application/merge-patch+json": RENEWED,
+    "application/strategic-merge-patch+json": RENEWED,
+    "application/json-patch+json": [
+        {"op": "replace", "path": "/spec/renewTime", "value": RENEWED["spec"]["renewTime"]}
+    ],
+}
+
+
+@pytest.mark.parametrize("content_type", PATCHES)
+@pytest.mark.parametrize("is_up", [True, False])
+@pytest.mark.parametrize("kept", [JSON, PROTOBUF])
+async def test_a_patch_is_answered_as_the_put_that_it_amounts_to(
+    kubelet: World, lease_cloud: Told, content_type: str, is_up: bool, kept: str
+) -> None:
+    await kubelet.ask("PUT", lease() if kept == JSON else protobuf_lease(), kept, kept)
+    kubelet.is_up = is_up
+    kubelet.now += 39
+    patch = orjson.dumps(PATCHES[content_type])
+    code, body, kind = await kubelet.ask("PATCH", patch, f"{PROTOBUF},{JSON}", content_type)
+    wanted = lease()
+    wanted["spec"] |= RENEWED["spec"]
+    spec = read(body).fields.child("spec")
+    assert (code, kind, spec.text("renewTime")) == (200, JSON, wanted["spec"]["renewTime"])
+    assert (spec.text("holderIdentity"), spec.number("leaseDurationSeconds")) == ("n1", 40)
+    assert (await kubelet.ask("GET"))[1] == body
+    kubelet.now += 39
+    assert kubelet.lease.is_alive()
+    assert not lease_cloud.heard
+
+
+async def test_a_patch_of_a_lease_that_nobody_has_written_here_is_one_of_the_clouds(
+    kubelet: World, lease_cloud: Told
+) -> None:
+    lease_cloud.says = [GONE]
+    merge = "application/merge-patch+json"
+    with refuses(404):
+        await kubelet.ask("PATCH", orjson.dumps(RENEWED), content_type=merge)
+    lease_cloud.usual = lease(version=7)
+    code, body, _ = await kubelet.ask("PATCH", orjson.dumps(RENEWED), content_type=merge)
+    assert (code, read(body).version) == (200, 7)
+    kubelet.is_up = False
+    assert (await kubelet.ask("GET"))[1] == body
+    kubelet.fresh()
+    assert read((await kubelet.ask("PATCH", orjson.dumps(RENEWED), content_type=merge))[1]).version == 7
+
+
+@pytest.mark.parametrize(
+    ("patch", "content_type", "code"),
+    [
+        (b"{", "application/merge-patch+json", 400),
+        (b'{"metadata": {"name": "n2"}}', "application/merge-patch+json", 400),
+        (b'{"kind": "Pod"}', "application/merge-patch+json", 400),
+        (b'[{"op": "test", "path": "/kind", "value": "Pod"}]', "application/json-patch+json", 422),
+        (b"{}", "application/json", 415),
+    ],
+)
+async def test_a_patch_that_a_server_would_refuse(
+    kubelet: World, patch: bytes, content_type: str, code: int
+) -> None:
+    await kubelet.put()
+    before = await kubelet.ask("GET")
+    with refuses(code):
+        await kubelet.ask("PATCH", patch, content_type=content_type)
+    assert await kubelet.ask("GET") == before
+
+
+async def test_a_server_side_apply_is_left_to_the_cloud(kubelet: World) -> None:
+    await kubelet.put()
+    with pytest.raises(ToCloud):
+        await kubelet.ask("PATCH", raw(lease()), content_type="application/apply-patch+yaml")
 
 
 async def test_a_client_of_the_other_encoding_gets_the_clouds(kubelet: World, lease_cloud: Told) -> None:

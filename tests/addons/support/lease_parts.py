@@ -62,9 +62,12 @@ class World:
         """Code, body and media type of an answer; StatusError as the lease raises it."""
         target = LEASES if method == "POST" else LEASE
         request = asked(method, target, body, accept=accept, content_type=content_type)
-        answer = await {"GET": self.lease._get, "POST": self.lease._create, "PUT": self.lease._update}[
-            method
-        ](request)
+        answer = await {
+            "GET": self.lease._get,
+            "POST": self.lease._create,
+            "PUT": self.lease._update,
+            "PATCH": self.lease._patch,
+        }[method](request)
         return answer.status, answer.body, answer.headers["Content-Type"]
 
     async def put(self, **labels: str) -> None:

@@ -11,8 +11,10 @@ from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.client import RawResponse
 from kube.json_type import Json
+from kube.objects.object_patches import MERGE_PATCH
 from tests.addons.support.observed import value_of
 from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of, in_protobuf, read
+from tests.addons.support.refusals import refuses
 from tests.addons.support.samples import raw
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/shop/leases/web"
@@ -68,6 +70,25 @@ def test_who_held_it_renews_and_gets_no_new_version(world: World) -> None:
     assert kept is not None
     assert isinstance(kept.body, bytes)
     assert read(kept.body).version == 7
+
+
+def test_a_patch_renews_as_the_put_that_it_amounts_to(world: World) -> None:
+    world.passed("PATCH", lease())
+    patch: Json = {"spec": {"renewTime": "2026-01-02T03:04:15.000000Z"}}
+
+    def send(user: str, content_type: str = MERGE_PATCH) -> str:
+        answer = world.leases.answer(user, asked("PATCH", PATH, patch, content_type=content_type))
+        assert answer is not None
+        assert isinstance(answer.body, bytes)
+        return read(answer.body).fields.child("spec").text("renewTime")
+
+    assert send(OWN) == patch["spec"]["renewTime"]
+    for user, content_type in ((OTHER, MERGE_PATCH), (OWN, "application/apply-patch+yaml")):
+        with refuses(503):
+            send(user, content_type)
+    patch["spec"]["holderIdentity"] = "pod-2"
+    with refuses(503):
+        send(OWN)
 
 
 def test_nobody_else_does(world: World) -> None:
