@@ -363,7 +363,8 @@ class Assembly:
             await open_listeners([*others, *([peer_spec(settings)] if wanted else [])])
         except OSError as error:
             await open_listeners(others)
-            raise OSError(error.errno, preflight.cannot_listen(error, settings)) from error
+            why = self._options.as_typed(preflight.cannot_listen(error, settings))
+            raise OSError(error.errno, why) from error
 
     def _run(self, name: str, work: Coroutine[None, None, None]) -> None:
         self._tasks.append(background(work, name))

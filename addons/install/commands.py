@@ -20,6 +20,7 @@ from cryptography.x509.oid import NameOID
 from addons.install import cluster_commands
 from addons.install.changes import below
 from addons.install.checks.findings import Severity, has_failed
+from addons.install.checks.node_checks import Program, check_distribution
 from addons.install.cloud import authority_of, check_token
 from addons.install.doctor import examine
 from addons.install.install_spec import (
@@ -39,6 +40,8 @@ from kube.peers import NODE_PREFIX
 
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """A person's, a service manager's, and that of a terminal whose connection is lost."""
+PROGRAMS = (Path("/usr/local/bin/edgehub"), Path("/opt/edgehub/bin/edgehub"), Path("/usr/bin/edgehub"))
+"""Where a node has the command; the first is docs/install.md's."""
 HALFWAY = {"uninstall": "interrupted: `edgehub uninstall` again does the rest"}
 """What to do about a command that was interrupted, where that is not undone."""
 
@@ -54,6 +57,7 @@ def run(arguments: Sequence[str]) -> int:
     if unknown:
         options.own.error(f"unrecognized arguments: {' '.join(unknown)}; flags of the hub follow --")
     options.hub_flags = tuple(hub_flags)
+    _make_absolute(options)
     do, _ = COMMANDS[options.command]
     with _endings():
         try:
@@ -161,7 +165,11 @@ def _add_node_flags(name: str, parser: argparse.ArgumentParser) -> None:
             "--timeout", type=float, default=60.0, help="Seconds until the node must be Ready. Default: 60."
         )
     if name != "uninstall":
-        parser.add_argument("--program", default=_own_program(), help="The command that the unit starts.")
+        parser.add_argument(
+            "--program",
+            default="",
+            help="The command that the unit starts. Default: this one; below another root the one that is there.",
+        )
     if name != "doctor":
         parser.add_argument(
             "--systemctl",
@@ -172,6 +180,15 @@ def _add_node_flags(name: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--root", type=Path, default=Path("/"), help="The folder that is the root of the node. Default: /."
     )
+
+
+def _make_absolute(options: argparse.Namespace) -> None:
+    """Make the paths that were typed whole: a unit, and the files below another root, have no folder to begin at."""
+    for name, value in vars(options).items():
+        if isinstance(value, Path):
+            setattr(options, name, value.absolute())
+    if "/" in getattr(options, "program", ""):
+        options.program = str(Path(options.program).absolute())
 
 
 def _add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:
@@ -199,11 +216,14 @@ def _doctor(options: argparse.Namespace) -> int:
         options.hub_flags = (*installed.arguments, *options.hub_flags)
         options.node = options.node or installed.node
         options.program, options.static_pod = installed.program, installed.image
+    options.program = options.program or _program(options.root, acts=False)
     return 0 if _examine(options, says_all=True) else 1
 
 
 def _install(options: argparse.Namespace) -> int:
     installation = _installation(options)
+    _refuse_distribution(options)
+    options.program = options.program or _program(options.root, acts=installation.acts)
     former = installation.installed
     bootstrap = _bootstrap_text(options)
     bootstraps = bool(bootstrap or (former and not former.identity and not options.kubeconfig))
@@ -228,7 +248,7 @@ def _install(options: argparse.Namespace) -> int:
         installation.show(spec)
         return 0
     options.node, options.hub_flags = spec.node, spec.arguments
-    if not _examine(options, bootstrap, says_all=False):
+    if not _examine(options, bootstrap, says_all=False, acts=installation.acts):
         _say("nothing was changed; `edgehub doctor` tells more", sys.stderr)
         return 1
     installation.install(spec, options.timeout)
@@ -250,9 +270,18 @@ def _uninstall(options: argparse.Namespace) -> int:
 
 
 def _upgrade(options: argparse.Namespace) -> int:
-    _installation(options).upgrade(options.program, options.timeout)
+    installation = _installation(options)
+    program = options.program or _program(options.root, acts=installation.acts)
+    installation.upgrade(program, options.timeout)
     _say("the hub runs with this program")
     return 0
+
+
+def _refuse_distribution(options: argparse.Namespace) -> None:
+    """ValueError with what to do, where the files of kubeadm are not there because the node is another program's."""
+    for finding in check_distribution(options.root, options.kubelet_kubeconfig, KUBELET_KUBECONFIG):
+        if finding.severity is not Severity.OK:
+            raise ValueError(finding.text)
 
 
 def _manifests(options: argparse.Namespace) -> int:
@@ -292,10 +321,11 @@ def _bootstrap_text(options: argparse.Namespace) -> str:
     return bootstrap_kubeconfig(options.server, authority, options.token)
 
 
-def _examine(options: argparse.Namespace, bootstrap: str = "", *, says_all: bool) -> bool:
+def _examine(options: argparse.Namespace, bootstrap: str = "", *, says_all: bool, acts: bool = False) -> bool:
     """Make all checks, and print what they find: all, or what is wrong. Whether nothing keeps the hub from running.
 
-    `bootstrap` as `_bootstrap_text`.
+    `bootstrap` as `_bootstrap_text`. With `acts` the services below another root are this machine's, and so is the
+    program.
     """
     own = (path for path in (OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG) if below(options.root, path).exists())
     kubeconfig = options.kubeconfig or (
@@ -308,7 +338,7 @@ def _examine(options: argparse.Namespace, bootstrap: str = "", *, says_all: bool
         options.node or _node(options, kubeconfig),
         parse_hub_flags(options.hub_flags),
         bootstrap,
-        program=None if options.static_pod else Path(options.program),
+        program=None if options.static_pod else Program(Path("/") if acts else options.root, options.program),
         kubelet=options.kubelet_kubeconfig,
     ):
         if says_all or finding.severity is not Severity.OK:
@@ -339,8 +369,14 @@ def _node(options: argparse.Namespace, kubeconfig: Path) -> str:
     return nodes[0] if nodes else os.uname().nodename.lower()
 
 
-def _own_program() -> str:
-    """The command `edgehub` beside the interpreter that runs this, as a wheel installs it."""
+def _program(root: Path, *, acts: bool) -> str:
+    """The command `edgehub` beside the interpreter that runs this, as a wheel installs it.
+
+    Below another root, whose services are not this machine's, that root's own: what runs this is not there.
+    """
+    if root != Path("/") and not acts:
+        there = (str(path) for path in PROGRAMS if below(root, path).exists())
+        return next(there, str(PROGRAMS[0]))
     beside = Path(sys.executable).with_name("edgehub")
     return str(beside) if beside.exists() else shutil.which("edgehub") or "edgehub"
 

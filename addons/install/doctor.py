@@ -16,6 +16,7 @@ from addons.install.checks.cloud_checks import OwnNode, check_cloud
 from addons.install.checks.filter_checks import check_filters
 from addons.install.checks.findings import Finding, failed, has_failed, ok
 from addons.install.checks.node_checks import (
+    Program,
     check_address,
     check_asked,
     check_certificate,
@@ -41,7 +42,7 @@ def examine(
     hub: Settings,
     bootstrap: str = "",
     *,
-    program: Path | None = None,
+    program: Program | None = None,
     kubelet: Path = KUBELET_KUBECONFIG,
 ) -> Iterator[Finding]:
     """The findings, each as soon as its check ends. `kubeconfig` is the hub's own, or the one that it is to be made
@@ -62,7 +63,7 @@ def examine(
         )
     elif hub.pod_address.addresses:
         yield from check_address(hub.pod_addresses)
-    state = below(root, hub.state_dir)
+    state = below(root, hub.state_dir.absolute())
     yield check_disk(state)
     yield from check_kept(state, datetime.datetime.now(datetime.UTC))
     files = [below(root, module) if module.is_absolute() else module for module in hub.filter_modules]
@@ -75,7 +76,7 @@ def _examine_identity(
     root: Path, kubeconfig: Path, node: str, hub: Settings, bootstrap: str, *, is_running: bool
 ) -> Iterator[Finding]:
     """The kubeconfig, its certificate, and what the cloud says to both. The arguments are those of `examine`."""
-    state = below(root, hub.state_dir)
+    state = below(root, hub.state_dir.absolute())
     try:
         locate = partial(below, root)
         credentials = (

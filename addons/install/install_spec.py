@@ -39,10 +39,15 @@ LEDGER = Path("/var/lib/edgehub-install")
 Method = Literal["systemd", "static-pod"]
 
 
+FILES = (
+    *("tls_cert", "tls_key", "peer_cert", "peer_key"),
+    *("kubelet_client_certificate", "kubelet_client_key", "kubelet_certificate_authority"),
+)
+"""The options of the hub that name a file."""
 HUB_FLAGS = frozenset(
     {
         *("listen", "port", "tls_port", "admin_port", "pod_address", "state_dir", "namespace", "configmap"),
-        *("filter_module", "disabled_filters", "tls_signer", "tls_cert", "tls_key"),
+        *("filter_module", "disabled_filters", "tls_signer", *FILES),
     }
 )
 """The options of the hub that the installation reads. The hub itself refuses what is wrong with others."""
@@ -110,6 +115,9 @@ class InstallSpec:
                 f"--node {self.node!r} is no name of a node: lower case letters, digits, '-' and '.'"
             )
         hub = self.hub
+        for path in (hub.state_dir, *_files(hub)):
+            if not path.is_absolute():
+                raise ValueError(f"after --: {path}: give the whole path, for the hub runs in another folder")
         flag = "--kubeconfig" if self.identity else "--bootstrap-kubeconfig"
         arguments = [flag, str(self.kubeconfig), "--node", self.node, *self.arguments]
         own = self._own_kubeconfig(ledger)
@@ -153,8 +161,7 @@ class InstallSpec:
 
         `kubeconfig` is the text of the hub's own.
         """
-        named = [*hub.filter_modules, *filter(None, (hub.tls_cert, hub.tls_key))]
-        folders = {str(path.parent) for path in named}
+        folders = {str(path.parent) for path in _files(hub)}
         return folders.union(folders_of(kubeconfig, self.kubeconfig.parent)) - {KUBELET_PKI}
 
     def _own_kubeconfig(self, ledger: Ledger) -> list[FileChange]:
@@ -195,10 +202,18 @@ def parse_hub_flags(flags: Sequence[str]) -> Settings:
         raise ValueError(f"after --: {as_flags(str(error))}") from None
 
 
+def _files(hub: Settings) -> list[Path]:
+    """The files that the options of a hub name."""
+    return [*hub.filter_modules, *filter(None, (getattr(hub, option) for option in FILES))]
+
+
 def _text(ledger: Ledger, path: Path) -> str:
     original = ledger.original(path)
     if original is None:
-        raise ValueError(f"{path} is not there")
+        raise ValueError(
+            f"{path} is not there: name the kubeconfig of kubelet by --kubelet-kubeconfig, or join the node by "
+            "--server, --token and --ca-hash"
+        )
     try:
         return original.decode()
     except UnicodeDecodeError as error:

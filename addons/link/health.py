@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from addons.link.budget import Budget
 from addons.link.servers import Server, ServerOrder
-from addons.link.uplinks.uplink import Uplink
+from addons.link.uplinks.uplink import Uplink, in_words
 from kube.concurrency.pulse import Pulse
 
 ERRORS_IN_A_ROW = 2
@@ -48,6 +48,9 @@ class ServerHealth:
     budget: Budget = field(default_factory=Budget)
     condition: Condition = Condition.UNKNOWN
     reason: str = ""
+    """In words, and without the numbers of operating systems."""
+    has_answered: bool = False
+    """Whether the server has ever answered a probe, with whatever status: to open a connection is not enough."""
     heard: float = float("-inf")
     """When the server last sent anything on any connection, in monotonic seconds."""
     asked: float = float("-inf")
@@ -96,6 +99,7 @@ class ServerHealth:
     def succeeded(self) -> bool:
         """Note a success; True when it makes the server usable."""
         was = self.usable
+        self.has_answered = True
         self._successes += 1
         self._errors = 0
         self.condition = SUCCEEDED[self.condition]
@@ -112,6 +116,7 @@ class ServerHealth:
 
     def erred(self, reason: str) -> bool:
         """Note an answer of 5xx to a probe; True when it makes the server unusable."""
+        self.has_answered = True
         self._errors += 1
         return self.failed(reason) if self._errors >= ERRORS_IN_A_ROW or not self.usable else False
 
@@ -121,7 +126,7 @@ class ServerHealth:
         if was:
             self.down_since = time.monotonic()
         self._successes = 0
-        self.condition, self.reason = Condition.DOWN, reason
+        self.condition, self.reason = Condition.DOWN, in_words(reason)
         return was
 
 
@@ -213,6 +218,12 @@ class Cloud:
         if self.is_reachable:
             return None
         return time.monotonic() - max(server.down_since for server in self.servers)
+
+    @property
+    def reasons(self) -> str:
+        """Why there is none, server by server."""
+        told = ((server.server, self.refusal or server.reason) for server in self.servers)
+        return "; ".join(f"{server}: {why}" for server, why in told if why)
 
     @property
     def refusal(self) -> str:

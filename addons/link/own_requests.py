@@ -50,7 +50,10 @@ class OwnRequests:
         base, target = _parts(url)
         server = self._link.choose(base)
         if server is None:
-            raise ConnectionError(f"there is no server {base}" if base else "the cloud cannot be reached")
+            reasons = self._link.cloud.reasons
+            raise ConnectionError(
+                f"there is no server {base}" if base else f"the cloud cannot be reached ({reasons})"
+            )
         budget = self._link.state(server).budget
         deadline = asyncio.get_running_loop().time() + timeout + budget.distance
         way = self._link.way(server, self._lending, authorization)

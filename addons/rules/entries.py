@@ -7,6 +7,7 @@ import re
 from typing import NamedTuple
 
 from addons.filters.filter import READS, Filter, GroupResource
+from addons.filters.plugins import FilterPlugin
 from kube.requests.component import component_of
 
 ANY = "*"
@@ -29,7 +30,9 @@ class RuleEntry(NamedTuple):
 
 
 def built_in(filter_: Filter, component: str) -> RuleEntry:
-    return RuleEntry(False, component, filter_.resources, filter_.verbs, "built-in")
+    """The binding that a filter brings: of the hub's own filters, or of one that an operator has added."""
+    written_in = "the filter itself" if isinstance(filter_, FilterPlugin) else "built-in"
+    return RuleEntry(False, component, filter_.resources, filter_.verbs, written_in)
 
 
 def split_entries(value: str) -> list[str]:

@@ -75,11 +75,14 @@ class LinkLog:
         began, replayed = self._clock(), replayed_writes()
         self.state.changed()
         at = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
-        logger.warning("offline since %s, answering from %s (%s)", at, self._kept_in, self._reasons())
+        logger.warning("offline since %s, answering from %s (%s)", at, self._kept_in, self._cloud.reasons)
         while not self._cloud.is_up:
             if not await comes_within(REPEAT, self._changed.wait()):
                 logger.warning(
-                    "offline since %s, for %s now (%s)", at, duration(self._clock() - began), self._reasons()
+                    "offline since %s, for %s now (%s)",
+                    at,
+                    duration(self._clock() - began),
+                    self._cloud.reasons,
                 )
         lasted = duration(self._clock() - began)
         self._tell_way()
@@ -109,11 +112,6 @@ class LinkLog:
         deadline = self._clock() + REPLAY_WAIT
         while self._waiting() and self._cloud.is_up and self._clock() < deadline:
             await comes_within(STEP, self._changed.wait())
-
-    def _reasons(self) -> str:
-        return "; ".join(
-            f"{server.server}: {self._cloud.refusal or server.reason}" for server in self._cloud.servers
-        )
 
 
 def replayed_writes() -> int:

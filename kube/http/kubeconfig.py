@@ -30,6 +30,8 @@ class Piece:
 
     data: bytes = field(default=b"", repr=False)
     path: Path | None = None
+    name: str = ""
+    """The field of the kubeconfig."""
     _stamp: tuple[int, int, int] | None = None
 
     def read(self) -> bytes:
@@ -42,10 +44,11 @@ class Piece:
             stamp = (status.st_mtime_ns, status.st_ino, status.st_size)
             if stamp != self._stamp and (data := self.path.read_bytes()):
                 self.data, self._stamp = data, stamp
-        except OSError:
+        except OSError as error:
             # A rotation may be half done; the old credential serves until the new one is there.
             if not self.data:
-                raise
+                what = f"{self.name} of the kubeconfig: {error.strerror}" if self.name else error.strerror
+                raise OSError(error.errno, what, str(self.path)) from None
         return self.data
 
 
@@ -194,10 +197,11 @@ def _piece(section: Mapping[str, Any], name: str, folder: Path, locate: Locate) 
             return Piece(base64.b64decode("".join(str(data).split()), validate=True))
         except ValueError:
             raise ValueError(f"{name}-data is not base64") from None
-    return Piece(path=locate(folder / str(path))) if path else Piece()
+    return Piece(path=locate(folder / str(path)), name=name) if path else Piece()
 
 
 def _token(user: Mapping[str, Any], folder: Path, locate: Locate) -> Piece:
     # The file wins over the text, as in client-go: the text may be an old token. It serves while there is no file.
     token = str(user.get("token") or "").encode()
-    return Piece(token, locate(folder / str(user["tokenFile"]))) if user.get("tokenFile") else Piece(token)
+    file = user.get("tokenFile")
+    return Piece(token, locate(folder / str(file)), "tokenFile") if file else Piece(token)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import tempfile
 from collections.abc import Coroutine
 from datetime import UTC, datetime
@@ -17,10 +18,13 @@ from kube.json_type import Json
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from scripts.demonstration.cluster import Cluster, embedded_cluster
+from tests.cloud.ports import free_port
 from tests.hub.support.process import ROOT, Hub
 from tests.support.background import beside
 
 NODE = "node-1"
+WEB_PORT = 8081
+"""The port of mitmweb."""
 CHANGE_INTERVAL = 10.0
 """Seconds between two changes in the cloud, so that open watches have something to show."""
 RULES = {"filter_servicetopology": "flanneld/endpointslices#list;watch", "cache_agents": "inventory"}
@@ -121,7 +125,11 @@ async def show(interface: str) -> int:
         async with embedded_cluster(folder) as cluster:
             for path, document in extras():
                 await cluster.write(path, document)
-            settings = ("--set", "web_open_browser=false") if interface == "web" else ()
+            settings = (
+                ("--set", "web_open_browser=false", "--set", f"web_port={_web_port()}")
+                if interface == "web"
+                else ()
+            )
             flags = ("--ui", interface, *(("--", *settings) if settings else ()))
             hub = Hub(folder, cluster.url, node=NODE, kubeconfig=cluster.kubeconfig(NODE), flags=flags)
             print(WORDS.format(admin=hub.admin_url, end=ENDS[interface]), flush=True)
@@ -132,6 +140,17 @@ async def show(interface: str) -> int:
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _end, process)
             async with beside(*Components(hub.url, NODE).all(), change(cluster)):
                 return await process.wait()
+
+
+def _web_port() -> int:
+    """mitmweb's own port, or another one where somebody has that: mitmweb says where it is."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", WEB_PORT))
+        except OSError:
+            return free_port()
+    return WEB_PORT
 
 
 def _end(process: asyncio.subprocess.Process) -> None:

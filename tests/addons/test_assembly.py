@@ -325,7 +325,11 @@ async def test_not_ready_while_a_listener_is_closed(tmp_path: Path, cloud: Scrip
         assert f"127.0.0.1:{hub.given['tls_port']}" in why
 
 
-async def test_not_ready_while_the_peer_port_is_taken(tmp_path: Path, cloud: ScriptableCloud) -> None:
+@pytest.mark.parametrize(("are_flags", "name"), [(False, "hub_peer_port"), (True, "--peer-port")])
+async def test_not_ready_while_the_peer_port_is_taken(
+    tmp_path: Path, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch, are_flags: bool, name: str
+) -> None:
+    monkeypatch.setattr(Options, "are_flags", are_flags)
     pair = Authority().issue_server("relay", [LOOPBACK]).write(tmp_path, "peer")
     relay = {"peer_clients": "nodes", "mode": "cloud", "peer_address": LOOPBACK}
     with socket.create_server((LOOPBACK, 0)) as taken:
@@ -340,7 +344,7 @@ async def test_not_ready_while_the_peer_port_is_taken(tmp_path: Path, cloud: Scr
                         break
                     await asyncio.sleep(0.01)
     assert code == 503
-    assert f"hub_peer_port: cannot listen on {LOOPBACK}:{port}: Address already in use" in why
+    assert f"{name}: cannot listen on {LOOPBACK}:{port}: Address already in use" in why
 
 
 async def test_a_second_load_into_the_same_mitmproxy_ends_the_process(

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cryptography import x509
 
@@ -104,22 +105,50 @@ def check_distribution(root: Path, kubelet: Path, default: Path) -> Iterator[Fin
             yield warning("distribution", f"{distribution.name}: {distribution.works} (docs/install.md)")
 
 
-def check_program(program: Path) -> Finding:
-    """That the unit's root, which has no right to pass the folders of others, reaches a program and its interpreter."""
-    for file in (program, program.with_name("python3")):
-        if not file.exists():
-            continue
-        real = file.resolve()
-        for path in (real, *real.parents):
-            status = path.stat()
+class Program(NamedTuple):
+    """The command that the unit starts, and the root below which it lies."""
+
+    root: Path
+    command: str
+
+
+def check_program(program: Program) -> Finding:
+    """That the node has a program and its interpreter, and that the unit's root, which has no right to pass the folders
+    of others, reaches both."""
+    path = Path(program.command)
+    if not path.is_absolute():
+        return ok("program", f"edgehub {VERSION}")  # by the service manager's own search path
+    needed = [path, *_interpreters(below(program.root, path))]
+    for file in needed:
+        if not below(program.root, file).exists():
+            where = f" below {program.root}" if program.root != Path("/") else ""
+            return failed(
+                "program",
+                f"{file} is not there{where}: install the program (docs/install.md), or name it by --program",
+            )
+    for file in (*needed, path.with_name("python3")):
+        real = below(program.root, file)
+        for passed in (real, *real.parents) if real.exists() else ():
+            status = passed.stat()
             may = 0o100 if status.st_uid == 0 else 0o010 if status.st_gid == 0 else 0o001
             if not status.st_mode & may:
                 return warning(
                     "program",
-                    f"{path} is not open to root without capabilities, as which the unit runs {program}: install it "
+                    f"{passed} is not open to root without capabilities, as which the unit runs {path}: install it "
                     "in a folder of root's, such as /opt/edgehub",
                 )
     return ok("program", f"edgehub {VERSION}")
+
+
+def _interpreters(program: Path) -> list[Path]:
+    """The interpreter in the first line of a script, if it is one and names a file."""
+    try:
+        with program.open("rb") as file:
+            first = file.readline(512)
+    except OSError:
+        return []
+    words = first.removeprefix(b"#!").split() if first.startswith(b"#!") else []
+    return [Path(os.fsdecode(words[0]))] if words and words[0].startswith(b"/") else []
 
 
 def check_certificate(
@@ -131,9 +160,7 @@ def check_certificate(
         pem = credentials.certificate.read()
         has_token = bool(credentials.bearer)
     except (OSError, ValueError) as error:
-        yield failed(
-            "certificate", f"{error}: is kubelet's certificate where the kubeconfig says, and readable?"
-        )
+        yield failed("certificate", f"{error}: is the file where the kubeconfig says, and readable?")
         return
     if not pem:
         words = "the kubeconfig has a token and no client certificate"
@@ -203,7 +230,7 @@ def check_disk(folder: Path) -> Finding:
     room."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(there, os.W_OK):
-        return failed("disk", f"{there} cannot be written by this user: the state folder is {folder}")
+        return failed("disk", f"{there} cannot be written: the state folder is {folder}")
     free = shutil.disk_usage(there).free
     if free < LEAST_DISK:
         return warning("disk", f"{there} has {free >> 20} MiB free; copies of what the node reads need room")

@@ -40,6 +40,15 @@ class KubeletAccess(NamedTuple):
         """None without a certificate and its key."""
         return None if certificate is None or key is None else cls(node, certificate, key, authority)
 
+    def check(self) -> None:
+        """ValueError, with the option and its file, where one cannot be read: kubelet makes its own at its start."""
+        options = ("client_certificate", "client_key", "certificate_authority")
+        for option, file in zip(options, (self.certificate, self.key, self.authority), strict=True):
+            try:
+                file.read_bytes()
+            except OSError as error:
+                raise ValueError(f"hub_kubelet_{option} {file}: {error.strerror}") from None
+
     def tls(self, offers: list[bytes]) -> SSL.Connection:
         """TLS that is about to begin; OSError, ValueError or OpenSSL.SSL.Error where the files cannot be used.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import os
 import re
 import socket
 from collections.abc import Callable
@@ -24,6 +25,8 @@ SERVER_ERRNOS = frozenset(
 )
 """What the kernel says when the server, or the link to it, does not take a connection."""
 _ERRNO = re.compile(r"\[Errno (-?\d+)\]")
+_NO_CONNECTION = re.compile(r"\[Errno (\d+)\] Connect call failed(?: \([^)]*\))?")
+"""How asyncio tells of a connection that cannot be opened: without the system's word for it."""
 
 
 class Uplink(NamedTuple):
@@ -109,6 +112,12 @@ def fault_of(message: str) -> Fault:
     if SERVER_ERRNOS.intersection(numbers):
         return Fault.SERVER
     return Fault.RESOLVER if min(numbers) < 0 else Fault.NODE
+
+
+def in_words(message: str) -> str:
+    """What asyncio said of a connection that it could not open, without the numbers of operating systems."""
+    told = _NO_CONNECTION.sub(lambda match: os.strerror(int(match[1])), message)
+    return _ERRNO.sub("", told).replace("  ", " ").strip()
 
 
 def parse_uplinks(name: str, text: str) -> tuple[Uplink, ...]:

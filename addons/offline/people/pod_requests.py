@@ -107,6 +107,12 @@ class PodRequests:
                 f"the cloud cannot be reached, and pod {info.name} is none of node {self._node}, whose kubelet "
                 "alone the hub can ask"
             )
+        try:
+            self._access.check()
+        except ValueError as error:
+            raise unavailable(
+                f"the cloud is away, and kubelet of this node cannot be asked: {error}"
+            ) from None
         node = await self._find(NODES, "", self._node) or {}
         endpoint = node.get("status", {}).get("daemonEndpoints", {}).get("kubeletEndpoint", {})
         return AtKubelet(endpoint.get("Port") or PORT, kubelet_target(info, target.partition("?")[2], pod))

@@ -24,7 +24,6 @@ from addons.ui.reports.text import (
     link,
     named,
     of_field,
-    plain,
     plural,
 )
 from addons.ui.running_hub import RunningHub
@@ -198,11 +197,7 @@ def _state(report: Row) -> str:
     up = report["cloud"]["up"]
     problems = report["rules"]["problems"]
     notes = [
-        *(
-            f"{server['server']}: {plain(server['reason'])}"
-            for server in report["cloud"]["servers"]
-            if not up
-        ),
+        *(f"{server['server']}: {server['reason']}" for server in report["cloud"]["servers"] if not up),
         *((f"rules are not known: {report['rules']['whyUnknown']}",) if not report["rules"]["known"] else ()),
         *(
             (f"the former filters stay in force: {report['rules']['filterModules']}",)

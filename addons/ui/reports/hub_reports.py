@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -207,9 +206,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
         "url": _plain_url(hub.settings),
         "cloud": {
             "up": hub.cloud.is_up,
-            "reached": any(
-                math.isfinite(server.heard) for server in (*hub.cloud.servers, *hub.cloud.borrowed)
-            ),
+            "reached": any(server.has_answered for server in (*hub.cloud.servers, *hub.cloud.borrowed)),
             "since": hub.link.since.isoformat(timespec="seconds"),
             "seconds": hub.link.seconds(),
             "via": hub.cloud.lender,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,9 +11,6 @@ from kube.tables.cells import aligned, duration, size
 type Row = Mapping[str, Any]
 type Column = tuple[str, Callable[[Row], object]]
 
-_ERRNO = re.compile(r"\[Errno -?\d+\] ?")
-_NO_CONNECTION = re.compile(r"\[Errno (\d+)\] Connect call failed")
-"""How asyncio tells of a connection that cannot be opened: without the system's word for it."""
 ALARM = "DRILL: "
 """The beginning of each line that a terminal shows in red."""
 
@@ -23,13 +18,6 @@ ALARM = "DRILL: "
 def plural(count: int, noun: str, nouns: str = "") -> str:
     """`1 copy`, `2 copies`."""
     return f"{count} {noun if count == 1 else nouns or f'{noun}s'}"
-
-
-def plain(reason: str) -> str:
-    """Why a server cannot be reached, without the numbers of operating systems."""
-    if match := _NO_CONNECTION.match(reason):
-        return os.strerror(int(match[1]))
-    return _ERRNO.sub("", reason).strip()
 
 
 def waiting(writes: int) -> str:
@@ -138,7 +126,7 @@ def status_text(report: Row) -> str:
         ("pool", report["pool"] or "-"),
         ("version", f"{report['version']}, mode {report['mode']}"),
         *(
-            ("server", f"{server['server']} {server['condition']} {plain(server['reason'])}".rstrip())
+            ("server", f"{server['server']} {server['condition']} {server['reason']}".rstrip())
             for server in report["cloud"]["servers"]
         ),
         ("rules", f"{in_force}, {report['rules']['problems']} problems"),

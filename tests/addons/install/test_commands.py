@@ -23,6 +23,9 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "etc/kubernetes").mkdir(parents=True)
     issued = Authority().issue_node("edge-7")
     write_kubeconfig(tmp_path / KUBELET, "http://127.0.0.1:1", credential=issued)
+    (tmp_path / "usr/local/bin").mkdir(parents=True)
+    (tmp_path / "usr/local/bin/edgehub").touch(mode=0o755)
+    tmp_path.chmod(0o755)
     return tmp_path
 
 
@@ -34,6 +37,7 @@ def test_a_dry_run_shows_each_file_and_changes_none(root: Path, capsys: pytest.C
         "the name in the certificate"
     )
     assert "+    server: http://127.0.0.1:7\n" in said
+    assert "+ExecStart=/usr/local/bin/edgehub " in said, "that of the image, and not the one that runs this"
     assert "+    client-key-data: (not shown)\n" in said
     assert (root / KUBELET).read_bytes() == before
     assert list(root.rglob("*.service")) == []
@@ -126,7 +130,7 @@ def test_a_second_installation_by_a_token_needs_no_token_and_changes_nothing(
     assert capsys.readouterr().out == "every file is as it shall be\n"
     assert "0123456789abcdef" not in (root / "var/lib/edgehub-install/ledger.json").read_text()
     assert run(["uninstall", "--root", str(root)]) == 0
-    assert [path.name for path in root.rglob("*") if path.is_file()] == ["token.conf"]
+    assert {path.name for path in root.rglob("*") if path.is_file()} == {"token.conf", "edgehub"}
 
 
 def test_where_nothing_is_installed(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,7 +144,71 @@ def test_where_nothing_is_installed(root: Path, capsys: pytest.CaptureFixture[st
 def test_a_node_without_kubelet_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (root / KUBELET).unlink()
     assert run(["install", "--root", str(root), "--dry-run"]) == 1
-    assert "edgehub install: /etc/kubernetes/kubelet.conf is not there" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert (
+        "edgehub install: /etc/kubernetes/kubelet.conf is not there: name the kubeconfig of kubelet" in said
+    )
+
+
+@pytest.mark.parametrize(
+    ("sign", "words"),
+    [
+        ("var/lib/rancher/k3s/agent/kubelet.kubeconfig", "k3s: its agent writes kubelet's kubeconfig anew"),
+        ("var/lib/rancher/rke2/agent/kubelet.kubeconfig", "RKE2: its agent writes kubelet's kubeconfig anew"),
+        (
+            "var/snap/microk8s/current/credentials/kubelet.config",
+            "MicroK8s: install with --kubelet-kubeconfig",
+        ),
+        ("var/lib/k0s/kubelet.conf", "k0s: install with --kubelet-kubeconfig /var/lib/k0s/kubelet.conf"),
+        ("etc/os-release", "Talos keeps kubelet's files to itself"),
+    ],
+)
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)])
+def test_an_installation_knows_the_distributions_as_the_doctor_does(
+    root: Path, capsys: pytest.CaptureFixture[str], sign: str, words: str, dry: tuple[str, ...]
+) -> None:
+    (root / KUBELET).unlink()
+    (root / sign).parent.mkdir(parents=True, exist_ok=True)
+    (root / sign).write_text("ID=talos\n")
+    assert run(["install", "--root", str(root), *dry]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"edgehub install: {words}")
+
+
+def test_a_relative_kubeconfig_is_one_of_the_folder(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(root / "etc")
+    off = ("--", "--tls-port", "0", "--port", "0", "--admin-port", "0", "--state-dir", "state")
+    assert run(["doctor", "--kubeconfig", "kubernetes/kubelet.conf", *off]) == 1
+    said = capsys.readouterr().out
+    assert f"ok       kubeconfig   {root}/{KUBELET}: http://127.0.0.1:1" in said
+    assert f"ok       disk         {root}/etc/state: " in said
+
+
+def test_a_relative_path_of_the_hubs_is_refused_for_a_unit(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run(["install", "--root", str(root), "--dry-run", "--", "--peer-cert", "a.pem", "--peer-key", "/k"])
+        == 1
+    )
+    assert "after --: a.pem: give the whole path" in capsys.readouterr().err
+
+
+def test_a_certificate_authority_that_is_not_there_is_told(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = yaml.safe_load((root / KUBELET).read_text())
+    document["clusters"][0]["cluster"] |= {
+        "server": "https://127.0.0.1:1",
+        "certificate-authority": "pki/ca.crt",
+    }
+    (root / KUBELET).write_text(yaml.safe_dump(document))
+    off = ("--", "--tls-port", "0", "--port", "0", "--admin-port", "0")
+    assert run(["doctor", "--root", str(root), *off]) == 1
+    missing = f"No such file or directory: '{root}/etc/kubernetes/pki/ca.crt'"
+    assert f"certificate-authority of the kubeconfig: {missing}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
 from addons.link.tls import UpstreamTls
-from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece
+from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece, parse_kubeconfig
 from tests.addons.support.tls_peers import meet
 from tests.cloud.pki import Authority, Credential
 
@@ -221,6 +221,23 @@ def test_without_a_certificate_there_is_no_end_and_one_lane() -> None:
     absent = Piece(path=Path("/no/such/file"))
     missing = UpstreamTls(Credentials("", "", False, absent, absent, absent, absent))
     assert (missing.lane, missing.expiry()) == ("", None)
+
+
+def test_a_file_that_is_missing_is_named_with_its_field_and_serves_when_it_is_there(
+    authority: Authority, tmp_path: Path
+) -> None:
+    cluster = {"server": "https://a", "certificate-authority": "ca.crt"}
+    context = {"name": "c", "context": {"cluster": "c"}}
+    document = {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "contexts": [context],
+        "current-context": "c",
+    }
+    tls = UpstreamTls(parse_kubeconfig(document, tmp_path))
+    with pytest.raises(ValueError, match="certificate-authority of the kubeconfig: No such file"):
+        tls.check()
+    (tmp_path / "ca.crt").write_bytes(authority.certificate)
+    tls.check()
 
 
 def test_contexts_are_kept_while_the_files_stay(authority: Authority) -> None:

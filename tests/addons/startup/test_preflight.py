@@ -272,6 +272,12 @@ def test_one_in_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> Non
     folder.release()
 
 
+@pytest.mark.parametrize("folder", ["/proc/edgehub/state", f"/{'x' * 300}"])
+def test_one_that_nobody_can_make_is_a_mistake(folder: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot be written: (No such file|File name too long)"):
+        StateFolder(Path(folder)).claim()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
 @pytest.mark.parametrize("is_link", [False, True])
 def test_one_that_another_user_made_is_refused(tmp_path: Path, is_link: bool) -> None:

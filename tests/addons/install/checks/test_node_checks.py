@@ -12,6 +12,7 @@ import pytest
 from addons.install.checks import node_checks
 from addons.install.checks.findings import Severity
 from addons.install.checks.node_checks import (
+    Program,
     check_address,
     check_asked,
     check_certificate,
@@ -36,11 +37,31 @@ def test_a_program_below_the_folder_of_a_person_is_not_the_units(tmp_path: Path)
     closed = 0o604 if os.geteuid() == 0 else 0o704  # who runs the tests must get through
     for each, mode in ((program, 0o755), (program.parent, 0o755), (home, closed)):
         each.chmod(mode)
-    found = check_program(link)
+    found = check_program(Program(Path("/"), str(link)))
     assert found.severity is Severity.WARNING
     assert found.text.startswith(f"{home} is not open to root")
-    assert check_program(tmp_path / "none").severity is Severity.OK
-    assert check_program(Path("/bin/sh")).severity is Severity.OK
+    assert check_program(Program(Path("/"), "/bin/sh")).severity is Severity.OK
+
+
+@pytest.mark.parametrize(
+    ("script", "missing"),
+    [
+        ("#!/opt/edgehub/bin/python3", ""),
+        ("#!/usr/bin/env python3", "/usr/bin/env is not there"),
+        ("", "/opt/edgehub/bin/edgehub is not there"),
+    ],
+)
+def test_the_program_of_an_image_lies_in_the_image(tmp_path: Path, script: str, missing: str) -> None:
+    """The program that runs this, and its interpreter, are this machine's."""
+    (folder := tmp_path / "opt/edgehub/bin").mkdir(parents=True)
+    (folder / "python3").touch(mode=0o755)
+    if script:
+        (folder / "edgehub").write_text(f"{script}\n")
+        (folder / "edgehub").chmod(0o755)
+    tmp_path.chmod(0o755)
+    found = check_program(Program(tmp_path, "/opt/edgehub/bin/edgehub"))
+    assert (found.severity is Severity.FAILED) is bool(missing)
+    assert found.text.startswith(missing)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from addons.link.uplinks import uplink as uplinks
-from addons.link.uplinks.uplink import Fault, Uplink, fault_of, parse_uplinks
+from addons.link.uplinks.uplink import Fault, Uplink, fault_of, in_words, parse_uplinks
 
 LOOPBACK = "127.0.0.1"
 OTHER = "127.0.0.7"
@@ -143,6 +143,23 @@ async def test_an_opening_that_is_given_up_leaves_no_socket() -> None:
 )
 def test_whose_fault_it_is(message: str, fault: Fault) -> None:
     assert fault_of(message) is fault
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("[Errno 111] Connection refused", "Connection refused"),
+        ("[Errno 111] Connect call failed ('127.0.0.1', 6443)", "Connection refused"),
+        (
+            "Multiple exceptions: [Errno 104] Connect call failed ('::1', 1, 0, 0), [Errno 99] Cannot assign",
+            "Multiple exceptions: Connection reset by peer, Cannot assign",
+        ),
+        ("[Errno 2] tokenFile of the kubeconfig: No such file or directory: '/t'", None),
+        ("no word for 6 s", "no word for 6 s"),
+    ],
+)
+def test_a_reason_has_no_number_of_an_operating_system(message: str, words: str | None) -> None:
+    assert in_words(message) == (words or message.partition("] ")[2])
 
 
 @pytest.mark.parametrize(

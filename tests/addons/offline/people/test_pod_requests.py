@@ -52,10 +52,13 @@ TWO: Json = {
 
 
 class Scene:
-    def __init__(self, answers: CachedResponses) -> None:
+    def __init__(self, answers: CachedResponses, folder: Path) -> None:
         self.cloud = Cloud()
         self.objects: dict[str, Json] = {}
-        access = KubeletAccess("n1", *(Path(each) for each in ("certificate", "key", "authority")))
+        access = KubeletAccess("n1", *(folder / each for each in ("certificate", "key", "authority")))
+        for file in access[1:]:
+            file.touch()
+        self.access = access
         reviews = Reviews(self.cloud.client_of, 3600)
         self.requests = PodRequests(access, self.find, reviews, answers)
 
@@ -84,7 +87,7 @@ class Scene:
 @pytest.fixture
 async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
     async with copies_in(tmp_path) as copies:
-        made = Scene(CachedResponses(copies.access))
+        made = Scene(CachedResponses(copies.access), tmp_path)
         made.has("/api/v1/namespaces/a/pods/p", spec={"nodeName": "n1", "containers": [{"name": "c"}]})
         yield made
 
@@ -104,6 +107,18 @@ async def test_who_saw_logs_before_the_outage_sees_them_in_it_and_may_what_the_c
     assert await scene.go(EXEC) == AtKubelet(PORT, "/exec/a/p/c?command=ls")
     scene.has("/api/v1/nodes/n1", status={"daemonEndpoints": {"kubeletEndpoint": {"Port": 7}}})
     assert (await scene.go(LOG)).port == 7
+
+
+async def test_a_file_of_kubelets_that_is_not_there_is_told_by_its_option(scene: Scene) -> None:
+    """kubelet makes its serving certificate at its start, so the hub's start cannot ask for it."""
+    await scene.learn(LOG)
+    scene.cloud.error = Unreachable("gone")
+    scene.access.authority.unlink()
+    with pytest.raises(StatusError, match=r"hub_kubelet_certificate_authority .*authority: No such") as told:
+        await scene.go(LOG)
+    assert told.value.code == 503
+    scene.access.authority.touch()
+    assert (await scene.go(LOG)).port == PORT
 
 
 async def test_a_token_that_is_used_again_and_again_is_asked_about_once_at_a_time(scene: Scene) -> None:

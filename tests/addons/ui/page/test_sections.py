@@ -44,7 +44,7 @@ async def test_each_part_of_the_page_is_made(parts_with_service: HubParts) -> No
 
 async def test_an_outage_is_seen_at_once(parts: HubParts) -> None:
     hub = running_hub(parts)
-    hub.cloud.servers[0].heard = 1.0
+    hub.cloud.servers[0].has_answered = True
     hub.cloud.servers[0].failed("[Errno 113] no route to <host>")
     found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)
     assert 'class="big away"' in found["state"], "amber: the node is served from its copies"
@@ -55,9 +55,12 @@ async def test_an_outage_is_seen_at_once(parts: HubParts) -> None:
 
 async def test_a_cloud_that_was_never_reached_is_said_in_red(parts: HubParts) -> None:
     hub = running_hub(parts)
-    hub.cloud.servers[0].failed("refused")
+    cloud = hub.cloud.servers[0]
+    cloud.heard = 1.0  # it takes the connection, and closes it
+    cloud.failed("[Errno 104] Connect call failed ('127.0.0.1', 6443)")
     found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)
     assert '<p class="big bad">Never reached the cloud for 0s' in found["state"]
+    assert ": Connection reset by peer" in found["state"]
 
 
 async def test_the_log_is_for_the_operator(parts: HubParts) -> None:

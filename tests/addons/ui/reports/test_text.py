@@ -8,7 +8,7 @@ import pytest
 
 from addons.ui.reports.hub_reports import REPORTS
 from addons.ui.reports.rule_trial import try_rules
-from addons.ui.reports.text import TEXTS, link, plain, table, trial_text
+from addons.ui.reports.text import TEXTS, link, table, trial_text
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import running_hub
 from tests.addons.support.samples import SERVICES, cloud_service, service
@@ -73,23 +73,6 @@ def test_each_report_has_its_words(reports: dict[str, Any], name: str, words: st
     text = TEXTS[name](reports[name])
     assert words in text
     assert text.endswith("\n")
-
-
-@pytest.mark.parametrize(
-    ("reason", "said"),
-    [
-        ("[Errno 111] Connection refused", "Connection refused"),
-        ("[Errno 111] Connect call failed ('127.0.0.1', 6443)", "Connection refused"),
-        ("no word for 6 s", "no word for 6 s"),
-    ],
-)
-def test_a_reason_has_no_number_of_an_operating_system(
-    reports: dict[str, Any], reason: str, said: str
-) -> None:
-    assert plain(reason) == said
-    report = reports["status"]
-    report["cloud"]["servers"][0]["reason"] = reason
-    assert f" {said}\n" in TEXTS["status"](report)
 
 
 @pytest.mark.parametrize(
