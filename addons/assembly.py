@@ -301,6 +301,7 @@ class Assembly:
         tell_log_and_terminal(self._traffic.observations, settings)
         parts.rules.listen(self._router.rules_changed)
         parts.sources.on_restore.append(self._router.restored)
+        parts.sources.idling.relayed_at = lambda: self._link.relayed_at
         self._link.start_probes(clients.hub)
         self._ask_for_certificates(settings, credentials, clients)
         self._link.drills.are_allowed |= settings.allow_drills

@@ -57,6 +57,8 @@ class Link:
         """Those of requests that ask for another protocol, each for itself."""
         self.drills = Drills(self._drill_changed, clock)
         self.clock = clock
+        self.relayed_at = 0.0
+        """When a server of the cloud last sent some of a body, but for the hub's own watches."""
         self.carried: Callable[[int], None] = lambda _size: None
         """Called with the bytes of bodies that this node exchanges with the cloud."""
         self.cut_lent: Callable[[Server], int] = lambda _server: 0
@@ -314,7 +316,7 @@ class Link:
 
         return count if server.node else send
 
-    def received(self, server: Server) -> Callable[[int], None]:
+    def received(self, server: Server, *, is_own_watch: bool = False) -> Callable[[int], None]:
         """Counts the bytes of bodies that a server sends, and notes that it is alive."""
         count = _counter("received" if server.node else "down", server)
         health = self.state(server)
@@ -323,6 +325,8 @@ class Link:
             health.heard = self.clock()
             if not server.node:
                 self.carried(size)
+                if not is_own_watch:
+                    self.relayed_at = health.heard
             count(size)
 
         return hear

@@ -19,8 +19,12 @@ from addons.telemetry.labels import HUB
 from kube.errors import forbidden, unauthorized
 from kube.http.session import Response
 from kube.http.transport.request_fields import request_fields
+from kube.http.transport.response_sink import MAX_UNTAKEN
 from kube.requests.request_info import parse_request
 
+WATCH_WINDOW = 16 * 1024
+"""Bytes of a watch that a server may send before any of them is taken. It may send as much more as was taken: who
+stops reading a watch has no more of it come than it ever had."""
 ROUTE = "relay"
 """The route of the hub's own requests among the metrics' labels."""
 
@@ -61,11 +65,12 @@ class OwnRequests:
             given.append(("Authorization", bearer))
         fields = request_fields(method, server.scheme, server.authority, target, given, body)
         sending = _Sending(self._link, way, RequestRecord(method, target, str(server), self._lending))
+        window = WATCH_WINDOW if sending.is_watch else MAX_UNTAKEN
         self._records.begin(sending.record)
         self._link.asked(server)
         try:
             async with self._link.connections.open(
-                way, fields, body or b"", deadline, sending.received
+                *(way, fields, body or b"", deadline, sending.received), window=window
             ) as response:
                 self._link.answered(way, authorization, response.status)
                 (budget.measured if target == PROBE_PATH else budget.answered)(response.seconds)
@@ -91,9 +96,11 @@ class _Sending:
         self.record = record
         self._link = link
         self._way = way
-        self._heard = link.received(way.server)
+        self._info = parse_request(record.method, record.target)
+        self.is_watch = self._info.verb == "watch"
+        self._heard = link.received(way.server, is_own_watch=self.is_watch)
         self._counts: ComponentCounts | None = None
-        self._is_watch = False
+        self._is_open_watch = False
 
     def received(self, size: int) -> None:
         """Count a piece of the answer's body."""
@@ -120,14 +127,14 @@ class _Sending:
 
     def end(self) -> None:
         if self._counts is not None:
-            self._counts.watches -= self._is_watch
+            self._counts.watches -= self._is_open_watch
 
     def _begin(self, status: int, traffic: ComponentTraffic) -> None:
-        info = parse_request(self.record.method, self.record.target)
-        self._is_watch = info.verb == "watch" and status == 200
+        info = self._info
+        self._is_open_watch = self.is_watch and status == 200
         # That a server gave no answer is said of the link. Nobody has refused the hub anything.
         code = status if self.record.status else 0
-        self._counts = traffic.began(HUB, read_label(info), code, is_watch=self._is_watch)
+        self._counts = traffic.began(HUB, read_label(info), code, is_watch=self._is_open_watch)
         self._counts.totals.sent += self.record.received
         self._counts.totals.fetched += self.record.received
         metrics.count_request(HUB, info, ROUTE, status)

@@ -21,9 +21,10 @@ from addons.offline.people.forms import first_form, partial_list
 from addons.requests.answers import HEADERS, Answer, ClientStream, object_answer
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
+from addons.views.bounds.quotas import BeyondQuota
 from addons.views.list_answer import list_answer
-from addons.views.quotas import BeyondQuota
-from addons.views.source import Source, ViewKey
+from addons.views.open_view import ViewKey
+from addons.views.source import Source
 from addons.views.sources import Sources
 from addons.views.watch_answer import watch_answer
 from kube.errors import StatusError, expired, not_found, too_large_version, too_many_requests, unavailable

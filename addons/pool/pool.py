@@ -29,7 +29,8 @@ from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER,
 from addons.rules.shared_kinds import is_further, whole
 from addons.telemetry import metrics
 from addons.telemetry.labels import HUB
-from addons.views.source import Source, ViewKey
+from addons.views.open_view import ViewKey
+from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.concurrency.pulse import Pulse, comes_within
 from kube.errors import StatusError

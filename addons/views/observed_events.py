@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from addons.telemetry.observation import Observation
-from addons.views.source import Source, ViewKey
+from addons.views.open_view import ViewKey
+from addons.views.source import Source
 from addons.views.tally import tallies_of_one
 from kube.store.store import Key
 from kube.store.view import Noted, View

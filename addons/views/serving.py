@@ -20,12 +20,13 @@ from addons.requests.route_decision import is_of_others
 from addons.rules.shared_kinds import is_further, shared_fields, whole
 from addons.rules.table import Rules
 from addons.telemetry import metrics
+from addons.views.bounds.quotas import BeyondQuota
 from addons.views.consistent_list import wait_until_current
 from addons.views.list_answer import PagedLists, list_answer
 from addons.views.observed_events import origin_of
-from addons.views.quotas import BeyondQuota
+from addons.views.open_view import ViewKey
 from addons.views.reviews import Reviews
-from addons.views.source import Source, ViewKey
+from addons.views.source import Source
 from addons.views.sources import Sources
 from addons.views.tables.cloud_tables import CloudTable
 from addons.views.tally import tallies

@@ -10,9 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from addons.filters.filter import Filter
 from addons.filters.plugins import need_json
@@ -21,6 +19,7 @@ from addons.rules.given_versions import ANY_VERSION, GivenVersions
 from addons.rules.table import Rules
 from addons.telemetry.background import background
 from addons.views import source_log
+from addons.views.open_view import OpenView, ViewKey
 from addons.views.persistence import SourceCopies, SourceCopy
 from kube.concurrency.pulse import Pulse, first_of
 from kube.errors import unavailable
@@ -28,10 +27,8 @@ from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
 from kube.requests.request_info import ResourceType
-from kube.store.listing import WHOLE, Form
 from kube.store.projection import Chain, InputKey, Projection
 from kube.store.ring import Rings
-from kube.store.scope import Scope
 from kube.store.store import Store
 from kube.store.view import Noted, View
 from kube.wire.encoding import Encoding
@@ -40,29 +37,6 @@ ChainOf = Callable[[tuple[Filter, ...], str], Chain | None]
 """The chain of some filters, for objects of a resource (a metric's label); None without filters."""
 type NotedOf = Callable[[Source, ViewKey, View], Noted | None]
 """Who is told, for people, of the events of a new view; None for nobody."""
-
-
-class ViewKey(NamedTuple):
-    """Who looks at a source, and at what of it. A rules edit changes the filters of a view, and not its key."""
-
-    component: str
-    verb: str
-    scope: Scope
-    form: Form = WHOLE
-
-
-@dataclass(slots=True)
-class OpenView:
-    """A view and its filters. After a rules edit it shows what the old ones made, until the new know all inputs."""
-
-    view: View
-    filters: tuple[Filter, ...]
-    user: str
-    """Who opened it; "" for the node."""
-    used: float
-    """When a client last asked for the view, or still watched it; monotonic seconds."""
-    next: Projection | None = None
-    """What the view switches to once it is evaluated."""
 
 
 class Source:
@@ -97,9 +71,15 @@ class Source:
         self.projections: dict[tuple[Filter, ...], Projection] = {}
         self.users = 0
         self.used = time.monotonic()
+        self.wanted = Pulse()
+        """Notified when a client comes."""
+        self.unread = self.worth = 0
+        """Bytes of events since the last client left, and those of all objects at that time."""
         self.copy: SourceCopy | None = None
         self.is_measured = False
         """The first list was held to the quotas."""
+        self.first_size = 0
+        """Bytes of its objects then."""
         self._chain_of = chain_of
         self._rules = rules
         self._given = given
@@ -147,11 +127,13 @@ class Source:
     @contextmanager
     def in_use(self) -> Iterator[Source]:
         self.users += 1
+        self.wanted.notify()
         try:
             yield self
         finally:
             self.users -= 1
             self.used = time.monotonic()
+            self.unread, self.worth = 0, self.store.size
             if self.is_closed and not self.users:
                 self.store.empty()
 
@@ -249,10 +231,23 @@ class Source:
             elif now - opened.used > idle:
                 self.views.pop(key).view.close()
         self._drop_projections()
+        is_idle = not self.users and not self.views and now - self.used > idle
+        return is_idle and self.is_on_disk and not self.is_needed
+
+    @property
+    def is_in_use(self) -> bool:
+        return self.users > 0 or self.is_own
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether the next source of this question would begin with all that this one has."""
+        return self.copy is None or self.copy.is_written
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether this source alone can tell what clients may hold, or is about to learn it from the cloud."""
         has_break = self.store.complete and not self.reflector.continuity.is_whole
-        if (self.copy is not None and not self.copy.is_written) or self.store.names_former or has_break:
-            return False  # the next source of this question would begin with less
-        return not self.users and not self.views and now - self.used > idle
+        return self.store.names_former or has_break
 
     def why_empty(self) -> str:
         return str(self.reflector.error or "the cloud has not answered yet")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 
 from addons.requests.clients import TokenClients
@@ -16,8 +16,8 @@ from addons.rules.given_versions import GivenVersions
 from addons.rules.table import Rules
 from addons.telemetry import metrics
 from addons.telemetry.background import background
-from addons.views.persistence import SourceCopies
-from addons.views.quotas import (
+from addons.views.bounds.idling import Idling
+from addons.views.bounds.quotas import (
     MAX_COPIES,
     MAX_COPY_BYTES,
     MAX_HISTORIES,
@@ -26,10 +26,13 @@ from addons.views.quotas import (
     check_new_source,
     check_new_view,
     least_used,
+    outgrown,
     size_of,
     too_large,
 )
-from addons.views.source import ChainOf, NotedOf, Source, ViewKey
+from addons.views.open_view import ViewKey
+from addons.views.persistence import SourceCopies
+from addons.views.source import ChainOf, NotedOf, Source
 from kube.bounds import reached
 from kube.errors import forbidden
 from kube.http.client import Client
@@ -41,6 +44,8 @@ from kube.store.ring import Rings
 
 BOOKMARK_INTERVAL = 60.0
 """Seconds between bookmarks on a quiet watch, as kube-apiserver's."""
+SUMMED = 256 * 1024
+"""Bytes of events after which the sizes of all sources are summed again."""
 RESTORE_TIME = 30.0
 """Seconds within which all sources find one restore of the cloud, each by itself."""
 SWEEP_INTERVAL = 10.0
@@ -86,6 +91,9 @@ class Sources:
         self._sources: dict[tuple[str, ListWatch], Source] = {}
         self._clients: dict[str, TokenClients] = {}
         """Of the users with sources."""
+        self.idling = Idling(self._drop, self._grew)
+        self._unsummed = 0
+        """Bytes that events have brought since the sizes of all sources were last summed."""
         self._rings, self._hub_rings = Rings(MAX_HISTORIES), Rings(MAX_HUB_HISTORIES)
         self._tasks = [
             background(self._every(SWEEP_INTERVAL, self._sweep), "sweep of sources"),
@@ -150,7 +158,7 @@ class Sources:
             raise BeyondQuota("bytes")
         if source.is_measured:
             return
-        source.is_measured = True
+        source.is_measured, source.first_size = True, source.store.size
         copies = self._copies if keep and source.user else None
         if copies is None:
             return
@@ -236,6 +244,7 @@ class Sources:
         made.noted = self.noted
         made.bound_of = lambda user: self._rings if user else self._hub_rings
         made.reflector.grew = partial(self._close_if_too_large if made.user else self._close_least_used, made)
+        made.reflector.turn = partial(self.idling.turn, made)
         made.reflector.upstream = self.upstream_of(made)
         return made
 
@@ -308,11 +317,25 @@ class Sources:
         """
         if fresh.is_closed or fresh.is_own or fresh.is_measured or not self._is_up():
             return
-        for source in least_used(self, fresh):
+        self._make_room(least_used(self, fresh))
+
+    def _make_room(self, sources: Iterable[Source]) -> None:
+        for source in sources:
             if source.copy is not None:
                 source.copy.refused(forbidden("it has no room"))  # nothing of it stays on disk
             self._drop(source)
             reached("the node's sources")
+
+    def _grew(self, size: int) -> None:
+        """Hold what events add to the quotas, as what lists bring."""
+        self._unsummed += size
+        if self._unsummed < SUMMED:
+            return
+        self._unsummed = 0
+        for source in list(too_large(self)):
+            self._drop(source)
+        if self._is_up():
+            self._make_room(list(outgrown(self)))
 
     def _drop(self, source: Source) -> None:
         del self._sources[source.user, source.list_watch]
@@ -322,6 +345,7 @@ class Sources:
         self._let_go[resource] = max(self._let_go.get(resource, 0), source.store.newest_given)
         source.close()
         source.reflector.restored = source.reflector.grew = _nothing
+        source.reflector.turn = None
         if not any(other.user == source.user for other in self):
             self._clients.pop(source.user, None)
         metrics.SOURCES.set(len(self._sources))

@@ -10,7 +10,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from kube.concurrency.backoff import Backoff
@@ -42,12 +42,10 @@ from kube.wire.codec_base import HISTORY_GAP
 
 WATCH_SECONDS = (300.0, 600.0)
 """Seconds. A watch asks the server to end it after a random time between these, as in client-go's reflector."""
-WATCH_MARGIN = 15.0
-"""Seconds after that time, at which the reflector considers the link dead."""
+WATCH_MARGIN, EARLY = 15.0, 30.0
+"""Seconds after that time at which the link counts as dead, and before it in which a watch may end without trouble."""
 SHORT_WATCH = 1.0
 """Seconds. A shorter watch without an event counts as a failure, as in client-go's reflector."""
-EARLY = 30.0
-"""Seconds before that time. A watch that ends within them is no sign of trouble."""
 EVENTS_AT_ONCE = 100
 """Events of a watch that are applied before other tasks run again: some milliseconds."""
 LONG_EVENT = 128 * 1024
@@ -57,13 +55,11 @@ LIST_CODINGS = f"{CODING},zstd,{GZIP}"
 """Accept-Encoding of a list. A hub answers a reader of differences in zstd; a kube-apiserver knows gzip alone."""
 WATCH_CODINGS = f"{CODING},{GZIP}"
 UNSERVED_DELAY = 300.0
-"""Minimum seconds until the next try for a kind that the cloud does not have: somebody may install it. A client that
-asks for the kind does not wait."""
+"""Minimum seconds until the next try for a kind that the cloud does not have. A client that asks does not wait."""
 
 logger = logging.getLogger(__name__)
 
 type Failure = StatusError | Unreachable | Malformed | UnusableRecord
-"""Why a store does not follow the cloud."""
 
 
 class Reflector:
@@ -100,6 +96,8 @@ class Reflector:
         """Bytes of the list that is read now."""
         self.grew: Callable[[], None] = lambda: None
         """Called with each page of a list. It may end the reflector."""
+        self.turn: Callable[[int], Awaitable[None]] | None = None
+        """Called with the bytes of each piece of a watch; returns when more may come. It may end the reflector."""
         self._round: asyncio.Task[None] | None = None
         self.state = State.STOPPED
         self.error: Failure | None = None
@@ -349,7 +347,7 @@ class Reflector:
             try:
                 async with asyncio.timeout(self.continuity.witness_wait) as limit:
                     async for chunk in stream.chunks:
-                        self.heard = time.monotonic()
+                        self.heard, size = time.monotonic(), len(chunk)
                         for frame in reader.feed(chunk):
                             events += 1
                             if is_long := len(frame.raw) > LONG_EVENT:
@@ -362,6 +360,8 @@ class Reflector:
                         self.continuity.progress()
                         if not self.continuity.awaits_witness:
                             limit.reschedule(None)
+                        if self.turn is not None:
+                            await self.turn(size)
                         if self._bookmarks.are_needless(self.upstream):
                             return
                 reader.close()

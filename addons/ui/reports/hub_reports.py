@@ -19,7 +19,8 @@ from addons.telemetry import metrics
 from addons.telemetry.component_traffic import Totals, link_bytes
 from addons.telemetry.labels import HUB
 from addons.ui.running_hub import RunningHub
-from addons.views.source import OpenView, Source, ViewKey
+from addons.views.open_view import OpenView, ViewKey
+from addons.views.source import Source
 from addons.views.sources import Sources
 from addons.views.tally import tallies
 from kube.option import VERSION

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from kube.http.transport.request_fields import MINIMAL, HeaderFields
-from kube.http.transport.response_sink import NotProcessed, ResponseSink
+from kube.http.transport.response_sink import MAX_UNTAKEN, NotProcessed, ResponseSink
 from kube.http.transport.streamed_response import StreamedResponse
 
 
@@ -92,12 +92,17 @@ class ConnectionPool[Key: Hashable]:
         body: bytes,
         deadline: float,
         received: Callable[[int], None] = lambda _: None,
+        *,
+        window: int = MAX_UNTAKEN,
     ) -> AsyncIterator[StreamedResponse]:
         """Send a request, and let go of the response afterwards. `received` is told of each piece's size as it comes.
 
+        `window` has the bytes that may come before any is taken.
         A request that a peer did not process goes out again on another connection.
         """
-        connection, response = await self._send(key, fields, body, deadline, received)
+        response = StreamedResponse(deadline, window)
+        response.received, response.is_wanted = received, MINIMAL not in fields
+        connection = await self._send(key, fields, body, deadline, response)
         try:
             yield response
         finally:
@@ -109,10 +114,8 @@ class ConnectionPool[Key: Hashable]:
         fields: HeaderFields,
         body: bytes,
         deadline: float,
-        received: Callable[[int], None],
-    ) -> tuple[Connection, StreamedResponse]:
-        response = StreamedResponse(deadline)
-        response.received, response.is_wanted = received, MINIMAL not in fields
+        response: StreamedResponse,
+    ) -> Connection:
         while True:
             async with asyncio.timeout_at(deadline):
                 connection = await self.with_room(key)
@@ -131,7 +134,7 @@ class ConnectionPool[Key: Hashable]:
                 connection.release(response)
                 raise
             else:
-                return connection, response
+                return connection
 
     async def with_room(self, key: Key) -> Connection:
         """An open connection with room for a request, or a new one; OSError where there is none."""

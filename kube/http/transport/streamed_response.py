@@ -19,9 +19,10 @@ CHUNK = 64 * 1024
 class StreamedResponse(ResponseSink):
     """A `kube.http.session.Response`."""
 
-    first_window = MAX_UNTAKEN
-
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, window: int = MAX_UNTAKEN) -> None:
+        """`window` has the bytes that may come before any is taken."""
+        self.first_window = window
+        self._came = 0
         self.headers: CIMultiDict[str] = CIMultiDict()
         self.received: Callable[[int], None] = lambda _: None
         """Called with the size of each piece of the body as it comes."""
@@ -64,7 +65,12 @@ class StreamedResponse(ResponseSink):
         self.seconds = asyncio.get_running_loop().time() - self._sent
         super().begin(status, fields)
 
+    @property
+    def most_untaken(self) -> int:
+        return min(MAX_UNTAKEN, self.first_window + self._came)
+
     def add(self, piece: bytes, size: int) -> None:
+        self._came += size
         self._waiting += piece
         self._padding += size - len(piece)
         self.received(len(piece))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from addons.filters.chain import FILTERS
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.views.source import Source, ViewKey
+from addons.views.open_view import ViewKey
+from addons.views.source import Source
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.store.scope import EVERYTHING

@@ -12,7 +12,7 @@ import pytest
 
 from addons.requests.route_decision import RouteKind
 from addons.rules.given_versions import RulesEdit
-from addons.views import quotas
+from addons.views.bounds import quotas
 from kube.errors import StatusError
 from tests.addons.support.hub_parts import HubParts, Watching, name_of
 from tests.addons.support.samples import SERVICES, cloud_service, service

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from addons.filters.builtin.topology import SCOPE_ANNOTATION
 from addons.rules.given_versions import RulesEdit
-from addons.views import quotas
+from addons.views.bounds import quotas
 from kube.errors import StatusError
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import WatchFrame

@@ -20,7 +20,8 @@ from addons.telemetry import metrics
 from addons.telemetry.log import Pace
 from addons.views import source_log
 from addons.views.observed_events import observed_events
-from addons.views.source import Source, ViewKey
+from addons.views.open_view import ViewKey
+from addons.views.source import Source
 from addons.views.source_log import RBAC, RBAC_OF_NODES, Failures, log_failure
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter

@@ -8,7 +8,8 @@ from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.rules.table import parse_rules
 from addons.telemetry import metrics
 from addons.views import source as source_module
-from addons.views.source import Source, ViewKey
+from addons.views.open_view import ViewKey
+from addons.views.source import Source
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from kube.requests.request_info import ResourceType

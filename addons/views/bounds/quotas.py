@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from addons.views.source import Source, ViewKey
+from addons.views.open_view import ViewKey
+from addons.views.source import Source
 
 MAX_SOURCES = 64
 """Of one user with a token: a controller in a pod reads some ten to twenty kinds."""
@@ -74,17 +75,29 @@ def too_large(sources: Iterable[Source]) -> Iterator[Source]:
         yield source
 
 
+def outgrown(sources: Iterable[Source]) -> Iterator[Source]:
+    """The node's sources of parts to close where events have brought all of them over MAX_HUB_BYTES.
+
+    The least recently used without a client goes first, and then which has grown most since it was first read.
+    """
+    parts = _parts(sources)
+    total = sum(map(size_of, parts))
+    idle = sorted((part for part in parts if not part.users), key=lambda part: part.used)
+    used = sorted((part for part in parts if part.users), key=lambda part: part.first_size - size_of(part))
+    for source in (*idle, *used):
+        if total <= MAX_HUB_BYTES:
+            return
+        total -= size_of(source)
+        yield source
+
+
 def least_used(sources: Iterable[Source], fresh: Source) -> Iterator[Source]:
     """The node's sources to close for a new one's first list, so that those of parts hold no more than MAX_HUB_BYTES,
     and no more than MAX_HUB_IDLE are without a client.
 
     The least recently used goes first, and the new one last. Others that have clients stay.
     """
-    parts = [
-        source
-        for source in sources
-        if not source.user and not source.is_own and not source.list_watch.is_whole
-    ]
+    parts = _parts(sources)
     total = sum(map(size_of, parts))
     idle = sorted(
         (part for part in parts if not part.users and part is not fresh), key=lambda part: part.used
@@ -96,6 +109,15 @@ def least_used(sources: Iterable[Source], fresh: Source) -> Iterator[Source]:
         left -= 1
         total -= size_of(source)
         yield source
+
+
+def _parts(sources: Iterable[Source]) -> list[Source]:
+    """The node's sources of parts of resources, but for the hub's own."""
+    return [
+        source
+        for source in sources
+        if not source.user and not source.is_own and not source.list_watch.is_whole
+    ]
 
 
 def size_of(source: Source) -> int:

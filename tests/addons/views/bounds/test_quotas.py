@@ -13,7 +13,7 @@ from addons.offline.copies import DiskCopies
 from addons.offline.disk_access import DiskAccess
 from addons.requests.caller import Caller
 from addons.telemetry import metrics
-from addons.views import quotas
+from addons.views.bounds import quotas
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.reflector import list_pages

@@ -1,0 +1,35 @@
+"""A view of a source that is open, and by what it is told from the others of that source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from addons.filters.filter import Filter
+from kube.store.listing import WHOLE, Form
+from kube.store.projection import Projection
+from kube.store.scope import Scope
+from kube.store.view import View
+
+
+class ViewKey(NamedTuple):
+    """Who looks at a source, and at what of it. A rules edit changes the filters of a view, and not its key."""
+
+    component: str
+    verb: str
+    scope: Scope
+    form: Form = WHOLE
+
+
+@dataclass(slots=True)
+class OpenView:
+    """A view and its filters. After a rules edit it shows what the old ones made, until the new know all inputs."""
+
+    view: View
+    filters: tuple[Filter, ...]
+    user: str
+    """Who opened it; "" for the node."""
+    used: float
+    """When a client last asked for the view, or still watched it; monotonic seconds."""
+    next: Projection | None = None
+    """What the view switches to once it is evaluated."""
