@@ -74,7 +74,8 @@ def make_parts(
     configmap = sources.lasting(one_config_map(settings.namespace, settings.configmap))
     rules.listen(sources.rules_changed)
     rules.follow(configmap.store, configmap.why_empty)
-    reviews = Reviews(clients.of_token, settings.review_max_age)
+    known = offline.known_callers if offline is not None else None
+    reviews = Reviews(clients.of_token, settings.review_max_age, known)
     serving = Serving(
         sources,
         reviews,

@@ -27,6 +27,7 @@ from kube.option import (
     Option,
     Port,
     Seconds,
+    SecondsOrNone,
     Users,
     option,
     options_of,
@@ -242,8 +243,10 @@ class Settings:
         10, "Seconds a request waits for rules or a first copy before it gets a 503.", begins="Times"
     )
     idle: Seconds = option(300, "Seconds after its last user when a source stops.")
-    review_max_age: Seconds = option(
-        86400, "Seconds without a cloud for which the cloud's last answer about a pod's token still counts."
+    review_max_age: SecondsOrNone = option(
+        0,
+        "Seconds without a cloud for which the cloud's last answer about a pod's token still counts; 0: as long as the "
+        "outage lasts.",
     )
     probe_interval: Annotated[float, parse_duration] = option(
         str(PROBE_INTERVAL),

@@ -243,6 +243,12 @@ def _above_zero(unit: str, name: str, number: int) -> int:
     return number
 
 
+def _from_zero(unit: str, name: str, number: int) -> int:
+    if number < 0:
+        raise ValueError(f"{name} is {unit} from 0")
+    return number
+
+
 def one_of(choices: tuple[str, ...], name: str, text: str) -> str:
     """One of some words."""
     if text not in choices:
@@ -252,6 +258,8 @@ def one_of(choices: tuple[str, ...], name: str, text: str) -> str:
 
 Port = Annotated[int, _port]
 Seconds = Annotated[int, partial(_above_zero, "seconds")]
+SecondsOrNone = Annotated[int, partial(_from_zero, "seconds")]
+"""Of which 0 is no bound."""
 Days = Annotated[int, partial(_above_zero, "days")]
 Kilobytes = Annotated[int, partial(_above_zero, "kilobytes")]
 IpAddress = Annotated[str, _address]

@@ -15,7 +15,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from addons.certificates.serving_certificate import Pair, now, read_pair, write_file
+from addons.certificates.serving_certificate import Pair, now, read_pair
 from addons.certificates.signing_request import (
     NotSigned,
     Tell,
@@ -27,7 +27,7 @@ from addons.certificates.signing_request import (
 from kube.certificate_authority import key_pem, names_of
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.pulse import Pulse, comes_within
-from kube.disk.whole_file import read_file
+from kube.disk.whole_file import read_file, write_file
 from kube.errors import StatusError
 from kube.http.client import Client
 from kube.peers import is_link_local

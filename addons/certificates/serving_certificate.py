@@ -121,15 +121,3 @@ def read_pair(pem: bytes) -> Pair:
 def now() -> datetime.datetime:
     """Wall time, by which certificates end."""
     return datetime.datetime.now(datetime.UTC)
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all: a key that a power failure cut short would fail each handshake."""
-    draft = path.with_suffix(path.suffix + ".new")
-    draft.unlink(missing_ok=True)
-    # The key goes to a new file, never through a link: another user could have planted one that leads elsewhere.
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)

@@ -19,7 +19,7 @@ from pathlib import Path
 from cryptography import x509
 
 from addons.certificates.asked_certificate import AskedCertificate
-from addons.certificates.serving_certificate import Certificate, Pair, now, read_pair, write_file
+from addons.certificates.serving_certificate import Certificate, Pair, now, read_pair
 from kube.certificate_authority import (
     CertificateAuthority,
     certificate_pem,
@@ -29,7 +29,7 @@ from kube.certificate_authority import (
     names_of,
 )
 from kube.concurrency.pulse import comes_within
-from kube.disk.whole_file import read_file
+from kube.disk.whole_file import read_file, write_file
 
 FILE = "pki/cluster.pem"
 """The cluster's certificate and its key, in the state folder."""

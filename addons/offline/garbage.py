@@ -1,5 +1,5 @@
-"""Deletes unneeded copies from disk: those that nobody used for days, or that have no room, and what deleted pods
-mounted.
+"""Deletes unneeded copies from disk: those that nobody used for days, or that have no room, what deleted pods mounted,
+and what is known of callers that left.
 
 Nothing is deleted while the cloud is away, because the hub could not fetch it again.
 """
@@ -15,6 +15,7 @@ from addons.link.health import Cloud
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies, list_watch_of
 from addons.telemetry import metrics
+from addons.views.known_callers import KnownCallers
 from addons.views.source import Source
 from addons.views.sources import Sources
 from kube.disk.copy_rows import Meta
@@ -102,6 +103,7 @@ class Garbage:
         self,
         copies: DiskCopies,
         answers: CachedResponses,
+        callers: KnownCallers,
         sources: Sources,
         node: str,
         days: int,
@@ -110,6 +112,7 @@ class Garbage:
     ) -> None:
         self._copies = copies
         self._answers = answers
+        self._callers = callers
         self._sources = sources
         self._pods = ListWatch(PODS, field_selector=f"spec.nodeName={node}")
         self._days = days
@@ -149,7 +152,8 @@ class Garbage:
         )
         for name in answers:
             self._answers.forget(name)
-        await self._drop(copies, "unused", also=len(answers))
+        callers = self._callers.drop_left(self._days)
+        await self._drop(copies, "unused", also=len(answers) + callers)
 
     async def _drop_unmounted(self) -> None:
         pods = next((source for source in self._sources if self._has_all_pods(source)), None)

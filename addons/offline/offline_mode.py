@@ -17,6 +17,7 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.disk_access import DiskAccess
 from addons.offline.garbage import Garbage
+from addons.offline.kept_callers import KeptCallers
 from addons.offline.kept_versions import KeptVersions
 from addons.offline.node_lease import NodeLease
 from addons.offline.offline_reads import OfflineReads
@@ -36,6 +37,7 @@ from addons.requests.route_decision import RouteKind
 from addons.rules.given_versions import GivenVersions
 from addons.settings import Settings
 from addons.telemetry.background import background
+from addons.views.known_callers import KnownCallers
 from addons.views.reviews import Reviews
 from addons.views.sources import Sources
 from kube.disk.database import Disk
@@ -58,6 +60,7 @@ class Offline:
         self.copies.on_restore.append(self._answers.forget_all)
         self._journal = Journal(self.access)
         self._edit = KeptVersions(self.copies)
+        self._callers = KeptCallers(self.access)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
@@ -67,6 +70,7 @@ class Offline:
         await self._answers.open()
         await self._journal.open()
         await self._edit.open()
+        await self._callers.open()
 
     def build(
         self,
@@ -94,7 +98,8 @@ class Offline:
             *(self._journal, own, cloud, status.take_back),
             lambda entry, version: words.ended(entry.path, version),
         )
-        writes = OfflineWrites(status, Creations(objects, self._answers), self._journal, replay)
+        creations = Creations(objects, self._answers, given=self.known_callers.was_given)
+        writes = OfflineWrites(status, creations, self._journal, replay)
         kubelet = KubeletAccess.of(settings.node, *settings.kubelet_files)
         find = partial(objects.find, HUB_IDENTITY)
         pods = PodRequests(kubelet, find, reviews, self._answers) if kubelet is not None else None
@@ -108,7 +113,8 @@ class Offline:
         alive = own.with_headers({}, queue="lease")
         self._lease = NodeLease(settings.node, alive, self._answers, cloud)
         returned = NodeReturn(settings.node, alive, objects, cloud, self._lease.is_alive)
-        garbage = Garbage(self.copies, self._answers, sources, settings.node, settings.keep_days, cloud)
+        kept = self.copies, self._answers, self.known_callers
+        garbage = Garbage(*kept, sources, settings.node, settings.keep_days, cloud)
         self._tasks = [
             background(replay.run(), "replay of the journal"),
             background(self._lease.run(), "renewal of the lease"),
@@ -127,6 +133,11 @@ class Offline:
     @property
     def answerers(self) -> dict[RouteKind, CachedRelay | NodeLease]:
         return {RouteKind.CACHED_RELAY: self.cached_relay, RouteKind.LOCAL: self._lease}
+
+    @property
+    def known_callers(self) -> KnownCallers:
+        """What the cloud said of callers, beginning with what it told an earlier process."""
+        return self._callers.known
 
     def given_versions(self) -> GivenVersions:
         """The versions that clients may hold, beginning with what an earlier process gave."""

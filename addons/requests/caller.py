@@ -18,6 +18,7 @@ import orjson
 
 from kube.bounds import reached
 from kube.errors import unauthorized
+from kube.json_type import Json
 
 WEBSOCKET_BEARER = "base64url.bearer.authorization.k8s.io."
 """How browsers pass a token when they open a WebSocket: as one of the offered subprotocols."""
@@ -110,17 +111,22 @@ def expiry_of(authorization: str) -> float | None:
 
     Read without verifying the token, so it may only ever shorten a trust.
     """
+    expiry = claims_of(authorization).get("exp")
+    if isinstance(expiry, bool) or not isinstance(expiry, int | float) or not math.isfinite(expiry):
+        return None
+    return float(expiry)
+
+
+def claims_of(authorization: str) -> Json:
+    """The claims of a bearer JWT, none of them verified; none for other credentials."""
     scheme, _, token = authorization.partition(" ")
     if len(token) > MAX_TOKEN:
         reached("token")
     parts = token.split(".") if len(token) <= MAX_TOKEN else []
     if scheme.lower() != "bearer" or len(parts) != 3:
-        return None
+        return {}
     try:
         claims = orjson.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
     except ValueError:
-        return None
-    expiry = claims.get("exp") if isinstance(claims, dict) else None
-    if isinstance(expiry, bool) or not isinstance(expiry, int | float) or not math.isfinite(expiry):
-        return None
-    return float(expiry)
+        return {}
+    return claims if isinstance(claims, dict) else {}

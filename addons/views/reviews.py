@@ -1,8 +1,8 @@
 """What the cloud says of a caller's token: whose it is, and what it may do.
 
 The hub asks the cloud, and learns from what the cloud answers to the caller's own requests. It remembers an answer for
-less than a minute; while the cloud is away for longer, but never past the expiry of the token itself, nor past an age
-that the operator sets.
+less than a minute. While the cloud is away its last answer holds (`addons.views.known_callers`), also after a restart,
+but never past the expiry of the token itself, nor past an age that the operator may set.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from addons.requests.caller import Caller, Lending, digest_of, expiry_of
+from addons.requests.caller import Caller, Lending, expiry_of
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
+from addons.views.known_callers import MAX_ANSWERS, KnownCallers, Said, user_text
 from kube.bounds import Recent
 from kube.errors import StatusError, forbidden, unauthorized, unavailable
 from kube.http.access_review import Right, is_allowed, right_of, right_to, spec_of
@@ -30,32 +31,21 @@ REMEMBER_USER = 300.0
 REMEMBER_NO = 30.0
 """Seconds a no holds: a right that is given later should not take minutes to be noticed."""
 MAX_TOKENS = 1024
-"""Tokens whose answers are remembered: a node's pods have some dozens, rotated hourly."""
-MAX_ANSWERS = 128
-"""Answers of one token. The least recently used goes first, and never one of another token."""
-
+"""Tokens whose answers are fresh: a node's pods have some dozens."""
 USER_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 USER = "whose token"
 """In place of a verb, in the review whose answer is a name."""
-
-OF_CREDENTIAL = "authentication.kubernetes.io/"
-"""How kube-apiserver begins the names of what it adds to a user by itself: the token's id, its pod, its node.
-
-They differ from token to token and give no right. All else may narrow what a token is good for.
-"""
 
 type Review = Right | tuple[str]
 """A right, or USER alone."""
 
 
 class Reviewed(NamedTuple):
-    """What the cloud said, and when; both times are monotonic seconds."""
+    """What the cloud said: it is asked again after `until`, in monotonic seconds."""
 
     answer: str
-    at: float
     until: float
-    """The cloud is asked again after this."""
 
 
 class Reviews:
@@ -64,13 +54,18 @@ class Reviews:
     def __init__(
         self,
         client_of_token: Callable[[str], Client],
-        max_age: float,
+        max_age: float = 0,
+        known: KnownCallers | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """`max_age` is in seconds: an older answer counts no longer, even while the cloud is away."""
+        """`max_age` is in seconds: an older answer counts no longer, even while the cloud is away; 0 for no such age.
+
+        `known` has what an earlier process was told.
+        """
         self._client_of_token = client_of_token
         self._max_age = max_age
+        self._known = known or KnownCallers(clock=wall_clock)
         self._clock = clock
         self._wall_clock = wall_clock
         self._answers: Recent[str, Recent[Review, Reviewed]] = Recent(MAX_TOKENS, "tokens with reviews")
@@ -112,15 +107,16 @@ class Reviews:
     def learn(self, authorization: str, info: RequestInfo, code: int) -> None:
         """Take the code of the cloud's own answer to a request of this token for what it says of the token's rights.
 
-        401: the token is worth nothing any more. 403: it may not do this. 2xx: it may.
+        401: the token is worth nothing any more. 403: it may not do this. 2xx: it may, and 404: it may read what is not
+        there.
         """
-        token, right = digest_of(authorization), right_to(info)
         if code == 401:
-            self._answers.pop(token, None)
+            self._refused(authorization)
         elif code == 403:
-            self._remember(token, right, _refusal(right))
-        elif code in (200, 201):
-            self._remember(token, right, "")
+            right = right_to(info)
+            self._remember(authorization, right, _refusal(right))
+        elif code in (200, 201) or (code == 404 and info.method == "GET"):
+            self._remember(authorization, right_to(info), "")
 
     async def _check(self, authorization: str, right: Right) -> None:
         reason = await self._ask(authorization, right, lambda: self._access(authorization, right))
@@ -128,31 +124,39 @@ class Reviews:
             raise forbidden(reason)
 
     async def _ask(self, authorization: str, review: Review, ask: Callable[[], Awaitable[str]]) -> str:
-        token = digest_of(authorization)
+        token = self._known.digest_of(authorization)
         answers = self._answers.get(token)
-        known = answers.use(review) if answers is not None else None
-        if known is not None and self._clock() < known.until and not self._is_expired(authorization):
-            return known.answer
+        fresh = answers.use(review) if answers is not None else None
+        if fresh is not None and self._clock() < fresh.until and not self._is_expired(authorization):
+            return fresh.answer
         try:
             answer = await self._shared((token, review), ask)
         except (Unreachable, StatusError) as error:
-            if _is_of_the_link(error) and known is not None:
+            if _is_of_the_link(error) and (said := self._said(authorization, review)) is not None:
                 if self._is_expired(authorization):
                     raise unauthorized("Unauthorized") from None
-                if self._clock() - known.at < self._max_age:
-                    return known.answer
-            # The cloud's no ends what was remembered: an outage must not bring it back.
-            self._forget(token, review)
-            if isinstance(error, StatusError) and error.code == 401:
-                self._answers.pop(token, None)
+                return said.answer
             if isinstance(error, Unreachable):
                 raise unavailable(
                     "who asks cannot be verified: the cloud cannot be reached, and has not answered the same to this "
                     "token before"
                 ) from error
+            if not _is_of_the_link(error):
+                # The cloud's no ends what was remembered: an outage must not bring it back.
+                self._forget(authorization, review)
+                if error.code == 401:
+                    self._refused(authorization)
             raise
-        self._remember(token, review, answer)
+        self._remember(authorization, review, answer)
         return answer
+
+    def _said(self, authorization: str, review: Review) -> Said | None:
+        """What the cloud said before the outage, where that is not too old."""
+        is_user = review == (USER,)
+        said = self._known.user_of(authorization) if is_user else self._known.right_of(authorization, review)
+        if said is not None and self._max_age and self._wall_clock() - said.at >= self._max_age:
+            return None
+        return said
 
     async def _shared(self, question: tuple[str, Review], ask: Callable[[], Awaitable[str]]) -> str:
         """The answer to a question, which is asked once for all who want it now, also where one of them leaves."""
@@ -175,18 +179,26 @@ class Reviews:
         expiry = expiry_of(authorization)
         return expiry is not None and expiry <= self._wall_clock()
 
-    def _remember(self, token: str, review: Review, answer: str) -> None:
-        holds = REMEMBER_USER if review == (USER,) else REMEMBER_NO if answer else REMEMBER
+    def _remember(self, authorization: str, review: Review, answer: str) -> None:
+        token, is_user = self._known.digest_of(authorization), review == (USER,)
+        holds = REMEMBER_USER if is_user else REMEMBER_NO if answer else REMEMBER
         answers = self._answers.get(token) or Recent(MAX_ANSWERS, "reviews of a token")
-        answers[review] = Reviewed(answer, self._clock(), self._clock() + holds)
+        answers[review] = Reviewed(answer, self._clock() + holds)
         self._answers[token] = answers
+        if is_user:
+            self._known.is_of(authorization, answer)
+        else:
+            self._known.has_right(authorization, review, answer)
 
-    def _forget(self, token: str, review: Review) -> None:
-        answers = self._answers.get(token)
-        if answers is not None:
+    def _forget(self, authorization: str, review: Review) -> None:
+        token = self._known.digest_of(authorization)
+        if (answers := self._answers.get(token)) is not None:
             answers.pop(review, None)
-        if not answers:
-            self._answers.pop(token, None)
+        self._known.forget(authorization, None if review == (USER,) else review)
+
+    def _refused(self, authorization: str) -> None:
+        self._answers.pop(self._known.digest_of(authorization), None)
+        self._known.is_refused(authorization)
 
     async def _user(self, authorization: str) -> str:
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
@@ -202,10 +214,8 @@ class Reviews:
 def _who(review: Json) -> str:
     """The user whom a SelfSubjectReview names."""
     user = review["status"]["userInfo"]
-    extra = user.get("extra") or {}
-    extra = {name: extra[name] for name in extra if not name.startswith(OF_CREDENTIAL)}
-    who = (user.get("username", ""), sorted(user.get("groups", [])), user.get("uid", ""), extra)
-    return json.dumps(who, sort_keys=True)
+    name, groups = user.get("username", ""), user.get("groups", [])
+    return user_text(name, groups, user.get("uid", ""), user.get("extra") or {})
 
 
 def _refusal(right: Right) -> str:

@@ -1,4 +1,4 @@
-"""Reads a small file whole, such as a certificate of the state folder."""
+"""Reads and writes a small file whole, such as a certificate of the state folder."""
 
 from __future__ import annotations
 
@@ -27,3 +27,15 @@ def read_file(path: Path, check: Callable[[os.stat_result], None] = lambda _: No
     if len(data) > MAX_FILE:
         raise OSError(errno.EFBIG, f"it is larger than {MAX_FILE} bytes", os.fspath(path))
     return data
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: a key that a power failure cut short would fail each handshake."""
+    draft = path.with_suffix(path.suffix + ".new")
+    draft.unlink(missing_ok=True)
+    # The key goes to a new file, never through a link: another user could have planted one that leads elsewhere.
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -225,8 +225,13 @@ TABLE: Table = {
         "nodeName": (6, "string", ONE),
     },
     # authentication.k8s.io
-    "TokenRequest": {"metadata": (1, "ObjectMeta", ONE), "status": (3, "TokenRequestStatus", ONE)},
-    "TokenRequestStatus": {"expirationTimestamp": (2, "Time", ONE)},
+    "TokenRequest": {
+        "metadata": (1, "ObjectMeta", ONE),
+        "spec": (2, "TokenRequestSpec", ONE),
+        "status": (3, "TokenRequestStatus", ONE),
+    },
+    "TokenRequestSpec": {"audiences": (1, "string", MANY)},
+    "TokenRequestStatus": {"token": (1, "string", ONE), "expirationTimestamp": (2, "Time", ONE)},
     "Time": {"seconds": (1, "int64", ONE), "nanos": (2, "int32", ONE)},
     # coordination.k8s.io and events.k8s.io
     "Lease": {"metadata": (1, "ObjectMeta", ONE), "spec": (2, "LeaseSpec", ONE)},

@@ -15,6 +15,7 @@ from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.requests.answers import HEADERS, Answer
+from addons.requests.caller import expiry_of
 from addons.requests.cloud_identity import CloudIdentity
 from addons.requests.offline_policy import is_registration, is_token_request
 from kube.errors import StatusError, unavailable
@@ -32,18 +33,29 @@ class Creations:
     """Keeps the cloud's answers to creations, and answers later ones."""
 
     def __init__(
-        self, objects: OfflineReads, answers: CachedResponses, clock: Callable[[], float] = time.time
+        self,
+        objects: OfflineReads,
+        answers: CachedResponses,
+        clock: Callable[[], float] = time.time,
+        given: Callable[[str], None] = lambda _token: None,
     ) -> None:
-        """`clock` gives wall time in seconds: tokens expire by it."""
+        """`clock` gives wall time in seconds: tokens expire by it.
+
+        `given` is told of each token that the cloud gives kubelet to show to the cloud itself.
+        """
         self._objects = objects
         self._answers = answers
         self._clock = clock
+        self._given = given
 
     def keep(self, identity: str, request: OfflineRequest, headers: Mapping[str, str], body: bytes) -> None:
         """Keep the cloud's answer. A created object is kept as if it were the answer to a GET."""
         if is_token_request(request.info):
             # The request names its pod in its body, which the key covers.
             self._answers.keep(request.key(identity), headers, body)
+            token = _token_in(CachedResponse.of(headers, body))
+            if token and not identity and _is_for_the_cloud(request):
+                self._given(token)
         elif is_registration(request.info) and (path := _created_path(request)):
             self._answers.keep(request.read_key(identity, path), headers, body)
 
@@ -87,11 +99,35 @@ def _created_path(request: OfflineRequest) -> str:
     return request.info.type.path(request.info.namespace, name) if name else ""
 
 
+def _is_for_the_cloud(request: OfflineRequest) -> bool:
+    """Whether a request for a token names no audience of its own: then the token is for kube-apiserver."""
+    try:
+        _, obj = request.decoded("TokenRequest")
+        return not obj.fields.child("spec").texts("audiences")
+    except (StatusError, ValueError):
+        return False
+
+
+def _token_in(answer: CachedResponse) -> str:
+    """The token in an answer; "" where it cannot be read."""
+    try:
+        return answer.single().decode().fields.child("status").text("token")
+    except ValueError:
+        return ""
+
+
 def _expiry(answer: CachedResponse) -> float:
-    """When the token in an answer expires, in seconds since the epoch; 0 where the answer cannot be read."""
+    """When the token in an answer expires, in seconds since the epoch; 0 where the answer cannot be read.
+
+    The token itself says that. What its status says is when kubelet should ask for the next one: kube-apiserver lets
+    such a token live for a year.
+    """
     try:
         document = answer.single()
         status = document.decode().fields.child("status")
+        expiry = expiry_of(f"Bearer {status.text('token')}")
+        if expiry is not None:
+            return expiry
         if document.codec.encoding is Encoding.PROTOBUF:
             return float(status.child("expirationTimestamp").number("seconds"))
         return datetime.fromisoformat(status.text("expirationTimestamp")).timestamp()

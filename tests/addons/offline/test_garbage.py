@@ -28,6 +28,7 @@ from addons.offline.write_behind import WriteBehind
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
 from addons.telemetry import metrics
+from addons.views.known_callers import KnownCallers
 from addons.views.sources import Sources
 from kube.disk.copy_rows import Meta
 from kube.disk.database import Disk
@@ -114,8 +115,10 @@ class Node:
         self.copies = DiskCopies(DiskAccess(Disk(folder / "cache"), DiskWriter(), lambda: self.wall))
         self.answers = CachedResponses(self.copies.access)
         self.sources = Sources(lambda _: client, lambda *_: None, lambda: parse_rules(None), 300, self.copies)
+        self.callers = KnownCallers(clock=lambda: self.wall)
         self.garbage = Garbage(
-            self.copies, self.answers, self.sources, NODE, 14, cast(Cloud, self), lambda: self.uptime
+            *(self.copies, self.answers, self.callers, self.sources, NODE, 14, cast(Cloud, self)),
+            lambda: self.uptime,
         )
 
     async def ask(self, *list_watches: ListWatch) -> None:

@@ -15,7 +15,8 @@ from typing import Any, cast
 import pytest
 
 from addons.requests.object_read import ObjectRead
-from addons.views.reviews import MAX_ANSWERS, MAX_TOKENS, REMEMBER, REMEMBER_USER, USER_PATH, Reviews
+from addons.views.known_callers import MAX_ANSWERS
+from addons.views.reviews import MAX_TOKENS, REMEMBER, REMEMBER_USER, USER_PATH, Reviews
 from addons.views.watch_answer import CHECK_INTERVAL
 from kube.errors import StatusError, unauthorized
 from kube.http.access_review import PATH as ACCESS_PATH
@@ -84,7 +85,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def reviews(cloud: Cloud, clock: Clock) -> Reviews:
-    return Reviews(cloud.client_of, MAX_AGE, clock, lambda: clock.now)
+    return Reviews(cloud.client_of, MAX_AGE, clock=clock, wall_clock=clock)
 
 
 async def code_of(ask: Callable[[], Any]) -> int:
@@ -364,7 +365,7 @@ async def test_no_token_is_kept(reviews: Reviews) -> None:
 
 async def test_a_right_to_all_of_a_namespace_is_one_to_each_object_of_it() -> None:
     clock, cloud = Clock(), Cloud()
-    reviews = Reviews(cloud.client_of, MAX_AGE, clock, clock)
+    reviews = Reviews(cloud.client_of, MAX_AGE, clock=clock, wall_clock=clock)
     one, all_ = (parse_request("GET", f"/api/v1/namespaces/a/pods{each}") for each in ("/p", ""))
     await reviews.may_in_namespace(TOKEN, one)
     cloud.error = Unreachable("gone")

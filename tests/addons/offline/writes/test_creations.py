@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import cast
 
+import orjson
 import pytest
 
 from addons.offline.cached_responses import CachedResponses
@@ -20,6 +21,7 @@ from kube.errors import StatusError
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo
 from kube.store.store import Item
+from tests.addons.requests.test_caller import jwt
 from tests.addons.support.copying import copies_in
 from tests.addons.support.offline_parts import (
     JSON,
@@ -49,8 +51,9 @@ IN_JSON = raw(
 CSINODES = "/apis/storage.k8s.io/v1/csinodes"
 
 
-def in_bytes() -> bytes:
+def in_bytes(given: str = "secret") -> bytes:
     obj = in_protobuf(API, "TokenRequest", "s")
+    obj.fields.child("status").set("token", given)
     obj.fields.child("status").child("expirationTimestamp").set("seconds", EXPIRES)
     return body_of(obj)
 
@@ -61,7 +64,8 @@ class World:
     def __init__(self, answers: CachedResponses) -> None:
         self.answers, self.names = answers, set[str]()
         self.clock = Clock(EXPIRES - MIN_VALIDITY - 1)
-        self.creations = Creations(cast(OfflineReads, self), answers, self.clock)
+        self.given: list[str] = []
+        self.creations = Creations(cast(OfflineReads, self), answers, self.clock, self.given.append)
 
     async def find(self, _identity: CloudIdentity, info: RequestInfo) -> list[Item]:
         return [cast(Item, None)] if info.name in self.names else []
@@ -102,6 +106,31 @@ async def test_a_token_is_given_again_as_it_was_until_shortly_before_its_end(wor
     assert answer.headers == {**headers, "Cache-Control": "no-cache, private"}
     world.clock.now += 2
     await world.has_no_token("", TARGET, b"for a pod")
+
+
+@pytest.mark.parametrize("form", ["json", "protobuf"])
+async def test_a_token_says_itself_when_it_ends(world: World, form: str) -> None:
+    """kube-apiserver extends such tokens to a year; the status says when kubelet should ask for the next one."""
+    token = jwt({"exp": EXPIRES + 1000}).removeprefix("Bearer ")
+    body = IN_JSON.replace(b'"secret"', orjson.dumps(token)) if form == "json" else in_bytes(token)
+    request = asked("POST", TARGET, b"for a pod")
+    world.creations.keep("", request, FORMS[form][0], body)
+    world.clock.now = EXPIRES + 1000 - MIN_VALIDITY - 1
+    assert (await world.creations.token("", request)).body == body
+    world.clock.now += 2
+    await world.has_no_token("", TARGET, b"for a pod")
+
+
+@pytest.mark.parametrize(
+    ("spec", "identity", "is_given"),
+    [({}, "", True), ({"audiences": ["vault"]}, "", False), ({}, "alice", False), (None, "", False)],
+)
+async def test_a_token_for_the_cloud_itself_is_one_that_it_gave_this_node(
+    world: World, spec: Json | None, identity: str, is_given: bool
+) -> None:
+    wanted = raw({"apiVersion": API, "kind": "TokenRequest", "spec": spec}) if spec is not None else b"{"
+    world.creations.keep(identity, asked("POST", TARGET, wanted), {"content-type": JSON}, IN_JSON)
+    assert world.given == (["secret"] if is_given else [])
 
 
 async def test_nobody_gets_a_token_for_another_request_or_of_another(world: World) -> None:

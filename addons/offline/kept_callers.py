@@ -1,0 +1,75 @@
+"""Keeps on disk what the cloud said of callers, for the next process. `addons.views.known_callers` says what for.
+
+The key of the digests is a file of its own, made at the first start. Without that file the rows mean nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from addons.offline.disk_access import DiskAccess
+from addons.offline.write_behind import WriteBehind
+from addons.views.known_callers import KnownCallers
+from kube.disk.marks import Marks
+from kube.disk.rows import table_of
+from kube.disk.whole_file import read_file, write_file
+
+TABLE = table_of("callers")
+KEY_FILE = "callers.key"
+KEY_BYTES = 32
+
+logger = logging.getLogger(__name__)
+
+
+class KeptCallers:
+    """One table of the database, and the key beside it."""
+
+    def __init__(self, access: DiskAccess) -> None:
+        self._access = access
+        folder = access.disk.folder
+        self._key_file = folder.with_name(KEY_FILE)
+        # A forgotten token must not come back by a power cut, or because the disk was full.
+        self._rows = WriteBehind(access, TABLE, marks=Marks(folder.with_name("callers.done")))
+        self.known = KnownCallers()
+
+    async def open(self) -> None:
+        """Read the key, and what an earlier process was told."""
+        key = await asyncio.to_thread(_key_of, self._key_file)
+        self.known = KnownCallers(key, self._access.clock)
+        self.known.keep = self._keep
+        self._access.on_loss.append(self.known.write_all)
+        await self._rows.open(self._take)
+
+    def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
+        unreadable = self.known.take(
+            {name: row for name, row in rows.items() if name not in self._rows.waiting}
+        )
+        if unreadable:
+            logger.warning("%d rows about callers cannot be read; the cloud is asked again", len(unreadable))
+        return unreadable
+
+    def _keep(self, name: str, row: bytes | None) -> None:
+        if row is None:
+            self._rows.delete(name, may_be_unread=True)
+        else:
+            self._rows.put(name, row)
+
+
+def _key_of(file: Path) -> bytes:
+    """The key in a file, which is made where there is none. One that cannot be kept is good for this process alone."""
+    try:
+        key = read_file(file)
+    except OSError:
+        key = b""
+    if len(key) >= KEY_BYTES:
+        return key
+    key = secrets.token_bytes(KEY_BYTES)
+    try:
+        write_file(file, key)
+    except OSError as error:
+        logger.warning("%s cannot be written (%s): what the cloud says of callers is not kept", file, error)
+    return key

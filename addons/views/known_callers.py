@@ -1,0 +1,319 @@
+"""What the cloud last said of tokens and of their users, for an outage. The next process begins with it.
+
+No token is kept: each stands here by a digest under a key of the machine's own. A right is known of the very token
+that the cloud has let use it. kubelet's tokens for pods rotate hourly, and a pod that starts in an outage shows one
+that the cloud has never seen: the tokens that it gave this node for one service account share what it said of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
+
+import orjson
+
+from addons.requests.caller import claims_of, expiry_of
+from kube.bounds import Recent, reached
+from kube.http.access_review import ATTRIBUTES, Right
+from kube.json_type import Json
+
+MAX_TOKENS = 4096
+"""Tokens that are known: 110 pods get some 2,600 a day. The least recently used goes first."""
+MAX_OWNERS = 1024
+"""Tokens and service accounts whose rights are known."""
+MAX_ANSWERS = 128
+"""Answers about one token or account. The least recently used goes first, and never one about another."""
+STEP = 3600
+"""Seconds by which a time on disk may be outdated: writing it costs a transaction."""
+DAY = 86_400
+TOKEN, RIGHTS = "token ", "rights "
+"""How the names of rows begin."""
+ACCOUNTS = "system:serviceaccount:"
+OF_CREDENTIAL = "authentication.kubernetes.io/"
+"""How kube-apiserver begins the names of what it adds to a user by itself: the token's id, its pod, its node.
+
+They differ from token to token and give no right. All else may narrow what a token is good for.
+"""
+
+type Keep = Callable[[str, bytes | None], None]
+"""Has a row written, or deleted."""
+
+
+class KnownToken(NamedTuple):
+    """A token that the cloud has named the user of. All times are wall time in seconds."""
+
+    user: str
+    expiry: float | None
+    said: float
+    """When the cloud last named its user."""
+    used: float
+    is_given: bool = False
+    """The cloud gave it to this node, for a pod."""
+
+
+class Said(NamedTuple):
+    """What the cloud said of a right: "" for yes, the refusal for no; and when, in wall time."""
+
+    answer: str
+    at: float
+
+
+class KnownCallers:
+    """Tokens by their digests, and what they may do, bounded both."""
+
+    def __init__(self, key: bytes = b"", clock: Callable[[], float] = time.time) -> None:
+        """`clock` gives wall time, which goes on over a restart but may be wrong: see `addons.offline.garbage`."""
+        self._key = key or secrets.token_bytes(32)
+        self._clock = clock
+        self.keep: Keep = lambda _name, _row: None
+        self._tokens: OrderedDict[str, KnownToken] = OrderedDict()
+        self._rights: OrderedDict[str, Recent[Right, Said]] = OrderedDict()
+        """By the token's digest; by its user where the cloud gave it to this node."""
+        self._written: dict[str, float] = {}
+        """When each row was last written."""
+
+    def digest_of(self, authorization: str) -> str:
+        """By what a token is known."""
+        return hmac.new(self._key, authorization.encode(errors="surrogateescape"), hashlib.sha256).hexdigest()
+
+    # -- what the cloud says ----------------------------------------------------------------------------------------
+
+    def is_of(self, authorization: str, user: str) -> None:
+        """Note whose a token is, as the cloud has just said."""
+        digest, now = self.digest_of(authorization), self._clock()
+        known = self._tokens.get(digest)
+        is_given = known is not None and known.is_given
+        self._put(digest, KnownToken(user, expiry_of(authorization), now, now, is_given))
+
+    def was_given(self, token: str) -> None:
+        """Note a token that the cloud has just given to this node's kubelet, for the cloud itself and nobody else."""
+        user = _account_in(token)
+        if not user:
+            return
+        names = json.loads(user)
+        like = (each.user for each in self._tokens.values() if each.is_given and _is_like(each.user, names))
+        authorization, now = f"Bearer {token}", self._clock()
+        known = KnownToken(next(like, user), expiry_of(authorization), now, now, is_given=True)
+        self._put(self.digest_of(authorization), known)
+
+    def has_right(self, authorization: str, right: Right, refusal: str = "") -> None:
+        """Note what the cloud has just said of a right of a token: yes, or a refusal."""
+        owner = self._owner(self.digest_of(authorization))
+        rights = self._rights_of(owner)
+        known = rights.get(right)
+        rights[right] = Said(refusal, self._clock())
+        self._write_rights(owner, is_new=known is None or known.answer != refusal)
+
+    def is_refused(self, authorization: str) -> None:
+        """Forget a token: the cloud knows it no longer (401)."""
+        self._drop(self.digest_of(authorization))
+
+    def forget(self, authorization: str, right: Right | None) -> None:
+        """Forget what was said of a right of a token, None for whose the token is."""
+        digest = self.digest_of(authorization)
+        if right is None:
+            self._drop(digest)
+        elif (rights := self._rights.get(owner := self._owner(digest))) is not None and right in rights:
+            del rights[right]
+            self._write_rights(owner)
+
+    # -- what is asked ----------------------------------------------------------------------------------------------
+
+    def user_of(self, authorization: str) -> Said | None:
+        """Whose a token is; None where the cloud has not said."""
+        known = self._used(self.digest_of(authorization))
+        return Said(known.user, known.said) if known is not None else None
+
+    def right_of(self, authorization: str, right: Right) -> Said | None:
+        """What the cloud said of a right of a token; None for nothing.
+
+        A right to all namespaces is one to each.
+        """
+        digest = self.digest_of(authorization)
+        self._used(digest)
+        rights = self._rights.get(self._owner(digest))
+        if rights is None:
+            return None
+        said = rights.use(right)
+        if said is None and (everywhere := _everywhere(right)) is not None:
+            said = rights.use(everywhere)
+            return said if said is not None and not said.answer else None
+        return said
+
+    # -- over restarts ----------------------------------------------------------------------------------------------
+
+    def take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
+        """Take the rows of an earlier process; the names of those that cannot be read. What is known already stays."""
+        unreadable = []
+        tokens: dict[str, KnownToken] = {}
+        for name, row in rows.items():
+            try:
+                if name.startswith(TOKEN):
+                    tokens[name.removeprefix(TOKEN)] = _token_in(row or b"")
+                else:
+                    self._take_rights(row or b"")
+            except (ValueError, TypeError):
+                unreadable.append(name)
+        for digest, token in sorted(tokens.items(), key=lambda each: each[1].used, reverse=True):
+            if len(self._tokens) < MAX_TOKENS and digest not in self._tokens:
+                self._tokens[digest] = token
+                self._tokens.move_to_end(digest, last=False)
+                self._written[TOKEN + digest] = token.used
+        return unreadable
+
+    def drop_left(self, days: int) -> int:
+        """Forget the tokens that have expired, or that nobody used for so many days; returns how many."""
+        now = self._clock()
+        left = [
+            digest
+            for digest, known in self._tokens.items()
+            if now - known.used >= days * DAY or (known.expiry is not None and known.expiry <= now)
+        ]
+        for digest in left:
+            self._drop(digest)
+        return len(left)
+
+    def write_all(self) -> None:
+        """Write all rows anew: what was written is lost."""
+        for digest in self._tokens:
+            self._write_token(digest, is_new=True)
+        for owner in self._rights:
+            self._write_rights(owner)
+
+    def _put(self, digest: str, token: KnownToken) -> None:
+        known = self._tokens.get(digest)
+        self._tokens[digest] = token
+        self._tokens.move_to_end(digest)
+        self._write_token(digest, is_new=known is None or known.user != token.user)
+        while len(self._tokens) > MAX_TOKENS:
+            self._drop(next(iter(self._tokens)))
+            reached("tokens with reviews")
+
+    def _owner(self, digest: str) -> str:
+        """By what the rights of a token stand."""
+        known = self._tokens.get(digest)
+        return known.user if known is not None and known.is_given else digest
+
+    def _used(self, digest: str) -> KnownToken | None:
+        known = self._tokens.get(digest)
+        if known is not None:
+            self._tokens[digest] = known._replace(used=self._clock())
+            self._tokens.move_to_end(digest)
+            self._write_token(digest)
+        return known
+
+    def _rights_of(self, owner: str) -> Recent[Right, Said]:
+        if owner not in self._rights:
+            self._rights[owner] = Recent(MAX_ANSWERS, "reviews of a token")
+        self._rights.move_to_end(owner)
+        while len(self._rights) > MAX_OWNERS:
+            oldest, _ = self._rights.popitem(last=False)
+            self._delete(_rights_row(oldest))
+            reached("tokens with reviews")
+        return self._rights[owner]
+
+    def _take_rights(self, row: bytes) -> None:
+        owner, said = _rights_in(row)
+        if len(self._rights) >= MAX_OWNERS and owner not in self._rights:
+            return
+        here = self._rights_of(owner)
+        for right, each in said.items():
+            here.setdefault(right, each)
+
+    def _drop(self, digest: str) -> None:
+        owner = self._owner(digest)
+        self._tokens.pop(digest, None)
+        self._delete(TOKEN + digest)
+        if owner == digest or not any(each.is_given and each.user == owner for each in self._tokens.values()):
+            self._rights.pop(owner, None)
+            self._delete(_rights_row(owner))
+
+    def _write_token(self, digest: str, *, is_new: bool = False) -> None:
+        if self._is_due(TOKEN + digest, is_new=is_new):
+            self.keep(TOKEN + digest, orjson.dumps([*self._tokens[digest]]))
+
+    def _write_rights(self, user: str, *, is_new: bool = True) -> None:
+        if self._is_due(name := _rights_row(user), is_new=is_new):
+            self.keep(
+                name, orjson.dumps([user, [[right, *said] for right, said in self._rights[user].items()]])
+            )
+
+    def _is_due(self, name: str, *, is_new: bool) -> bool:
+        now = self._clock()
+        if not is_new and 0 <= now - self._written.get(name, -STEP) < STEP:
+            return False
+        self._written[name] = now
+        return True
+
+    def _delete(self, name: str) -> None:
+        # Also where this process has not written it: the row may be one of an earlier process, still unread.
+        self._written.pop(name, None)
+        self.keep(name, None)
+
+
+def _everywhere(right: Right) -> Right | None:
+    """The right to the same in all namespaces; None for one that has no namespace."""
+    if len(right) != len(ATTRIBUTES) or not right[ATTRIBUTES.index("namespace")]:
+        return None
+    verb, group, version, resource, subresource, _, _ = right
+    return verb, group, version, resource, subresource, "", ""
+
+
+def _account_in(token: str) -> str:
+    """The user of a service account's token as a review names it; "" for another token.
+
+    Read without verifying the token: the cloud itself has just given it.
+    """
+    claims = claims_of(f"Bearer {token}")
+    match claims:
+        case {
+            "sub": str(name),
+            "kubernetes.io": {"namespace": str(namespace), "serviceaccount": {"uid": str(uid)}},
+        }:
+            groups = ["system:authenticated", "system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
+            return user_text(name, groups, uid, {}) if name.startswith(ACCOUNTS) else ""
+    return ""
+
+
+def user_text(name: str, groups: Iterable[str], uid: str, extra: Json) -> str:
+    """A user as one text, whichever of its tokens was shown."""
+    extra = {field: extra[field] for field in extra if not field.startswith(OF_CREDENTIAL)}
+    return json.dumps((name, sorted(groups), uid, extra), sort_keys=True)
+
+
+def _is_like(user: str, wanted: list[Json]) -> bool:
+    """Whether both are one service account: of one name, and of one uid."""
+    name, _, uid, _ = json.loads(user)
+    return (name, uid) == (wanted[0], wanted[2])
+
+
+def _rights_row(owner: str) -> str:
+    return RIGHTS + hashlib.sha256(owner.encode()).hexdigest()[:32]
+
+
+def _token_in(row: bytes) -> KnownToken:
+    match orjson.loads(row):
+        case [
+            str(user),
+            (int() | float() | None) as expiry,
+            int() | float() as said,
+            int() | float() as used,
+            bool(is_given),
+        ]:
+            return KnownToken(user, expiry, said, used, is_given)
+    raise ValueError("it is no known token")
+
+
+def _rights_in(row: bytes) -> tuple[str, dict[Right, Said]]:
+    match orjson.loads(row):
+        case [str(owner), list(rights)]:
+            return owner, {
+                tuple(map(str, right)): Said(str(answer), float(at)) for right, answer, at in rights
+            }
+    raise ValueError("these are no rights")

@@ -1,0 +1,57 @@
+"""What the cloud said of callers, on a real disk: with a key of its own, read before anybody asks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from addons.offline.disk_access import DiskAccess
+from addons.offline.kept_callers import KEY_BYTES, KEY_FILE, KeptCallers
+from kube.disk.database import Disk
+from kube.disk.writer import DiskWriter
+from kube.http.access_review import right_to
+from kube.requests.request_info import parse_request
+
+TOKEN = "Bearer secret-token"
+RIGHT = right_to(parse_request("GET", "/api/v1/services"))
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[KeptCallers]:
+    access = DiskAccess(Disk(folder / "cache"), DiskWriter())
+    made = KeptCallers(access)
+    await made.open()
+    try:
+        yield made
+        await made._rows.settled()
+    finally:
+        access.close()
+
+
+def contents(folder: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
+
+
+async def test_a_second_process_knows_a_caller_until_the_cloud_says_no(tmp_path: Path) -> None:
+    async with opened(tmp_path) as callers:
+        callers.known.is_of(TOKEN, "the user")
+        callers.known.has_right(TOKEN, RIGHT)
+    assert (tmp_path / KEY_FILE).stat().st_mode & 0o777 == 0o600
+    async with opened(tmp_path) as callers:
+        assert callers.known.user_of(TOKEN) is not None
+        assert callers.known.right_of(TOKEN, RIGHT) is not None
+        callers.known.is_refused(TOKEN)
+    async with opened(tmp_path) as callers:
+        assert callers.known.user_of(TOKEN) is None
+        assert callers.known.right_of(TOKEN, RIGHT) is None
+    assert b"secret-token" not in contents(tmp_path)
+
+
+async def test_a_key_that_is_gone_or_cut_short_is_made_anew(tmp_path: Path) -> None:
+    async with opened(tmp_path) as callers:
+        callers.known.is_of(TOKEN, "the user")
+    (tmp_path / KEY_FILE).write_bytes(b"short")
+    async with opened(tmp_path) as callers:
+        assert callers.known.user_of(TOKEN) is None
+    assert len((tmp_path / KEY_FILE).read_bytes()) == KEY_BYTES

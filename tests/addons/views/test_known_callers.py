@@ -1,0 +1,219 @@
+"""What the cloud said of tokens: by keyed digests, bounded, the same after a restart, and ended by its no."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from addons.views.known_callers import DAY, MAX_ANSWERS, MAX_OWNERS, MAX_TOKENS, STEP, KnownCallers, user_text
+from kube.http.access_review import Right, right_to
+from kube.requests.request_info import parse_request
+from tests.addons.requests.test_caller import jwt
+from tests.support.clock import Clock
+
+KEY = b"k" * 32
+TOKEN, OTHER = "Bearer secret-token", "Bearer other-token"
+GROUPS = ["system:authenticated", "system:serviceaccounts", "system:serviceaccounts:kube-system"]
+USER = user_text("system:serviceaccount:kube-system:kube-proxy", GROUPS, "u1", {})
+
+
+def right(path: str, method: str = "GET") -> Right:
+    return right_to(parse_request(method, path))
+
+
+SERVICES = right("/api/v1/services")
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+
+
+def given(jti: str, uid: str = "u1", name: str = "kube-proxy") -> str:
+    """A token that the cloud gave for a pod of a service account."""
+    account = {"namespace": "kube-system", "serviceaccount": {"name": name, "uid": uid}, "pod": {"uid": jti}}
+    claims = {
+        "sub": f"system:serviceaccount:kube-system:{name}",
+        "jti": jti,
+        "exp": 2e9,
+        "kubernetes.io": account,
+    }
+    return jwt(claims).removeprefix("Bearer ")
+
+
+class Node:
+    """The rows on disk, and the processes that keep them one after the other."""
+
+    def __init__(self) -> None:
+        self.clock = Clock(1_000_000.0)
+        self.rows: dict[str, bytes | None] = {}
+        self.written = 0
+        self.known = self.start()
+
+    def start(self) -> KnownCallers:
+        self.known = KnownCallers(KEY, self.clock)
+        self.known.keep = self._keep
+        assert not self.known.take(self.rows)
+        return self.known
+
+    def _keep(self, name: str, row: bytes | None) -> None:
+        self.written += 1
+        if row is None:
+            self.rows.pop(name, None)
+        else:
+            self.rows[name] = row
+
+    def user(self, authorization: str) -> str:
+        said = self.known.user_of(authorization)
+        return said.answer if said is not None else ""
+
+    def right(self, authorization: str, wanted: Right = SERVICES) -> str | None:
+        said = self.known.right_of(authorization, wanted)
+        return said.answer if said is not None else None
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+def test_the_next_process_knows_what_the_cloud_said(node: Node) -> None:
+    node.known.is_of(TOKEN, USER)
+    node.known.has_right(TOKEN, SERVICES)
+    node.known.has_right(TOKEN, right("/api/v1/secrets"), "forbidden: no")
+    node.known.has_right(OTHER, right("/version"))
+    node.start()
+    assert (node.user(TOKEN), node.right(TOKEN)) == (USER, "")
+    assert node.right(TOKEN, right("/api/v1/secrets")) == "forbidden: no"
+    assert node.right(TOKEN, right("/api/v1/pods")) is None
+    assert (node.user(OTHER), node.right(OTHER, right("/version"))) == ("", "")
+
+
+def test_no_token_is_kept_and_a_digest_says_nothing_without_the_key(node: Node) -> None:
+    node.known.is_of(TOKEN, USER)
+    node.known.has_right(TOKEN, SERVICES)
+    assert "secret-token" not in repr(node.rows)
+    another = KnownCallers(b"a" * 32, node.clock)
+    another.take(node.rows)
+    assert another.user_of(TOKEN) is None
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_clouds_no_ends_a_token_and_all_that_is_known_of_it(node: Node, restarts: bool) -> None:
+    node.known.is_of(TOKEN, USER)
+    node.known.has_right(TOKEN, SERVICES)
+    if restarts:
+        node.start()
+    node.known.is_refused(TOKEN)
+    assert not node.rows
+    node.start()
+    assert (node.user(TOKEN), node.right(TOKEN)) == ("", None)
+
+
+def test_a_right_that_was_taken_away_stays_away(node: Node) -> None:
+    node.known.is_of(TOKEN, USER)
+    node.known.has_right(TOKEN, SERVICES)
+    node.known.has_right(TOKEN, SERVICES, "forbidden: no more")
+    node.start()
+    assert node.right(TOKEN) == "forbidden: no more"
+    node.known.forget(TOKEN, SERVICES)
+    assert node.right(TOKEN) is None
+    node.known.forget(TOKEN, None)
+    node.start()
+    assert node.user(TOKEN) == ""
+
+
+def test_tokens_that_the_cloud_gave_for_one_account_share_what_it_said(node: Node) -> None:
+    """kubelet fetched the second one minutes before the outage, and no pod has shown it yet."""
+    first, second = given("1"), given("2")
+    node.known.was_given(first)
+    node.known.is_of(f"Bearer {first}", USER)
+    node.known.has_right(f"Bearer {first}", right(EVENTS, "POST"))
+    node.known.was_given(second)
+    node.start()
+    assert node.user(f"Bearer {second}") == USER, "as the cloud would name it"
+    assert node.right(f"Bearer {second}", right(EVENTS, "POST")) == ""
+    for stranger in (given("3"), given("4", uid="made anew"), given("5", name="other")):
+        assert node.right(f"Bearer {stranger}", right(EVENTS, "POST")) is None
+    node.known.was_given(given("4", uid="made anew"))
+    assert node.right(f"Bearer {given('4', uid='made anew')}", right(EVENTS, "POST")) is None
+    node.known.is_refused(f"Bearer {first}")
+    assert node.right(f"Bearer {second}", right(EVENTS, "POST")) == "", "its pod lives on"
+    node.known.is_refused(f"Bearer {second}")
+    node.known.was_given(given("6"))
+    assert node.right(f"Bearer {given('6')}", right(EVENTS, "POST")) is None
+
+
+def test_a_token_that_the_cloud_did_not_give_here_has_its_own_rights_alone(node: Node) -> None:
+    for token in (TOKEN, OTHER):
+        node.known.is_of(token, USER)
+    node.known.has_right(TOKEN, SERVICES)
+    assert (node.right(TOKEN), node.right(OTHER)) == ("", None)
+    node.known.was_given("no JWT")
+    assert node.user("Bearer no JWT") == ""
+
+
+def test_a_right_everywhere_is_one_in_each_namespace(node: Node) -> None:
+    node.known.has_right(TOKEN, right("/apis/events.k8s.io/v1/events", "POST"))
+    assert node.right(TOKEN, right(EVENTS, "POST")) == ""
+    assert node.right(TOKEN, right(EVENTS)) is None
+    node.known.has_right(TOKEN, right("/api/v1/pods"), "forbidden: no")
+    assert node.right(TOKEN, right("/api/v1/namespaces/a/pods")) is None, "a no everywhere is none to each"
+
+
+def test_callers_that_left_and_tokens_that_ended_go(node: Node) -> None:
+    ends = jwt({"exp": node.clock.now + 5 * DAY})
+    for token in (TOKEN, OTHER, ends):
+        node.known.is_of(token, USER)
+        node.known.has_right(token, SERVICES)
+    node.clock.now += 10 * DAY
+    node.right(OTHER)
+    assert node.known.drop_left(14) == 1
+    assert (node.user(ends), node.user(TOKEN)) == ("", USER)
+    node.start()
+    node.clock.now += 13 * DAY
+    node.right(OTHER)
+    node.clock.now += DAY
+    assert node.known.drop_left(14) == 1
+    assert [row for row in node.rows if row.startswith("token ")] == ["token " + node.known.digest_of(OTHER)]
+
+
+def test_an_answer_that_is_repeated_is_written_once_an_hour(node: Node) -> None:
+    node.known.is_of(TOKEN, USER)
+    node.known.has_right(TOKEN, SERVICES)
+    written = node.written
+    for _ in range(20):
+        node.clock.now += 60
+        node.known.is_of(TOKEN, USER)
+        node.known.has_right(TOKEN, SERVICES)
+        node.right(TOKEN)
+    assert node.written == written
+    node.clock.now += STEP
+    node.known.has_right(TOKEN, SERVICES)
+    assert node.written == written + 1
+    node.clock.now -= 10 * DAY
+    node.known.has_right(TOKEN, SERVICES)
+    assert node.written == written + 2, "a clock that was set back"
+
+
+def test_all_is_bounded_on_disk_too(node: Node) -> None:
+    for number in range(MAX_ANSWERS + 3):
+        node.known.has_right(TOKEN, right(f"/api/v1/namespaces/n{number}/services"))
+    (row,) = node.rows.values()
+    assert len(orjson.loads(row or b"")[1]) == MAX_ANSWERS
+    for number in range(MAX_TOKENS + 3):
+        node.known.is_of(f"Bearer {number}", f"user {number}")
+        node.known.has_right(f"Bearer {number}", SERVICES)
+    kinds = [name.partition(" ")[0] for name in node.rows]
+    assert (kinds.count("token"), kinds.count("rights")) == (MAX_TOKENS, MAX_OWNERS)
+    node.start()
+    assert node.user(f"Bearer {MAX_TOKENS + 2}")
+    assert not node.user("Bearer 0")
+
+
+def test_rows_that_cannot_be_read_are_named_and_what_is_known_already_stays(node: Node) -> None:
+    node.known.is_of(TOKEN, "as another process heard")
+    rows = dict(node.rows)
+    known = KnownCallers(KEY, node.clock)
+    known.is_of(TOKEN, USER)
+    bad = {"token x": b"[1]", "token y": None, "rights z": b'["u",[[1]]]', "rights w": b"{"}
+    assert set(known.take({**rows, **bad})) == set(bad)
+    said = known.user_of(TOKEN)
+    assert said is not None
+    assert said.answer == USER

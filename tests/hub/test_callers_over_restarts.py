@@ -1,0 +1,107 @@
+"""A caller with a token at the TLS port, and a hub that starts without its cloud: what the cloud said holds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+import pytest
+import urllib3
+
+from kube.json_type import Json
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.cloud.rights import account, rights, rule
+from tests.hub.support.objects import headless
+from tests.hub.support.process import SLACK, Hub, started
+
+ACCOUNT = "proxy"
+UNKNOWN = {401, 503}
+
+
+class Pod:
+    """A client with a token, as kube-proxy is one."""
+
+    def __init__(self, hub: Hub, token: str) -> None:
+        self._hub = hub
+        self._headers = {"Authorization": f"Bearer {token}", "User-Agent": "kube-proxy/v1"}
+        self._pool: urllib3.PoolManager | None = None
+
+    async def get(self, path: str) -> tuple[int, Json]:
+        return await self._ask("GET", path)
+
+    async def post(self, path: str, body: Json) -> tuple[int, Json]:
+        return await self._ask("POST", path, json.dumps(body))
+
+    async def _ask(self, method: str, path: str, body: str | None = None) -> tuple[int, Json]:
+        headers = {**self._headers, "Content-Type": "application/json"}
+        url = self._hub.tls_url + path
+        if self._pool is None:
+            self._pool = urllib3.PoolManager(retries=False, ca_certs=str(self._hub.authority), timeout=20.0)
+        answer = await asyncio.to_thread(self._pool.request, method, url, body=body, headers=headers)
+        found: Json = answer.json()
+        return answer.status, found
+
+
+@pytest.fixture
+async def token(real_cloud: RealCloud, namespace: str) -> str:
+    may = [rule("", "services configmaps", "get list watch"), rule("", "events", "create patch")]
+    made = rights(f"proxy-{namespace}", may, account(namespace, ACCOUNT))
+    await asyncio.to_thread(real_cloud.apply, made)
+    services = f"/api/v1/namespaces/{namespace}/services"
+    await asyncio.to_thread(real_cloud.admin.post, services, headless("web", 2000))
+    return await asyncio.to_thread(real_cloud.token, namespace, ACCOUNT)
+
+
+def _restart(hub: Hub, *, crash: bool) -> Callable[[], Awaitable[None]]:
+    async def restart() -> None:
+        await asyncio.to_thread(hub.kill if crash else hub.stop)
+        await asyncio.to_thread(hub.start)
+
+    return restart
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["sigterm", "kill -9"])
+async def test_a_caller_is_known_after_a_restart_without_the_cloud(
+    linked: tuple[Hub, Link], real_cloud: RealCloud, namespace: str, token: str, crash: bool
+) -> None:
+    hub, link = linked
+    services = f"/api/v1/namespaces/{namespace}/services"
+    missing = f"/api/v1/namespaces/{namespace}/configmaps/missing"
+    pod, stranger = Pod(hub, token), Pod(hub, token[:-4] + "AAAA")
+    restart = _restart(hub, crash=crash)
+    async with started(hub):
+        code, before = await pod.get(f"{services}?resourceVersion=0")
+        assert (code, [each["metadata"]["name"] for each in before["items"]]) == (200, ["web"])
+        assert (await pod.get(missing))[0] == 404
+        assert (await stranger.get(f"{services}?resourceVersion=0"))[0] == 401
+        await asyncio.to_thread(hub.wait_until_kept, f"system:serviceaccount:{namespace}:{ACCOUNT}", 2)
+        link.refuse()
+        for _ in range(2):
+            await restart()
+            code, after = await pod.get(f"{services}?resourceVersion=0")
+            assert (code, after["items"]) == (200, before["items"]), after
+            assert (await stranger.get(f"{services}?resourceVersion=0"))[0] in UNKNOWN
+            code, told = await pod.get(missing)
+            assert code == 503
+            assert "copy" in told["message"], "a 404 was a yes: it is the object that the node has not"
+        assert token not in "".join(
+            file.read_text("latin-1") for file in hub.state.rglob("*") if file.is_file()
+        )
+
+        link.carry()
+        await asyncio.to_thread(
+            real_cloud.admin.delete, f"/api/v1/namespaces/{namespace}/serviceaccounts/{ACCOUNT}"
+        )
+        await restart()  # the former process would have looked again within minutes
+
+        # kube-apiserver remembers a token for 10 s.
+        async with asyncio.timeout(SLACK):
+            while (await pod.get(f"{services}?resourceVersion=0"))[0] != 401:
+                await restart()
+        link.refuse()
+        for _ in range(2):
+            assert (await pod.get(f"{services}?resourceVersion=0"))[0] in UNKNOWN
+            await restart()
+        assert (await pod.get(f"{services}?resourceVersion=0"))[0] in UNKNOWN
