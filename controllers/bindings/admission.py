@@ -22,6 +22,10 @@ class WorkloadReview:
     """A request about a workload: the object as its writer sends it, and the stored one, {} for a new workload."""
 
     uid: str
+    writer: str
+    """The user's name."""
+    field_manager: str
+    """The tool with which the user writes; "" where the request does not say."""
     workload: Workload
     incoming: Json
     stored: Json
@@ -40,7 +44,16 @@ def read_review(body: bytes | bytearray) -> WorkloadReview:
     except orjson.JSONEncodeError as error:
         raise ValueError(f"the workload is no object of Kubernetes: {error}") from error
     workload = replace(read_workload(incoming), namespace=text(request.get("namespace")))
-    return WorkloadReview(uid, workload, incoming, {**stored, "kind": kind} if stored else {})
+    writer = text(mapping(request.get("userInfo")).get("username"))
+    field_manager = text(mapping(request.get("options")).get("fieldManager"))
+    return WorkloadReview(
+        uid, writer, field_manager, workload, incoming, {**stored, "kind": kind} if stored else {}
+    )
+
+
+def untouched(review: WorkloadReview) -> bytes:
+    """The AdmissionReview that takes a workload as its writer sends it, in JSON."""
+    return response(review.uid, [])
 
 
 def review_response(review: WorkloadReview, rendering: Rendering) -> bytes:

@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 
 from aiohttp import web
 
-from controllers.bindings.admission import read_review, review_response
+from controllers.bindings.admission import WorkloadReview, read_review, review_response, untouched
 from controllers.bindings.binding import BINDINGS
 from controllers.bindings.renderer import Renderer
 from controllers.bindings.webhook_certificate import AUTHORITY, CERTIFICATE, KEY, renewed
@@ -32,9 +32,12 @@ from controllers.runtime.admin import MAX_HEADERS, count_refused
 from controllers.runtime.controller import Context, Controller, Reviewer
 from controllers.runtime.informer import one_object, without_managed_fields
 from controllers.runtime.unstructured import mapping, metadata, objects, text
+from controllers.runtime.write_client import FIELD_MANAGER
 from controllers.settings import WEBHOOK_CONTROLLER
 from kube.bounds import reached
+from kube.errors import StatusError
 from kube.http.bounded_server import BoundedServer, listen
+from kube.http.client import Unreachable
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
@@ -55,6 +58,10 @@ DISCARDING = 1.0
 """Seconds for which the rest of a refused review is read and dropped."""
 CHECK_INTERVAL = 3600.0
 """Seconds between two looks at the certificate's age."""
+NAME_AGAIN = 1.0
+"""Seconds until the API server is asked again who the manager is, where it did not say."""
+NAME_INTERVAL = 60.0
+"""Seconds between two such questions: the kubeconfig may get another user."""
 LAST_CALL = 0.5
 """Seconds, when the process ends, in which who has connected may still ask. New connections are refused by then."""
 SHUTDOWN = 2.0
@@ -96,6 +103,10 @@ class WebhookController(Controller):
         self._renderer = Renderer(self.follow(BINDINGS), self.follow(AUTOSCALERS), pools)
         self._changed = asyncio.Event()
         self._serving = False
+        self._own_name = ""
+        """The name by which the API server knows this manager; "" until it has said."""
+        self._no_name = ""
+        """Why it has not."""
         self._under_way: dict[int, tuple[str, bytearray]] = {}
         """The reviews that have come so far, each with the address that sends it. Two may be equal: they are told apart
         by their identity."""
@@ -125,6 +136,11 @@ class WebhookController(Controller):
 
     async def serve(self) -> None:
         """Serve the webhook from when there is a certificate on, and take each new one."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._learn_name(), name="own name of the manager")
+            await self._serve()
+
+    async def _serve(self) -> None:
         context = self._tls
         await self._load(context)
         app = web.Application()
@@ -150,13 +166,22 @@ class WebhookController(Controller):
             await server.finish()
 
     def readiness_error(self) -> str:
-        if (
-            self._serving
-            or not self._configurations.has_synced
-            or self._configurations.get(self._key) is None
-        ):
+        if not self._configurations.has_synced or self._configurations.get(self._key) is None:
             return ""
-        return "the webhook has no certificate yet"
+        if not self._serving:
+            return "the webhook has no certificate yet"
+        return "" if self._own_name else f"the webhook does not know the manager's own name: {self._no_name}"
+
+    async def _learn_name(self) -> None:
+        """Keep the name by which the API server knows this manager, whatever its account is."""
+        while True:
+            try:
+                self._own_name, self._no_name = await self._context.informers.user_name(), ""
+            except (StatusError, Unreachable) as error:
+                if str(error) != self._no_name:
+                    logger.warning("the API server does not say who the manager is: %s", error)
+                self._no_name = str(error)
+            await asyncio.sleep(NAME_AGAIN if self._no_name else NAME_INTERVAL)
 
     async def _load(self, context: ssl.SSLContext) -> None:
         """Return when the context has the next certificate of the Secret. Open connections keep theirs."""
@@ -175,12 +200,21 @@ class WebhookController(Controller):
     async def _review_workload(self, request: web.Request) -> web.Response:
         if not self._renderer.has_synced:
             return web.Response(status=503, text="the manager has not read the bindings yet\n")
+        if not self._own_name:
+            # It would take the manager's own writes for another's wish, and drop what they note to give back.
+            return web.Response(status=503, text="the manager does not know its own name yet\n")
         return await self._review(request, self._inject)
 
     async def _inject(self, body: bytearray) -> bytes:
         review = await self._renderer.beside(lambda: read_review(body))
+        if self._is_own(review):
+            return untouched(review)
         rendering = await self._renderer.admit(review.workload, review.incoming, review.stored)
         return await self._renderer.beside(lambda: review_response(review, rendering))
+
+    def _is_own(self, review: WorkloadReview) -> bool:
+        """Whether the manager itself writes: a person who shares its account has other tools."""
+        return review.writer == self._own_name and review.field_manager in ("", FIELD_MANAGER)
 
     def _handler(self, reviewer: Reviewer) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def answer(body: bytearray) -> bytes:

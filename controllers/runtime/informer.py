@@ -16,6 +16,7 @@ from typing import Any
 from controllers.runtime.unstructured import metadata, objects, text
 from kube.concurrency.pulse import Pulse, comes_within
 from kube.errors import StatusError
+from kube.http.access_review import user_name
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
 from kube.packed_text import Kept
@@ -305,6 +306,10 @@ class Informers:
     async def serves(self, resource: ResourceType) -> bool:
         """Whether the API server serves a resource in this version. Raises as `served_type` does."""
         return await served_type(self._client, resource, [resource.version]) is not None
+
+    async def user_name(self) -> str:
+        """The name by which the API server knows the manager. Raises as `kube.http.access_review.user_name`."""
+        return await user_name(self._client)
 
     def objects(self, group_resource: str) -> int:
         """How many objects of a resource are kept, by all informers of it."""

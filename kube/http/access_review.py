@@ -1,4 +1,5 @@
-"""Asks the API server's authorizer what a client's own user may do, by a SelfSubjectAccessReview."""
+"""Asks the API server who a client's own user is, by a SelfSubjectReview, and what the user may do, by a
+SelfSubjectAccessReview."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ type Right = tuple[str, ...]
 
 ATTRIBUTES = ("verb", "group", "version", "resource", "subresource", "namespace", "name")
 PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+USER_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+USER_REVIEW = orjson.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
 
 
 def right_to(info: RequestInfo) -> Right:
@@ -44,3 +47,9 @@ async def is_allowed(client: Client, spec: Json, *, timeout: float = RESPONSE_TI
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
     answer = await client.request("POST", PATH, body=orjson.dumps(review), timeout=timeout)
     return answer.found(lambda review: review["status"]["allowed"] is True)
+
+
+async def user_name(client: Client) -> str:
+    """The name of the client's user, as admission webhooks see it; StatusError and Unreachable as `is_allowed`."""
+    answer = await client.request("POST", USER_PATH, body=USER_REVIEW)
+    return answer.found(lambda review: str(review["status"]["userInfo"]["username"]))

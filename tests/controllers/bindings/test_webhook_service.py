@@ -20,7 +20,7 @@ from kube.json_type import Json
 from tests.cloud.ports import LOOPBACK
 from tests.cloud.rest import STRATEGIC_PATCH
 from tests.controllers.conftest import StartManager
-from tests.controllers.support.binding_scene import POOL_NAME, BindingScene, image_of
+from tests.controllers.support.binding_scene import POOL_NAME, RECORD, BindingScene, image_of
 from tests.controllers.support.process import ManagerProcess
 from tests.controllers.support.webhook_service import (
     CONFIGURATION,
@@ -111,6 +111,23 @@ def test_the_managers_own_writes_are_not_reviewed(bindings: BindingScene, webhoo
             headers={"Content-Type": STRATEGIC_PATCH},
         )
         assert image_of(answer.json()) == stored
+
+
+def test_a_manager_of_any_account_keeps_what_bindings_replaced(
+    bindings: BindingScene, service: WebhookService, tmp_path: Path
+) -> None:
+    """The webhook would take the manager's own write for a user's, and drop the record of what to give back."""
+    cloud, name = bindings.scene.cloud, bindings.scene.name("web")
+    create(bindings, name)
+    account = cloud.kubeconfig("outside", cloud.authority.issue_client("outside", ["system:masters"]))
+    with ManagerProcess(tmp_path, account, *service.pod, "--controllers=configbinding,configbindingwebhook"):
+        wait_until_called(bindings)
+        binding = bindings.bind(name, items=[image("app:2")])
+        bindings.sees(name, lambda obj: image_of(obj) == "app:2")
+        written = bindings.scene.admin.get(f"{bindings.deployments}/{name}")
+        assert '"was":"app:1"' in written["metadata"]["annotations"][RECORD]
+        bindings.scene.admin.delete(f"{bindings.path}/{binding}")
+        bindings.sees(name, lambda obj: image_of(obj) == "app:1")
 
 
 def test_both_replicas_serve_and_one_may_go(

@@ -12,7 +12,8 @@ from controllers.runtime.controller import Context, Controller
 from controllers.runtime.informer import Informers
 from controllers.runtime.write_client import EventRecorder, WriteClient
 from controllers.settings import Settings
-from kube.errors import not_found
+from kube.errors import forbidden, not_found
+from kube.http.access_review import USER_PATH
 from kube.http.client import ApiResponse, WatchStream
 from kube.json_type import Json
 from kube.objects.object_patches import merge_patch
@@ -27,6 +28,8 @@ class PretendedCluster(AnsweringClient):
 
     def __init__(self, *, node_pools: bool = True) -> None:
         super().__init__()
+        self.user = "system:serviceaccount:kube-system:edgehub-manager"
+        """Who asks, by a SelfSubjectReview; "" where the cluster does not say."""
         self.patches: list[tuple[float, str]] = []
         self.applied: list[float] = []
         self._node_pools = node_pools
@@ -63,6 +66,10 @@ class PretendedCluster(AnsweringClient):
             if not self._node_pools or path != f"/apis/{NODEPOOL_TYPE.api_version}":
                 raise not_found(path, "")
             answer = {"kind": "APIResourceList", "resources": [{"name": NODEPOOL_TYPE.resource}]}
+        elif path == USER_PATH:
+            if not self.user:
+                raise forbidden("selfsubjectreviews is forbidden")
+            answer = {"status": {"userInfo": {"username": self.user}}}
         else:
             items = list(self._objects.get(path, {}).values())
             meta = {"resourceVersion": str(self._version)}
