@@ -309,8 +309,9 @@ async def test_what_the_manager_itself_writes_is_taken_as_it_is(
         {**request, "userInfo": {"username": "somebody"}, "options": {"fieldManager": "edgehub-manager"}},
         {**own, "options": {"fieldManager": "kubectl-edit"}},
     ]
-    async with Served() as served:
-        served.cluster.user = ""
+    served = Served()
+    served.cluster.user = ""
+    async with served:
         await served.certify()
         await served.read_bindings()
         await served.says("own name: selfsubjectreviews is forbidden")
