@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from ipaddress import ip_address
 from typing import ClassVar
 from weakref import WeakSet
 
@@ -26,10 +25,18 @@ from addons.link.identities.plugin_credentials import PluginCredentials
 from addons.link.link import Link
 from addons.link.own_requests import OwnRequests
 from addons.link.request_records import RequestRecords
-from addons.link.servers import Server, parse_server
+from addons.link.servers import parse_server
 from addons.offline.offline_mode import Offline
 from addons.options import Options
-from addons.parts import Parts, filter_modules, hub_address, make_parts, router_parts
+from addons.parts import (
+    Parts,
+    certified_addresses,
+    filter_modules,
+    hub_address,
+    make_parts,
+    router_parts,
+    served_addresses,
+)
 from addons.pool.pool import Pool
 from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.proxy.hub_handler import close_client
@@ -56,7 +63,6 @@ from addons.views.observed_events import observed_events
 from addons.views.sources import Sources
 from kube.http.kubeconfig import Credentials
 from kube.http.session import Session
-from kube.option import VERSION
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +104,7 @@ class Assembly:
         self._certificate: OwnCertificate | None = None
         self._local: Callable[[], Certificate] | None = None
         """What the TLS port shows where the cluster has signed nothing for it."""
+        self._shown: TlsPortCertificate | None = None
         self._node_certificate: NodeCertificate | None = None
 
     def load(self, loader: Loader) -> None:
@@ -110,9 +117,9 @@ class Assembly:
     def configure(self, updated: set[str]) -> None:
         """An address that is set while the hub runs, in mitmproxy's interface for one, reaches open watches."""
         if self._parts is not None and updated & {"hub_pod_address", "hub_listen", "hub_tls_port"}:
-            self._parts.inputs.move_hub(hub_address(self._options.settings))
+            self._point_pods()
             if self._certificate is not None:
-                self._certificate.move(_served_addresses(self._options.settings))
+                self._certificate.move(served_addresses(self._options.settings))
 
     def running(self) -> None:
         """Start. mitmproxy has loaded every addon, and opens no listener by itself."""
@@ -143,7 +150,7 @@ class Assembly:
         await asyncio.to_thread(self._claim_folder, settings)
         if settings.pod_address.makes:
             await self._make_pod_addresses(settings.pod_addresses)
-        logger.info("%s", start_line(settings, servers))
+        logger.info("%s", preflight.start_line(settings, servers))
         if warning := preflight.lent_to_everybody(settings, credentials):
             logger.warning("%s", self._options.as_typed(warning))
         self._resolve.allow(settings.allowed_hosts)
@@ -184,7 +191,7 @@ class Assembly:
             return
         self._certificate = OwnCertificate(settings.state_dir / "pki")
         self._local = self._certificate.current
-        await asyncio.to_thread(self._certificate.sign, _served_addresses(settings))
+        await asyncio.to_thread(self._certificate.sign, served_addresses(settings))
         self._run("certificate of the TLS port", self._certificate.run())
 
     def _clients(self) -> Clients:
@@ -196,7 +203,10 @@ class Assembly:
         return Clients(lent, OwnRequests(self._link, Lending.OWN, traffic, records))
 
     def _ask_for_certificates(self, settings: Settings, credentials: Credentials, clients: Clients) -> None:
-        """Have the cluster sign what the hub needs: its own identity, and what the TLS port shows."""
+        """Have the cluster sign what the hub needs: its own identity, and what the TLS port shows.
+
+        Until pods can verify the TLS port, filters do not point them at it.
+        """
         changed = self._link.cloud.changed
         if self._node_certificate is not None:
             self._run("certificate of this node", self._node_certificate.run(clients, changed))
@@ -211,13 +221,23 @@ class Assembly:
                 clients.hub,
                 file,
                 changed,
-                lambda: _made_for_pods(self._options.settings),
+                lambda: certified_addresses(self._options.settings),
             )
             certificate.want(True)
-            self._run("the cluster's certificate of the TLS port", certificate.run(lambda: None))
-        shown = TlsPortCertificate(self._local, certificate)
-        self._identity.serve_with(credentials, shown)
-        metrics.watch_expiry("serving", shown.expiry)
+            certificate.load()
+            self._run("the cluster's certificate of the TLS port", certificate.run(self._point_pods))
+        self._shown = TlsPortCertificate(self._local, certificate)
+        self._identity.serve_with(credentials, self._shown)
+        metrics.watch_expiry("serving", self._shown.expiry)
+        self._point_pods()
+
+    def _point_pods(self) -> None:
+        """Have filters write the addresses at which pods can verify the hub."""
+        if self._parts is None:
+            return
+        address = hub_address(self._options.settings)
+        hosts = self._shown.trusted_hosts(address.hosts) if self._shown is not None else address.hosts
+        self._parts.inputs.move_hub(address._replace(hosts=hosts))
 
     def _waits_for(self) -> str:
         return self._node_certificate.why_unknown if self._node_certificate is not None else ""
@@ -375,24 +395,3 @@ class Assembly:
             await self._link.cloud.changed.wait()
             if self._link.cloud.is_up:
                 sources.cloud_recovered()
-
-
-def start_line(settings: Settings, servers: Sequence[Server]) -> str:
-    """What runs here, for whom: the first line of a log."""
-    ports = {"plain": settings.port, "TLS": settings.tls_port, "admin": settings.admin_port}
-    opened = ", ".join(f"{name} {port}" for name, port in ports.items() if port)
-    return (
-        f"edgehub {VERSION} starts: node {settings.node}, pool {settings.pool or '(as the node is labelled)'}, "
-        f"ports on {settings.listen}: {opened or 'none'}, cloud {', '.join(map(str, servers))}, "
-        f"state {settings.state_dir if settings.mode == 'edge' else '(none: mode cloud)'}"
-    )
-
-
-def _made_for_pods(settings: Settings) -> list[str]:
-    """The addresses for pods that others than this node's own processes can reach."""
-    return [pod_address for pod_address in settings.pod_addresses if not ip_address(pod_address).is_loopback]
-
-
-def _served_addresses(settings: Settings) -> set[str]:
-    """The addresses at which pods call the TLS port."""
-    return {"127.0.0.1", "::1", settings.listen, *settings.pod_addresses}

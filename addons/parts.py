@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from addons.filters.builtin.topology import Order
@@ -118,6 +119,16 @@ async def _always_up() -> bool:
 def hub_address(settings: Settings) -> HubAddress:
     """Where pods reach the hub."""
     return HubAddress(settings.pod_addresses, settings.tls_port)
+
+
+def certified_addresses(settings: Settings) -> list[str]:
+    """The addresses for pods that the cluster is asked to sign: those that pods with a network of their own reach."""
+    return [address for address in settings.pod_addresses if not ip_address(address).is_loopback]
+
+
+def served_addresses(settings: Settings) -> set[str]:
+    """The addresses at which clients call the TLS port."""
+    return {"127.0.0.1", "::1", settings.listen, *settings.pod_addresses}
 
 
 def filters_of(settings: Settings) -> tuple[Filter, ...]:

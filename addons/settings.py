@@ -308,6 +308,11 @@ class Settings:
         return f"http://{_host(self.listen)}:{self.port}"
 
     @property
+    def tls_url(self) -> str:
+        """Where components with a certificate reach the hub."""
+        return f"https://{_host(self.listen)}:{self.tls_port}"
+
+    @property
     def admin_url(self) -> str:
         return f"http://{_host(self.listen)}:{self.admin_port}"
 

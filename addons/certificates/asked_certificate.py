@@ -96,7 +96,7 @@ class AskedCertificate:
 
     async def run(self, changed: Callable[[], None]) -> None:
         """Get a certificate, and renew it in time, until cancelled. `changed` is called when there is a new one."""
-        await asyncio.to_thread(self._load)
+        await asyncio.to_thread(self.load)
         changed()
         backoff = Backoff(*RETRIES)
         while True:
@@ -162,7 +162,8 @@ class AskedCertificate:
         self._pair = pair
         self._renewal = renewal_of(pair.certificate, since, self._draw_share())
 
-    def _load(self) -> None:
+    def load(self) -> None:
+        """Read the certificate that is on disk, if there is one. Blocks for a moment."""
         with contextlib.suppress(OSError, ValueError):
             pair = read_pair(read_file(self._file))
             written = datetime.datetime.fromtimestamp(self._file.stat().st_mtime, datetime.UTC)

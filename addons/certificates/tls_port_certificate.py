@@ -33,6 +33,8 @@ from kube.disk.whole_file import read_file, write_file
 
 FILE = "pki/cluster.pem"
 """The cluster's certificate and its key, in the state folder."""
+LOCAL_AUTHORITY = "pki/ca.crt"
+"""The certificate of the local CA, in the state folder."""
 CHECK_INTERVAL = 3600.0
 """Seconds between looks at the certificate's end, which is RENEW_DAYS away when it is renewed."""
 AUTHORITY_DAYS = 3650
@@ -66,6 +68,18 @@ class TlsPortCertificate:
         """The certificate for a client that called this name or address."""
         pair = self._asked.current if self._asked is not None else None
         return pair if pair is not None and called in names_of(pair.certificate) else self._local()
+
+    def trusted_hosts(self, hosts: Iterable[str]) -> tuple[str, ...]:
+        """Return the addresses for which pods verify the TLS port's certificate by the ca.crt that they have.
+
+        These are the addresses that the cluster has signed, since a renewal that is late changes no address. All where
+        the hub does not ask the cluster: then the operator gives pods a CA.
+        """
+        if self._asked is None:
+            return tuple(hosts)
+        signed = self._asked.latest
+        names = names_of(signed.certificate) if signed is not None else ()
+        return tuple(host for host in hosts if host in names)
 
     def expiry(self) -> datetime.datetime | None:
         """When the certificate ends that most pods see: the cluster's, or else the local."""

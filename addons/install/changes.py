@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,16 +120,20 @@ class Ledger:
         self.save()
         return preserved
 
-    def accept(self, path: Path, hub: str) -> None:
+    def locate(self, path: Path) -> Path:
+        """Return where a path of the node is below the root; errors as `below`."""
+        return below(self._root, path)
+
+    def accept(self, path: Path, leads_to_hub: Callable[[str], bool]) -> None:
         """Take the present version of a kubeconfig for the original, where somebody has written that version since.
 
-        A version that leads to `hub` is no original: a component that read it would still be behind the hub.
+        A version whose server `leads_to_hub` is no original: a component that read it would still be behind the hub.
         """
         entry = self._files.get(str(path))
         present = self.present(path)
         if entry is None or present is None or _digest(present) == entry["written"]:
             return
-        if server_of(present.decode(errors="replace")) != hub:
+        if not leads_to_hub(server_of(present.decode(errors="replace"))):
             del self._files[str(path)]
 
     def save(self) -> None:

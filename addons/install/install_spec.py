@@ -6,11 +6,20 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
+from addons.certificates.tls_port_certificate import LOCAL_AUTHORITY
 from addons.install.changes import FileChange, Ledger
-from addons.install.kubeconfigs import folders_of, moved, pointed_at, server_of, without_credentials
+from addons.install.kubeconfigs import (
+    folders_of,
+    has_verifiable_certificate,
+    moved,
+    pointed_at,
+    server_of,
+    without_credentials,
+)
 from addons.install.system_services import KUBELET_PKI, KUBELET_UNIT, socket_unit, static_pod, unit
 from addons.link.servers import parse_server
 from addons.settings import OPTIONS, Settings
@@ -21,6 +30,8 @@ from kube.peers import is_node_name
 
 KUBELET_KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
 """As kubeadm writes it."""
+KUBELET_BOOTSTRAP = Path("/etc/kubernetes/bootstrap-kubelet.conf")
+"""As the unit of kubeadm names it for kubelet, which reads it where kubelet.conf has no valid certificate."""
 PROXY_KUBECONFIGS = (
     Path("/etc/kubernetes/kube-proxy.conf"),
     Path("/var/lib/kube-proxy/kubeconfig.conf"),
@@ -86,6 +97,11 @@ class InstallSpec:
         return (*added, *self.flags)
 
     @property
+    def needs_cluster_certificate(self) -> bool:
+        """True if pods are to trust the TLS port by a certificate that the cluster signs."""
+        return bool(self.hub.tls_port) and self.hub.tls_signer == "cluster" and not self.hub.tls_cert
+
+    @property
     def kubeconfig(self) -> Path:
         """The hub's own kubeconfig."""
         return OWN_KUBECONFIG if self.identity else BOOTSTRAP_KUBECONFIG
@@ -102,7 +118,7 @@ class InstallSpec:
 
     @property
     def clients(self) -> tuple[Path, ...]:
-        """The kubeconfigs that will lead to the hub."""
+        """The kubeconfigs that will lead to the hub, kubelet's first."""
         return tuple(map(Path, (self.kubelet, *self.proxies)))
 
     def hub_changes(self, ledger: Ledger) -> list[FileChange]:
@@ -141,17 +157,53 @@ class InstallSpec:
         return [*own, FileChange(self.hub_file, started.encode())]
 
     def client_changes(self, ledger: Ledger) -> list[FileChange]:
-        """The kubeconfigs of kubelet and kube-proxy, which lead to the hub.
+        """The kubeconfigs of kubelet and kube-proxy, which lead to the hub, and kubelet's bootstrap kubeconfig.
 
-        A node that never joined has none of kubelet, which needs no credentials towards its hub.
+        kubelet with `--bootstrap-kubeconfig`, as kubeadm and k0s start it, takes a kubeconfig for valid only where it
+        has a client certificate for an https server. So kubelet calls the TLS port with its own certificate where it
+        has one that the hub can verify, and renews it through the hub; otherwise it calls the plain port.
         """
         url = self.hub.plain_url
-        if not self.identity and ledger.original(Path(self.kubelet)) is None:
-            proxies = [
-                FileChange(path, pointed_at(_text(ledger, path), url).encode()) for path in self.clients[1:]
-            ]
-            return [FileChange(Path(self.kubelet), without_credentials(url).encode(), 0o600), *proxies]
-        return [FileChange(path, pointed_at(_text(ledger, path), url).encode()) for path in self.clients]
+        proxies = [
+            FileChange(path, pointed_at(_text(ledger, path), url).encode()) for path in self.clients[1:]
+        ]
+        kubelet = Path(self.kubelet)
+        if not self.identity and ledger.original(kubelet) is None:
+            return [*self._changes_of_newcomer(ledger), *proxies]
+        text = _text(ledger, kubelet)
+        if self._has_tls and has_verifiable_certificate(text, kubelet.parent, ledger.locate):
+            pointed = pointed_at(text, self.hub.tls_url, self._authority)
+        else:
+            pointed = pointed_at(text, url)
+        return [FileChange(kubelet, pointed.encode()), *proxies]
+
+    @property
+    def _has_tls(self) -> bool:
+        """True if the TLS port's certificate, by the local CA or the operator's, names the address for this node."""
+        hub = self.hub
+        return bool(hub.tls_port) and ip_address(hub.listen).is_loopback
+
+    @property
+    def _authority(self) -> Path:
+        """The file of the CA that signs the certificate of the TLS port for clients on the loopback address."""
+        return self.hub.tls_cert or self.hub.state_dir / LOCAL_AUTHORITY
+
+    def _changes_of_newcomer(self, ledger: Ledger) -> list[FileChange]:
+        """The kubeconfigs of a kubelet that never joined: without credentials, and with the token beside it.
+
+        kubelet with `--kubeconfig` alone is lent the node's identity by the plain port. kubelet with
+        `--bootstrap-kubeconfig`, too, asks for its certificate through the TLS port, and replaces kubelet.conf.
+        """
+        kubelet = Path(self.kubelet)
+        present = ledger.present(kubelet)
+        if present is not None and leads_to(self.hub, server_of(present.decode(errors="replace"))):
+            return []
+        changes = [FileChange(kubelet, without_credentials(self.hub.plain_url).encode(), 0o600)]
+        token = self.bootstrap or (ledger.present(self.kubeconfig) or b"").decode()
+        if self._has_tls and token:
+            text = pointed_at(token, self.hub.tls_url, self._authority)
+            changes.append(FileChange(KUBELET_BOOTSTRAP, text.encode(), 0o600))
+        return changes
 
     def to_json(self) -> Json:
         return {name: value for name, value in asdict(self).items() if name != "bootstrap"}

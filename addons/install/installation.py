@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
+from addons.certificates.tls_port_certificate import FILE as CLUSTER_CERTIFICATE
 from addons.install.changes import FileChange, Ledger, below, diff, read
 from addons.install.cloud import get, local
 from addons.install.install_spec import (
     BOOTSTRAP_KUBECONFIG,
+    KUBELET_BOOTSTRAP,
     LEDGER,
     OWN_KUBECONFIG,
     SOCKET_FILE,
     InstallSpec,
+    leads_to,
     read_spec,
 )
 from addons.install.system_services import HUB_UNIT, PROXY_UNIT, ServiceError, Services
@@ -37,8 +42,16 @@ class NotReadyError(Exception):
     """The deadline has passed; the message says what was missing last."""
 
 
-async def wait_for_hub(hub: Settings, deadline: float) -> None:
-    """Return when the hub is ready. `deadline` is in monotonic seconds; NotReadyError when it is over."""
+def _runs_on() -> str:
+    """The default of `ended`, for a process that is not looked at."""
+    return ""
+
+
+async def wait_for_hub(hub: Settings, deadline: float, ended: Callable[[], str] = _runs_on) -> None:
+    """Return when the hub is ready. `deadline` is in monotonic seconds; NotReadyError when it is over.
+
+    `ended` returns the last words of a hub that has ended, which ends the wait, and "" while it runs.
+    """
     async with local(hub.admin_url) as admin:
         missing = "the hub has not started"
         while True:
@@ -49,7 +62,7 @@ async def wait_for_hub(hub: Settings, deadline: float) -> None:
                 missing = f"the hub is not ready: {error.message}"
             except Unreachable as error:
                 missing = f"the hub does not answer at {hub.admin_url}: {error}"
-            await _pause(missing, deadline)
+            await _pause(missing, deadline, ended)
 
 
 async def count_writes(hub: Settings) -> float:
@@ -71,8 +84,13 @@ async def wait_until_gone(hub: Settings, deadline: float) -> None:
             await _pause("the hub still runs", deadline)
 
 
-async def wait_for_node(hub: Settings, node: str, writes: float, deadline: float) -> None:
-    """Return when kubelet has written more often than `writes` and the node is Ready; NotReadyError otherwise."""
+async def wait_for_node(
+    hub: Settings, node: str, writes: float, deadline: float, ended: Callable[[], str] = _runs_on
+) -> None:
+    """Return when kubelet has written more often than `writes` and the node is Ready; NotReadyError otherwise.
+
+    `ended` is as in `wait_for_hub`, of kubelet.
+    """
     async with local(hub.admin_url) as admin, local(hub.plain_url) as plain:
         while True:
             try:
@@ -84,7 +102,7 @@ async def wait_for_node(hub: Settings, node: str, writes: float, deadline: float
                     return
             except (StatusError, Unreachable) as error:
                 missing = f"the hub cannot tell whether the node is Ready: {error}"
-            await _pause(missing, deadline)
+            await _pause(missing, deadline, ended)
 
 
 def why_not_ready(node: Json) -> str:
@@ -107,7 +125,9 @@ async def _count(admin: Client) -> float:
     return total
 
 
-async def _pause(missing: str, deadline: float) -> None:
+async def _pause(missing: str, deadline: float, ended: Callable[[], str] = _runs_on) -> None:
+    if words := await asyncio.to_thread(ended):
+        raise NotReadyError(f"{missing}; {words}")
     if time.monotonic() >= deadline:
         raise NotReadyError(missing)
     await asyncio.sleep(INTERVAL)
@@ -115,6 +135,12 @@ async def _pause(missing: str, deadline: float) -> None:
 
 FAILURES = (NotReadyError, ServiceError, OSError, StatusError, Unreachable, KeyboardInterrupt)
 """The errors that end an installation halfway."""
+CERTIFICATE_WAIT = 20.0
+"""Seconds that an installation waits for the certificate of the TLS port, which the manager approves within some."""
+UNSIGNED = (
+    "the cluster has not signed the certificate of the TLS port, so pods go on calling the cloud directly until it "
+    "has: is the manager running? It approves the request, or `kubectl certificate approve` does (`kubectl get csr`)"
+)
 LIMIT_OF_STATIC_POD = 90.0
 """Seconds until a hub is gone whose manifest is: kubelet looks each 20, and gives the pod 30 to end."""
 
@@ -149,7 +175,7 @@ class Installation:
             raise ValueError(f"the hub is installed by {former.method}: `edgehub uninstall` first")
         # Where somebody has written a kubeconfig since, and it leads to the cloud, `uninstall` goes back to that one.
         for change in spec.client_changes(self._ledger):
-            self._ledger.accept(change.path, spec.hub.plain_url)
+            self._ledger.accept(change.path, partial(leads_to, spec.hub))
         return self._ledger.pending([*spec.hub_changes(self._ledger), *spec.client_changes(self._ledger)])
 
     def show(self, spec: InstallSpec) -> None:
@@ -228,7 +254,7 @@ class Installation:
 
         Each step can be taken again, and the ledger goes last: who is killed here finishes by another uninstallation.
         """
-        stuck = self._restore(spec.clients)
+        stuck = self._restore([*spec.clients, KUBELET_BOOTSTRAP])
         if restarts_clients:
             self._try(lambda: self._services.restart_clients(spec.service))
         if stuck:
@@ -277,7 +303,24 @@ class Installation:
             return
         self._run_hub(spec, changed)
         self._say(f"waiting for the hub at {spec.hub.admin_url}")
-        asyncio.run(wait_for_hub(spec.hub, deadline))
+        with self._last_words(HUB_UNIT if spec.method == "systemd" else "") as ended:
+            asyncio.run(wait_for_hub(spec.hub, deadline, ended))
+        self._wait_for_certificate(spec, deadline)
+
+    def _wait_for_certificate(self, spec: InstallSpec, deadline: float) -> None:
+        """Wait a while until the cluster has signed the TLS port's certificate, and say so where it has not.
+
+        The hub points pods at itself only once they can verify it.
+        """
+        if not spec.needs_cluster_certificate:
+            return
+        file = self._ledger.locate(spec.hub.state_dir / CLUSTER_CERTIFICATE)
+        end = min(deadline, time.monotonic() + CERTIFICATE_WAIT)
+        try:
+            while not file.exists():
+                asyncio.run(_pause(UNSIGNED, end))
+        except NotReadyError as error:
+            self._say(f"warning: {error}")
 
     def _move_clients(self, spec: InstallSpec, deadline: float) -> None:
         if not self._services.can_be_called:
@@ -285,7 +328,22 @@ class Installation:
         writes = asyncio.run(count_writes(spec.hub))
         self._services.restart_clients(spec.service)
         self._say(f"waiting until kubelet keeps {spec.node} Ready through the hub")
-        asyncio.run(wait_for_node(spec.hub, spec.node, writes, deadline))
+        with self._last_words(spec.service) as ended:
+            asyncio.run(wait_for_node(spec.hub, spec.node, writes, deadline, ended))
+
+    @contextlib.contextmanager
+    def _last_words(self, unit: str) -> Iterator[Callable[[], str]]:
+        """Give a function that returns the last lines of a service that has ended, "" while it runs.
+
+        A wait that is over otherwise ends with these lines, too.
+        """
+        try:
+            yield partial(self._services.last_words, unit) if unit else _runs_on
+        except NotReadyError as error:
+            words = self._services.last_words(unit, of_running=True) if unit else ""
+            raise NotReadyError(
+                f"{error}; {words}" if words and words not in str(error) else str(error)
+            ) from error
 
     def _is_up(self, spec: InstallSpec) -> bool:
         try:

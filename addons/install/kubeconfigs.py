@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 
-from kube.http.kubeconfig import parse_server
+from kube.http.kubeconfig import Locate, parse_kubeconfig, parse_server
 
 SERVER_LINE = re.compile(
     r"^(?P<key>\s*(?:-\s+)?server:\s*)(?P<quote>[\"']?)(?P<url>\S+?)(?P=quote)(?P<end>\s*)$", re.MULTILINE
@@ -23,6 +25,8 @@ LEAST_SECRET = 6
 """Characters of the shortest word that is masked everywhere. A shorter word would mask text that is no secret."""
 PROXY = "proxy-url"
 """The field of a cluster that has a client call its server through a proxy."""
+OF_SERVER = (PROXY, "certificate-authority-data", "insecure-skip-tls-verify", "tls-server-name")
+"""The fields of a cluster that say how its former server is reached and trusted."""
 FILE_KEYS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """The fields of a cluster or a user that name a file."""
 
@@ -32,9 +36,10 @@ def server_of(text: str) -> str:
     return parse_server(_document(text))
 
 
-def pointed_at(text: str, hub: str) -> str:
-    """The kubeconfig with the hub's URL in place of the present server. All but a proxy stays, comments too.
+def pointed_at(text: str, hub: str, authority: Path | None = None) -> str:
+    """Replace the server of the current context by the hub's URL. All but a proxy stays, comments too.
 
+    `authority` is the file of the CA that signs the hub's certificate, for an https URL; it replaces the cluster's CA.
     The credentials stay as well: kubelet goes on renewing its certificate, which the hub shows to the cloud.
     """
     server = server_of(text)
@@ -47,12 +52,38 @@ def pointed_at(text: str, hub: str) -> str:
         cluster["cluster"] for cluster in document["clusters"] if cluster["cluster"].get("server") == server
     ]
     changed = SERVER_LINE.sub(replaced, text)
-    if server_of(changed) == hub and not any(PROXY in cluster for cluster in clusters):
+    if not authority and server_of(changed) == hub and not any(PROXY in cluster for cluster in clusters):
         return changed
-    for cluster in clusters:  # JSON, YAML in an unusual form, or a proxy, which does not reach this node
+    for (
+        cluster
+    ) in clusters:  # JSON, YAML in an unusual form, a proxy, which does not reach this node, or another CA
         cluster["server"] = hub
-        cluster.pop(PROXY, None)
+        for name in OF_SERVER if authority else (PROXY,):
+            cluster.pop(name, None)
+        if authority:
+            cluster["certificate-authority"] = str(authority)
     return yaml.safe_dump(document, sort_keys=False)
+
+
+def has_verifiable_certificate(text: str, folder: Path, locate: Locate) -> bool:
+    """True if the client certificate of a kubeconfig in `folder` was issued by the CA that the kubeconfig names.
+
+    The hub verifies client certificates by that CA. k3s has separate CAs for servers and clients.
+    """
+    try:
+        credentials = parse_kubeconfig(_document(text), folder, locate=locate)
+        leaf = x509.load_pem_x509_certificates(credentials.certificate.read())[0]
+        return any(_has_issued(authority, leaf) for authority in credentials.authorities)
+    except (OSError, ValueError):
+        return False
+
+
+def _has_issued(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
+    try:
+        leaf.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
 
 
 def without_credentials(hub: str) -> str:

@@ -196,6 +196,10 @@ KUBELET_UNIT = "kubelet.service"
 PROXY_UNIT = "kube-proxy.service"
 TIMEOUT = 120.0
 """Seconds for one command: systemd itself gives a service 90 to start."""
+ENDED = ("failed", "dead", "auto-restart", "auto-restart-queued")
+"""States of systemd of a service whose process has ended."""
+LAST_LINES = 8
+"""Lines of a service's log that an error shows."""
 
 
 class ServiceError(Exception):
@@ -239,6 +243,27 @@ class Services:
         # `try-restart` fails where there is no unit of this name, as on each node of kubeadm.
         if self.can_be_called and self._run("is-active", "--quiet", PROXY_UNIT).returncode == 0:
             self._call("restart", PROXY_UNIT)
+
+    def last_words(self, unit: str, *, of_running: bool = False) -> str:
+        """Return the last lines that a service has logged, where it has ended or `of_running`; otherwise "".
+
+        A service that systemd is about to start again has ended.
+        """
+        try:
+            state = (
+                self._run("show", "--property=SubState", "--value", unit).stdout.strip()
+                if self.program
+                else ""
+            )
+            if not state or not (of_running or state in ENDED):
+                return ""
+            logged = self._run("status", "--no-pager", "--full", f"--lines={LAST_LINES}", unit).stdout
+        except ServiceError:
+            return ""
+        # An empty line is between what systemd knows of the service and what it has logged.
+        lines = logged.rstrip().partition("\n\n")[2]
+        how = "has ended" if state in ENDED else "runs"
+        return f"{unit} {how}, and its last lines are:\n{lines}" if lines else f"{unit} {how}"
 
     def _call(self, *arguments: str) -> None:
         if not self.program:

@@ -6,7 +6,7 @@ import errno
 import os
 import pwd
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 
 from cryptography import x509
@@ -18,6 +18,7 @@ from addons.link.servers import Server
 from addons.settings import Settings
 from kube.disk.whole_file import read_file
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, load_kubeconfig
+from kube.option import VERSION
 
 
 def credentials_of(settings: Settings) -> Credentials:
@@ -151,3 +152,14 @@ def cannot_listen(error: OSError, settings: Settings) -> str:
     }
     cure = cures.get(error.errno or 0, "")
     return f"{option}: cannot listen on {address}: {error.strerror}" + (f"; {cure}" if cure else "")
+
+
+def start_line(settings: Settings, servers: Sequence[Server]) -> str:
+    """What runs here, for whom: the first line of a log."""
+    ports = {"plain": settings.port, "TLS": settings.tls_port, "admin": settings.admin_port}
+    opened = ", ".join(f"{name} {port}" for name, port in ports.items() if port)
+    return (
+        f"edgehub {VERSION} starts: node {settings.node}, pool {settings.pool or '(as the node is labelled)'}, "
+        f"ports on {settings.listen}: {opened or 'none'}, cloud {', '.join(map(str, servers))}, "
+        f"state {settings.state_dir if settings.mode == 'edge' else '(none: mode cloud)'}"
+    )

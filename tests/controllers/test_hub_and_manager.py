@@ -44,6 +44,15 @@ def test_a_hub_follows_the_pools_of_the_manager(scene: Scene, tmp_path: Path) ->
         scene.until(lambda: seen() == [own])
         assert seen() == [own]
         check_certificate(scene, hub, "serving", "cluster.pem", "10.0.0.77", "169.254.2.1")
+        with RestClient(hub.url, user_agent="kubelet/v1.36.3 (linux/amd64)") as kubelet:
+            scene.until(lambda: api_server_address(kubelet) == "169.254.2.1")
+
+
+def api_server_address(kubelet: RestClient) -> str:
+    """The ClusterIP of default/kubernetes that kubelet gives to pods."""
+    services = kubelet.get("/api/v1/services", resourceVersion="0")["items"]
+    (found,) = (each for each in services if each["metadata"]["name"] == "kubernetes")
+    return str(found["spec"]["clusterIP"])
 
 
 def test_all_hubs_are_in_one_table(scene: Scene, manager: ManagerProcess, tmp_path: Path) -> None:

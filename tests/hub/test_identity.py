@@ -11,6 +11,7 @@ import pytest
 import urllib3
 
 from tests.cloud.real import RealCloud
+from tests.cloud.rest import RestClient
 from tests.hub.support.process import Hub
 from tests.hub.support.streams import watching
 
@@ -84,3 +85,19 @@ def _sockets_of(pid: int) -> list[tuple[str, str, str]]:
     inodes = {each[len("socket:[") : -1] for each in found if each.startswith("socket:[")}
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return [(row[1], row[2], row[3]) for row in rows if row[9] in inodes]
+
+
+@pytest.mark.parametrize(("signer", "is_pointed"), [("local", True), ("cluster", False)])
+def test_kubelet_points_pods_at_the_hub_only_once_they_can_verify_it(
+    real_cloud: RealCloud, node: str, tmp_path: Path, signer: str, is_pointed: bool
+) -> None:
+    """Nobody approves the certificate here; the manager's tests show the address once it is there."""
+    identity = real_cloud.node_kubeconfig(node)
+    flags = ("--pod-address", "169.254.2.1", "--tls-signer", signer)
+    with (
+        Hub(tmp_path, real_cloud.url, node=node, kubeconfig=identity, flags=flags) as hub,
+        RestClient(hub.url, user_agent="kubelet/v1.36.3 (linux/amd64)") as kubelet,
+    ):
+        services = kubelet.get("/api/v1/services", resourceVersion="0")["items"]
+        (found,) = (each for each in services if each["metadata"]["name"] == "kubernetes")
+        assert (found["spec"]["clusterIP"] == "169.254.2.1") is is_pointed

@@ -1,6 +1,7 @@
-"""Points the slices of default/kubernetes at the hub, so that whoever dials that ClusterIP through kube-proxy
-gets the hub.
+"""Points the slices of default/kubernetes at the hub, so that kube-proxy leads clients of that ClusterIP to the hub.
 
+No component has it by default, unlike at YurtHub: the cluster signs no certificate for the names of that Service on a
+node, so pods that verify by their ca.crt would refuse the hub by the ClusterIP and by `kubernetes.default.svc`.
 Needs: the hub's address. Changes: every slice of that Service whose address type the hub has an address of:
 its only endpoint becomes the hub's address, ready, and the port named https the hub's. When the hub has no
 address of that family, or the slice has no port https, the slice is kept.
@@ -27,7 +28,7 @@ from kube.wire.fields import Fields
 class ForwardKubeSvcTraffic:
     name = "forwardkubesvctraffic"
     resources = frozenset({ENDPOINT_SLICES})
-    components = frozenset({"kube-proxy"})
+    components = frozenset[str]()
     verbs = LIST_AND_WATCH
     reasons = frozenset({"other-slice", "no-hub-address", "no-https-port", "hub-address"})
 

@@ -1,7 +1,8 @@
 """Comments out the kubeconfig line in kube-proxy's own ConfigMap, so that kube-proxy uses its in-cluster
 config: the hub.
 
-Needs nothing but the object. Changes: in the ConfigMap kube-system/kube-proxy, key config.conf, each line
+Needs: the hub's address. Without one kube-proxy would call a ClusterIP for which it has yet to make the rules, so
+nothing is changed. Changes: in the ConfigMap kube-system/kube-proxy, key config.conf, each line
 that is, but for blanks, `kubeconfig: <value without a colon>`. Everything else is kept.
 """
 
@@ -27,11 +28,13 @@ class InClusterConfig:
     resources = frozenset({CONFIG_MAPS})
     components = frozenset({"kubelet"})
     verbs = READS
-    reasons = frozenset({"other-config-map", "no-kubeconfig", "in-cluster"})
+    reasons = frozenset({"other-config-map", "no-hub-address", "no-kubeconfig", "in-cluster"})
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
         if obj.name != NAME or obj.namespace != NAMESPACE:
             return kept("other-config-map")
+        if not inputs.hub.hosts:
+            return kept("no-hub-address")
         data = obj.fields.mapping("data")
         text, edits = _KUBECONFIG_LINE.subn(r"\1#\2", data.get(KEY, ""))
         if not edits:

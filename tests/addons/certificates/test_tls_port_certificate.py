@@ -118,10 +118,11 @@ class Asked:
 
     def __init__(self) -> None:
         self.current: Pair | None = None
+        self.latest: Pair | None = None
 
     def sign(self, *names: str) -> Pair:
         issued = AUTHORITY.issue_server("n1", list(names))
-        self.current = read_pair(issued.certificate + issued.key)
+        self.current = self.latest = read_pair(issued.certificate + issued.key)
         return self.current
 
 
@@ -142,6 +143,17 @@ def test_what_was_called_decides(tmp_path: Path, called: str, is_clusters: bool)
     assert port.shown_to(called) is local, "the cluster has signed nothing yet"
     signed = asked.sign("10.0.0.1", "169.254.2.1", "n1")
     assert port.shown_to(called) is (signed if is_clusters else local)
+
+
+def test_pods_are_pointed_only_where_they_can_verify_the_hub(tmp_path: Path) -> None:
+    local, asked, hosts = own_certificate(tmp_path, ["127.0.0.1"]), Asked(), ("169.254.2.1", "fd00::2:1")
+    assert TlsPortCertificate(lambda: local).trusted_hosts(hosts) == hosts, "the operator gives pods the CA"
+    port = TlsPortCertificate(lambda: local, cast(AskedCertificate, asked))
+    assert port.trusted_hosts(hosts) == ()
+    asked.sign("10.0.0.1", "169.254.2.1")
+    assert port.trusted_hosts(hosts) == ("169.254.2.1",)
+    asked.current = None
+    assert port.trusted_hosts(hosts) == ("169.254.2.1",), "a renewal that is late changes no address"
 
 
 def test_its_end_is_that_of_what_pods_see(tmp_path: Path) -> None:

@@ -52,6 +52,10 @@ def test_changes_are_made_and_taken_back(root: Path) -> None:
     assert again.is_empty
 
 
+def is_hub(server: str) -> bool:
+    return server == "http://hub"
+
+
 def test_files_of_one_name_have_a_backup_each(root: Path) -> None:
     kubelet, proxy = Path("/var/lib/kubelet/kubeconfig"), Path("/var/lib/kube-proxy/kubeconfig")
     for path in (kubelet, proxy):
@@ -63,7 +67,7 @@ def test_files_of_one_name_have_a_backup_each(root: Path) -> None:
     ledger.apply([FileChange(kubelet, b"to the hub"), FileChange(proxy, b"to the hub")])
     renewed = KUBECONFIG.replace("SERVER", "https://renewed")
     (root / "var/lib/kubelet/kubeconfig").write_text(renewed)
-    ledger.accept(kubelet, "http://hub")
+    ledger.accept(kubelet, is_hub)
     ledger.apply([FileChange(kubelet, b"to the hub")])
     ledger.restore(kubelet)
     ledger.restore(proxy)
@@ -100,11 +104,11 @@ def test_a_rewritten_kubeconfig_is_the_original_unless_it_leads_to_the_hub(
 ) -> None:
     ledger = Ledger(root, FOLDER)
     ledger.apply([FileChange(FILE, KUBECONFIG.replace("SERVER", "http://hub").encode())])
-    ledger.accept(FILE, "http://hub")
+    ledger.accept(FILE, is_hub)
     assert ledger.original(FILE) == b"original\r\n\xff"
     written = KUBECONFIG.replace("SERVER", server).encode() + b"# anew\n"
     (root / "etc/a.conf").write_bytes(written)
-    ledger.accept(FILE, "http://hub")
+    ledger.accept(FILE, is_hub)
     assert (ledger.original(FILE) == written) is accepted
 
 

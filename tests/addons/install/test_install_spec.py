@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from addons.filters.inputs import AUTO_ADDRESS, PodAddress
-from addons.install.changes import Ledger
+from addons.install.changes import FileChange, Ledger
 from addons.install.install_spec import (
     BOOTSTRAP_KUBECONFIG,
+    KUBELET_BOOTSTRAP,
     LEDGER,
     OWN_KUBECONFIG,
     SOCKET_FILE,
@@ -23,13 +24,15 @@ from addons.install.install_spec import (
     parse_hub_flags,
     read_spec,
 )
-from addons.install.kubeconfigs import server_of
+from addons.install.kubeconfigs import bootstrap_kubeconfig, server_of
 from addons.install.system_services import KUBELET_PKI, STATE_DIR
 from addons.settings import Settings
-from kube.http.kubeconfig import load_kubeconfig
+from kube.http.kubeconfig import Credentials, load_kubeconfig
 from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import Authority
 
 KUBELET = "/etc/kubernetes/kubelet.conf"
+AUTHORITY = Path(STATE_DIR) / "pki/ca.crt"
 WISH = InstallSpec("n1", "systemd", "/usr/bin/edgehub", "edgehub:1", ("--port", "1"), KUBELET, KUBELET, ())
 
 
@@ -65,14 +68,53 @@ def test_a_hub_without_an_identity_has_a_token_which_the_ledger_does_not_keep(le
     assert later.hub_changes(ledger) == [sockets, unit], "a token that was put there since stays"
 
 
-def test_a_node_that_never_joined_gets_a_kubeconfig_without_credentials(
+def made(tmp_path: Path, change: FileChange) -> Credentials:
+    (tmp_path / "made.conf").write_bytes(change.data)
+    return load_kubeconfig(tmp_path / "made.conf")
+
+
+def test_a_node_that_never_joined_has_no_credentials_at_the_plain_port_and_a_token_at_the_tls_port(
     tmp_path: Path, ledger: Ledger
 ) -> None:
     (tmp_path / KUBELET[1:]).unlink()
-    (kubelet,) = dataclasses.replace(WISH, identity="", bootstrap="x").client_changes(ledger)
-    (tmp_path / "made.conf").write_bytes(kubelet.data)
-    made = load_kubeconfig(tmp_path / "made.conf")
-    assert (made.server, made.bearer, made.certificate.read()) == ("http://127.0.0.1:1", "", b"")
+    token = bootstrap_kubeconfig("https://cloud:6443", b"PEM", "abcdef.0123456789abcdef")
+    spec = dataclasses.replace(WISH, identity="", bootstrap=token)
+    kubelet, bootstrap = spec.client_changes(ledger)
+    plain = made(tmp_path, kubelet)
+    assert (plain.server, plain.bearer, plain.certificate.read()) == ("http://127.0.0.1:1", "", b"")
+    tls = made(tmp_path, bootstrap)
+    assert (tls.server, tls.bearer) == ("https://127.0.0.1:10268", "Bearer abcdef.0123456789abcdef")
+    assert (tls.authority.path, bootstrap.path) == (AUTHORITY, KUBELET_BOOTSTRAP)
+    # kubelet has its certificate now, and has written where it is.
+    ledger.apply([kubelet, bootstrap])
+    write_kubeconfig(tmp_path / KUBELET[1:], tls.server)
+    assert spec.client_changes(ledger) == [], "a second installation leaves it alone"
+
+
+@pytest.mark.parametrize(
+    ("issuer", "flags", "server"),
+    [
+        ("the cluster's", (), "https://127.0.0.1:10268"),
+        ("another", (), "http://127.0.0.1:1"),  # k3s has a CA for servers and one for clients
+        ("the cluster's", ("--tls-port", "0"), "http://127.0.0.1:1"),
+        ("the cluster's", ("--listen", "10.0.0.7"), "http://10.0.0.7:1"),
+    ],
+)
+def test_kubelet_with_a_certificate_that_the_hub_can_verify_calls_the_tls_port(
+    tmp_path: Path, ledger: Ledger, issuer: str, flags: tuple[str, ...], server: str
+) -> None:
+    authority = Authority()
+    issued = (authority if issuer == "the cluster's" else Authority()).issue_node("n1")
+    (tmp_path / KUBELET[1:]).unlink()
+    write_kubeconfig(
+        tmp_path / KUBELET[1:], "https://cloud:6443", authority=authority.certificate, credential=issued
+    )
+    (kubelet,) = dataclasses.replace(WISH, flags=(*WISH.flags, *flags)).client_changes(ledger)
+    pointed = made(tmp_path, kubelet)
+    assert pointed.server == server
+    assert pointed.certificate.read() == issued.certificate
+    if server.startswith("https"):
+        assert (pointed.authority.data, pointed.authority.path) == (b"", AUTHORITY)
 
 
 @pytest.mark.parametrize(

@@ -152,3 +152,24 @@ def test_the_static_pod_mounts_what_it_reads() -> None:
     assert {*folders} < {*volumes.values()}
     assert mounts == {name: (path, name != "state") for name, path in volumes.items()}
     assert pod["spec"]["hostNetwork"] is True
+
+
+@pytest.mark.parametrize(
+    ("state", "of_running", "said"),
+    [
+        ("auto-restart", False, "k.service has ended, and its last lines are:\nno such file"),
+        ("failed", False, "k.service has ended, and its last lines are:\nno such file"),
+        ("running", False, ""),
+        ("running", True, "k.service runs, and its last lines are:\nno such file"),
+        ("", True, ""),
+    ],
+)
+def test_a_service_that_has_ended_says_its_last_lines(
+    tmp_path: Path, state: str, of_running: bool, said: str
+) -> None:
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(
+        f'#!/bin/sh\ncase $1 in show) echo "{state}" ;; *) printf "k.service\\n  Active\\n\\nno such file\\n" ;; esac\n'
+    )
+    systemctl.chmod(0o755)
+    assert Services(str(systemctl)).last_words("k.service", of_running=of_running) == said

@@ -41,7 +41,6 @@ DEFAULTS = {
     "kube-proxy/endpointslices#watch": [
         "localpods",
         "servicetopology",
-        "forwardkubesvctraffic",
         "localendpoint",
     ],
     "kube-proxy/endpoints#list": ["localpods", "servicetopology", "localendpoint"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from addons.filters.builtin.inclusterconfig import InClusterConfig
+from addons.filters.inputs import HubAddress
 from kube.wire.encoding import Encoding
 from tests.addons.filters.support.checks import Case, apply, named, reasons_of
 from tests.addons.filters.support.samples import Sample, World, metadata
@@ -29,6 +30,7 @@ CASES = [
     Case("without the key", config_map(None), "kept", "no-kubeconfig"),
     Case("another name", config_map(CONFIG, name="coredns"), "kept", "other-config-map"),
     Case("another namespace", config_map(CONFIG, namespace="default"), "kept", "other-config-map"),
+    Case("no address", config_map(CONFIG), "kept", "no-hub-address", World(hub=HubAddress((), 10268))),
 ]
 
 
