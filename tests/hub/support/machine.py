@@ -100,6 +100,11 @@ class Machine:
         return f"http://127.0.0.1:{self.ports['port']}"
 
     @property
+    def tls_url(self) -> str:
+        """The hub's TLS port, to which kubelet with a certificate is led."""
+        return f"https://127.0.0.1:{self.ports['tls-port']}"
+
+    @property
     def hub_flags(self) -> list[str]:
         """The flags of the hub that the installation gets."""
         ports = [word for name, port in self.ports.items() for word in (f"--{name}", str(port))]
@@ -155,7 +160,7 @@ class Machine:
             case ["disable", "--now", *names] | ["stop", *names]:
                 for name in names:
                     self._stop(name)
-            case ["daemon-reload"] | ["enable", *_]:
+            case ["daemon-reload"] | ["enable", *_] | ["show" | "status", *_]:
                 pass
             case _:
                 return f"what is {arguments}?"
