@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 from mitmproxy import http
 
@@ -21,6 +22,7 @@ from addons.proxy.http.server_side import break_off
 from addons.proxy.listener_mode import DEAD_ADDRESS
 from addons.requests.answers import Answerer
 from addons.requests.caller import Lending, Listener
+from addons.requests.exchange.client_side import SWITCHED
 from addons.requests.hidden_credentials import lend, path_of, redirect
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import (
@@ -71,7 +73,8 @@ class Router:
         """`relay` sends a request to a server that the hub was to answer: `addons.egress.Egress.relay`."""
         self._options = options
         self._relay_to_server = relay
-        self._relayed: dict[str, http.HTTPFlow] = {}
+        self._relayed: WeakValueDictionary[str, http.HTTPFlow] = WeakValueDictionary()
+        """Watches that are relayed. Of one by WebSocket no hook tells the end."""
         self._started: RouterParts | None = None
 
     def start(self, parts: RouterParts) -> None:
@@ -110,7 +113,6 @@ class Router:
         is_filterable = may_be_filtered(context.info, context.listener, parts.rules.rules)
         if is_filterable:
             await parts.rules.wait_known(self._options.settings.wait)
-        is_upgrade = "upgrade" in flow.request.headers
         context.route = decide(
             context.info,
             context.component,
@@ -118,14 +120,17 @@ class Router:
             context.listener,
             context.accept,
             parts.rules.rules,
-            is_upgrade=is_upgrade,
             offline_policy=parts.cached_relay.offline_policy(context.caller) if parts.cached_relay else None,
         )
         is_relayed = context.route.kind is RouteKind.RELAY
         if is_relayed and is_of_others(context.info, parts.of_others):
-            context.route = corrected(context.info, context.caller, context.accept, is_upgrade=is_upgrade)
+            context.route = corrected(context.info, context.caller, context.accept)
         if context.route.filtered_by and context.route.kind is not RouteKind.VIEW:
             _ask_for(flow.request, context.route)
+        is_seen_here = context.route.filtered_by or context.route.kind is RouteKind.CACHED_RELAY
+        if is_seen_here and context.info.verb != "watch":
+            # As kube-apiserver, which answers it by HTTP. Behind a 101 the hub would see nothing.
+            flow.request.headers.pop("Upgrade", None)
         if context.route.kind in (RouteKind.VIEW, RouteKind.PEER, RouteKind.LOCAL):
             self._answer_here(context)
         elif context.route.kind is RouteKind.CACHED_RELAY:
@@ -165,7 +170,8 @@ class Router:
             _count(context, flow.response.status_code)
 
     async def response(self, flow: http.HTTPFlow) -> None:
-        self._relayed.pop(flow.id, None)
+        if flow.response is None or flow.response.status_code != SWITCHED:
+            self._relayed.pop(flow.id, None)
         context = context_of(flow)
         if context is None or flow.response is None:
             return

@@ -19,9 +19,8 @@ import orjson
 from kube.bounds import reached
 from kube.errors import unauthorized
 from kube.json_type import Json
+from kube.requests.websocket_offer import WEBSOCKET_BEARER, offer_of
 
-WEBSOCKET_BEARER = "base64url.bearer.authorization.k8s.io."
-"""How browsers pass a token when they open a WebSocket: as one of the offered subprotocols."""
 AUTHORIZATION = re.compile("[!-~]+ [!-~]+")
 """`scheme SP token` in visible ASCII. Every server and library on the way reads such a text alike."""
 
@@ -83,7 +82,10 @@ def caller_of(peer: Peer, headers: Iterable[tuple[str, str]]) -> Caller:
     sent = [value for name, value in fields if name == "authorization"]
     if len(sent) > 1 or not all(map(AUTHORIZATION.fullmatch, sent)):
         raise unauthorized("Unauthorized")
-    authorization = sent[0] if sent else ""
+    offer = offer_of(fields)
+    authorization = sent[0] if sent else (offer.bearer if offer is not None else "")
+    if authorization and not AUTHORIZATION.fullmatch(authorization):
+        raise unauthorized("Unauthorized")
     protocols = (value for name, value in fields if name == "sec-websocket-protocol")
     if authorization or any(WEBSOCKET_BEARER in value for value in protocols):
         return Caller(Lending.OWN, authorization, impersonates)

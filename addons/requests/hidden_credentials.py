@@ -12,7 +12,8 @@ from weakref import WeakKeyDictionary
 
 from mitmproxy import http
 
-from addons.requests.caller import WEBSOCKET_BEARER, masked
+from addons.requests.caller import masked
+from kube.requests.websocket_offer import WEBSOCKET_BEARER
 
 type HiddenFields = tuple[tuple[bytes, bytes], ...]
 

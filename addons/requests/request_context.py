@@ -19,6 +19,7 @@ from addons.requests.hidden_credentials import path_of, with_credentials
 from addons.requests.route_decision import Route, RouteKind
 from kube.http.transport.connection_pool import Connection
 from kube.requests.request_info import RequestInfo
+from kube.requests.websocket_offer import WebSocketOffer
 
 
 class RelayUpstream(Protocol):
@@ -50,6 +51,8 @@ class RequestContext:
     accept: str | None
     caller: Caller = Caller(Lending.NONE)
     reads_differences: bool = False
+    websocket: WebSocketOffer | None = None
+    """What the client offers that asks for a WebSocket. A server, or a watch of the hub's own, opens one."""
     route: Route | None = None
     server: str = ""
     kubelet_port: int = 0

@@ -26,7 +26,6 @@ from addons.rules.shared_kinds import whole
 from addons.rules.table import Rules
 from kube.errors import (
     StatusError,
-    bad_request,
     expired,
     forbidden,
     not_acceptable,
@@ -104,10 +103,10 @@ def is_of_others(info: RequestInfo, newest: Callable[[ResourceType], int]) -> bo
     return 0 < version <= newest(info.type)
 
 
-def corrected(info: RequestInfo, caller: Caller, accept: str | None, *, is_upgrade: bool) -> Route:
+def corrected(info: RequestInfo, caller: Caller, accept: str | None) -> Route:
     """The route of such a watch: a view. StatusError 410 where no view can answer it."""
     representation = _first_made_here(acceptable(accept), info)
-    if is_upgrade or caller.impersonates or not _is_verifiable(caller) or representation is None:
+    if caller.impersonates or not _is_verifiable(caller) or representation is None:
         version = info.options.resource_version
         raise expired(f"too old resource version: {version} (of other filter rules, or another history)")
     read = parse_read(info, accept)
@@ -123,14 +122,13 @@ def decide(
     accept: str | None,
     rules: Rules,
     *,
-    is_upgrade: bool,
     offline_policy: OfflinePolicy | None = None,
 ) -> Route:
     """The route of a request. StatusError where a filter applies and the request cannot be answered filtered.
 
     `offline_policy` is what the node does without the cloud; None where the hub keeps nothing.
     """
-    route = _online(info, component, caller, listener, accept, rules, is_upgrade=is_upgrade)
+    route = _online(info, component, caller, listener, accept, rules)
     is_away = offline_policy is not None and not offline_policy.is_up
     if offline_policy is not None and is_away and route.kind is RouteKind.RELAY and is_kubelets(info):
         if offline_policy.asks_kubelet:
@@ -139,7 +137,7 @@ def decide(
             "the cloud cannot be reached, and this hub has no certificate for kubelet "
             "(--kubelet-client-certificate): use crictl on the pod's node"
         )
-    if route.kind is not RouteKind.RELAY or offline_policy is None or is_upgrade:
+    if route.kind is not RouteKind.RELAY or offline_policy is None:
         return route
     if is_away and info.verb in DELETIONS:
         raise forbidden("the cloud cannot be reached, and nothing is deleted without it")
@@ -175,8 +173,6 @@ def _online(
     listener: Listener,
     accept: str | None,
     rules: Rules,
-    *,
-    is_upgrade: bool,
 ) -> Route:
     if listener is Listener.PEER:
         return _of_peer(info, accept)
@@ -184,14 +180,12 @@ def _online(
         return Route(RouteKind.RELAY, "no read of objects")
     filters = rules.chain(component, info.type.group, info.type.resource, info.verb)
     if filters:
-        _refuse_unfilterable(info, caller, is_upgrade=is_upgrade)
+        _refuse_unfilterable(info, caller)
         return _filtered(info, accept, filters)
     if info.verb == "get":
         return Route(RouteKind.RELAY, "a single object, not filtered")
     if not rules.is_cached(component):
         return Route(RouteKind.RELAY, "component neither filtered nor cached")
-    if is_upgrade:
-        return Route(RouteKind.RELAY, "an upgraded connection")
     if caller.impersonates or not _is_verifiable(caller):
         return Route(RouteKind.RELAY, "caller whose rights only the cloud knows")
     representation = next(iter(acceptable(accept)), None)
@@ -263,9 +257,7 @@ def _is_made_here(representation: Representation, info: RequestInfo) -> bool:
     return not representation.kind or (representation.kind, representation.version) == metadata
 
 
-def _refuse_unfilterable(info: RequestInfo, caller: Caller, *, is_upgrade: bool) -> None:
-    if is_upgrade:
-        raise bad_request("a watch that is filtered here cannot be upgraded to a WebSocket")
+def _refuse_unfilterable(info: RequestInfo, caller: Caller) -> None:
     # A single object comes from the cloud, which judges who may see it.
     if caller.impersonates and info.verb != "get":
         raise forbidden("impersonation is not supported for lists and watches that are filtered here")

@@ -171,7 +171,7 @@ def explain(hub: RunningHub, question: ExplainRequest) -> Explanation:
     try:
         info = parse_request("GET", target)
         asks = info, told.component, Caller(Lending.HUB), Listener.PLAIN, Encoding.JSON
-        route = decide(*asks, rules, is_upgrade=False)
+        route = decide(*asks, rules)
     except StatusError as error:
         told.problem = f"refused with {error.code}: {error.message}"
         return told

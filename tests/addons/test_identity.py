@@ -20,10 +20,11 @@ from addons.certificates.serving_certificate import ServingCertificate
 from addons.certificates.tls_port_certificate import TlsPortCertificate, own_certificate
 from addons.identity import Identity
 from addons.options import Options
-from addons.requests.caller import WEBSOCKET_BEARER, Caller, Lending, Listener
+from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.request_context import begin, context_of
 from kube.errors import StatusError, parse_status
 from kube.http.kubeconfig import Credentials, Piece
+from kube.requests.websocket_offer import WEBSOCKET_BEARER
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.samples import request_context
 from tests.addons.support.tls_peers import Shaken, client_context, shake_hands

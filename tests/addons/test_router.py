@@ -96,10 +96,14 @@ async def test_an_object_that_is_to_be_filtered_is_asked_for_whole_and_unpacked(
     assert "Accept-Encoding" not in flow.request.headers
 
 
+async def test_no_server_may_speak_another_protocol_where_the_hub_must_see_the_object(routed: Routed) -> None:
+    flow = await routed.request(ONE_SLICE, Upgrade="websocket", Connection="Upgrade")
+    assert "Upgrade" not in flow.request.headers
+
+
 async def test_refusals_of_the_decision_are_the_answer(routed: Routed) -> None:
     assert code_of(await routed.request(SLICES, caller=NOBODY)) == 401
     assert code_of(await routed.request(SLICES, accept="text/html")) == 406
-    assert code_of(await routed.request(f"{SLICES}?watch=true", Upgrade="websocket")) == 400
 
 
 async def test_what_could_be_filtered_waits_for_the_rules(routed: Routed) -> None:

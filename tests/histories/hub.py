@@ -306,12 +306,10 @@ class Hub:
         if is_filterable:
             await rules.wait_known(self._settings.wait)
         policy, accept = self.offline.cached_relay.offline_policy(caller), headers["Accept"]
-        route = decide(
-            info, component, caller, listener, accept, rules.rules, is_upgrade=False, offline_policy=policy
-        )
+        route = decide(info, component, caller, listener, accept, rules.rules, offline_policy=policy)
         of_others = self.parts.sources.of_others
         if route.kind is RouteKind.RELAY and is_of_others(info, of_others):
-            route = corrected(info, caller, accept, is_upgrade=False)
+            route = corrected(info, caller, accept)
         return ClientRequest(
             *(info, component, caller, route),
             target=target,

@@ -97,14 +97,15 @@ def response_of_server(
         return _response(b"HTTP/2.0", tuple(fields), status, b"")
     reason = status_codes.RESPONSES.get(status, "").encode()
     made = _response(b"HTTP/1.1", tuple(fields), status, reason)
-    if is_framed and status >= 200:
+    if is_framed:
         tell_end(made, request)
     return made
 
 
 def tell_end(response: http.Response, request: http.Request) -> None:
     """Have a body without a length come in chunks. A client of HTTP/1.0 knows the end by that of the connection."""
-    has_body = response.status_code not in WITHOUT_BODY and "Content-Length" not in response.headers
+    code = response.status_code
+    has_body = code >= 200 and code not in WITHOUT_BODY and "Content-Length" not in response.headers
     if has_body and not request.is_http2 and request.http_version != "HTTP/1.0":
         response.headers["Transfer-Encoding"] = "chunked"
 

@@ -27,8 +27,8 @@ from mitmproxy.proxy.layers.http._events import (
 from addons.proxy.http.messages import response_of_answer, response_of_server, tell_end
 from addons.proxy.http.request_stream import RequestStream
 from addons.requests.answers import ClientRequest
+from addons.requests.exchange.client_side import SWITCHED
 from addons.requests.exchange.direct_pieces import DirectPieces
-from addons.requests.exchange.relayed_answers import SWITCHED
 from addons.requests.exchange.request_head import fields_to_send
 from addons.requests.hidden_credentials import path_of, sent_fields
 from addons.requests.request_context import RelayUpstream, context_of
@@ -159,6 +159,9 @@ class PlayedStream:
         self._join()
         parts, self._parts = self._parts, []
         await self._player.server_event(Played(self._stream, parts))
+
+    def switch(self, receive: Callable[[bytes], None]) -> None:
+        self._stream.received = receive
 
     async def begun(self) -> bool:
         return await self._stream.response_begun()

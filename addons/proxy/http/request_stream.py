@@ -1,9 +1,6 @@
 """A flow's stream with bounds: it refuses heads and bodies, answers at once, and keeps bodies for another server.
 
-It has the hub answer a request whose server fails. mitmproxy has no hook for that.
-
-mitmproxy collects a refused request's body to its end before it sends the answer, whatever the size of that body, and
-collects any body for as long as its client takes.
+It has the hub answer a request whose server fails, for which mitmproxy has no hook.
 """
 
 from __future__ import annotations
@@ -52,10 +49,9 @@ logger = logging.getLogger(__name__)
 class RequestStream(HttpStream):
     """The way of one request through mitmproxy. It is no part of a cycle, so it is freed when the request has ended.
 
-    Where mitmproxy would answer 502, it calls `RequestContext.failover` once before it gives up. This works for a
-    request that mitmproxy holds whole, as long as the client has received nothing of an answer. mitmproxy holds the
-    answer too, for as long as the request could still be turned. An answer of more than MAX_ANSWER bytes is handed on
-    as it comes instead: kube-apiserver announces no length for what is larger than some kilobytes.
+    Where mitmproxy would answer 502, it calls `RequestContext.failover` once before it gives up, for a request that
+    mitmproxy holds whole and of whose answer the client has nothing. mitmproxy holds the answer for as long. One of
+    more than MAX_ANSWER bytes is handed on as it comes.
     """
 
     client_state: Any = OwnMethod()
@@ -90,6 +86,8 @@ class RequestStream(HttpStream):
         """When the body began, by the monotonic clock; None where the request has none."""
         self._sent: bytearray | None = None
         """The streamed body so far, for a second server; None where it is not kept."""
+        self.received: Callable[[bytes], None] | None = None
+        """Takes what the client sends behind a 101 of the hub's own; None where nobody does."""
         self._begun: asyncio.Event | None = None
         """Set when the addons have seen the response's head; None where nobody waits for that."""
         self._after_body: layer.CommandGenerator[None] | None = None
@@ -194,6 +192,8 @@ class RequestStream(HttpStream):
     @property
     def is_over(self) -> bool:
         """Whether nothing more of an answer goes to the client."""
+        if self.received is not None and self._handle_event == self.passthrough:
+            return False
         return (
             self.server_state in (self.state_done, self.state_errored)
             or self.client_state == self.state_errored

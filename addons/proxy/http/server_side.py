@@ -27,8 +27,9 @@ from mitmproxy.proxy.layers.http._events import (
 from addons.proxy.http.own_events import HeldBody
 from addons.proxy.http.played_stream import PlayedStream, players
 from addons.proxy.http.request_stream import RequestStream
+from addons.requests.exchange.client_side import SWITCHED
 from addons.requests.exchange.own_answers import AnswerStream, answer_request
-from addons.requests.exchange.relayed_answers import SWITCHED, RelayedAnswer
+from addons.requests.exchange.relayed_answers import RelayedAnswer
 from addons.requests.request_context import RequestContext, context_of
 
 _relays: WeakKeyDictionary[http.HTTPFlow, RelayedAnswer] = WeakKeyDictionary()
@@ -83,6 +84,9 @@ class ServerSide(HttpConnection):
                 answer.write(event.data)
             elif isinstance(event, RequestEndOfMessage):
                 answer.close()
+        elif isinstance(event, RequestData):
+            if (received := self._stream(event.stream_id).received) is not None:
+                received(event.data)
         elif isinstance(event, RequestEndOfMessage):
             self._answer(event.stream_id)
         yield from ()

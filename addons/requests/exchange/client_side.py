@@ -13,6 +13,8 @@ from kube.http.transport.request_fields import HeaderFields
 
 WITHOUT_BODY = (204, 304)
 """Codes of answers that have no body, and no length."""
+SWITCHED = 101
+"""The status of an answer after which client and server speak another protocol."""
 
 
 class ClientSide(Protocol):
@@ -71,6 +73,9 @@ class ClientSide(Protocol):
 
     async def play(self) -> None:
         """Have the layers handle the parts so far."""
+
+    def switch(self, receive: Callable[[bytes], None]) -> None:
+        """Have what the client sends behind a 101 handed on. The answer is over where that 101 is not sent."""
 
     async def begun(self) -> bool:
         """Wait until the addons have seen the head; whether pieces of the body may follow."""

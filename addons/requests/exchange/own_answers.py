@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
 from addons.requests.answers import Answer, ClientLeft, ToCloud, status_answer
-from addons.requests.exchange.client_side import WITHOUT_BODY, ClientSide
+from addons.requests.exchange.client_side import SWITCHED, WITHOUT_BODY, ClientSide
 from addons.requests.exchange.direct_pieces import TLS_RECORD
+from addons.requests.websocket_watch import WebSocketWatch
 from kube.errors import StatusError, internal, unavailable
 from kube.wire.codec_base import PIECE
 
@@ -26,12 +27,14 @@ async def answer_request(client: ClientSide) -> bool:
     False where a server is to answer it instead, which the context names.
     """
     stream = AnswerStream(client)
+    offer = client.context.websocket if client.context is not None else None
+    socket = WebSocketWatch(stream, offer) if offer is not None else None
     try:
         context = client.context
         if context is None or context.answerer is None:
             raise internal("nobody answers this request")
         try:
-            answer = await context.answerer.answer(client.request(), stream)
+            answer = await context.answerer.answer(client.request(), socket or stream)
         except ToCloud:
             if context.relay is None:
                 raise unavailable("the hub has no answer of its own", retry_after=1) from None
@@ -40,15 +43,19 @@ async def answer_request(client: ClientSide) -> bool:
         if answer is not None:
             await stream.play(answer)
         else:
-            await stream.end()
+            await (socket or stream).end()
     except (ClientLeft, asyncio.CancelledError):
         # A task that were cancelled would keep the error, with all frames and what they name.
-        pass
+        if socket is not None and socket.is_closing:
+            await socket.end()
     except StatusError as error:
         await stream.fail(error)
     except Exception:
         logger.exception("a request could not be answered")
         await stream.fail(internal("the hub could not answer this request"))
+    finally:
+        if socket is not None:
+            socket.let_go()
     return True
 
 
@@ -73,6 +80,17 @@ class AnswerStream:
         self._check_open()
         if takes_pieces:
             self.outlet = self._client.direct()
+
+    async def switch(self, headers: Mapping[str, str], receive: Callable[[bytes], None]) -> None:
+        """As `addons.requests.websocket_watch.SwitchedStream.switch`."""
+        self._check_open()
+        self._has_begun = True
+        self._client.answer_head(SWITCHED, headers.items())
+        self._client.end()
+        self._client.switch(receive)
+        await self._client.play()
+        await self._client.begun()
+        self._check_open()
 
     async def write(self, data: bytes) -> None:
         self._check_open()
@@ -123,8 +141,10 @@ class AnswerStream:
             await self.write_all(_in_pieces(body))
             await self.end()
 
-    async def end(self) -> None:
-        """End an answer that has begun."""
+    async def end(self, last: bytes = b"") -> None:
+        """End an answer that has begun, with some last bytes for which no room is awaited."""
+        if last:
+            self._client.data(last)
         self._client.end()
         await self._client.play()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from addons.requests.answers import ClientLeft, status_answer
 from addons.requests.exchange.client_addresses import RETRY_AFTER
-from addons.requests.exchange.client_side import ClientSide
+from addons.requests.exchange.client_side import SWITCHED, ClientSide
 from addons.requests.request_context import RelayUpstream, RequestContext
 from addons.telemetry import metrics
 from kube.errors import StatusError, too_many_requests
@@ -24,8 +24,6 @@ LARGEST_WINDOW = 512 * 1024
 """Bytes of one answer that its server may send ahead of the client."""
 MAX_AHEAD = 1024 * 1024
 """Bytes that servers may send ahead of all clients at one address; but each answer may have FIRST_WINDOW."""
-SWITCHED = 101
-"""The status of an answer after which client and server speak another protocol."""
 
 logger = logging.getLogger(__name__)
 

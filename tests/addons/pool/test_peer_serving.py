@@ -58,7 +58,7 @@ class Leader:
     ) -> AsyncIterator[Exchange]:
         info = parse_request(method, target)
         nobody = Caller(Lending.NONE)
-        route = decide(info, "x", nobody, Listener.PEER, accept, self.parts.rules, is_upgrade=False)
+        route = decide(info, "x", nobody, Listener.PEER, accept, self.parts.rules)
         assert route.kind is RouteKind.PEER
         context = RequestContext(info, "x", Listener.PEER, accept, caller=nobody, route=route, peer=node)
         context.reads_differences = reads_differences

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from addons.requests.caller import (
     MAX_TOKEN,
-    WEBSOCKET_BEARER,
     Caller,
     Lending,
     Listener,
@@ -21,6 +20,8 @@ from addons.requests.caller import (
     masked,
 )
 from kube.errors import StatusError
+from kube.requests.websocket_offer import WEBSOCKET_BEARER
+from tests.addons.support.refusals import refuses
 
 LOCAL = Peer(Listener.PLAIN, is_loopback=True, is_this_node=False)
 FAR = Peer(Listener.PLAIN, is_loopback=False, is_this_node=False)
@@ -142,3 +143,14 @@ def test_expiries(authorization: str, expiry: float | None) -> None:
 def test_nothing_that_a_client_sends_raises(text: str, claims: bytes) -> None:
     token = f"Bearer a.{base64.urlsafe_b64encode(claims).decode()}.b"
     assert {type(expiry_of(each)) for each in (text, token)} <= {float, type(None)}
+
+
+def test_a_token_among_the_subprotocols_of_a_websocket_is_the_callers() -> None:
+    token = WEBSOCKET_BEARER + base64.urlsafe_b64encode(b"secret").decode().rstrip("=")
+    headers = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-protocol": f"{token}, v1"}
+    assert caller_of(LOCAL, headers.items()) == Caller(Lending.OWN, "Bearer secret")
+    both = headers | {"authorization": "Bearer first"}
+    assert caller_of(LOCAL, both.items()) == Caller(Lending.OWN, "Bearer first")
+    words = WEBSOCKET_BEARER + base64.urlsafe_b64encode(b"two words").decode().rstrip("=")
+    with refuses(401):
+        caller_of(LOCAL, (headers | {"sec-websocket-protocol": f"{words}, v1"}).items())

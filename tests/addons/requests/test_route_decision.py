@@ -30,8 +30,8 @@ PODS = "/api/v1/pods"
 ONE_SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/web"
 IMPERSONATOR = Caller(Lending.HUB, impersonates=True)
 WATCH_LIST = "?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-WEBSOCKET_TOKEN = Caller(Lending.OWN, "")
-"""One whose token is in Sec-WebSocket-Protocol: the hub does not know it."""
+STRAY_TOKEN = Caller(Lending.OWN, "")
+"""One whose token is in Sec-WebSocket-Protocol of a request that asks for no WebSocket: kube-apiserver reads none."""
 
 
 def route(
@@ -42,10 +42,9 @@ def route(
     method: str = "GET",
     caller: Caller = HUB,
     listener: Listener = Listener.PLAIN,
-    upgrade: bool = False,
 ) -> Route:
     info = parse_request(method, target)
-    return decide(info, component, caller, listener, accept, RULES, is_upgrade=upgrade)
+    return decide(info, component, caller, listener, accept, RULES)
 
 
 def names(found: Route) -> list[str]:
@@ -197,37 +196,27 @@ def test_a_cached_component_gets_from_the_cloud_what_the_hub_cannot_make(
 
 
 @pytest.mark.parametrize(
-    ("caller", "upgrade", "kind"),
+    ("caller", "kind"),
     [
-        (HUB, False, RouteKind.VIEW),
-        (POD, False, RouteKind.VIEW),
-        (NOBODY, False, RouteKind.RELAY),
-        (IMPERSONATOR, False, RouteKind.RELAY),
-        (HUB, True, RouteKind.RELAY),
-        (POD, True, RouteKind.RELAY),
-        (WEBSOCKET_TOKEN, True, RouteKind.RELAY),
+        (HUB, RouteKind.VIEW),
+        (POD, RouteKind.VIEW),
+        (NOBODY, RouteKind.RELAY),
+        (IMPERSONATOR, RouteKind.RELAY),
         # A credential that the hub cannot read can only be judged by the cloud.
-        (WEBSOCKET_TOKEN, False, RouteKind.RELAY),
+        (STRAY_TOKEN, RouteKind.RELAY),
     ],
 )
-def test_whose_reads_of_a_cached_component_come_from_a_view(
-    caller: Caller, upgrade: bool, kind: RouteKind
-) -> None:
+def test_whose_reads_of_a_cached_component_come_from_a_view(caller: Caller, kind: RouteKind) -> None:
     target = f"{PODS}?watch=true&resourceVersion=0"
-    assert route(target, "cached", caller=caller, upgrade=upgrade).kind is kind
+    assert route(target, "cached", caller=caller).kind is kind
 
 
-@pytest.mark.parametrize(
-    ("caller", "upgrade", "code"), [(NOBODY, False, 401), (HUB, True, 400), (POD, True, 400)]
-)
 @pytest.mark.parametrize(
     ("target", "component"), [(f"{SLICES}?watch=true", "kube-proxy"), (ONE_SLICE, "getter")]
 )
-def test_who_cannot_be_answered_filtered_is_refused(
-    target: str, component: str, caller: Caller, upgrade: bool, code: int
-) -> None:
-    with refuses(code):
-        route(target, component, caller=caller, upgrade=upgrade)
+def test_who_cannot_be_answered_filtered_is_refused(target: str, component: str) -> None:
+    with refuses(401):
+        route(target, component, caller=NOBODY)
 
 
 @pytest.mark.parametrize("caller", [IMPERSONATOR, Caller(Lending.OWN, "Bearer x", impersonates=True)])
@@ -241,7 +230,7 @@ def test_who_impersonates_gets_filtered_the_single_objects_that_the_cloud_gives(
 
 def test_a_filtered_view_is_not_for_a_caller_whose_credential_the_hub_cannot_check() -> None:
     with refuses(401):
-        route(f"{SLICES}?watch=true", caller=WEBSOCKET_TOKEN)
+        route(f"{SLICES}?watch=true", caller=STRAY_TOKEN)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +298,7 @@ def test_a_follower_that_asks_for_names_gets_whole_objects() -> None:
     info = parse_request("GET", SERVICES)
     assert info.type is not None
     accept = ListWatch(info.type).accept_names
-    found = decide(info, "edgehub", HUB, Listener.PEER, accept, RULES, is_upgrade=False)
+    found = decide(info, "edgehub", HUB, Listener.PEER, accept, RULES)
     assert found.representation == Representation(Encoding.PROTOBUF)
 
 
@@ -318,7 +307,7 @@ def careful_route(accept: str) -> Route:
     filters = in_order(FILTERS, [plugin_of(Hiding(protobuf=False), "")])
     info = parse_request("GET", f"{SERVICES}?resourceVersion=0")
     rules = parse_rules({}, filters=filters)
-    return decide(info, "kube-proxy", HUB, Listener.PLAIN, accept, rules, is_upgrade=False)
+    return decide(info, "kube-proxy", HUB, Listener.PLAIN, accept, rules)
 
 
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"

@@ -25,14 +25,13 @@ def kind(
     listener: Listener = Listener.PLAIN,
     keeps: bool = True,
     *,
-    is_upgrade: bool = False,
     is_up: bool = True,
     asks_kubelet: bool = False,
 ) -> RouteKind:
     info = parse_request(method, target)
     asked = (info, component, caller, listener, "application/json", RULES)
     policy = OfflinePolicy("n", is_up, asks_kubelet) if keeps else None
-    return decide(*asked, is_upgrade=is_upgrade, offline_policy=policy).kind
+    return decide(*asked, offline_policy=policy).kind
 
 
 @pytest.mark.parametrize(
@@ -113,23 +112,19 @@ def test_who_is_never_answered_by_the_node() -> None:
     assert kind("GET", target, caller=Caller(Lending.NONE)) is RouteKind.RELAY
     assert kind("GET", target, caller=Caller(Lending.OWN, "Bearer x", impersonates=True)) is RouteKind.RELAY
     assert kind("GET", target, keeps=False) is RouteKind.RELAY
-    assert kind("GET", target, is_upgrade=True) is RouteKind.RELAY
 
 
-@pytest.mark.parametrize("is_upgrade", [True, False])
 @pytest.mark.parametrize(
     ("method", "target"), [("GET", "log"), ("POST", "exec"), ("GET", "attach"), ("POST", "portforward")]
 )
-def test_what_kubelet_answers_goes_to_it_offline_or_is_refused_with_why(
-    method: str, target: str, is_upgrade: bool
-) -> None:
+def test_what_kubelet_answers_goes_to_it_offline_or_is_refused_with_why(method: str, target: str) -> None:
     path = f"/api/v1/namespaces/a/pods/p/{target}"
-    assert kind(method, path, component="kubectl", is_upgrade=is_upgrade) is RouteKind.RELAY
+    assert kind(method, path, component="kubectl") is RouteKind.RELAY
     for component in ("kubectl", "stranger"):
-        found = kind(method, path, component=component, is_upgrade=is_upgrade, is_up=False, asks_kubelet=True)
+        found = kind(method, path, component=component, is_up=False, asks_kubelet=True)
         assert found is RouteKind.KUBELET
         with pytest.raises(StatusError, match=r"no certificate for kubelet .* crictl") as refused:
-            kind(method, path, component=component, is_upgrade=is_upgrade, is_up=False)
+            kind(method, path, component=component, is_up=False)
         assert (refused.value.code, refused.value.retry_after) == (503, None), "kubectl would try ten times"
 
 
@@ -189,7 +184,7 @@ def test_a_lease_that_the_rules_name_is_renewed_by_any_component(
     rules, policy = parse_rules({"offline_leases": "shop/web"}), OfflinePolicy("n", is_up)
     for caller, expected in ((POD, wanted), (NOBODY, RouteKind.RELAY)):
         asked = (info, "shop", caller, Listener.TLS, "application/json", rules)
-        assert decide(*asked, is_upgrade=False, offline_policy=policy).kind is expected
+        assert decide(*asked, offline_policy=policy).kind is expected
 
 
 def test_what_is_filtered_is_never_answered_as_a_table_that_no_filter_can_read() -> None:
@@ -197,9 +192,7 @@ def test_what_is_filtered_is_never_answered_as_a_table_that_no_filter_can_read()
     info = parse_request("GET", "/api/v1/namespaces/a/services/s")
     accept = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
     policy = OfflinePolicy("n", is_up=False)
-    route = decide(
-        *(info, "kubectl", NODE, Listener.PLAIN, accept, rules), is_upgrade=False, offline_policy=policy
-    )
+    route = decide(*(info, "kubectl", NODE, Listener.PLAIN, accept, rules), offline_policy=policy)
     assert (route.kind, route.filtered_by) == (RouteKind.CACHED_RELAY, ("discardcloudservice",))
     assert route.read is not None
     assert [each.kind for each in route.read.accepted] == [""]

@@ -29,6 +29,9 @@ class NotedClient:
         self.direct_sends: Callable[[bytes], bool] | None = None
         self.reads = asyncio.Event()
         self.reads.set()
+        self.played = asyncio.Event()
+        """Set at each play."""
+        self.receive: Callable[[bytes], None] | None = None
         self._parts: list[Part] = []
 
     @property
@@ -75,6 +78,10 @@ class NotedClient:
     async def play(self) -> None:
         self.plays.append(self._parts)
         self._parts = []
+        self.played.set()
+
+    def switch(self, receive: Callable[[bytes], None]) -> None:
+        self.receive = receive
 
     async def begun(self) -> bool:
         return True

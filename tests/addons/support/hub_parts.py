@@ -100,7 +100,7 @@ class HubParts:
         """A request as the router redirects it; StatusError where it would be refused."""
         info = parse_request("GET", target)
         made = RequestContext(info, component, Listener.PLAIN, accept, caller)
-        made.route = decide(info, component, caller, made.listener, accept, self.rules, is_upgrade=False)
+        made.route = decide(info, component, caller, made.listener, accept, self.rules)
         return made
 
     @asynccontextmanager

@@ -9,7 +9,6 @@ from mitmproxy import http
 from mitmproxy.test import tflow, tutils
 from multidict import CIMultiDict
 
-from addons.requests.caller import WEBSOCKET_BEARER
 from addons.requests.hidden_credentials import (
     headers_of,
     hide,
@@ -21,6 +20,7 @@ from addons.requests.hidden_credentials import (
 )
 from kube.errors import StatusError
 from kube.http.browser_check import OwnAddress, refuse_web_pages
+from kube.requests.websocket_offer import WEBSOCKET_BEARER
 
 OWN = OwnAddress("10.0.0.5", 10261, frozenset({"hub.example"}))
 

@@ -52,7 +52,7 @@ class Speaker:
     @asynccontextmanager
     async def open(self, target: str, accept: str = Encoding.JSON) -> AsyncIterator[Exchange]:
         info, nobody = parse_request("GET", target), Caller(Lending.NONE)
-        route = decide(info, "x", nobody, Listener.PEER, accept, self.parts.rules, is_upgrade=False)
+        route = decide(info, "x", nobody, Listener.PEER, accept, self.parts.rules)
         context = RequestContext(info, "x", Listener.PEER, accept, caller=nobody, route=route, peer="n2")
         async with self.parts.open(context, answerer=self.serving) as response:
             yield response

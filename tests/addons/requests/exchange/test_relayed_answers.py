@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from addons.requests.exchange import client_addresses
-from addons.requests.exchange.relayed_answers import SWITCHED, RelayedAnswer
+from addons.requests.exchange.client_side import SWITCHED
+from addons.requests.exchange.relayed_answers import RelayedAnswer
 from addons.telemetry import metrics
 from kube.errors import bad_request
 from kube.http.transport.connection_pool import Connection

@@ -1,0 +1,172 @@
+"""A watch by WebSocket: how it is framed, what the client may send, and how either side ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from wsproto.frame_protocol import CloseReason, FrameProtocol, Opcode
+
+from addons.requests.answers import Answer, ClientRequest, ClientStream
+from addons.requests.exchange.own_answers import answer_request
+from addons.requests.route_decision import Route, RouteKind
+from addons.requests.websocket_watch import MAX_SENT
+from kube.errors import expired, forbidden
+from kube.requests.websocket_offer import WebSocketOffer
+from kube.wire.encoding import Encoding
+from tests.addons.support.client_side import NotedClient
+
+OFFER = WebSocketOffer("AAAA", "13", ("v1",), (), "http://here")
+PROTOBUF = f"{Encoding.PROTOBUF};stream=watch"
+
+
+class Events:
+    """Answers with a watch: begins, and writes each piece of a queue until that says None, or an error."""
+
+    def __init__(self, content_type: str) -> None:
+        self._content_type = content_type
+        self.pieces: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
+
+    async def answer(self, _wanted: ClientRequest, stream: ClientStream) -> Answer | None:
+        await stream.begin({"Content-Type": self._content_type})
+        while piece := await self.pieces.get():
+            if isinstance(piece, Exception):
+                raise piece
+            await stream.write_all(iter([piece]))
+        return None
+
+
+class Watching:
+    """One watch under way, and its client."""
+
+    def __init__(self, client: NotedClient, events: Events) -> None:
+        self.client, self.events = client, events
+        self._protocol = FrameProtocol(client=True, extensions=[])
+        self._taken = 1
+
+    async def until(self, count: int) -> list[tuple[Opcode, object]]:
+        """The next messages, once there are so many."""
+        found: list[tuple[Opcode, object]] = []
+        while True:
+            told = self.client.told
+            for part in told[self._taken :]:
+                if part[0] == "data":
+                    assert isinstance(part[1], bytes)
+                    self._protocol.receive_bytes(part[1])
+                    found += ((frame.opcode, frame.payload) for frame in self._protocol.received_frames())
+            self._taken = len(told)
+            if len(found) >= count:
+                return found
+            self.client.played.clear()
+            await self.client.played.wait()
+
+    def send(self, data: bytes | bytearray) -> None:
+        assert self.client.receive is not None
+        self.client.receive(bytes(data))
+
+    def ping(self, text: bytes) -> None:
+        self.send(self._protocol.ping(text))
+
+    def close(self) -> None:
+        self.send(self._protocol.close(CloseReason.GOING_AWAY))
+
+
+@asynccontextmanager
+async def watching(content_type: str = Encoding.JSON) -> AsyncIterator[Watching]:
+    client, events = NotedClient(), Events(content_type)
+    assert client.context is not None
+    client.context.route, client.context.answerer = Route(RouteKind.VIEW, "test"), events
+    client.context.websocket = OFFER
+    answering = asyncio.create_task(answer_request(client))
+    await client.played.wait()
+    yield Watching(client, events)
+    events.pieces.put_nowait(None)
+    await answering
+    assert client.told[-1][0] in ("end", "broken off")
+
+
+async def test_events_of_json_are_messages_of_text_however_they_are_written() -> None:
+    async with watching() as watch:
+        assert watch.client.told[0] == ("head", 101, dict(OFFER.switched()))
+        for piece in (b'{"n":1}\n{"n":2}\n{"n"', b":3}\n", '{"ö":4}\n'.encode()):
+            watch.events.pieces.put_nowait(piece)
+        texts = ['{"n":1}\n', '{"n":2}\n', '{"n":3}\n', '{"ö":4}\n']
+        assert await watch.until(4) == [(Opcode.TEXT, text) for text in texts]
+
+
+async def test_events_of_protobuf_are_binary_messages_without_their_length() -> None:
+    first, second = b"event", bytes(range(256)) * 400
+    framed = b"".join(len(event).to_bytes(4) + event for event in (first, second, first))
+    async with watching(PROTOBUF) as watch:
+        for piece in (framed[:2], framed[2:2000], framed[2000:]):
+            watch.events.pieces.put_nowait(piece)
+        found: dict[int, bytes] = {}
+        number = 0
+        while len(found) < 3 or number < 3:
+            for opcode, payload in await watch.until(1):
+                assert opcode is Opcode.BINARY
+                assert isinstance(payload, bytes)
+                found[number] = found.get(number, b"") + payload
+                number += found[number] in (first, second)
+        assert found == {0: first, 1: second, 2: first}
+
+
+async def test_the_newest_ping_alone_is_answered_once_the_client_reads() -> None:
+    async with watching() as watch:
+        watch.client.reads.clear()
+        for number in range(100):
+            watch.ping(b"%d" % number)
+            await asyncio.sleep(0)
+        watch.client.reads.set()
+        first, *_ = await watch.until(1)
+        assert first[0] is Opcode.PONG
+        watch.ping(b"last")
+        (last,) = await watch.until(1)
+        assert last == (Opcode.PONG, b"last") or await watch.until(1) == [(Opcode.PONG, b"last")]
+        assert len([part for part in watch.client.told if part[0] == "data"]) <= 3
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (b"\x88\x80" + bytes(4), CloseReason.NORMAL_CLOSURE),
+        (b"\x81\x01x", CloseReason.PROTOCOL_ERROR),
+        (bytes(MAX_SENT + 1), CloseReason.MESSAGE_TOO_BIG),
+        (b"\x81\x81" + bytes(4) + b"\xff", CloseReason.INVALID_FRAME_PAYLOAD_DATA),
+    ],
+    ids=["an end", "no mask", "too much", "no text"],
+)
+async def test_how_a_client_ends_it(sent: bytes, code: CloseReason) -> None:
+    async with watching() as watch:
+        watch.send(sent)
+        ((opcode, payload),) = await watch.until(1)
+        assert (opcode, payload) == (Opcode.CLOSE, (code, ""))
+        watch.send(b"anything")
+
+
+async def test_messages_of_the_client_are_dropped() -> None:
+    async with watching() as watch:
+        watch.send(FrameProtocol(client=True, extensions=[]).send_data("hello"))
+        watch.events.pieces.put_nowait(b"{}\n")
+        assert await watch.until(1) == [(Opcode.TEXT, "{}\n")]
+
+
+async def test_what_fails_after_the_handshake_breaks_off() -> None:
+    async with watching() as watch:
+        watch.events.pieces.put_nowait(expired("too old"))
+    assert watch.client.told[-1][0] == "broken off"
+
+
+async def test_a_refusal_before_the_handshake_is_an_answer_of_http() -> None:
+    class Refuses:
+        async def answer(self, _wanted: ClientRequest, _stream: ClientStream) -> Answer | None:
+            raise forbidden("not yours")
+
+    client = NotedClient()
+    assert client.context is not None
+    client.context.route, client.context.answerer = Route(RouteKind.VIEW, "test"), Refuses()
+    client.context.websocket = OFFER
+    assert await answer_request(client)
+    assert client.told[0][:2] == ("head", 403)

@@ -1,0 +1,282 @@
+"""Watches by WebSocket, as fabric8's: cached, filtered and relayed, by both ports, and in an outage."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import os
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from addons.requests.websocket_watch import MAX_SENT
+from kube.json_type import Json
+from kube.wire.encoding import Encoding
+from kube.wire.protobuf_codec import ProtobufFrameReader
+from tests.addons.support.samples import cloud_service, config_map, service
+from tests.cloud.link import Link
+from tests.cloud.ports import LOOPBACK
+from tests.cloud.real import RealCloud
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import User
+from tests.hub.support.objects import set_rules
+from tests.hub.support.outage import Outage
+from tests.hub.support.process import Hub, started
+from tests.hub.support.site import hub_before
+
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+SERVICES = "/api/v1/services"
+CACHED = {"User-Agent": "cached/v1"}
+RULES = {"cache_agents": "cached", "discardcloudservice": "filtered"}
+WAIT = 30.0
+PROTOBUF = f"{Encoding.PROTOBUF};stream=watch"
+BEARER = "base64url.bearer.authorization.k8s.io."
+GRANT: Json = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "websocket-readers"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+    "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
+}
+TOKEN = BEARER + base64.urlsafe_b64encode(b"known").decode().rstrip("=")
+
+type Socket = aiohttp.ClientWebSocketResponse[bool]
+
+
+@pytest.fixture
+async def outage(tmp_path: Path, cloud: ScriptableCloud) -> AsyncIterator[Outage]:
+    """A hub with rules, behind a link."""
+    cloud.store.create(config_map(RULES))
+    host, _, port = cloud.url.removeprefix("http://").partition(":")
+    link = await asyncio.to_thread(Link, host, int(port))
+    try:
+        async with started(Hub(tmp_path, f"http://{link.host}:{link.port}")) as hub:
+            yield Outage(hub, link)
+    finally:
+        await asyncio.to_thread(link.close)
+
+
+@asynccontextmanager
+async def watch(
+    url: str,
+    path: str = CONFIGMAPS,
+    headers: Mapping[str, str] = CACHED,
+    *,
+    protocols: tuple[str, ...] = (),
+    context: ssl.SSLContext | bool = True,
+) -> AsyncIterator[Socket]:
+    all_headers = {"Origin": url, "Accept": "application/json", **headers}
+    target = f"{url}{path}{'&' if '?' in path else '?'}watch=true"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(
+            target, headers=all_headers, protocols=protocols, ssl=context, autoping=False, autoclose=False
+        ) as socket,
+    ):
+        yield socket
+
+
+async def event(socket: Socket) -> tuple[str, str]:
+    """Type and name of the next event, which is one message of text."""
+    message = await asyncio.wait_for(socket.receive(), WAIT)
+    assert message.type is aiohttp.WSMsgType.TEXT, message
+    assert message.data.endswith("\n"), "as from kube-apiserver"
+    read = json.loads(message.data)
+    return read["type"], read["object"]["metadata"]["name"]
+
+
+def named(name: str, **data: str) -> Json:
+    return config_map(data, name=name) | {"metadata": {"name": name, "namespace": "default"}}
+
+
+async def test_each_event_is_a_message(outage: Outage, cloud: ScriptableCloud) -> None:
+    cloud.store.create(named("first"))
+    async with watch(outage.hub.url, protocols=("v4.channel.k8s.io",)) as socket:
+        assert socket.protocol == "v4.channel.k8s.io"
+        assert await event(socket) == ("ADDED", "first")
+        for number in range(50):
+            cloud.store.create(named(f"x{number}", text="é\n" * number * 100))
+        assert [await event(socket) for _ in range(50)] == [("ADDED", f"x{number}") for number in range(50)]
+        await socket.ping(b"who")
+        pong = await asyncio.wait_for(socket.receive(), WAIT)
+        assert (pong.type, bytes(pong.data)) == (aiohttp.WSMsgType.PONG, b"who")
+        await socket.send_str("nobody reads this")
+        cloud.store.create(named("last"))
+        assert await event(socket) == ("ADDED", "last")
+        assert outage.hub.metric("edgehub_watchers", resource="configmaps") == 1
+        await socket.close()
+        assert socket.close_code == aiohttp.WSCloseCode.OK
+    await asyncio.to_thread(outage.hub.wait_for_metric, "edgehub_watchers", 0, WAIT, resource="configmaps")
+
+
+async def test_it_goes_on_in_an_outage_and_after_it(outage: Outage, cloud: ScriptableCloud) -> None:
+    cloud.store.create(named("first"))
+    async with watch(outage.hub.url) as before:
+        assert await event(before) == ("ADDED", "first")
+        async with outage.away(), watch(outage.hub.url) as within:
+            assert await event(within) == ("ADDED", "first")
+            cloud.store.create(named("later"))
+        assert await event(before) == ("ADDED", "later")
+
+
+async def test_filters_apply(outage: Outage, cloud: ScriptableCloud) -> None:
+    cloud.store.create(cloud_service("hidden"))
+    cloud.store.create(service("shown"))
+    async with watch(outage.hub.url, SERVICES, {"User-Agent": "filtered/v1"}) as socket:
+        assert await event(socket) == ("ADDED", "shown")
+        cloud.store.create(cloud_service("hidden-too"))
+        cloud.store.create(service("another"))
+        assert await event(socket) == ("ADDED", "another")
+
+
+async def test_protobuf_comes_in_binary_messages(outage: Outage, cloud: ScriptableCloud) -> None:
+    cloud.store.create(named("first"))
+    async with watch(outage.hub.url, headers=CACHED | {"Accept": PROTOBUF}) as socket:
+        message = await asyncio.wait_for(socket.receive(), WAIT)
+        assert message.type is aiohttp.WSMsgType.BINARY
+        framed = len(message.data).to_bytes(4) + message.data
+        (frame,) = ProtobufFrameReader().feed(framed)
+        assert (frame.type, frame.kind) == ("ADDED", "ConfigMap")
+
+
+async def test_a_token_among_the_subprotocols_is_the_callers(outage: Outage, cloud: ScriptableCloud) -> None:
+    """As browsers send one. It says what the caller may read, on the port that lends nobody the hub's rights."""
+    cloud.access.tokens["known"] = User("reader")
+    cloud.store.create(named("first"))
+    context = await asyncio.to_thread(ssl.create_default_context, cafile=outage.hub.authority)
+    async with watch(outage.hub.tls_url, protocols=(TOKEN, "v1.channel"), context=context) as socket:
+        assert socket.protocol == "v1.channel"
+        assert await event(socket) == ("ADDED", "first")
+    cloud.access.allowed["reader"] = lambda info: info.type is None or info.type.resource != "services"
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        async with watch(outage.hub.tls_url, SERVICES, protocols=(TOKEN, "v1.channel"), context=context):
+            pass
+    assert refused.value.status == 403
+    cloud.access.tokens.clear()
+
+
+async def test_it_ends_with_a_word_when_its_time_is_over(outage: Outage) -> None:
+    async with watch(outage.hub.url, f"{CONFIGMAPS}?timeoutSeconds=1") as socket:
+        message = await asyncio.wait_for(socket.receive(), WAIT)
+        assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, aiohttp.WSCloseCode.OK)
+
+
+async def test_who_sends_much_is_sent_away(outage: Outage, cloud: ScriptableCloud) -> None:
+    cloud.store.create(named("first"))
+    async with watch(outage.hub.url) as socket:
+        assert await event(socket) == ("ADDED", "first")
+        await socket.send_bytes(os.urandom(MAX_SENT + 1))
+        message = await asyncio.wait_for(socket.receive(), WAIT)
+        assert (message.type, message.data) == (
+            aiohttp.WSMsgType.CLOSE,
+            aiohttp.WSCloseCode.MESSAGE_TOO_BIG,
+        )
+    bound = partial(outage.hub.metric, "edgehub_bounds_reached_total")
+    assert await asyncio.to_thread(bound, bound="sent behind a watch by WebSocket") == 1
+
+
+async def test_who_never_reads_its_pongs_costs_nothing(outage: Outage, cloud: ScriptableCloud) -> None:
+    """Pings of 125 bytes, up to the bound, and none of the answers is read: the newest alone is answered."""
+    cloud.store.create(named("first", text="x" * 500_000))
+    reader, writer = await asyncio.open_connection(LOOPBACK, outage.hub.port, limit=1024)
+    lines = (
+        f"GET {CONFIGMAPS}?watch=true HTTP/1.1",
+        f"Host: 127.0.0.1:{outage.hub.port}",
+        f"Origin: {outage.hub.url}",
+        "User-Agent: cached/v1",
+        "Connection: Upgrade",
+        "Upgrade: websocket",
+        "Sec-WebSocket-Version: 13",
+        "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==",
+    )
+    writer.write("\r\n".join((*lines, "", "")).encode())
+    assert (await reader.readline()).split()[1] == b"101"
+    ping = b"\x89\xfd" + bytes(4) + bytes(125)
+    writer.write(ping * (MAX_SENT // len(ping)))
+    await asyncio.wait_for(writer.drain(), WAIT)
+    async with watch(outage.hub.url) as other:
+        assert await event(other) == ("ADDED", "first")
+    writer.transport.abort()
+    await asyncio.to_thread(outage.hub.wait_for_metric, "edgehub_watchers", 0, WAIT, resource="configmaps")
+
+
+async def raw_answer(
+    url: str, context: ssl.SSLContext | None, *lines: str
+) -> tuple[bytes, dict[bytes, bytes]]:
+    """Status and headers of the answer to a watch with these lines."""
+    host, _, port = url.partition("://")[2].partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+    head = (f"GET {CONFIGMAPS}?watch=true&timeoutSeconds=1 HTTP/1.1", f"Host: {host}:{port}", *lines)
+    writer.write("\r\n".join((*head, "", "")).encode())
+    first, *fields = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT)).strip().split(b"\r\n")
+    writer.transport.abort()
+    return first.split()[1], dict(field.lower().split(b": ", 1) for field in fields if b": " in field)
+
+
+@pytest.fixture
+def rules(real_cloud: RealCloud) -> Iterator[Callable[..., None]]:
+    """Sets the rules; they are as before after the test."""
+    yield partial(set_rules, real_cloud)
+    set_rules(real_cloud)
+
+
+async def test_it_is_opened_and_refused_as_by_kube_apiserver(
+    real_cloud: RealCloud, rules: Callable[..., None], tmp_path: Path
+) -> None:
+    token = await asyncio.to_thread(real_cloud.token, "default", "default")
+    await asyncio.to_thread(real_cloud.apply, [GRANT])
+    rules(cache_agents="cached")
+    straight = await asyncio.to_thread(ssl.create_default_context, cafile=real_cloud.authority_file)
+    async with started(await asyncio.to_thread(hub_before, real_cloud, tmp_path, "edge-websocket")) as hub:
+        at_hub = await asyncio.to_thread(ssl.create_default_context, cafile=hub.authority)
+        upgrade = ("Connection: keep-alive, Upgrade", "Upgrade: WebSocket")
+        key, version, origin = "Sec-WebSocket-Key: AAAA", "Sec-WebSocket-Version: 13", "Origin: https://here"
+        encoded = base64.urlsafe_b64encode(token.encode()).decode().rstrip("=")
+        known = f"Authorization: Bearer {token}"
+        whole = (*upgrade, key, version, origin)
+        offers = {
+            "whole": (known, *whole),
+            "a subprotocol": (known, *whole, "Sec-WebSocket-Protocol: any"),
+            "two subprotocols": (known, *whole, "Sec-WebSocket-Protocol: any, other"),
+            "a token": (*whole, f"Sec-WebSocket-Protocol: any, {BEARER}{encoded}"),
+            "a token alone": (*whole, f"Sec-WebSocket-Protocol: {BEARER}{encoded}"),
+            "a bad token": (*whole, f"Sec-WebSocket-Protocol: any, {BEARER}!!"),
+            "no key": (known, *upgrade, version, origin),
+            "no version": (known, *upgrade, key, origin),
+            "no origin": (known, *upgrade, key, version),
+            "no connection": (known, "Upgrade: websocket", key, version, origin),
+            "another protocol": (known, "Connection: Upgrade", "Upgrade: SPDY/3.1"),
+        }
+        fields = (b"upgrade", b"connection", b"sec-websocket-accept", b"sec-websocket-protocol")
+        for agent in ("cached", "relayed"):
+            for name, lines in offers.items():
+                asked = (f"User-Agent: {agent}/v1", *lines)
+                wanted, wanted_fields = await raw_answer(real_cloud.url, straight, *asked)
+                found, found_fields = await raw_answer(hub.tls_url, at_hub, *asked)
+                assert found == wanted, (agent, name)
+                if wanted == b"101":
+                    shown = [[of.get(field) for field in fields] for of in (wanted_fields, found_fields)]
+                    assert shown[0] == shown[1], (agent, name)
+
+
+async def test_a_relayed_one_ends_when_the_rules_come_to_filter_it(
+    real_cloud: RealCloud, rules: Callable[..., None], tmp_path: Path
+) -> None:
+    async with started(
+        await asyncio.to_thread(hub_before, real_cloud, tmp_path, "edge-websocket-rules")
+    ) as hub:
+        agent = {"User-Agent": "other/v1"}
+        async with watch(hub.url, SERVICES, agent) as socket:
+            assert await event(socket) == ("ADDED", "kubernetes")
+            rules(discardcloudservice="other")
+            message = await asyncio.wait_for(socket.receive(), WAIT)
+            assert message.type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+        async with watch(hub.url, SERVICES, agent) as socket:
+            assert await event(socket) == ("ADDED", "kubernetes")
+        assert hub.metric("edgehub_requests_total", component="other", route="view", code="101") == 1
