@@ -11,7 +11,7 @@ from addons.filters.chain import build_filters
 from addons.filters.filter import READS, Filter, GroupResource
 from addons.filters.inputs import Inputs
 from addons.filters.verdict import Note, Verdict, ignore_note
-from kube.requests.component import component_of
+from kube.requests.component import component_named
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoding import Encoding
 
@@ -79,7 +79,7 @@ def plugin_of(code: object, digest: str) -> FilterPlugin:
     components, verbs, reasons = (
         _texts(code, name, attribute) for attribute in ("components", "verbs", "reasons")
     )
-    if not all(component == ANY or component_of(component) == component for component in components):
+    if not all(component == ANY or component_named(component) == component for component in components):
         raise ValueError(f"{name}.components are names of components, in small letters, or '{ANY}'")
     if not verbs or not verbs <= READS:
         raise ValueError(f"{name}.verbs is one or more of {', '.join(sorted(READS))}")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from addons.filters.filter import READS, Filter, GroupResource
 from addons.filters.plugins import FilterPlugin
-from kube.requests.component import component_of
+from kube.requests.component import component_named
 
 ANY = "*"
 """In an entry: every component, or every resource that the filter understands."""
@@ -77,9 +77,11 @@ def parse_component(text: str) -> str:
     text = text.strip()
     if text == ANY:
         return ANY
-    component = component_of(text)
-    if not component or "/" in text:
-        raise ValueError("a component is 1 to 64 of the characters a-z, 0-9, '.', '_', '-', or '*'")
+    component = component_named(text)
+    if not component:
+        raise ValueError(
+            "a component is 1 to 64 of the characters a-z, 0-9, '.', '_', '-', with spaces between them, or '*'"
+        )
     return component
 
 

@@ -78,10 +78,9 @@ class Agents:
     removed: frozenset[str] = frozenset()
 
     def __contains__(self, component: str) -> bool:
-        """A component without a name has nothing to be cached under."""
         if component == HUB:
             return True
-        if not component or not self.removed.isdisjoint((ANY, component)):
+        if not self.removed.isdisjoint((ANY, component)):
             return False
         based = component in BASE_AGENTS or component.startswith(BASE_AGENT_PREFIX)
         return based or not self.added.isdisjoint((ANY, component))

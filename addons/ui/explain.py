@@ -112,7 +112,7 @@ class Explanation:
 
     @property
     def text(self) -> str:
-        lines = [f"{self.component or '(unnamed component)'} {self.verb} {self.path}"]
+        lines = [f"{self.component} {self.verb} {self.path}"]
         if self.route:
             lines.append(f"route: {self.route} ({self.reason})")
         lines += [f"rule: {rule}" for rule in self.rules]

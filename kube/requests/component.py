@@ -1,24 +1,27 @@
-"""The component that sent a request, as rules and metrics name it: the first word of its User-Agent."""
+"""The component that sent a request, as rules and metrics name it: what its User-Agent begins with."""
 
 import re
 
 MAX_LENGTH = 64
 """Characters. Every known program has a shorter name. The limit bounds labels, keys and log lines of clients."""
+UNKNOWN = "unknown"
+"""The component of a request without a User-Agent (kube-rs sends none), or with one that names nobody."""
 
-_ALLOWED = re.compile(rf"[a-z0-9._-]{{1,{MAX_LENGTH}}}")
+_ALLOWED = re.compile(rf"[a-z0-9._-](?:[a-z0-9._ -]{{0,{MAX_LENGTH - 2}}}[a-z0-9._-])?")
+_SPACES = re.compile(" +")
 
 
 def component_of(user_agent: str | None) -> str:
-    """The text before the first "/", in lower case; "" for an unknown component.
+    """The component of a request with this User-Agent. It proves nothing: no rule grants rights by it."""
+    return component_named((user_agent or "").partition("/")[0]) or UNKNOWN
 
-    A name is unknown if it is too long, has other characters than a-z, 0-9, ".", "_" and "-", or is a path step ("."
-    or ".."), because components name metrics and files. A User-Agent proves nothing: no rule grants rights by it.
+
+def component_named(text: str) -> str:
+    """A component's name, in lower case, with one space where there are several; "" for what is none.
+
+    That is what is too long, has other characters than a-z, 0-9, ".", "_", "-" and spaces between them, or is a path
+    step ("." or ".."): components name metrics and files.
     """
-    if not user_agent:
-        return ""
     # Check for ASCII before lower(), which makes a plain "k" of U+212A (the Kelvin sign).
-    name = user_agent.partition("/")[0]
-    if not name.isascii():
-        return ""
-    name = name.lower()
-    return name if _ALLOWED.fullmatch(name) and name not in (".", "..") else ""
+    name = text.strip(" ").lower() if text.isascii() else ""
+    return _SPACES.sub(" ", name) if _ALLOWED.fullmatch(name) and name not in (".", "..") else ""

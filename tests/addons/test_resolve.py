@@ -68,12 +68,13 @@ def test_a_request_is_read(resolve: Resolve, listener: str) -> None:
 @pytest.mark.parametrize(
     ("agent", "component"),
     [
-        (None, ""),
-        (b"", ""),
-        (b"../x", ""),
-        (b"..", ""),
-        (b"x" * 10_000, ""),
-        (b"\xff\x00\x80", ""),
+        (None, "unknown"),
+        (b"unknown", "unknown"),
+        (b"../x", "unknown"),
+        (b"..", "unknown"),
+        (b"x" * 10_000, "unknown"),
+        (b"\xff\x00\x80", "unknown"),
+        (b"Kubernetes Java Client/25.0.0", "kubernetes java client"),
         (b"Kubelet/v1", "kubelet"),
     ],
 )

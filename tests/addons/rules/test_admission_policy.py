@@ -69,6 +69,10 @@ GOOD = [
     {"filter_servicetopology": "a/endpointslices.discovery.k8s.io # ;list; ;watch;,b/ * ,c/endpoints"},
     {"masterservice": "-kubelet/services#get,\n  x-y_z.1/services"},
     {"cache_agents": "*, -kubectl, a\n"},
+    {
+        "cache_agents": "unknown, Kubernetes Java  Client, -a b",
+        "endpoints": "kubernetes java client/endpoints#list",
+    },
     {"offline_leases": "kube-system/a, shop/web.leader,,\n x/y-1"},
     {"pool_resources": "/v1/nodes, networking.k8s.io/v1/networkpolicies,,\n example.com/v1alpha1/things"},
     {"localhealth": "kube-proxy"},
@@ -78,7 +82,7 @@ GOOD = [
 ]
 BAD = [
     ({"filter_nonsense": "kubelet/pods"}, "key filter_nonsense: there is no such filter; the filters are"),
-    ({"servicetopology": "ok, a b, c"}, 'key servicetopology: "a b" is not right: write component'),
+    ({"servicetopology": "ok, a:b, c"}, 'key servicetopology: "a:b" is not right: write component'),
     (
         {"filter_servicetopology": "x/pods"},
         "resources: endpoints, endpointslices, endpointslices.discovery.k8s.io",
@@ -159,7 +163,7 @@ def test_who_leaves_the_data_alone_is_not_held_up(edit: Edit, real_cloud: RealCl
     made = real_cloud.admin.post(MAPS, {"metadata": {"name": "yurt-hub-cfg"}, "data": {"endpoints": "x"}})
     made["metadata"]["labels"] = {"a": "b"}
     made = real_cloud.admin.put(f"{MAPS}/yurt-hub-cfg", made)
-    made["data"] = {"endpoints": "x y"}
+    made["data"] = {"endpoints": "x:y"}
     assert real_cloud.admin.request("PUT", f"{MAPS}/yurt-hub-cfg", body=made).status == 422
     assert edit({"other": "x"})[0] == 409, "it is there"
     real_cloud.admin.delete(f"{MAPS}/yurt-hub-cfg")

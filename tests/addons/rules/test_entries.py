@@ -30,6 +30,9 @@ SLICES = frozenset({ENDPOINT_SLICES})
         ("coredns/endpointslices#get", False, "coredns", SLICES, {"get"}),
         (" a.b_c-1 / endpointslices # get ; list; ", False, "a.b_c-1", SLICES, {"get", "list"}),
         ("*/*#watch", False, ANY, BOTH, {"watch"}),
+        ("Kubernetes Java  Client/endpoints", False, "kubernetes java client", {ENDPOINTS}, LIST_AND_WATCH),
+        ("-kubernetes java client", True, "kubernetes java client", BOTH, READS),
+        ("unknown", False, "unknown", BOTH, LIST_AND_WATCH),
         # An exclusion covers all resources and verbs that it does not narrow down.
         ("-coredns", True, "coredns", BOTH, READS),
         ("- coredns", True, "coredns", BOTH, READS),
@@ -51,7 +54,7 @@ def test_entries_that_can_be_read(
         ("/endpointslices", "a component is 1 to 64"),
         ("-", "a component is 1 to 64"),
         ("..", "a component is 1 to 64"),
-        ("core dns/endpointslices", "a component is 1 to 64"),
+        ("core\tdns/endpointslices", "a component is 1 to 64"),
         ("größe", "a component is 1 to 64"),
         ("x" * 65, "a component is 1 to 64"),
         ("*dns", "a component is 1 to 64"),

@@ -109,7 +109,7 @@ async def test_an_object_that_is_dropped(parts: HubParts, cloud: ScriptableCloud
 
 async def test_a_user_agent_is_read_as_from_a_request(sliced: HubParts) -> None:
     assert told(sliced, "Reader/v1.2 (linux)").component == "reader"
-    assert told(sliced, "../x").text.startswith("(unnamed component) ")
+    assert told(sliced, "../x").text.startswith("unknown ")
 
 
 async def test_an_object_that_the_hub_has_no_copy_of(sliced: HubParts) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.requests.component import MAX_LENGTH, component_of
+from kube.requests.component import MAX_LENGTH, UNKNOWN, component_named, component_of
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,10 @@ from kube.requests.component import MAX_LENGTH, component_of
         ("flanneld", "flanneld"),
         ("my_agent.v2/1", "my_agent.v2"),
         ("x" * MAX_LENGTH, "x" * MAX_LENGTH),
+        ("Kubernetes Java Client/25.0.0-SNAPSHOT", "kubernetes java client"),
+        ("My  Agent /2", "my agent"),
+        ("Mozilla 5.0", "mozilla 5.0"),
+        ("Unknown/1", "unknown"),
     ],
 )
 def test_components(user_agent: str, component: str) -> None:
@@ -35,7 +39,8 @@ def test_components(user_agent: str, component: str) -> None:
         "..",
         "./kubelet",
         "../etc/passwd",
-        "Mozilla 5.0",
+        " ",
+        "a\tb",
         "kubelet\n",
         "kubelet\0/v1",
         "\u212aubelet/v1",  # the Kelvin sign, a "k" in lower case
@@ -45,12 +50,13 @@ def test_components(user_agent: str, component: str) -> None:
     ],
 )
 def test_unknown_components(user_agent: str | None) -> None:
-    assert component_of(user_agent) == ""
+    assert component_of(user_agent) == UNKNOWN
 
 
 @given(st.text() | st.from_regex(r"[-A-Za-z0-9._/ ]*"))
 def test_a_component_is_safe_in_a_metric_and_a_path(user_agent: str) -> None:
     component = component_of(user_agent)
-    assert re.fullmatch(r"[a-z0-9._-]{0,64}", component)
+    assert re.fullmatch(r"[a-z0-9._-]+( [a-z0-9._-]+)*", component)
+    assert len(component) <= MAX_LENGTH
     assert component not in (".", "..")
-    assert component_of(component) == component
+    assert component_of(component) == component_named(component) == component

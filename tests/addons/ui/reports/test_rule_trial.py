@@ -94,8 +94,8 @@ async def test_a_few_of_many_reasons_are_told(
 
 
 async def test_problems_names_that_never_asked_and_the_cache(hub: RunningHub) -> None:
-    trial = await try_rules(hub, {"masterservice": "newcomer, a b", "cache_agents": "other, -kubelet"})
-    assert [each["text"] for each in trial["problems"]] == ["a b"]
+    trial = await try_rules(hub, {"masterservice": "newcomer, a:b", "cache_agents": "other, -kubelet"})
+    assert [each["text"] for each in trial["problems"]] == ["a:b"]
     assert {"component": "newcomer", "before": [], "after": ["masterservice"]} in trial["unseen"]
     assert trial["cached"]["lost"] == ["cached", "kubelet"]
 
