@@ -122,7 +122,8 @@ class FilterInputs:
         """
         written = self.input(InputKind.NODE_LABELS)
         is_some = written.source.store.complete and not self._has_buckets
-        return InputKind.NODE if written.is_refused or is_some else InputKind.NODE_LABELS
+        is_none = written.is_refused or written.is_lost
+        return InputKind.NODE if is_none or is_some else InputKind.NODE_LABELS
 
     def node_labels(self, kind: InputKind, name: str) -> Mapping[str, str] | None:
         """The labels of a node by an input that knows them; None where there is no such node."""

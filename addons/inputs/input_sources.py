@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 
@@ -18,6 +19,8 @@ from kube.requests.request_info import ResourceType
 from kube.store.projection import InputKey
 from kube.store.store import Change, Item
 from kube.wire.encoding import Encoding
+
+logger = logging.getLogger(__name__)
 
 Changed = Callable[[Collection[InputKey]], None]
 
@@ -117,7 +120,7 @@ class Input:
         self._changed = changed
         self._keys_of = keys_of
         self._forget = forget
-        self._was = (False, False, False)
+        self._was = (False, False, False, False)
         self._is_new = False
         self._opened: list[tuple[Source, asyncio.Task[None]]] = []
         self.source = self._open_next()
@@ -156,8 +159,13 @@ class Input:
         return self.source.reflector.refusal is not None
 
     @property
-    def _state(self) -> tuple[bool, bool, bool]:
-        return self.is_known, self.is_missing, self.is_refused
+    def is_lost(self) -> bool:
+        """There is neither a cloud to ask nor a word of it on disk: nothing is to be waited for."""
+        return not self.is_known and not self.is_refused and self.source.is_lost
+
+    @property
+    def _state(self) -> tuple[bool, bool, bool, bool]:
+        return self.is_known, self.is_missing, self.is_refused, self.is_lost
 
     def changed(self, change: Change) -> None:
         touched = self._keys_of(change)
@@ -213,6 +221,11 @@ class Input:
         now = self._state
         if now == self._was and not self._is_new:
             return
+        if self.is_lost:
+            logger.warning(
+                "no cloud, and no copy of %s: filters go without until the cloud answers",
+                self.source.list_watch.type.group_resource,
+            )
         self._was, self._is_new = now, False
         self._index()
         self._changed({unknown(self._kind)})

@@ -126,9 +126,10 @@ class RecordedInputs:
 
     def _is_known(self, kind: InputKind) -> bool:
         self.reads.add(unknown(kind))
-        if self._inputs.input(kind).is_known:
+        asked = self._inputs.input(kind)
+        if asked.is_known:
             return True
-        self.pending = True
+        self.pending |= not asked.is_lost
         return False
 
 

@@ -35,7 +35,7 @@ from kube.disk.copy_rows import (
 )
 from kube.disk.database import Batch, TableChanges
 from kube.disk.writer import PATIENCE
-from kube.errors import StatusError
+from kube.errors import StatusError, forbidden
 from kube.packed_text import Kept
 from kube.reflector.list_pages import read_items
 from kube.reflector.list_watch import ListWatch
@@ -188,7 +188,7 @@ class DiskCopy:
             reflector.remember_refusal(refusal)
 
     async def restore(self) -> StatusError | None:
-        """Fill the store from the copy, if there is one. Returns the cloud's 404 where that was kept instead."""
+        """Fill the store from the copy, if there is one. Returns the cloud's 403 or 404 where that was kept instead."""
         name, access = self.name, self._copies.access
         losses = access.disk.lost
         read = await access.guard(lambda: read_copy(access.disk, name))
@@ -197,8 +197,7 @@ class DiskCopy:
         meta, raws = read
         self._stamped = access.is_recent(meta.get("asked", 0))
         if "refused" in meta:
-            missing = "the server could not find the requested resource"
-            return StatusError(404, "NotFound", missing) if meta["refused"] == 404 else None
+            return _refusal(meta["refused"], self._list_watch.type.group_resource)
         try:
             codec = codec_for(Encoding(meta["encoding"]))
             items = await read_items(self._store, codec, raws)
@@ -293,6 +292,13 @@ async def _resumed(reflector: Reflector) -> None:
                 await reflector.changed.wait()
             if not reflector.lists and reflector.state is State.WATCHING:
                 await asyncio.sleep(SETTLE)
+
+
+def _refusal(code: object, resource: str) -> StatusError | None:
+    """What the cloud said of a resource in place of its objects, which an outage does not change."""
+    if code == 404:
+        return StatusError(404, "NotFound", "the server could not find the requested resource")
+    return forbidden(f"{resource} is forbidden, as the cloud said before") if code == 403 else None
 
 
 def is_shown(meta: Meta) -> bool:

@@ -142,7 +142,7 @@ class Source:
 
         StatusError: the cloud's refusal, or 503 when there is no first copy within `wait` seconds.
         """
-        before, upstream = self.reflector.refusal, self.reflector.upstream
+        before = self.reflector.refusal
         self.reflector.retry_now()
         try:
             async with asyncio.timeout(wait):
@@ -150,8 +150,7 @@ class Source:
                     if self.reflector.refusal is not None and self.reflector.refusal is not before:
                         # The reflector keeps its own: with a traceback it would keep the frames of all who wait.
                         raise self.reflector.refusal.again()
-                    has_server = self.is_up() or (upstream is not None and upstream.is_up)
-                    if not self._is_restoring and not self.store.complete and not has_server:
+                    if self.is_lost:
                         raise unavailable(f"{self._what}: the cloud cannot be reached, and there is no copy")
                     await first_of(self.store.next_update(), self.reflector.changed.wait())
         except TimeoutError:
@@ -248,6 +247,13 @@ class Source:
         """Whether this source alone can tell what clients may hold, or is about to learn it from the cloud."""
         has_break = self.store.complete and not self.reflector.continuity.is_whole
         return self.store.names_former or has_break
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether there is neither a copy nor a server that could be asked for one."""
+        upstream = self.reflector.upstream
+        has_server = self.is_up() or (upstream is not None and upstream.is_up)
+        return not self._is_restoring and not self.store.complete and not has_server
 
     def why_empty(self) -> str:
         return str(self.reflector.error or "the cloud has not answered yet")

@@ -20,6 +20,7 @@ from kube.requests.node_pools import POOL_LABEL
 from kube.store.projection import InputKey
 from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource
+from tests.addons.support.observed import until
 from tests.addons.support.samples import endpoint_slice, fill, node, node_pool, raw, service
 
 NODE = "n1"
@@ -140,6 +141,33 @@ async def test_sources_ask_for_no_more_than_is_needed(cluster: Cluster) -> None:
         "endpointslices": (False, Encoding.PROTOBUF),
     }
     assert cluster.list_watches["own node"].field_selector == f"metadata.name={NODE}"
+
+
+async def test_nothing_is_waited_for_where_there_is_neither_a_cloud_nor_a_copy(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A first start without a cloud, from the state folder of a hub that did not read this yet."""
+    buckets, services = cluster.source(BUCKETS_NAME), cluster.source("services")
+    buckets.reflector.refusal = None
+    cluster.fill("nodes", node("n2", 1, zone="z"))
+    asked = cluster.inputs.ask()
+    assert asked.node_labels("n2") is None
+    assert service_facts(asked) is None
+    assert asked.pending
+    cluster.told.clear()
+    for source in (buckets, services):
+        source.is_lost = True
+        source.reflector.changed.notify()
+    await until(lambda: len(cluster.told) == 2)
+    asked = cluster.inputs.ask()
+    assert dict(asked.node_labels("n2") or {}) == {"zone": "z"}, "the labels that Nodes themselves have"
+    assert service_facts(asked) is None
+    assert not asked.pending
+    assert unknown(InputKind.SERVICE) in asked.reads, "filtered again as soon as the cloud answers"
+    assert "no cloud, and no copy of of hand: filters go without until the cloud answers" in caplog.text
+    cluster.fill("services", service("web", 1))
+    assert cluster.told[-1] == {unknown(InputKind.SERVICE)}
+    assert service_facts(cluster.inputs.ask()) == {}
 
 
 async def test_a_refused_source_leaves_the_answer_pending(cluster: Cluster) -> None:

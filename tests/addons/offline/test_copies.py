@@ -62,7 +62,7 @@ async def test_known_empty_is_not_unknown(copies: DiskCopies) -> None:
     assert (back.complete, len(back), back.version) == (True, 0, 5)
 
 
-async def test_a_refusal_takes_the_copy_away_and_a_missing_kind_is_remembered(copies: DiskCopies) -> None:
+async def test_a_refusal_takes_the_copy_away_and_is_remembered(copies: DiskCopies) -> None:
     store = Store()
     copy = copies.copy("", PODS, store)
     store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
@@ -74,7 +74,10 @@ async def test_a_refusal_takes_the_copy_away_and_a_missing_kind_is_remembered(co
     assert refusal.code == 404
     copy.refused(forbidden("no longer"))
     await settled(copy)
-    assert not (await restored(copies)).complete
+    store = Store()
+    refusal = await copies.copy("", PODS, store).restore()
+    assert refusal is not None
+    assert (refusal.code, store.complete) == (403, False)
 
 
 async def test_versions_that_went_back_are_written_whole(copies: DiskCopies) -> None:

@@ -6,6 +6,8 @@ from kube.concurrency.pulse import Pulse
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.reflector.list_pages import Malformed
+from kube.reflector.list_watch import ListWatch
+from kube.requests.request_info import ResourceType
 from kube.store.store import Store
 
 
@@ -38,3 +40,6 @@ class HandSource:
         self.store = Store()
         self.reflector = HandReflector()
         self.users = 0
+        self.is_lost = False
+        """There is neither a copy nor a cloud."""
+        self.list_watch = ListWatch(ResourceType("", "v1", "of hand"))
