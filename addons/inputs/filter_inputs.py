@@ -112,8 +112,12 @@ class FilterInputs:
         return pool_of(self._inputs[InputKind.OWN_NODE].source.store.get(("", self.node_name)))
 
     def kind_of_pool(self, pool: str) -> InputKind:
-        """Which input knows a pool. This node's is read alone: all others change as often, and nobody asks for them."""
-        return InputKind.OWN_POOL if pool and pool == self.own_pool else InputKind.POOL
+        """Which input knows a pool. This node's is read alone: all others change as often, and nobody asks for them.
+
+        Without a cloud the copy of all pools may be the one that there is.
+        """
+        is_own = pool and pool == self.own_pool and not self.input(InputKind.OWN_POOL).is_lost
+        return InputKind.OWN_POOL if is_own else InputKind.POOL
 
     def kind_of_nodes(self) -> InputKind:
         """Which input knows the labels of other nodes: what the manager writes, or each node where it writes nothing.

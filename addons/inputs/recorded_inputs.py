@@ -83,7 +83,7 @@ class RecordedInputs:
         return pool_of(self._inputs.input(InputKind.OWN_NODE).source.store.get(("", self.node_name)))
 
     def pool_nodes(self, pool: str) -> Set[str] | None:
-        self.reads.add((InputKind.POOL, pool))
+        self.reads |= {(InputKind.POOL, pool), unknown(InputKind.OWN_POOL)}
         kind = self._inputs.kind_of_pool(pool)
         if not self._is_known(kind):
             return None

@@ -1,0 +1,107 @@
+"""A hub that starts without its cloud from what another one left: of an earlier format, or after a refusal.
+
+`state_folders/` has the database of a hub of each format, after an outage: two Services with topology, their slices on
+three nodes in two zones, a NodePool, a ConfigMap, a pod, and in the journal that pod's status and an event. The node is
+node-1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from kube.json_type import Json
+from kube.requests.node_labels import NODE_LABELS
+from kube.requests.request_info import RequestInfo
+from kube.wire.encoding import Encoding
+from tests.cloud.ports import free_port
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.access import ANONYMOUS
+from tests.hub.support.objects import endpoint_slice, nodes_of, service
+from tests.hub.support.process import Hub, started
+from tests.hub.support.streams import listed
+
+FOLDERS = sorted((Path(__file__).parent / "state_folders").glob("*.db.gz"))
+ALL_SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
+READS = (
+    "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1&resourceVersion=0",
+    "/api/v1/nodes/node-1",
+    "/api/v1/namespaces/default/configmaps/mounted",
+    "/version",
+)
+
+
+def put(folder: Path, state: Path) -> None:
+    """Have a state folder hold what a hub of another format left."""
+    database = state / "cache" / "cache.db"
+    database.parent.mkdir(parents=True)
+    state.chmod(0o700)
+    database.write_bytes(gzip.decompress(folder.read_bytes()))
+
+
+async def shown(hub: Hub, encoding: Encoding) -> dict[str, list[str]]:
+    """The nodes of each slice, as kube-proxy gets them."""
+    got = await listed(hub.url, ALL_SLICES, component="kube-proxy", encoding=encoding, resourceVersion="0")
+    return {name: nodes_of(each) for name, each in got.items()}
+
+
+async def status_of(hub: Hub, path: str) -> int:
+    headers = {"User-Agent": "kubelet/v1", "Accept": "application/json", "Accept-Encoding": "identity"}
+    async with aiohttp.ClientSession() as session, session.get(hub.url + path, headers=headers) as answer:
+        return answer.status
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+async def test_what_a_hub_of_an_earlier_format_left_serves_an_outage(folder: Path, tmp_path: Path) -> None:
+    """Filters ask for what that hub did not read yet, and nobody is there to send it."""
+    hub = Hub(tmp_path, f"http://127.0.0.1:{free_port()}")
+    await asyncio.to_thread(put, folder, hub.state)
+    async with started(hub):
+        for encoding in Encoding:
+            assert await shown(hub, encoding) == {"web-1": ["node-1", "node-2"], "pool-1": []}
+        assert [await status_of(hub, path) for path in READS] == [200] * len(READS)
+        waiting = await asyncio.to_thread(hub.metric, "edgehub_journal_entries")
+        log = await asyncio.to_thread((tmp_path / "hub.log").read_text)
+    lost = [line for line in log.splitlines() if "dropping the journal's entry" in line]
+    assert waiting + len(lost) == 2, "what is lost is said in one line"
+
+
+async def test_a_refusal_of_an_input_holds_after_a_restart(cloud: ScriptableCloud, tmp_path: Path) -> None:
+    """The manifests were not applied anew after an upgrade: nobody gave the node a right to NodeLabels."""
+
+    def may(info: RequestInfo) -> bool:
+        return info.type is None or info.type.resource != NODE_LABELS.resource
+
+    cloud.access.allowed[ANONYMOUS.name] = may
+    for name, zone in (("node-1", "a"), ("node-2", "a"), ("node-3", "b")):
+        cloud.store.create(_named("v1", "Node", name, labels={"zone": zone}))
+    web: Json = service("web", {"topologyKeys": '["zone"]'})
+    made = {"apiVersion": "v1", "kind": "Service", **web}
+    made["metadata"]["namespace"] = "default"
+    cloud.store.create(made)
+    slice_: Json = endpoint_slice("web-1", "web", "node-1", "node-2", "node-3")
+    slice_["metadata"]["namespace"] = "default"
+    cloud.store.create({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **slice_})
+    hub = Hub(tmp_path, cloud.url)
+    expected = {"web-1": ["node-1", "node-2"]}
+    async with started(hub):
+        assert await shown(hub, Encoding.PROTOBUF) == expected
+        await asyncio.to_thread(hub.wait_until_kept, '"refused":403', 1)
+        await asyncio.to_thread(hub.stop)
+        await cloud.stop()
+        for _ in range(2):
+            await asyncio.to_thread(hub.start)
+            assert await shown(hub, Encoding.PROTOBUF) == expected
+            await asyncio.to_thread(hub.kill)
+        await cloud.start()
+        cloud.access.allowed.clear()
+        await asyncio.to_thread(hub.start)
+        assert await shown(hub, Encoding.PROTOBUF) == expected
+
+
+def _named(api_version: str, kind: str, name: str, **metadata: object) -> Json:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **metadata}}
