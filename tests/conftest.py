@@ -32,6 +32,7 @@ sys.dont_write_bytecode = False
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--real", action="store_true", help="run also what needs the real control plane")
+    parser.addoption("--node", action="store_true", help="run also what needs a real node, as root")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
@@ -63,16 +64,21 @@ class _FromAnotherPlace(pytest.Package):
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path)
+    if not config.getoption("--node"):
+        _leave_out(config, items, "node")
     if not config.getoption("--real"):
-        left_out = [item for item in items if item.get_closest_marker("real")]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if not item.get_closest_marker("real")]
+        _leave_out(config, items, "real")
         items.sort(key=_in_turns(items).__getitem__)
     else:
         # Files with real processes take long, and come first: at the end, one of them would run alone beside a process
         # that has nothing left. Those of one folder stay together, because its control plane ends when it is left.
         slow = {item.path for item in items if item.get_closest_marker("real") or item.path.parent == HUBS}
         items.sort(key=lambda item: item.path not in slow)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], marker: str) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(marker)])
+    items[:] = [item for item in items if not item.get_closest_marker(marker)]
 
 
 def _in_turns(items: list[pytest.Item]) -> dict[pytest.Item, float]:

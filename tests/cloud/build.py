@@ -62,7 +62,7 @@ def build_flags(go_mod: str) -> tuple[str, ...]:
         f"k8s.io/component-base/version.gitVersion={version}",
         f"k8s.io/client-go/pkg/version.gitVersion={version}",
     )
-    return _stamped(stamps)
+    return stamped(stamps)
 
 
 def helm_flags(go_mod: str) -> tuple[str, ...]:
@@ -72,10 +72,11 @@ def helm_flags(go_mod: str) -> tuple[str, ...]:
     for package in ("chartutil", "lint/rules"):
         stamps.append(f"helm.sh/helm/v3/pkg/{package}.k8sVersionMajor={int(major) + 1}")
         stamps.append(f"helm.sh/helm/v3/pkg/{package}.k8sVersionMinor={minor}")
-    return _stamped(stamps)
+    return stamped(stamps)
 
 
-def _stamped(stamps: Iterable[str]) -> tuple[str, ...]:
+def stamped(stamps: Iterable[str]) -> tuple[str, ...]:
+    """Flags of `go build` that write these values into variables of the program, each `PACKAGE.NAME=VALUE`."""
     linker = ("-s", "-w", *(f"-X {stamp}" for stamp in stamps))
     return ("-trimpath", "-buildvcs=false", "-ldflags", " ".join(linker))
 

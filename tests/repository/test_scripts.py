@@ -22,7 +22,8 @@ LAUNCHERS = {
     "demo": "-m scripts.demonstration.program --node n1 a b",
     "bench": "-m scripts.benchmark.program --node n1 a b",
     "conformance": "-m scripts.conformance_tests.program --node n1 a b",
-    "test": "-m pytest --node n1 a b",
+    "node": "-m scripts.node_machine.program --node n1 a b",
+    "test": "-m pytest -mnode --node n1 a b",
 }
 """Script: what it asks of Python when it is given `--node n1 "a b"`."""
 

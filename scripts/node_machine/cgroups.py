@@ -1,0 +1,105 @@
+"""The control groups of machines: one in each hierarchy that this machine has, removed with all that is in it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.node_machine.commands import FailedError
+
+PARENT = "edgehub-node"
+END_TIMEOUT = 30.0
+"""Seconds until what was killed is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """Where one is mounted, of which kind (`cgroup` or `cgroup2`), and its mount options."""
+
+    place: Path
+    kind: str
+    options: str
+
+    @property
+    def controllers(self) -> str:
+        """The mount options that name a hierarchy of the first version, as in `cpu` or `name=systemd`."""
+        general = {"rw", "ro", "nosuid", "nodev", "noexec", "relatime", "xattr", "clone_children"}
+        return ",".join(word for word in self.options.split(",") if word not in general)
+
+
+def hierarchies(mounts: str) -> list[Hierarchy]:
+    """The hierarchies of a machine by its /proc/mounts. Where there are both versions, those of the first."""
+    found = [
+        Hierarchy(Path(place), kind, options)
+        for _, place, kind, options, *_ in map(str.split, mounts.splitlines())
+        if kind in ("cgroup", "cgroup2")
+    ]
+    return [each for each in found if each.kind == "cgroup"] or found
+
+
+def here() -> list[Hierarchy]:
+    """Those of this machine."""
+    return hierarchies(Path("/proc/mounts").read_text())
+
+
+def groups(instance: str, machine: str = "") -> list[Path]:
+    """The groups of an instance, or of one of its machines, whether they exist or not."""
+    return [each.place / PARENT / instance / machine for each in here()]
+
+
+def make(instance: str, machine: str) -> list[Path]:
+    """Make the groups of a machine."""
+    made = groups(instance, machine)
+    for each in here():
+        folder = each.place
+        for name in (PARENT, instance, machine):
+            above, folder = folder, folder / name
+            folder.mkdir(exist_ok=True)
+            # Without processors and memory of its own, a group takes no process.
+            for own in ("cpuset.cpus", "cpuset.mems") if "cpuset" in each.controllers else ():
+                (folder / own).write_text((above / own).read_text())
+            if each.kind == "cgroup2":
+                controllers = (above / "cgroup.controllers").read_text().split()
+                with contextlib.suppress(OSError):
+                    (above / "cgroup.subtree_control").write_text(
+                        " ".join(f"+{name}" for name in controllers)
+                    )
+    return made
+
+
+def end(instance: str, machine: str = "") -> None:
+    """Kill each process in the groups of an instance or of a machine, and remove the groups."""
+    deadline = time.monotonic() + END_TIMEOUT
+    tops = groups(instance, machine)
+    while any(top.exists() for top in tops):
+        for top in tops:
+            for pid in _processes(top):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            _remove(top)
+        if time.monotonic() > deadline:
+            raise FailedError(f"cannot be removed: {', '.join(str(top) for top in tops if top.exists())}")
+        time.sleep(0.05)
+    for each in here():
+        # With the last of an instance goes the instance's, and the last instance takes the parent.
+        for folder in (each.place / PARENT / instance, each.place / PARENT):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _processes(top: Path) -> Iterator[int]:
+    for folder, _, _ in top.walk():
+        # A group can go while it is looked at.
+        with contextlib.suppress(OSError):
+            yield from map(int, (folder / "cgroup.procs").read_text().split())
+
+
+def _remove(top: Path) -> None:
+    for folder, _, _ in top.walk(top_down=False):
+        with contextlib.suppress(OSError):
+            folder.rmdir()

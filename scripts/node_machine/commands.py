@@ -1,0 +1,101 @@
+"""Runs commands of this machine, and says in one line what the machine lacks."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+PACKAGES = {"debootstrap": "debootstrap", "ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux"}
+"""Name of a program that the machine must have: the package of Debian that brings it."""
+INTERVAL = 0.1
+"""Seconds between two looks at what offers nothing to wait on."""
+
+
+class LackError(Exception):
+    """The machine lacks something; the message is one line that says what."""
+
+
+class FailedError(Exception):
+    """A step went wrong; the message tells which, and the last of what it printed."""
+
+
+def say(text: str) -> None:
+    """Tell a person how far it is."""
+    print(f"node: {text}", file=sys.stderr, flush=True)
+
+
+def run(*command: str | Path, stdin: str = "", timeout: float = 600.0) -> str:
+    """Run a command, and return what it prints. Raises FailedError with its last lines."""
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(
+            words, input=stdin, capture_output=True, text=True, check=False, timeout=timeout, cwd="/"
+        )
+    except subprocess.TimeoutExpired as error:
+        raise FailedError(f"{' '.join(words)}: no end in {timeout:g} s") from error
+    if done.returncode:
+        last = (done.stdout + done.stderr).splitlines()[-30:]
+        raise FailedError("\n".join([f"{' '.join(words)} failed ({done.returncode}):", *last]))
+    return done.stdout
+
+
+def until(what: str, holds: Callable[[], object], timeout: float, interval: float = INTERVAL) -> None:
+    """Look until the condition holds. Raises FailedError."""
+    deadline = time.monotonic() + timeout
+    while not holds():
+        if time.monotonic() > deadline:
+            raise FailedError(f"not within {timeout:g} s: {what}")
+        time.sleep(interval)
+
+
+def require_machine(programs: Sequence[str] = tuple(PACKAGES)) -> None:
+    """Install what is missing where apt can, and raise LackError for what is missing then."""
+    if os.geteuid() != 0:
+        raise LackError("root is needed, for namespaces and mounts")
+    missing = _missing(programs)
+    if missing and shutil.which("apt-get"):
+        packages = sorted({PACKAGES[name] for name in missing})
+        say(f"installing {', '.join(packages)}")
+        wait = ("-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Check-Valid-Until=false")
+        for step in (("update", "-qq"), ("install", "-y", "-qq", "--no-install-recommends", *packages)):
+            try:
+                run("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", *wait, *step)
+            except FailedError as error:
+                raise LackError(
+                    f"apt-get cannot install {', '.join(packages)}: {error.args[0].splitlines()[-1]}"
+                ) from error
+        missing = _missing(programs)
+    if missing:
+        needed = ", ".join(sorted({PACKAGES[name] for name in missing}))
+        raise LackError(f"{', '.join(missing)} not found; Debian's packages are {needed}")
+    _require_namespaces()
+
+
+def _missing(programs: Sequence[str]) -> list[str]:
+    return [name for name in programs if shutil.which(name) is None]
+
+
+def _require_namespaces() -> None:
+    try:
+        run(
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--net",
+            "--uts",
+            "--ipc",
+            "--cgroup",
+            "mount",
+            "-t",
+            "proc",
+            "proc",
+            "/proc",
+        )
+    except FailedError as error:
+        raise LackError(f"no namespaces of its own: {error.args[0].splitlines()[-1]}") from error

@@ -1,0 +1,218 @@
+"""Images of containers, made of programs that are there: docker archives that `ctr images import` takes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import tarfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from scripts.node_machine.commands import FailedError, run, say
+from scripts.node_machine.instances import cache_folder
+from scripts.node_machine.programs import kubernetes_version
+from scripts.node_machine.userland import locked
+
+AGNHOST_TAGS = ("2.63.0", "2.55")
+BUSYBOX_TAG = "1.37.0-1"
+"""The tags that Kubernetes' end-to-end tests ask for."""
+TOOLS = ("xtables-nft-multi", "conntrack")
+"""Of the userland: what kube-proxy runs."""
+LIBRARIES = ("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2")
+"""What glibc loads besides what a program is linked to."""
+TMP = "/tmp"  # noqa: S108 - of the images
+FORMAT = "1"
+"""Another number makes all images anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Its names, its files by their place in it, its links, and what it runs."""
+
+    names: Sequence[str]
+    files: Mapping[str, Path]
+    entrypoint: Sequence[str]
+    links: Mapping[str, str] = field(default_factory=dict)
+    command: Sequence[str] = ()
+
+
+def images(programs: Mapping[str, Path], base: Path) -> list[Image]:
+    """The images of a node, of the programs and of what the userland has."""
+    named = kubeadm_images(programs["kubeadm"])
+    registry = named["pause"].rpartition("/")[0]
+    tests = f"{registry}/e2e-test-images"
+    busybox = base / "usr/bin/busybox"
+    shell = {"/bin/busybox": busybox}
+    applets = {f"/bin/{name}": "busybox" for name in run(busybox, "--list").split() if name != "busybox"}
+    accounts = {
+        f"/etc/{name}": base / "etc" / name
+        for name in ("passwd", "group", "nsswitch.conf")
+        if (base / "etc" / name).exists()
+    }
+    tables = {f"/usr/sbin/{name}": "xtables-nft-multi" for name in _tables()}
+    return [
+        Image([named["pause"]], {"/pause": programs["pause"]}, ["/pause"]),
+        Image(
+            [f"{tests}/busybox:{BUSYBOX_TAG}", "docker.io/library/busybox:latest"], shell, [], applets, ["sh"]
+        ),
+        Image(
+            [named["coredns"]],
+            {"/coredns": programs["coredns"], **_libraries(base, [programs["coredns"]])},
+            ["/coredns"],
+        ),
+        Image(
+            [named["kube-proxy"]],
+            {
+                "/usr/local/bin/kube-proxy": programs["kube-proxy"],
+                **{f"/usr/sbin/{name}": base / "usr/sbin" / name for name in TOOLS},
+                **{
+                    f"/usr/lib/{path.relative_to(base / 'usr/lib')}": path
+                    for path in base.glob("usr/lib/*/xtables/*.so")
+                },
+                **_libraries(base, [programs["kube-proxy"], *(base / "usr/sbin" / name for name in TOOLS)]),
+                **accounts,
+                **shell,
+            },
+            [],
+            {**tables, **applets},
+            ["/usr/local/bin/kube-proxy"],
+        ),
+        Image(
+            [f"{tests}/agnhost:{tag}" for tag in AGNHOST_TAGS],
+            {"/agnhost": programs["agnhost"], **_libraries(base, [programs["agnhost"]]), **accounts, **shell},
+            ["/agnhost"],
+            applets,
+            ["pause"],
+        ),
+        Image(
+            [f"{registry}/kubectl:{kubernetes_version()}"],
+            {"/bin/kubectl": programs["kubectl"], **_libraries(base, [programs["kubectl"]]), **shell},
+            ["/bin/kubectl"],
+            applets,
+        ),
+    ]
+
+
+def kubeadm_images(kubeadm: Path) -> dict[str, str]:
+    """The images that kubeadm's manifests name, by the last part of the name without its tag."""
+    listed = run(kubeadm, "config", "images", "list", "--kubernetes-version", kubernetes_version())
+    return {name.rpartition("/")[2].partition(":")[0]: name for name in listed.split()}
+
+
+def ensure_images(programs: Mapping[str, Path], base: Path) -> Path:
+    """The archive of all images, for `ctr images import`; it is made when a program is new."""
+    made_of = [FORMAT, base.name, *(f"{name} {path.parent.name}" for name, path in sorted(programs.items()))]
+    place = (
+        cache_folder(os.environ)
+        / f"images-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:16]}.tar"
+    )
+    if not place.exists():
+        with locked(place):
+            if not place.exists():
+                say("making the images")
+                unfinished = place.with_suffix(".unfinished")
+                write_archive(unfinished, images(programs, base))
+                unfinished.rename(place)
+    return place
+
+
+def write_archive(place: Path, wanted: Sequence[Image]) -> None:
+    """Write a docker archive: a layer and a configuration for each image, and a list of them."""
+    listed = []
+    with tarfile.open(place, "w") as archive:
+        for image in wanted:
+            layer = _layer(image)
+            digest = hashlib.sha256(layer).hexdigest()
+            configuration = json.dumps(_configuration(image, digest)).encode()
+            name = hashlib.sha256(configuration).hexdigest()
+            _add(archive, f"{digest}/layer.tar", layer)
+            _add(archive, f"{name}.json", configuration)
+            listed.append(
+                {"Config": f"{name}.json", "RepoTags": [*image.names], "Layers": [f"{digest}/layer.tar"]}
+            )
+        _add(archive, "manifest.json", json.dumps(listed).encode())
+
+
+def _configuration(image: Image, layer: str) -> dict[str, object]:
+    return {
+        "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine],
+        "os": "linux",
+        "config": {
+            "Entrypoint": [*image.entrypoint],
+            "Cmd": [*image.command],
+            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+        },
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer}"]},
+    }
+
+
+def _layer(image: Image) -> bytes:
+    held = io.BytesIO()
+    with tarfile.open(fileobj=held, mode="w") as layer:
+        for folder in sorted(
+            {
+                TMP,
+                "/etc",
+                *(str(above) for path in [*image.files, *image.links] for above in Path(path).parents),
+            }
+        ):
+            if folder != "/":
+                made = tarfile.TarInfo(folder.lstrip("/"))
+                made.type, made.mode = tarfile.DIRTYPE, 0o1777 if folder == TMP else 0o755
+                layer.addfile(made)
+        for place, path in sorted(image.files.items()):
+            _add(layer, place.lstrip("/"), path.read_bytes(), mode=path.stat().st_mode & 0o755)
+        for place, target in sorted(image.links.items()):
+            if place not in image.files:
+                link = tarfile.TarInfo(place.lstrip("/"))
+                link.type, link.linkname = tarfile.SYMTYPE, target
+                layer.addfile(link)
+    return held.getvalue()
+
+
+def _add(archive: tarfile.TarFile, name: str, data: bytes, mode: int = 0o644) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(data), mode
+    archive.addfile(entry, io.BytesIO(data))
+
+
+def _tables() -> list[str]:
+    families = ("iptables", "ip6tables")
+    return [f"{family}{suffix}" for family in families for suffix in ("", "-save", "-restore")]
+
+
+def linked(said: str) -> list[str]:
+    """The files that a program is linked to, by what `ldd` says."""
+    return re.findall(r"(?:=> |^\s+)(/\S+) \(0x", said, re.MULTILINE)
+
+
+def _libraries(base: Path, programs: Sequence[Path]) -> dict[str, Path]:
+    """What these programs load of the userland, by its place; a static program needs none."""
+    wanted: dict[str, Path] = {}
+    for program in programs:
+        try:
+            said = run("unshare", "--mount", "sh", "-euc", LDD, "sh", base, program)
+        except FailedError as error:
+            if "not a dynamic executable" in error.args[0]:
+                continue
+            raise
+        for name in linked(said):
+            wanted[name] = (base / name.lstrip("/")).resolve()
+    for name in LIBRARIES:
+        for found in base.glob(f"usr/lib/*-linux-gnu/{name}"):
+            wanted[f"/lib/{found.relative_to(base / 'usr/lib')}"] = found.resolve()
+    return wanted
+
+
+LDD = """\
+mount --bind "$1" "$1"
+mount -t tmpfs tmpfs "$1/mnt"
+touch "$1/mnt/program"
+mount --bind "$2" "$1/mnt/program"
+exec chroot "$1" ldd /mnt/program
+"""
+"""Asks the userland's loader, not this machine's."""

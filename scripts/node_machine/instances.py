@@ -1,0 +1,98 @@
+"""An instance: a cloud and its nodes, and where what is kept of them lies."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+"""The checkout."""
+CLOUD = "cloud"
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
+
+
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """Where userland and images are kept for this user, beside the programs."""
+    base = environ.get("XDG_CACHE_HOME", "")
+    root = Path(base) if base.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".cache"
+    return root / "edgehub" / "node"
+
+
+def default_name(checkout: Path) -> str:
+    """The name of a checkout's own instance: checkouts do not get in each other's way."""
+    words = re.sub(r"[^a-z0-9]+", "-", checkout.name.lower()).strip("-")[:20]
+    return "-".join(filter(None, (words, hashlib.sha256(str(checkout).encode()).hexdigest()[:6])))
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """By its name: its folder, and the machines that have been booted."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise ValueError(
+                f"{self.name!r} is no name of an instance: small letters, digits and hyphens, at most 41"
+            )
+
+    @property
+    def folder(self) -> Path:
+        return cache_folder(os.environ) / "instances" / self.name
+
+    @property
+    def machines(self) -> list[str]:
+        """The names of the machines that have a disk: cloud and nodes."""
+        return sorted(path.parent.name for path in self.folder.glob("*/machine.json"))
+
+    @property
+    def nodes(self) -> list[str]:
+        return [name for name in self.machines if name != CLOUD]
+
+    def mark_up(self) -> None:
+        """Write down that all of it has been brought up."""
+        (self.folder / "up").touch()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether all of it has been brought up, and runs."""
+        return (self.folder / "up").exists() and all(self.pid(name) for name in self.machines)
+
+    def disk(self, machine: str) -> Path:
+        return self.folder / machine
+
+    def remember(self, machine: str, pid: int) -> None:
+        """Write down which process is PID 1 of a machine."""
+        kept = self.disk(machine) / "machine.json"
+        beside = kept.with_suffix(".new")
+        beside.write_text(json.dumps({"pid": pid, "started": started(pid)}))
+        beside.replace(kept)
+
+    def pid(self, machine: str) -> int | None:
+        """PID 1 of a machine, as this machine numbers it; None where it has ended."""
+        try:
+            kept = json.loads((self.disk(machine) / "machine.json").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        pid = int(kept["pid"])
+        return pid if started(pid) == kept["started"] else None
+
+    def forget(self) -> None:
+        """Remove all that is kept of it; nothing of it runs any more."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def started(pid: int) -> str:
+    """When a process started, by the kernel's clock, so that a later one of its number is not taken for it; ""."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] in "ZX" else fields[19]

@@ -1,0 +1,160 @@
+"""Brings an instance up, ends it, boots a node again, and moves the clock of its hub."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.node_machine import cgroups, cloud, network, node
+from scripts.node_machine.commands import say
+from scripts.node_machine.images import ensure_images, kubeadm_images
+from scripts.node_machine.instances import CLOUD, ROOT, Instance
+from scripts.node_machine.machine import Machine
+from scripts.node_machine.network import Cut
+from scripts.node_machine.programs import ensure_programs
+from scripts.node_machine.userland import CHECKOUT, ensure_userland, locked
+
+MOVED = re.compile(r"(\d+)([smhd])")
+CLOCK = "/etc/systemd/system/edgehub.service.d/later.conf"
+FAKETIME = "/usr/lib/{machine}-linux-gnu/faketime/libfaketimeMT.so.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Materials:
+    """What machines are made of."""
+
+    layers: Sequence[Path]
+    programs: dict[str, Path]
+    images: Path
+
+
+def materials() -> Materials:
+    """Programs, userland and images; what is missing is built or made."""
+    layers = ensure_userland()
+    programs = ensure_programs()
+    return Materials(layers, programs, ensure_images(programs, layers[-1]))
+
+
+def names_of_nodes(count: int) -> list[str]:
+    return [f"edge-{number}" for number in range(1, count + 1)]
+
+
+def up(instance: Instance, nodes: int) -> None:
+    """Bring cloud and nodes up, and wait until each node and all its pods are ready."""
+    made = materials()
+    with locked(instance.folder):
+        if instance.is_up:
+            say(f"{instance.name} is up already: {', '.join(instance.machines)}")
+            return
+        _down(instance)
+        try:
+            _up(instance, names_of_nodes(nodes), made)
+            instance.mark_up()
+        except BaseException:
+            _keep_words(instance)
+            _down(instance)
+            raise
+
+
+def _up(instance: Instance, nodes: Sequence[str], made: Materials) -> None:
+    say(f"booting cloud and {', '.join(nodes)} of {instance.name}")
+    boot(instance, CLOUD, made)
+    with ThreadPoolExecutor() as pool:
+        laid = [pool.submit(_lay_out_node, instance, name, made) for name in nodes]
+        cloud.lay_out(Machine(instance, CLOUD), legacy_cgroups=has_legacy_cgroups())
+        say("the control plane is ready")
+        for each in laid:
+            each.result()
+        for each in [pool.submit(node.join, Machine(instance, name)) for name in nodes]:
+            each.result()
+    say(f"{', '.join(nodes)} joined")
+    cloud.wait_until_ready(Machine(instance, CLOUD), nodes)
+
+
+def _lay_out_node(instance: Instance, name: str, made: Materials) -> None:
+    boot(instance, name, made)
+    pause = kubeadm_images(made.programs["kubeadm"])["pause"]
+    node.lay_out(Machine(instance, name), pause, legacy_cgroups=has_legacy_cgroups())
+
+
+def has_legacy_cgroups() -> bool:
+    """Whether the machine's control groups are of the first version."""
+    return any(each.kind == "cgroup" for each in cgroups.here())
+
+
+def boot(instance: Instance, name: str, made: Materials) -> None:
+    """Boot a machine with the disk that it has, and return when systemd is up."""
+    machine, clouds = Machine(instance, name), Machine(instance, CLOUD)
+    binds = {ROOT: [CHECKOUT]}
+    binds |= cloud.programs(made.programs) if name == CLOUD else node.programs(made.programs, made.images)
+    held = machine.start(made.layers, binds)
+    if name == CLOUD:
+        network.lay_cloud(machine)
+    else:
+        network.lay_node(clouds, machine, carrier=network.cut_of(clouds, name) is not Cut.DOWN)
+    held.close()
+    machine.wait_until_up()
+
+
+def down(instance: Instance) -> None:
+    """End all of an instance, also what a crash left of it, and remove what is kept of it."""
+    with locked(instance.folder):
+        _down(instance)
+
+
+def _down(instance: Instance) -> None:
+    for name in reversed(instance.machines):
+        Machine(instance, name).end()
+    cgroups.end(instance.name)
+    instance.forget()
+
+
+def reboot(instance: Instance, name: str, *, offline: bool, later: str) -> None:
+    """End a node as a power cut does, and boot it again with the same disk."""
+    machine = Machine(instance, name)
+    with locked(instance.folder):
+        clouds = Machine(instance, CLOUD)
+        if offline and network.cut_of(clouds, name) is None:
+            network.cut(clouds, name, Cut.HOLE)
+        machine.end()
+        if later:
+            move_clock(machine, later)
+        boot(instance, name, materials())
+
+
+def seconds(text: str) -> int:
+    """The seconds of a length of time, as in `90s`, `1h` or `40d`; ValueError for what is none."""
+    found = MOVED.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text!r} is no length of time: a number and s, m, h or d")
+    return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
+
+
+def move_clock(machine: Machine, later: str) -> None:
+    """Have the hub of an ended machine see a time that is so much later, from its next start on; `0s` ends it.
+
+    The clock is this machine's, and programs of Go read it where nothing can change it.
+    """
+    moved = seconds(later)
+    place = machine.folder / "upper" / CLOCK.lstrip("/")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if moved:
+        library = FAKETIME.format(machine=os.uname().machine)
+        place.write_text(
+            f"[Service]\nEnvironment=LD_PRELOAD={library} FAKETIME=+{moved}s DONT_FAKE_MONOTONIC=1\n"
+        )
+    else:
+        place.unlink(missing_ok=True)
+
+
+def _keep_words(instance: Instance) -> None:
+    """Say where the last words of the machines are, before they are ended."""
+    for name in instance.machines:
+        machine = Machine(instance, name)
+        if machine.runs:
+            told = machine.try_run("journalctl", "--no-pager", "--lines=40", "--priority=warning").stdout
+            say(f"the last words of {name}:\n{told}")

@@ -1,0 +1,149 @@
+"""Boots a machine of an instance, ends it, and runs commands on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from scripts.node_machine import cgroups
+from scripts.node_machine.boot import PATH, Plan
+from scripts.node_machine.commands import FailedError, run, until
+from scripts.node_machine.instances import ROOT, Instance
+
+NAMESPACES = ("--mount", "--pid", "--uts", "--ipc", "--net", "--cgroup")
+KEPT = ("/var/lib/containerd", "/var/lib/kubelet", "/var/lib/etcd", "/var/lib/edgehub")
+"""Folders that are no overlay: containerd lays overlays in its own, and databases lock and map files."""
+BOOT_TIMEOUT = 60.0
+BEGIN = f"""\
+for each in $1; do echo $$ >"$each/cgroup.procs"; done
+pid=$2
+shift 2
+exec 3<&0
+unshare {" ".join(NAMESPACES)} --fork -- "$@" <&3 3<&- &
+echo $! >"$pid"
+"""
+"""Leaves a process alone that has the machine as its only child, in the machine's control groups."""
+RUNNING = ("running", "degraded")
+"""What systemd says of a machine that is up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The cloud or a node: an instance, and the name there, which is its host name, too."""
+
+    instance: Instance
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        return self.instance.disk(self.name)
+
+    @property
+    def pid(self) -> int:
+        """PID 1, as this machine numbers it. Raises FailedError where none runs."""
+        pid = self.instance.pid(self.name)
+        if pid is None:
+            raise FailedError(f"{self.name} of {self.instance.name} does not run; scripts/node up starts it")
+        return pid
+
+    @property
+    def runs(self) -> bool:
+        return self.instance.pid(self.name) is not None
+
+    def start(self, layers: Sequence[Path], binds: Mapping[Path, Sequence[str]]) -> IO[bytes]:
+        """Make the namespaces; the machine boots when what is returned is closed."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._give_identity()
+        plan = self.folder / "plan.json"
+        pairs = [(str(source), place) for source, places in binds.items() for place in places]
+        trees = [(each.kind, each.controllers) for each in cgroups.here()]
+        Plan(str(self.folder), self.name, [str(each) for each in layers], pairs, list(KEPT), trees).write(
+            plan
+        )
+        groups = " ".join(map(str, cgroups.make(self.instance.name, self.name)))
+        boot = [sys.executable, "-m", "scripts.node_machine.boot", str(plan)]
+        with (self.folder / "console.log").open("ab") as console:
+            shell = subprocess.Popen(
+                ["sh", "-c", BEGIN, "sh", groups, str(self.folder / "unshare.pid"), *boot],
+                stdin=subprocess.PIPE,
+                stdout=console,
+                stderr=console,
+                cwd=ROOT,
+                # It outlives the terminal that it was started from.
+                start_new_session=True,
+            )
+        assert shell.stdin is not None
+        shell.wait()
+        unshare = int((self.folder / "unshare.pid").read_text())
+        until(f"{self.name} has namespaces", lambda: self._child(unshare), BOOT_TIMEOUT)
+        self.instance.remember(self.name, self._child(unshare))
+        return shell.stdin
+
+    def _child(self, unshare: int) -> int:
+        """PID 1 of the machine, once unshare has made it; 0 before."""
+        try:
+            children = Path(f"/proc/{unshare}/task/{unshare}/children").read_text().split()
+        except FileNotFoundError as error:
+            said = (self.folder / "console.log").read_text()[-2000:]
+            raise FailedError(f"{self.name} does not boot:\n{said}") from error
+        return int(children[0]) if children else 0
+
+    def _give_identity(self) -> None:
+        own = self.folder / "upper" / "etc" / "machine-id"
+        if not own.exists():
+            own.parent.mkdir(parents=True, exist_ok=True)
+            own.write_text(f"{uuid.uuid4().hex}\n")
+        (own.parent / "hostname").write_text(f"{self.name}\n")
+
+    def wait_until_up(self) -> None:
+        """Wait until systemd has started what it starts at boot."""
+        until(f"systemd runs on {self.name}", self._is_up, BOOT_TIMEOUT)
+
+    def _is_up(self) -> bool:
+        return self.try_run("systemctl", "is-system-running").stdout.strip() in RUNNING
+
+    def end(self) -> None:
+        """End it as a power cut does, and remove its control groups; its disk stays."""
+        pid = self.instance.pid(self.name)
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        cgroups.end(self.instance.name, self.name)
+        until(f"{self.name} has ended", lambda: not self.runs, BOOT_TIMEOUT)
+
+    def enter(self, *command: str) -> list[str]:
+        """The command line that runs a command on the machine, with root's environment there."""
+        namespaces = ("--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup")
+        environment = (f"PATH={PATH}", "HOME=/root", f"TERM={os.environ.get('TERM', 'dumb')}", "LANG=C.UTF-8")
+        return ["nsenter", f"--target={self.pid}", *namespaces, "env", "-i", *environment, *command]
+
+    def run(self, *command: str, stdin: str = "") -> str:
+        """Run a command on the machine, and return what it prints. Raises FailedError."""
+        return run(*self.enter(*command), stdin=stdin)
+
+    def try_run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command on the machine, whatever comes of it."""
+        return subprocess.run(
+            self.enter(*command),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+        )
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file of the machine while it runs."""
+        self.run("sh", "-c", 'mkdir -p "${1%/*}" && cat >"$1"', "sh", path, stdin=text)
+
+    def in_network(self, *command: str) -> str:
+        """Run a command of this machine in the network of the other."""
+        return run("nsenter", f"--target={self.pid}", "--net", *command)

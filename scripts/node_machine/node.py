@@ -1,0 +1,168 @@
+"""A node: containerd, the CNI plugins and kubelet as a person sets them up for kubeadm, and how it joins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from scripts.node_machine.cloud import PORT, TOKEN
+from scripts.node_machine.commands import until
+from scripts.node_machine.machine import Machine
+from scripts.node_machine.network import CLOUD_ADDRESS, address, pods
+
+SOCKET = "unix:///run/containerd/containerd.sock"
+PROGRAMS = {
+    **{
+        name: f"/usr/bin/{name}"
+        for name in ("kubelet", "kubeadm", "kubectl", "containerd", "containerd-shim-runc-v2", "ctr")
+    },
+    **{name: f"/opt/cni/bin/{name}" for name in ("bridge", "loopback", "host-local", "portmap")},
+}
+IMAGES = "/srv/images.tar"
+"""On the node: the archive of its images."""
+START_TIMEOUT = 60.0
+CONTAINERD_CONFIGURATION = """\
+version = 3
+
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+sandbox = '{pause}'
+
+[plugins.'io.containerd.cri.v1.runtime']
+# Root of a machine that is a guest itself may not lower a score.
+restrict_oom_score_adj = true
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = 'io.containerd.runc.v2'
+
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
+BinaryName = '/usr/sbin/runc'
+SystemdCgroup = {systemd_cgroup}
+"""
+CONTAINERD_UNIT = """\
+[Unit]
+Description=containerd
+After=network.target
+
+[Service]
+ExecStart=/usr/bin/containerd
+Type=notify
+Delegate=yes
+KillMode=process
+Restart=always
+RestartSec=1
+
+[Install]
+WantedBy=multi-user.target
+"""
+KUBELET_UNIT = """\
+[Unit]
+Description=kubelet: The Kubernetes Node Agent
+Wants=network-online.target
+After=network-online.target containerd.service
+
+[Service]
+ExecStart=/usr/bin/kubelet
+Restart=always
+StartLimitInterval=0
+RestartSec=10
+
+[Install]
+WantedBy=multi-user.target
+"""
+KUBECONFIG_ARGUMENTS = (
+    "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf"
+)
+KUBEADM_DROP_IN = """\
+[Service]
+Environment="KUBELET_KUBECONFIG_ARGS={arguments}"
+Environment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"
+EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env
+EnvironmentFile=-/etc/default/kubelet
+ExecStart=
+ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+"""
+"""As in the packages of Kubernetes."""
+
+
+def programs(paths: Mapping[str, Path], archive: Path) -> dict[Path, list[str]]:
+    """Where a node has its programs and images."""
+    return {archive: [IMAGES], **{paths[name]: [place] for name, place in PROGRAMS.items()}}
+
+
+def network_configuration(node: str) -> str:
+    """The pods' network of a node: a bridge. Addresses of pods are known to all of the instance."""
+    plugins = [
+        {
+            "type": "bridge",
+            "bridge": "cni0",
+            "isGateway": True,
+            "hairpinMode": True,
+            "ipam": {
+                "type": "host-local",
+                "ranges": [[{"subnet": pods(node)}]],
+                "routes": [{"dst": "0.0.0.0/0"}],
+                # A boot gives all addresses anew.
+                "dataDir": "/run/cni/ipam",
+            },
+        },
+        {"type": "portmap", "capabilities": {"portMappings": True}},
+    ]
+    return json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": plugins}, indent=2)
+
+
+def join_configuration(node: str) -> str:
+    """What kubeadm is told to join by."""
+    return yaml.safe_dump(
+        {
+            "apiVersion": "kubeadm.k8s.io/v1beta4",
+            "kind": "JoinConfiguration",
+            "discovery": {
+                "bootstrapToken": {
+                    "apiServerEndpoint": f"{CLOUD_ADDRESS}:{PORT}",
+                    "token": TOKEN,
+                    "unsafeSkipCAVerification": True,
+                }
+            },
+            "nodeRegistration": {
+                "name": node,
+                "criSocket": SOCKET,
+                "kubeletExtraArgs": [{"name": "node-ip", "value": address(node)}],
+                # The kernel is another machine's, and has neither modules nor a configuration that it shows.
+                "ignorePreflightErrors": ["all"],
+            },
+        }
+    )
+
+
+def lay_out(node: Machine, pause: str, *, legacy_cgroups: bool) -> None:
+    """Set containerd, the network and kubelet up, and import the images; kubelet waits for kubeadm."""
+    systemd_cgroup = "false" if legacy_cgroups else "true"
+    files = {
+        "/etc/containerd/config.toml": CONTAINERD_CONFIGURATION.format(
+            pause=pause, systemd_cgroup=systemd_cgroup
+        ),
+        "/etc/systemd/system/containerd.service": CONTAINERD_UNIT,
+        "/etc/systemd/system/kubelet.service": KUBELET_UNIT,
+        "/etc/systemd/system/kubelet.service.d/10-kubeadm.conf": KUBEADM_DROP_IN.format(
+            arguments=KUBECONFIG_ARGUMENTS
+        ),
+        "/etc/cni/net.d/10-pods.conflist": network_configuration(node.name),
+        "/etc/resolv.conf": f"nameserver {CLOUD_ADDRESS}\n",
+        "/etc/hosts": f"127.0.0.1 localhost\n{address(node.name)} {node.name}\n",
+        "/etc/kubeadm.yaml": join_configuration(node.name),
+    }
+    for path, text in files.items():
+        node.write(path, text)
+    node.run("systemctl", "daemon-reload")
+    node.run("systemctl", "enable", "--now", "containerd")
+    until("containerd answers", lambda: node.try_run("ctr", "version").returncode == 0, START_TIMEOUT)
+    node.run("ctr", "--namespace=k8s.io", "images", "import", IMAGES)
+    node.run("systemctl", "enable", "kubelet")
+
+
+def join(node: Machine) -> None:
+    """Have kubeadm make the node one of the cluster's."""
+    node.run("kubeadm", "join", "--config=/etc/kubeadm.yaml")

@@ -1,0 +1,103 @@
+"""`scripts/node`: a real kubeadm node and its cloud in namespaces of this machine, by one command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from scripts.node_machine import cloud, lifecycle, network
+from scripts.node_machine.commands import FailedError, LackError, require_machine, say
+from scripts.node_machine.instances import CLOUD, ROOT, Instance, default_name
+from scripts.node_machine.machine import Machine
+from scripts.node_machine.network import Cut
+from tests.cloud.build import BuildError
+
+NAME_VARIABLE = "EDGEHUB_NODE"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do what the command line says. Exit status 2: the machine lacks something, which one line says; 1: it failed."""
+    given = parser().parse_args(arguments)
+    try:
+        require_machine()
+        return run(Instance(given.name), given)
+    except LackError as error:
+        say(str(error))
+        return 2
+    except (FailedError, BuildError, ValueError) as error:
+        say(str(error))
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="scripts/node", description=__doc__)
+    made.add_argument(
+        "--name",
+        default=os.environ.get(NAME_VARIABLE) or default_name(ROOT),
+        help=f"the instance; default: ${NAME_VARIABLE}, else this checkout's own, %(default)s",
+    )
+    commands = made.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up", help="bring cloud and nodes up, and wait until all pods are ready")
+    up.add_argument("--nodes", type=int, default=1, choices=range(1, 10), help="how many nodes; default: 1")
+    commands.add_parser("down", help="end all of it, and remove what is kept of it")
+    commands.add_parser("status", help="print the machines and the processes that are their PID 1")
+    reboot = commands.add_parser("reboot", help="end a node as a power cut does, and boot it again")
+    reboot.add_argument(
+        "--offline", action="store_true", help="cut it from its cloud before (hole), unless it is cut"
+    )
+    reboot.add_argument(
+        "--later", default="", metavar="TIME", help="have its hub see a time so much later: 1h, 40d; 0s"
+    )
+    cut = commands.add_parser("cut", help="cut a node from its cloud")
+    cut.add_argument("how", nargs="?", type=Cut, default=Cut.HOLE, help=f"{', '.join(Cut)}; default: hole")
+    heal = commands.add_parser("heal", help="end the cut")
+    shell = commands.add_parser("sh", help="run a command on a node, or a shell")
+    for each in (reboot, cut, heal, shell):
+        each.add_argument(
+            "--on", default="edge-1", help="the node, as in edge-2; for sh also cloud; default: edge-1"
+        )
+    kubectl = commands.add_parser("kubectl", help="run kubectl at the cloud, as an administrator")
+    for each in (shell, kubectl):
+        each.add_argument("words", nargs=argparse.REMAINDER, help="the command and its arguments")
+    return made
+
+
+def run(instance: Instance, given: argparse.Namespace) -> int:
+    """Run one command of the parser."""
+    clouds = Machine(instance, CLOUD)
+    match given.command:
+        case "up":
+            lifecycle.up(instance, given.nodes)
+        case "down":
+            lifecycle.down(instance)
+        case "reboot":
+            lifecycle.reboot(instance, given.on, offline=given.offline, later=given.later)
+        case "cut":
+            network.cut(clouds, given.on, given.how)
+        case "heal":
+            network.heal(clouds, given.on)
+        case "status":
+            for name in instance.machines:
+                print(name, instance.pid(name) or "ended", network.cut_of(clouds, name) or "")
+        case "sh":
+            become(Machine(instance, given.on).enter(*(_words(given.words) or ["bash", "--login"])))
+        case "kubectl":
+            become(clouds.enter("kubectl", f"--kubeconfig={cloud.KUBECONFIG}", *_words(given.words)))
+    return 0
+
+
+def _words(given: Sequence[str]) -> list[str]:
+    return [*given[1:]] if given and given[0] == "--" else [*given]
+
+
+def become(command: Sequence[str]) -> None:
+    """Run a command in the place of this process."""
+    os.chdir("/")
+    os.execvp(command[0], [*command])  # noqa: S606 - a person speaks to it
+
+
+if __name__ == "__main__":
+    sys.exit(main())

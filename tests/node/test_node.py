@@ -1,0 +1,83 @@
+"""A real node: it is one of its cluster, is cut off and comes back, and keeps its disk over a reboot."""
+
+from __future__ import annotations
+
+import pytest
+
+from scripts.node_machine import cloud, lifecycle, network
+from scripts.node_machine.boot import OWN_SYSCTLS
+from scripts.node_machine.commands import until
+from scripts.node_machine.instances import CLOUD, Instance
+from scripts.node_machine.machine import Machine
+from scripts.node_machine.network import CLOUD_ADDRESS, Cut
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
+NODE = "edge-1"
+LONG = 120.0
+"""Seconds until pods are ready after a reboot: half a minute on idle cores."""
+
+
+@pytest.fixture
+def node(instance: Instance) -> Machine:
+    return Machine(instance, NODE)
+
+
+@pytest.fixture
+def clouds(instance: Instance) -> Machine:
+    return Machine(instance, CLOUD)
+
+
+def reaches_cloud(node: Machine) -> bool:
+    asked = ("curl", "--silent", "--insecure", "--max-time", "2", f"https://{CLOUD_ADDRESS}:6443/readyz")
+    return node.try_run(*asked).stdout == "ok"
+
+
+def service_rules(node: Machine) -> int:
+    return node.run("iptables-save", "-t", "nat").count("-A KUBE-SEP")
+
+
+def test_kubelet_is_the_one_that_kubeadm_started(node: Machine, clouds: Machine) -> None:
+    drop_ins = node.run("systemctl", "show", "kubelet", "--property=DropInPaths", "--value")
+    assert "10-kubeadm.conf" in drop_ins
+    assert "kubelet-client-current.pem" in node.run("cat", "/etc/kubernetes/kubelet.conf")
+    assert cloud.kubectl(
+        clouds, "get", "node", NODE, "-o", "jsonpath={.status.nodeInfo.containerRuntimeVersion}"
+    ).startswith("containerd://2")
+
+
+@pytest.mark.parametrize("how", Cut)
+def test_a_cut_lasts_until_it_is_healed(node: Machine, clouds: Machine, how: Cut) -> None:
+    assert reaches_cloud(node)
+    network.cut(clouds, NODE, how)
+    try:
+        assert not reaches_cloud(node)
+    finally:
+        network.heal(clouds, NODE)
+    until("the cloud is reached again", lambda: reaches_cloud(node), LONG)
+
+
+def test_a_reboot_takes_rules_and_processes_and_keeps_the_disk(
+    instance: Instance, node: Machine, clouds: Machine
+) -> None:
+    node.write("/var/lib/kept", "kept")
+    before = node.run("cat", "/proc/sys/kernel/random/boot_id")
+    try:
+        lifecycle.reboot(instance, NODE, offline=True, later="")
+        assert node.run("cat", "/var/lib/kept") == "kept"
+        assert node.run("cat", "/proc/sys/kernel/random/boot_id") != before
+        assert not reaches_cloud(node)
+        assert service_rules(node) == 0
+    finally:
+        network.heal(clouds, NODE)
+    until("kube-proxy has written its rules", lambda: service_rules(node), LONG)
+    cloud.wait_until_ready(clouds, [NODE])
+
+
+def test_kubelet_changes_no_setting_of_this_machine(node: Machine) -> None:
+    changed = [name for name in OWN_SYSCTLS if node.run("cat", f"/proc/sys/{name}") != read(name)]
+    assert "vm/overcommit_memory" in changed
+
+
+def read(name: str) -> str:
+    with open(f"/proc/sys/{name}") as file:
+        return file.read()

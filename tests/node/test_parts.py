@@ -1,0 +1,143 @@
+"""The parts of `scripts/node` that need no root: names, plans, tables, images, and what it says of a lack."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scripts.node_machine import cgroups, cloud, commands, images, lifecycle, network, node, program
+from scripts.node_machine.instances import Instance, default_name, started
+
+LEGACY = """\
+tmpfs /sys/fs/cgroup tmpfs rw,relatime,mode=755 0 0
+cgroup /sys/fs/cgroup/cpu cgroup rw,nosuid,relatime,cpu,cpuacct 0 0
+cgroup /sys/fs/cgroup/systemd cgroup rw,relatime,xattr,name=systemd 0 0
+cgroup2 /sys/fs/cgroup/unified cgroup2 rw,relatime 0 0
+"""
+
+
+def test_each_checkout_has_an_instance_of_its_own() -> None:
+    names = {default_name(Path(path)) for path in ("/a/edgehub", "/b/edgehub", "/b/Ede Hub_")}
+    assert len(names) == 3
+    assert [Instance(name).name for name in names] == list(names)
+
+
+@pytest.mark.parametrize("name", ["", "../up", "a b", "-a", "a" * 42])
+def test_a_name_that_is_no_folder_s_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="no name of an instance"):
+        Instance(name)
+
+
+def test_an_ended_process_is_not_taken_for_a_later_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kept = Instance("one")
+    (kept.folder / "edge-1").mkdir(parents=True)
+    kept.remember("edge-1", os.getpid())
+    assert (kept.machines, kept.nodes, kept.pid("edge-1")) == (["edge-1"], ["edge-1"], os.getpid())
+    (kept.folder / "edge-1/machine.json").write_text(json.dumps({"pid": os.getpid(), "started": "1"}))
+    assert kept.pid("edge-1") is None
+    assert not kept.is_up
+    assert started(2**22 + 1) == ""
+
+
+def test_hierarchies_of_the_first_version_are_taken_where_there_are_both() -> None:
+    found = cgroups.hierarchies(LEGACY)
+    assert [each.controllers for each in found] == ["cpu,cpuacct", "name=systemd"]
+    (unified,) = cgroups.hierarchies("cgroup2 /sys/fs/cgroup cgroup2 rw,nosuid 0 0\n")
+    assert (unified.kind, unified.controllers) == ("cgroup2", "")
+
+
+def test_the_table_that_cuts_a_node_names_it_and_its_pods() -> None:
+    hole = network.rules("edge-2", network.Cut.HOLE)
+    assert hole.count("{ 10.77.0.12, 10.244.2.0/24 } drop") == 2
+    assert "reject" not in hole
+    assert network.rules("edge-2", network.Cut.REFUSE).count("reject with tcp reset") == 2
+
+
+@pytest.mark.parametrize(("text", "moved"), [("90s", 90), ("5m", 300), ("1h", 3600), ("40d", 3456000)])
+def test_a_length_of_time_is_read(text: str, moved: int) -> None:
+    assert lifecycle.seconds(text) == moved
+
+
+@pytest.mark.parametrize("text", ["", "1", "h", "-1h", "1.5h", "1y"])
+def test_what_is_no_length_of_time_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no length of time"):
+        lifecycle.seconds(text)
+
+
+def test_a_manifest_of_kubeadm_becomes_a_command_line() -> None:
+    manifest = {"spec": {"containers": [{"command": ["etcd", "--name=cloud"]}]}}
+    assert cloud.command(manifest) == ["/usr/bin/etcd", "--name=cloud", "--unsafe-no-fsync"]
+
+
+def test_kubeadm_is_told_of_the_control_groups_that_there_are() -> None:
+    for legacy, driver in ((True, "cgroupfs"), (False, "systemd")):
+        documents = {
+            each["kind"]: each for each in yaml.safe_load_all(cloud.configuration(legacy_cgroups=legacy))
+        }
+        assert documents["KubeletConfiguration"]["cgroupDriver"] == driver
+    assert yaml.safe_load(node.join_configuration("edge-1"))["nodeRegistration"]["name"] == "edge-1"
+
+
+def test_an_archive_has_what_an_image_is_made_of(tmp_path: Path) -> None:
+    program_file = tmp_path / "program"
+    program_file.write_text("the program")
+    program_file.chmod(0o755)
+    made = images.Image(
+        ["example/one:1"], {"/bin/program": program_file}, ["/bin/program"], {"/bin/other": "program"}
+    )
+    images.write_archive(tmp_path / "all.tar", [made])
+    with tarfile.open(tmp_path / "all.tar") as archive:
+        (listed,) = json.loads(_file(archive, "manifest.json"))
+        assert listed["RepoTags"] == ["example/one:1"]
+        assert json.loads(_file(archive, listed["Config"]))["config"]["Entrypoint"] == ["/bin/program"]
+        with tarfile.open(fileobj=io.BytesIO(_file(archive, listed["Layers"][0]))) as layer:
+            assert _file(layer, "bin/program") == b"the program"
+            assert layer.getmember("bin/other").linkname == "program"
+            assert layer.getmember("bin").isdir()
+
+
+def _file(archive: tarfile.TarFile, name: str) -> bytes:
+    held = archive.extractfile(name)
+    assert held is not None
+    return held.read()
+
+
+def test_what_a_program_is_linked_to_is_read_from_ldd() -> None:
+    said = (
+        "\tlinux-vdso.so.1 (0x00007ffd)\n\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f5a)\n"
+        "\t/lib64/ld-linux-x86-64.so.2 (0x00007f5b)\n"
+    )
+    assert images.linked(said) == ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]
+
+
+def test_what_the_machine_lacks_is_one_line_and_exit_status_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert program.main(["up"]) == 2
+    assert capsys.readouterr().err == "node: root is needed, for namespaces and mounts\n"
+
+
+def test_what_apt_cannot_bring_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("shutil.which", lambda name: None if name in ("debootstrap", "apt-get") else name)
+    with pytest.raises(commands.LackError, match="debootstrap not found; Debian's packages are debootstrap"):
+        commands.require_machine()
+
+
+def test_a_command_that_is_not_running_s_is_an_error_of_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(program, "require_machine", lambda: None)
+    assert program.main(["--name", "none", "sh"]) == 1
+    assert "edge-1 of none does not run" in capsys.readouterr().err
