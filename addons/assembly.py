@@ -49,6 +49,7 @@ from addons.router import Router
 from addons.rules.filter_modules import FilterModules
 from addons.settings import Settings
 from addons.startup import handed_sockets, pod_interface, preflight, service_manager
+from addons.startup.own_node import why_unfit
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
 from addons.telemetry.background import background
@@ -151,7 +152,7 @@ class Assembly:
         if settings.pod_address.makes:
             await self._make_pod_addresses(settings.pod_addresses)
         logger.info("%s", preflight.start_line(settings, servers))
-        if warning := preflight.lent_to_everybody(settings, credentials):
+        if warning := preflight.doubt(settings, credentials):
             logger.warning("%s", self._options.as_typed(warning))
         self._resolve.allow(settings.allowed_hosts)
         # Each waits for the disk, at a first start, while the other computes.
@@ -351,6 +352,7 @@ class Assembly:
             pool=self._pool,
             closed=lambda: [*closed(specs), *(self._pool.closed() if self._pool is not None else ())],
             waits_for=self._waits_for,
+            unfit=lambda: self._options.as_typed(why_unfit(settings, credentials, parts.inputs, cloud)),
             web_address=self._console.web_address,
         )
         self._console.start(hub)

@@ -13,7 +13,7 @@ from addons.filters.filter import Filter
 from addons.filters.inputs import HubAddress
 from addons.inputs.filter_chain import chain_of
 from addons.inputs.filter_inputs import FilterInputs
-from addons.inputs.input_sources import one_config_map
+from addons.inputs.input_sources import InputKind, one_config_map
 from addons.link.health import Cloud
 from addons.offline.offline_mode import Offline
 from addons.pool.pool import Pool
@@ -72,6 +72,8 @@ def make_parts(
         noted,
     )
     inputs.start(sources.get_own, sources.inputs_changed)
+    if settings.mode == "edge":
+        inputs.input(InputKind.OWN_NODE)  # whether it is there at all
     configmap = sources.lasting(one_config_map(settings.namespace, settings.configmap))
     rules.listen(sources.rules_changed)
     rules.follow(configmap.store, configmap.why_empty)

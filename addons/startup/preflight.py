@@ -9,13 +9,12 @@ import socket
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 
-from cryptography import x509
 from OpenSSL import SSL
 
-from addons.certificates.client_certificates import node_of
 from addons.certificates.serving_certificate import ServingCertificate
 from addons.link.servers import Server
 from addons.settings import Settings
+from addons.startup.own_node import node_in, of_another
 from kube.disk.whole_file import read_file
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, load_kubeconfig
 from kube.option import VERSION
@@ -31,9 +30,12 @@ def credentials_of(settings: Settings) -> Credentials:
         raise ValueError(f"{error}; give hub_kubeconfig the one of this node") from None
 
 
-def lent_to_everybody(settings: Settings, credentials: Credentials) -> str:
-    """A warning where each process of this machine gets the rights of somebody who is no node; "" elsewhere."""
-    if not settings.port or settings.plain_users or not settings.kubeconfigs or _is_of_a_node(credentials):
+def doubt(settings: Settings, credentials: Credentials) -> str:
+    """A warning where the identity is another node's, or where each process of this machine gets the rights of
+    somebody who is no node; "" elsewhere."""
+    if why := of_another(settings, credentials):
+        return why
+    if not settings.port or settings.plain_users or not settings.kubeconfigs or node_in(credentials):
         return ""
     if not credentials.bearer and not credentials.certificate.read():
         return ""
@@ -83,14 +85,6 @@ def _check_server(settings: Settings, server: Server) -> None:
             f"{where} is {server}, which is this hub itself ({option}): "
             "give hub_server the address of a kube-apiserver"
         )
-
-
-def _is_of_a_node(credentials: Credentials) -> bool:
-    try:
-        leaf, *_ = x509.load_pem_x509_certificates(credentials.certificate.read())
-    except (OSError, ValueError):
-        return False  # a token; what is unusable is said elsewhere
-    return bool(node_of(leaf))
 
 
 def _user() -> str:

@@ -19,12 +19,16 @@ from addons.ui.live import stream_pages
 from addons.ui.page import server as page
 from addons.ui.page.timeline import Timeline
 from addons.ui.readable import item_tree
+from addons.ui.reports.hub_reports import why_unready
 from addons.ui.reports.rule_trial import MAX_TEXT
 from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
 from kube.errors import StatusError
 from kube.http.bounded_server import BoundedServer
 from kube.http.browser_check import OwnAddress, refuse_web_pages
+
+NODE = "node"
+"""What `/readyz?exclude=` may leave out, in the words of kube-apiserver: whether the hub is its node's."""
 
 routes = web.RouteTableDef()
 
@@ -62,23 +66,12 @@ async def _healthz(_request: web.Request) -> web.Response:
 @routes.get("/readyz")
 async def _readyz(request: web.Request) -> web.Response:
     hub = request.app[HUB]
-    if missing := why_unready(hub):
+    excluded = request.query.getall("exclude", ())
+    if missing := why_unready(hub, is_to_be_node=NODE in excluded):
         return web.Response(status=503, text=f"{missing}\n")
     lender, uplink = hub.cloud.lender, hub.cloud.leading_uplink
     way = f", by the uplink {uplink}" if uplink is not None else ""
     return web.Response(text=f"ok, with the link of node {lender}\n" if lender else f"ok{way}\n")
-
-
-def why_unready(hub: RunningHub) -> str:
-    """What keeps the hub from serving; "" for nothing."""
-    if missing := hub.waits_for():
-        return missing
-    if not hub.rules.is_known:
-        return f"the filter rules are not known yet: {hub.rules.why_unknown}"
-    if refusal := hub.cloud.refusal:
-        return refusal
-    closed = hub.closed()
-    return f"not open: {', '.join(closed)}" if closed else ""
 
 
 @routes.get("/metrics")

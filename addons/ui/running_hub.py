@@ -48,5 +48,7 @@ class RunningHub:
     """Names the listeners that were asked for and are not open."""
     waits_for: Callable[[], str] = str
     """What keeps the hub from answering anybody, in words; "" for nothing."""
+    unfit: Callable[[], str] = str
+    """What keeps the hub from being that of its node, whom it answers all the same; "" for nothing."""
     web_address: Callable[[], str] = str
     """The URL of mitmproxy's web interface, with its token, for no report and no file; "" where there is none."""

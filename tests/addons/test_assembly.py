@@ -103,7 +103,7 @@ class Running:
         async with asyncio.timeout(10):
             while True:
                 try:
-                    if (await self.get(f"{self.admin}/readyz"))[0] == 200:
+                    if (await self.get(f"{self.admin}/readyz?exclude=node"))[0] == 200:
                         return
                 except aiohttp.ClientConnectionError:
                     pass

@@ -42,7 +42,7 @@ async def ready(session: aiohttp.ClientSession, hub: Hub) -> None:
     async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(aiohttp.ClientConnectionError):
-                async with session.get(f"{hub.admin_url}/readyz") as answer:
+                async with session.get(f"{hub.admin_url}/readyz?exclude=node") as answer:
                     if answer.status == 200:
                         return
             await asyncio.sleep(0.1)

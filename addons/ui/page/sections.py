@@ -198,6 +198,7 @@ def _state(report: Row) -> str:
     problems = report["rules"]["problems"]
     notes = [
         *(f"{server['server']}: {server['reason']}" for server in report["cloud"]["servers"] if not up),
+        *((f"not ready: {report['unfit']}",) if report["unfit"] else ()),
         *((f"rules are not known: {report['rules']['whyUnknown']}",) if not report["rules"]["known"] else ()),
         *(
             (f"the former filters stay in force: {report['rules']['filterModules']}",)

@@ -188,6 +188,22 @@ def _effect(rules: Rules, filter_: Filter, entry: RuleEntry) -> str:
     return "binds" if bound else "taken away by an exclusion"
 
 
+def why_unready(hub: RunningHub, *, is_to_be_node: bool = False) -> str:
+    """What keeps the hub from serving its node; "" for nothing.
+
+    With `is_to_be_node` the hub need not be its node's yet: who puts a node behind its hub starts the hub first.
+    """
+    if missing := hub.waits_for():
+        return missing
+    if not hub.rules.is_known:
+        return f"the filter rules are not known yet: {hub.rules.why_unknown}"
+    if refusal := hub.cloud.refusal:
+        return refusal
+    if closed := hub.closed():
+        return f"not open: {', '.join(closed)}"
+    return "" if is_to_be_node else hub.unfit()
+
+
 def status(hub: RunningHub) -> dict[str, Any]:
     """`fromCopies` are bytes that components got from copies since the start: neither errors nor relayed ones.
 
@@ -204,6 +220,7 @@ def status(hub: RunningHub) -> dict[str, Any]:
         "node": hub.settings.node,
         "pool": hub.settings.pool or _pool_by_label(hub.sources, hub.settings.node),
         "mode": hub.settings.mode,
+        "unfit": hub.unfit(),
         "url": _plain_url(hub.settings),
         "cloud": {
             "up": hub.cloud.is_up,

@@ -123,6 +123,7 @@ def status_text(report: Row) -> str:
         *((("", drill_text(report["drill"]).rstrip()),) if report["drill"]["link"] != "online" else ()),
         ("", link(report)),
         ("node", report["node"]),
+        *((("not ready", report["unfit"]),) if report["unfit"] else ()),
         ("pool", report["pool"] or "-"),
         ("version", f"{report['version']}, mode {report['mode']}"),
         *(

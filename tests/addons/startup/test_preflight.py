@@ -93,7 +93,7 @@ def test_a_kubeconfig_that_leads_to_the_hub_is_named() -> None:
         (Authority().issue_client("admin", ["system:masters"]), {}, True),
         (Authority().issue_client("admin", ["system:masters"]), {"plain_users": "root"}, False),
         (Authority().issue_client("admin", ["system:masters"]), {"port": 0}, False),
-        (Authority().issue_node("n1"), {}, False),
+        (Authority().issue_node("n1"), {"node": "n1"}, False),
         (None, {}, False),
     ],
 )
@@ -102,7 +102,7 @@ def test_who_lends_a_persons_rights_to_every_process_is_told(
 ) -> None:
     path = write_kubeconfig(tmp_path / "config", "https://10.0.0.1:6443", credential=credential)
     found = settings(kubeconfig=str(path), **given)
-    line = preflight.lent_to_everybody(found, preflight.credentials_of(found))
+    line = preflight.doubt(found, preflight.credentials_of(found))
     assert bool(line) is is_told
     if is_told:
         user = pwd.getpwuid(os.geteuid()).pw_name

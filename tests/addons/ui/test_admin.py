@@ -35,8 +35,10 @@ async def test_alive_as_soon_as_it_answers(pages: AdminClient) -> None:
 async def test_ready_when_nothing_is_missing(hub: RunningHub) -> None:
     closed: list[str] = []
     missing: list[str] = []
+    unfit: list[str] = []
     hub.rules.is_known = False
     hub = dataclasses.replace(hub, closed=lambda: closed, waits_for=lambda: "".join(missing))
+    hub = dataclasses.replace(hub, unfit=lambda: "".join(unfit))
     async with served(hub) as pages:
         why = "the filter rules are not known yet: the hub is starting"
         assert await pages.ask("/readyz") == (503, f"{why}\n")
@@ -46,6 +48,11 @@ async def test_ready_when_nothing_is_missing(hub: RunningHub) -> None:
         assert await pages.ask("/v1/readyz") == (200, "OK")
         closed.append("127.0.0.1:10261")
         assert await pages.ask("/readyz") == (503, "not open: 127.0.0.1:10261\n")
+        closed.clear()
+        unfit.append("the cloud has no Node")
+        assert await pages.ask("/readyz") == (503, "the cloud has no Node\n")
+        assert await pages.ask("/readyz?exclude=node") == (200, "ok\n")
+        assert (await pages.json("/debug/status"))["unfit"] == "the cloud has no Node"
         missing.append("nobody has signed it")
         assert await pages.ask("/readyz") == (503, "nobody has signed it\n")
 

@@ -1,0 +1,54 @@
+"""Says whether the hub is the one of its node: by the identity that it has, and by what the cloud has of the node.
+
+A hub under another name finds no Node, no pool and no labels, and its filters would keep all. It goes on answering: a
+kubelet registers its Node through the hub, and a node that is about to do so must be able to.
+"""
+
+from __future__ import annotations
+
+from cryptography import x509
+
+from addons.certificates.client_certificates import node_of
+from addons.inputs.filter_inputs import FilterInputs
+from addons.inputs.input_sources import InputKind
+from addons.link.health import Cloud
+from addons.settings import Settings
+from kube.http.kubeconfig import Credentials
+
+
+def node_in(credentials: Credentials) -> str:
+    """The node that the certificate of these credentials names; "" for a token's, a person's or none's."""
+    try:
+        leaf, *_ = x509.load_pem_x509_certificates(credentials.certificate.read())
+    except (OSError, ValueError):
+        return ""  # what is unusable is said elsewhere
+    return node_of(leaf) or ""
+
+
+def of_another(settings: Settings, credentials: Credentials) -> str:
+    """What is wrong where the identity is that of another node than `hub_node`; "" otherwise, and in mode cloud."""
+    named = node_in(credentials)
+    if settings.mode != "edge" or named in ("", settings.node):
+        return ""
+    return (
+        f"the identity is node {named}'s, and hub_node is {settings.node}: give hub_node {named}, or hub_kubeconfig "
+        f"that of {settings.node}"
+    )
+
+
+def why_unfit(settings: Settings, credentials: Credentials, inputs: FilterInputs, cloud: Cloud) -> str:
+    """What keeps the hub from being its node's; "" for nothing, and as long as no cloud can say."""
+    if settings.mode != "edge":
+        return ""
+    if why := of_another(settings, credentials):
+        return why
+    own = inputs.input(InputKind.OWN_NODE)
+    if not own.is_known:
+        waits = cloud.is_up and not own.is_refused
+        return f"the Node {settings.node} is not known yet" if waits else ""
+    if own.is_missing or own.source.store.get(("", settings.node)) is not None:
+        return ""
+    return (
+        f"the cloud has no Node {settings.node}: kubelet registers it through this hub; if kubelet calls it otherwise, "
+        "give hub_node that name"
+    )

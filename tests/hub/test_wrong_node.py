@@ -1,0 +1,62 @@
+"""A hub under a name that is not its node's answers, and says that it is not ready: no filter knows its pool."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import aiohttp
+
+from tests.cloud.kubeconfig import write_kubeconfig
+from tests.cloud.pki import Authority
+from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.support.process import SLACK, Hub, started
+
+NODES = "/api/v1/nodes"
+
+
+async def test_the_identity_of_another_node_is_not_ready(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    credential = Authority().issue_node("n1")
+    kubeconfig = write_kubeconfig(tmp_path / "config", cloud.url, credential=credential)
+    cloud.store.create({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "wrongname"}})
+    async with started(Hub(tmp_path, cloud.url, node="wrongname", kubeconfig=kubeconfig)) as hub:
+        async with aiohttp.ClientSession() as session:
+            code, why = await asked(session, hub)
+            assert code == 503
+            assert why == (
+                "the identity is node n1's, and --node is wrongname: give --node n1, or --kubeconfig that of wrongname"
+            )
+            async with session.get(f"{hub.url}{NODES}/wrongname") as answer:
+                assert answer.status == 200, "it answers all the same"
+        hub.process.wait_for_line("the identity is node n1's", SLACK)
+
+
+async def test_a_node_that_is_about_to_register_does_it_through_its_hub(
+    tmp_path: Path, cloud: ScriptableCloud
+) -> None:
+    async with (
+        started(Hub(tmp_path, cloud.url, node="new")) as hub,
+        aiohttp.ClientSession(headers={"User-Agent": "kubelet/v1"}) as session,
+        asyncio.timeout(2 * SLACK),
+    ):
+        code, why = await asked(session, hub)
+        assert (code, why.partition(":")[0]) == (503, "the cloud has no Node new")
+        async with session.post(hub.url + NODES, json={"metadata": {"name": "new"}}) as answer:
+            assert answer.status == 201
+        await until(session, hub, 200)
+        cloud.store.delete("nodes", "new")
+        await until(session, hub, 503)
+
+
+async def asked(session: aiohttp.ClientSession, hub: Hub) -> tuple[int, str]:
+    async with session.get(f"{hub.admin_url}/readyz") as answer:
+        return answer.status, (await answer.text()).strip()
+
+
+async def until(session: aiohttp.ClientSession, hub: Hub, code: int) -> None:
+    """Return when the hub answers so: it notifies nobody."""
+    for _ in range(3000):
+        if (await asked(session, hub))[0] == code:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError(await asked(session, hub))
