@@ -41,7 +41,8 @@ from addons.pool.pool import Pool
 from addons.pool.pool_assembly import announce_no_port, join_pool
 from addons.proxy.hub_handler import close_client
 from addons.proxy.listener_mode import listener_specs, peer_spec
-from addons.proxy.listeners import closed, open_listeners, stop_accepting
+from addons.proxy.listeners import stop_accepting
+from addons.proxy.own_listeners import OwnListeners
 from addons.requests.caller import Lending
 from addons.requests.clients import Clients
 from addons.resolve import Resolve
@@ -85,6 +86,7 @@ class Assembly:
         link: Link,
         traffic: Traffic,
         console: Console,
+        listeners: OwnListeners,
     ) -> None:
         self._options = options
         self._resolve = resolve
@@ -96,6 +98,7 @@ class Assembly:
         self._log = LogTail()
         self._records = RequestRecords()
         self._console = console
+        self._listeners = listeners
         self._tasks: list[asyncio.Task[None]] = []
         self._parts: Parts | None = None
         self._admin: AdminPort | None = None
@@ -161,7 +164,7 @@ class Assembly:
         cloud = Cloud.by(servers, settings.uplinks, settings.server_order, *times)
         try:
             parts = self._build(settings, credentials, cloud, self._log_link(cloud), modules)
-            await open_listeners(listener_specs(settings))
+            await self._listeners.open(listener_specs(settings))
             return parts
         except OSError as error:
             raise ValueError(preflight.cannot_listen(error, settings)) from error
@@ -339,7 +342,6 @@ class Assembly:
         if settings.local_health:
             url, interval = settings.local_health, settings.local_health_interval
             self._run("local health", LocalHealthSource(url, interval, parts.inputs.local_health).run())
-        specs = listener_specs(settings)
         hub = RunningHub(
             *(settings, cloud, parts.sources, parts.inputs, parts.rules, self._offline),
             modules=modules,
@@ -350,7 +352,7 @@ class Assembly:
             link=link,
             log=self._log,
             pool=self._pool,
-            closed=lambda: [*closed(specs), *(self._pool.closed() if self._pool is not None else ())],
+            closed=lambda: self._listeners.closed() + (self._pool.closed() if self._pool else []),
             waits_for=self._waits_for,
             unfit=lambda: self._options.as_typed(why_unfit(settings, credentials, parts.inputs, cloud)),
             web_address=self._console.web_address,
@@ -383,9 +385,9 @@ class Assembly:
         settings = self._options.settings
         others = listener_specs(settings)
         try:
-            await open_listeners([*others, *([peer_spec(settings)] if wanted else [])])
+            await self._listeners.open([*others, *([peer_spec(settings)] if wanted else [])])
         except OSError as error:
-            await open_listeners(others)
+            await self._listeners.open(others)
             why = self._options.as_typed(preflight.cannot_listen(error, settings))
             raise OSError(error.errno, why) from error
 

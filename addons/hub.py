@@ -9,12 +9,14 @@ from addons.link.link import Link
 from addons.memory import Memory
 from addons.options import Options
 from addons.proxy.hub_addon import HubAddon
+from addons.proxy.own_listeners import OwnListeners
 from addons.requests.exchange.open_connections import OpenConnections
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.startup.descriptors import raise_descriptor_limit
 from addons.traffic import Traffic
 
+_listeners = OwnListeners()
 _options = Options()
 _open_connections = OpenConnections(raise_descriptor_limit())
 _connections = Connections(_open_connections)
@@ -28,6 +30,7 @@ _traffic = Traffic()
 
 # Each part, those that must come before it, and why it stands where it does.
 places = (
+    (_listeners, (), "mitmproxy opens no listener meanwhile, whatever another part does at its start"),
     (_options, (), "the others read its settings when they are configured"),
     (
         _connections,
@@ -59,7 +62,7 @@ places = (
         "has no hook of a request; the assembly behind it opens the listeners",
     ),
     (
-        Assembly(_options, _resolve, _identity, _router, _egress, _link, _traffic, _console),
+        Assembly(_options, _resolve, _identity, _router, _egress, _link, _traffic, _console, _listeners),
         (_options,),
         "hands on the settings that options has just read, and starts the parts when all addons are loaded",
     ),

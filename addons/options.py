@@ -49,8 +49,6 @@ class Options:
         return as_flags(text) if self.are_flags else text
 
     def load(self, loader: Loader) -> None:
-        # mitmproxy would open its listeners before the hub can answer; the last addon opens them.
-        loader.master.options.update(server=False)
         for option in OPTIONS:
             loader.add_option(f"hub_{option.name}", option.kind, option.default, option.plain_text)
 

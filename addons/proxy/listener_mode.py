@@ -65,8 +65,7 @@ def peer_spec(settings: Settings) -> str:
     """mitmproxy's mode specification of the peer port; "" where the port is off. It opens when the hub can serve."""
     if not settings.peer_port or (settings.mode == "cloud" and settings.peer_clients == "pool"):
         return ""
-    host = f"{settings.peer_address}:" if settings.peer_address else ""
-    return f"hub:peer@{host}{settings.peer_port}"
+    return f"hub:peer@{settings.peer_address}:{settings.peer_port}"
 
 
 def listener_of(client: connection.Client) -> Listener | None:

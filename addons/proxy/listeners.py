@@ -55,6 +55,15 @@ class Listening:
         yield
 
 
+def option_values(specs: Sequence[str]) -> dict[str, object]:
+    """What mitmproxy's options are while these mode specifications are open. Its status bars show one address."""
+    values: dict[str, object] = {"mode": list(specs), "server": True}
+    if specs:
+        first = HubMode.parse(specs[0])
+        values |= {"listen_host": first.custom_listen_host, "listen_port": first.custom_listen_port}
+    return values
+
+
 async def open_listeners(specs: Sequence[str]) -> None:
     """Open these mode specifications and close all others; those that are open stay as they are.
 
@@ -63,7 +72,7 @@ async def open_listeners(specs: Sequence[str]) -> None:
     modes = {spec: HubMode.parse(spec) for spec in specs}
     servers = _servers()
     with _silent("mitmproxy.addons.proxyserver"):
-        ctx.options.update(mode=list(specs), server=True)
+        ctx.options.update(**option_values(specs))
         await servers.update(modes.values())
     for spec, mode in modes.items():
         error = servers[mode].last_exception
@@ -71,6 +80,17 @@ async def open_listeners(specs: Sequence[str]) -> None:
             raise OSError(error.errno, os.strerror(error.errno), spec)
         if error is not None:
             raise OSError(0, str(error), spec)
+
+
+async def open_again(specs: Sequence[str]) -> None:
+    """Open those of these mode specifications that accept no connection any more. OSError as `open_listeners`."""
+    lost = [server for server in _servers() if server.mode.full_spec in specs and not server.listen_addrs]
+    for instance in lost:
+        with contextlib.suppress(Exception):  # it keeps it
+            if instance.is_running:
+                await instance.stop()
+            await instance.start()
+    await open_listeners(specs)
 
 
 def stop_accepting() -> None:
@@ -82,7 +102,7 @@ def stop_accepting() -> None:
 
 def closed(specs: Sequence[str]) -> list[str]:
     """The addresses of those of these mode specifications for which mitmproxy accepts no connection now."""
-    running = {server.mode.full_spec for server in _servers() if server.is_running}
+    running = {server.mode.full_spec for server in _servers() if server.listen_addrs}
     return [spec.rpartition("@")[2] for spec in specs if spec not in running]
 
 

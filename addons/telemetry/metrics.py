@@ -107,6 +107,8 @@ CONNECTIONS_REFUSED = counter(
     "behind an open request), `behind` (sent on behind an answer), `frame` (of HTTP/2, too large), `handshake` "
     "(of TLS, too large), `accept`, `admin` (the oldest of the admin port).",
 )
+LISTENERS_CLOSED = gauge("edgehub_listeners_closed", "Listeners that the hub wants open and that are not.")
+LISTENERS_LOST = counter("edgehub_listeners_lost", "Listeners that were closed by others than the hub.")
 UNREAD_STREAMS = counter(
     "edgehub_unread_streams_reset",
     "Streams of clients of HTTP/2 that were reset because their client did not read.",

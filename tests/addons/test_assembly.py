@@ -28,6 +28,7 @@ from addons.offline.offline_mode import Offline
 from addons.options import Options
 from addons.proxy.hub_addon import HubAddon
 from addons.proxy.master import HubMaster
+from addons.proxy.own_listeners import OwnListeners
 from addons.requests.caller import Lending
 from addons.requests.exchange.open_connections import OpenConnections
 from addons.resolve import Resolve
@@ -35,6 +36,7 @@ from addons.router import Router
 from addons.settings import Settings, parse_settings
 from addons.telemetry.log import Level, log_to_stderr
 from addons.traffic import Traffic
+from addons.ui.reports.text import status_text
 from tests.addons.support.observed import STEP, ended, until
 from tests.addons.support.samples import SERVICES, cloud_service, config_map, secret, service
 from tests.cloud.kubeconfig import write_kubeconfig
@@ -62,7 +64,7 @@ class Running:
         self.tls_url = f"https://{LOOPBACK}:{self.given['tls_port']}"
         self.admin = f"http://{LOOPBACK}:{self.given['admin_port']}"
         self.session = session
-        options = Options()
+        options, self.listeners = Options(), OwnListeners()
         self.traffic = Traffic()
         opened = OpenConnections(1_000)
         self.link = Link()
@@ -77,8 +79,10 @@ class Running:
             self.link,
             self.traffic,
             Console(options, self.link.drills),
+            self.listeners,
         )
         chain = [
+            self.listeners,
             options,
             Connections(opened),
             self.resolve,
@@ -119,10 +123,10 @@ async def running(folder: Path, **given: Any) -> AsyncIterator[Running]:
         try:
             yield made
         finally:
-            # mitmproxy leaves its listeners to the end of the process.
-            await made.master.addons.get("proxyserver").servers.update([])
             made.master.should_exit.set()
             await task
+            # mitmproxy leaves its listeners to the end of the process.
+            await made.master.addons.get("proxyserver").servers.update([])
     await ended(before)
 
 
@@ -284,7 +288,7 @@ async def test_a_kubeconfig_that_cannot_be_used_ends_the_start(
     options = Options()
     options.settings = settings(kubeconfig=str(tmp_path / "none"))
     with pytest.raises(SystemExit) as caught:
-        await Assembly(options, none, none, none, none, none, Traffic(), none)._open()
+        await Assembly(options, none, none, none, none, none, Traffic(), none, none)._open()
     assert caught.value.code == 1
     assert str(tmp_path / "none") in caplog.text
 
@@ -320,9 +324,14 @@ async def test_not_ready_while_a_listener_is_closed(tmp_path: Path, cloud: Scrip
             each.mode for each in servers if not each.mode.full_spec.endswith(f":{hub.given['tls_port']}")
         ]
         await servers.update(kept)
-        code, why = await hub.get(f"{hub.admin}/readyz")
-        assert code == 503
-        assert f"127.0.0.1:{hub.given['tls_port']}" in why
+        address = f"{LOOPBACK}:{hub.given['tls_port']}"
+        with socket.create_server((LOOPBACK, hub.given["tls_port"])):
+            code, why = await hub.get(f"{hub.admin}/readyz")
+            assert (code, why) == (503, f"not open: {address}\n")
+            _, report = await hub.get(f"{hub.admin}/debug/status")
+            assert status_text(report).startswith(f"NOT OPEN: {address}\n")
+        await hub.ready()
+        assert hub.listeners.closed() == []
 
 
 @pytest.mark.parametrize(("are_flags", "name"), [(False, "hub_peer_port"), (True, "--peer-port")])
@@ -353,9 +362,9 @@ async def test_a_second_load_into_the_same_mitmproxy_ends_the_process(
     """Somebody took the script away in mitmproxy's options, and put it back."""
     none: Any = None
     with taddons.context() as context:
-        Assembly(Options(), none, none, none, none, none, none, none).load(Loader(context.master))
+        Assembly(Options(), none, none, none, none, none, none, none, none).load(Loader(context.master))
         with pytest.raises(SystemExit) as caught:
-            Assembly(Options(), none, none, none, none, none, none, none).load(Loader(context.master))
+            Assembly(Options(), none, none, none, none, none, none, none, none).load(Loader(context.master))
     assert caught.value.code == 1
     assert "a second time" in caplog.text
 
@@ -372,7 +381,7 @@ async def test_not_ready_while_the_cloud_is_silent(tmp_path: Path, cloud: Script
 
 def test_done_before_the_start_does_no_harm() -> None:
     none: Any = None
-    alone = Assembly(Options(), none, none, none, none, Link(), none, none)
+    alone = Assembly(Options(), none, none, none, none, Link(), none, none, none)
     alone.done()
     alone.done()
     assert alone._tasks == []

@@ -32,6 +32,7 @@ from addons.memory import Memory
 from addons.options import Options
 from addons.parts import Parts
 from addons.proxy.hub_addon import HubAddon
+from addons.proxy.own_listeners import OwnListeners
 from addons.requests.caller import Lending
 from addons.requests.exchange.open_connections import OpenConnections
 from addons.requests.request_context import context_of
@@ -48,6 +49,7 @@ from tests.addons.support.routed import ANSWERERS
 PARTS: list[Any] = [part for part, _, _ in places]
 
 WIRING = {
+    OwnListeners: {"closed", "open"},
     Options: {"as_typed"},
     Connections: set(),
     Attachments: {"attach", "detach", "ended", "holds_of", "may_hold", "start", "visible"},
@@ -66,6 +68,7 @@ NOT_HOOKS = {
     *{"attach", "detach", "ended", "holds_of", "may_hold", "visible"},
     *{"web_address", "as_typed", "allow", "serve_peers", "serve_with"},
     *{"start", "rules_changed", "restored", "lend", "relay"},
+    *{"closed", "open"},
 }
 
 
@@ -261,7 +264,7 @@ async def moved_to(order: list[type]) -> tuple[str, ...]:
     """The pods' address that open watches hear of when it is set in the interface."""
     moved: list[HubAddress] = []
     options, none = Options(), cast(Any, None)
-    lifecycle = Assembly(options, none, none, none, none, none, Traffic(), none)
+    lifecycle = Assembly(options, none, none, none, none, none, Traffic(), none, none)
     made = {Options: options, Assembly: lifecycle}
     chained = HubAddon([made[kind] for kind in order if kind in made])
     with taddons.context(Proxyserver(), chained) as context:
@@ -286,8 +289,13 @@ def swapped(one: type, other: type) -> list[type]:
     return [at.get(kind, kind) for kind in ORDER]
 
 
-def test_the_first_reads_the_options_and_the_last_starts_the_rest() -> None:
+def test_the_first_two_set_the_options_and_the_last_starts_the_rest() -> None:
     """Options must have parsed the settings when others are configured; Lifecycle starts what is loaded before it."""
-    assert ORDER[0] is Options
+    assert ORDER[:2] == [OwnListeners, Options], "no part reads an option of mitmproxy's before"
     assert ORDER[-1] is Assembly
-    assert {kind for kind in ORDER if hasattr(kind, "running")} == {Connections, Memory, Assembly}
+    assert {kind for kind in ORDER if hasattr(kind, "running")} == {
+        OwnListeners,
+        Connections,
+        Memory,
+        Assembly,
+    }

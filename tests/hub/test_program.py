@@ -87,7 +87,7 @@ def replaced_under_mitmdump(folder: Path, server: str) -> None:
         "peer_port": 0,
     }
     settings = [part for name, value in options.items() for part in ("--set", f"hub_{name}={value}")]
-    command = [str(MITMDUMP), "--set", "server=false", "-s", str(hub), *settings]
+    command = [str(MITMDUMP), "-s", str(hub), *settings]
     process = Process("mitmdump", command, folder, {"PYTHONPATH": str(folder)})
     try:
         process.wait_for_line("ready", 30)
@@ -102,7 +102,7 @@ def replaced_under_mitmdump(folder: Path, server: str) -> None:
 
 
 def test_mitmdump_tells_a_mistake_in_a_line() -> None:
-    command = [str(MITMDUMP), "-q", "--set", "server=false", "-s", str(ROOT / "addons" / "hub.py")]
+    command = [str(MITMDUMP), "-q", "-s", str(ROOT / "addons" / "hub.py")]
     given = ("--set", "hub_server=http://127.0.0.1:1", "--set", "hub_prot=1")
     done = subprocess.run([*command, *given], capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -12,6 +12,7 @@ from tornado.web import HTTPError, RequestHandler
 STATIC = Path(web.__file__).parent / "static"
 # The last line is what mitmproxy does to the path of a flow that is held.
 STYLE = """
+.flow-table .col-timestamp { width: 190px }
 .flow-table .col-comment { width: auto }
 .flow-table td.col-comment { text-align: left; white-space: normal; overflow-wrap: anywhere; line-height: 16px }
 .flow-table tr.intercepted td.col-comment { color: #ff8000 }

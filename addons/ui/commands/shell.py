@@ -14,7 +14,7 @@ from pathlib import Path
 from addons.telemetry.observation import VERDICTS, from_json, line
 from addons.ui.commands import attach
 from addons.ui.commands.asking import JSON, NoAnswer, new_file, open_page
-from addons.ui.reports.text import ALARM, TEXTS, trial_text
+from addons.ui.reports.text import ALARMS, TEXTS, trial_text
 from kube.log_lines import printable, printable_lines
 from kube.option import FlagParser
 
@@ -122,11 +122,11 @@ def _show(options: Asked, report: str) -> int:
 
 
 def _in_red(text: str) -> str:
-    """On a terminal, the lines about a drill in red."""
+    """On a terminal, the lines about a drill, and about what is not open, in red."""
     if not sys.stdout.isatty():
         return text
     lines = text.splitlines(keepends=True)
-    return "".join(f"\x1b[1;31m{line}\x1b[0m" if line.startswith(ALARM) else line for line in lines)
+    return "".join(f"\x1b[1;31m{line}\x1b[0m" if line.startswith(ALARMS) else line for line in lines)
 
 
 def _link(options: Asked) -> int:

@@ -16,8 +16,8 @@ from addons.ui.flows.annotations import DEFAULT_FILTER, component_of
 if TYPE_CHECKING:
     from mitmproxy.master import Master
 
-WEB_COLUMNS = ["comment", "status", "size"]
-"""What mitmproxy shows of a flow in the browser. The comment, which takes all room, ends with method and path."""
+WEB_COLUMNS = ["timestamp", "method", "comment", "status", "size", "time"]
+"""What mitmproxy shows of a flow in the browser. The comment, which takes all room, ends with the path."""
 
 
 def begin_interface(master: Master) -> None:

@@ -206,16 +206,14 @@ def _state(report: Row) -> str:
             else ()
         ),
         *((f"entries of the rules that are skipped: {problems}",) if problems else ()),
-        *(f"not open: {closed_listener}" for closed_listener in report["closedListeners"]),
     ]
     told = "".join(f"<li>{text(note)}</li>" for note in notes)
     facts = f"node {report['node']} · pool {report['pool'] or NOTHING} · edgehub {report['version']}"
     drill = report["drill"]
-    alarm = (
-        f'<p class="drill">Drill: {text(drill["text"])}. It ends by itself.</p>'
-        if drill["link"] != "online"
-        else ""
-    )
+    alarms = [f"Not open: {closed}." for closed in report["closedListeners"]]
+    if drill["link"] != "online":
+        alarms.append(f"Drill: {drill['text']}. It ends by itself.")
+    alarm = "".join(f'<p class="drill">{text(told)}</p>' for told in alarms)
     # Amber: the node is served from its copies. Red: it never had any from this run's cloud.
     colour = "up" if up else "away" if report["cloud"]["reached"] else "bad"
     return f'{alarm}<p class="big {colour}">{text(link(report))}</p><p>{text(facts)}</p>' + (

@@ -11,8 +11,9 @@ from kube.tables.cells import aligned, duration, size
 type Row = Mapping[str, Any]
 type Column = tuple[str, Callable[[Row], object]]
 
-ALARM = "DRILL: "
-"""The beginning of each line that a terminal shows in red."""
+DRILL, NOT_OPEN = "DRILL: ", "NOT OPEN: "
+ALARMS = (DRILL, NOT_OPEN)
+"""The beginnings of the lines that a terminal shows in red."""
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:
@@ -119,7 +120,9 @@ ENTRIES: Sequence[Column] = (
 def status_text(report: Row) -> str:
     counts, rules = report["bytes"], report["rules"]
     in_force = rules["digest"][:12] if rules["known"] else f"not known yet: {rules['whyUnknown']}"
+    closed = ", ".join(report["closedListeners"])
     lines = [
+        *((("", f"{NOT_OPEN}{closed}"),) if closed else ()),
         *((("", drill_text(report["drill"]).rstrip()),) if report["drill"]["link"] != "online" else ()),
         ("", link(report)),
         ("node", report["node"]),
@@ -138,7 +141,6 @@ def status_text(report: Row) -> str:
         ("today", f"{size(counts['linkDownToday'])} from the cloud, {size(counts['linkUpToday'])} to it"),
         *((("budget", counts["budget"]),) if counts["budget"] else ()),
         ("copies", f"gave {size(counts['fromCopies'])} of {size(counts['sent'])} that components got"),
-        *(("not open", closed_listener) for closed_listener in report["closedListeners"]),
     ]
     return "".join(f"{name + ':':10}{text}\n" if name else f"{text}\n" for name, text in lines)
 
@@ -146,7 +148,7 @@ def status_text(report: Row) -> str:
 def drill_text(report: Row) -> str:
     """What the report `link` says."""
     if report["link"] != "online":
-        return f"{ALARM}{report['text']}; it ends by itself, or with: edgehub link online\n"
+        return f"{DRILL}{report['text']}; it ends by itself, or with: edgehub link online\n"
     allowed = "allowed" if report["allowed"] else "not allowed: start the hub with --allow-drills"
     return f"the link is as it is; drills are {allowed}\n"
 

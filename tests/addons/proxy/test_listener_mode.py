@@ -132,8 +132,8 @@ def test_the_listeners_are_modes_of_the_hub() -> None:
     assert (plain.custom_listen_host, plain.custom_listen_port) == ("::1", 10261)
 
 
-@pytest.mark.parametrize(("address", "host"), [("", None), ("10.0.0.5", "10.0.0.5"), ("fd00::5", "fd00::5")])
-def test_the_peer_port_is_at_its_address(address: str, host: str | None) -> None:
+@pytest.mark.parametrize(("address", "host"), [("", ""), ("10.0.0.5", "10.0.0.5"), ("fd00::5", "fd00::5")])
+def test_the_peer_port_is_at_its_address(address: str, host: str) -> None:
     peers = HubMode.parse(peer_spec(parse_settings(values(peer_address=address, peer_port=10269))))
     assert (peers.custom_listen_host, peers.custom_listen_port) == (host, 10269)
 

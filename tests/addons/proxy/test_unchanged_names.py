@@ -42,6 +42,7 @@ async def start():
     from mitmproxy.options import Options
     from addons import hub
     from addons.proxy.listeners import closed
+    from addons.options import Options as Own
     from addons.proxy.listener_mode import listener_specs
 
     if {alone!r}:
@@ -55,7 +56,8 @@ async def start():
         master.addons.add(*hub.addons)
     master.options.update(**json.loads({options!r}))
     running = asyncio.create_task(master.run())
-    modes = listener_specs(hub.places[0][0].settings)
+    own = next(part for part, _, _ in hub.places if isinstance(part, Own))
+    modes = listener_specs(own.settings)
     while closed(modes):
         await asyncio.sleep(0.01)
     after = names()

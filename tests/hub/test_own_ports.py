@@ -1,0 +1,116 @@
+"""Whoever starts the hub, and whatever a person ticks: the hub's ports are open, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+import socket
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.processes import Process
+from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.support.process import ROOT, Hub, started
+from tests.support.browser import Browser
+from tests.support.terminal import Terminal
+
+REFUSED = "the ports of this process are the hub's own"
+
+
+async def ready(hub: Hub) -> None:
+    """Return when a hub is ready that another program has started."""
+    async with asyncio.timeout(60), aiohttp.ClientSession() as session:
+        while True:
+            with contextlib.suppress(aiohttp.ClientConnectionError):
+                async with session.get(f"{hub.admin_url}/readyz") as answer:
+                    if answer.status == 200:
+                        return
+            await asyncio.sleep(0.1)
+
+
+async def serves(hub: Hub) -> None:
+    """The plain port answers a new connection."""
+    async with aiohttp.ClientSession() as session, session.get(f"{hub.url}/version") as answer:
+        assert answer.status == 200, await answer.text()
+
+
+async def test_a_tick_in_mitmweb_is_refused_on_the_page(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    """It closed both ports, and opened 8080 on all addresses."""
+    flags = ("--ui", "web", "--", "--set", f"web_port={free_port()}", "--set", "web_open_browser=false")
+    hub = Hub(tmp_path, cloud.url, flags=flags)
+    async with Browser(tmp_path) as browser, started(hub):
+        line = await asyncio.to_thread(hub.process.wait_for_line, "edgehub: open http", 30)
+        await browser.open(line.partition("open ")[2].strip())
+        await serves(hub)
+        plain, tls = f"{LOOPBACK}:{hub.port}", f"{LOOPBACK}:{hub.tls_port}"
+        shown = await browser.until_text(f"hub:plain@{plain},hub:tls@{tls}", "Method", "Time")
+        assert f"\n{plain}" in shown, "the address on the right of the status bar"
+        assert "8080" not in shown
+        await browser.click("[...document.querySelectorAll('a')].find(e => e.innerText === 'Capture')")
+        ticks = "[...document.querySelectorAll('input[type=checkbox]')]"
+        await browser.until_text("Run HTTP/S Proxy")
+        await browser.click(f"{ticks}[0]")
+        await browser.until_text(REFUSED)
+        await serves(hub)
+        assert await asyncio.to_thread(hub.metric, "edgehub_listeners_lost_total") == 0
+
+
+async def test_the_consoles_command_line_is_refused(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    hub = Hub(tmp_path, cloud.url, flags=("--ui", "console"))
+    async with Terminal(tmp_path, ["sh", "-c", f"exec {shlex.join(hub.command)}"]) as terminal:
+        await ready(hub)
+        for command in ("set server=false", "set mode=regular", "set mode="):
+            await terminal.press(":", command, "Enter")
+            await terminal.until(REFUSED)
+            await serves(hub)
+            await terminal.press(":", "set console_mouse=true", "Enter")  # takes the message away
+            await asyncio.sleep(0.2)
+        for command in ("options.reset.one mode", "options.reset"):
+            await terminal.press(":", command, "Enter")
+            await asyncio.sleep(2)  # the hub looks once a second
+        await serves(hub)
+        assert await asyncio.to_thread(hub.metric, "edgehub_listeners_closed") == 0
+        await terminal.press("q", "y")
+        await terminal.ended()
+
+
+@pytest.mark.parametrize("program", ["mitmdump", "mitmweb", "mitmproxy"])
+async def test_mitmproxys_own_programs_open_what_the_hub_opens(
+    tmp_path: Path, cloud: ScriptableCloud, program: str
+) -> None:
+    """They opened mitmproxy's own port first: they ended where it was taken."""
+    hub = Hub(tmp_path, cloud.url)
+    options = {
+        "server": cloud.url,
+        "node": "n1",
+        "state_dir": str(hub.state),
+        "admin_port": hub.admin_port,
+        "port": hub.port,
+        "tls_port": 0,
+        "peer_port": 0,
+    }
+    settings = [part for name, value in options.items() for part in ("--set", f"hub_{name}={value}")]
+    if program == "mitmweb":
+        settings += ["--set", f"web_port={free_port()}", "--set", "web_open_browser=false"]
+    with socket.create_server(("0.0.0.0", 0)) as taken:  # noqa: S104 - nobody accepts there
+        port = str(taken.getsockname()[1])
+        command = [str(Path(sys.executable).with_name(program)), "-p", port, "-s"]
+        command += [str(ROOT / "addons" / "hub.py"), *settings]
+        if program == "mitmproxy":
+            async with Terminal(tmp_path, ["env", f"PYTHONPATH={ROOT}", *command]) as terminal:
+                await ready(hub)
+                await terminal.until(f"[{LOOPBACK}:{hub.port}]")
+                await serves(hub)
+            return
+        process = await asyncio.to_thread(Process, program, command, tmp_path, {"PYTHONPATH": str(ROOT)})
+        try:
+            await ready(hub)
+            await serves(hub)
+            assert not any("8080" in line or f":{port}" in line for line in process.lines)
+        finally:
+            await asyncio.to_thread(process.stop)
