@@ -106,9 +106,9 @@ def locked(place: Path) -> Iterator[None]:
 def _bootstrap(folder: Path) -> None:
     say(f"making the userland of Debian {SUITE} (2 minutes, once per user)")
     try:
-        run(
-            "debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", SUITE, folder, timeout=1800
-        )
+        # In mounts of its own: where it is killed, it leaves none behind.
+        alone = ("unshare", "--mount", "debootstrap", "--variant=minbase")
+        run(*alone, f"--include={','.join(PACKAGES)}", SUITE, folder, timeout=1800)
     except FailedError as error:
         raise LackError(f"debootstrap cannot make {SUITE}: {error.args[0].splitlines()[-1]}") from error
     for unit in MASKED:
