@@ -127,7 +127,7 @@ class Egress:
             return
         received = _counted(self.link.received(way.server))
         is_held = not (context.is_unframed or is_too_large(flow.response.headers))
-        if context.failover is not None and is_held:
+        if (context.failover is not None or context.is_write) and is_held:
             context.stream_too_large = received
             return
         context.failover = None

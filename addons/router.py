@@ -14,6 +14,7 @@ from addons.filters.chain import apply_chain
 from addons.filters.filter import Filter
 from addons.filters.verdict import Outcome
 from addons.inputs.filter_inputs import FilterInputs
+from addons.offline.accepted.accepted_writes import is_answered_whole, is_write
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_response import CachedResponse
 from addons.offline.offline_request import OfflineRequest
@@ -46,6 +47,9 @@ from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object, write_json
 from kube.wire.negotiation import METADATA_KIND, TABLE_KIND
+
+CLOUDS = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY})
+"""The kinds of requests that the cloud answers."""
 
 
 class RouterParts(NamedTuple):
@@ -144,6 +148,10 @@ class Router:
             await self._lead_to_kubelet(context, flow.request)
         elif context.info.verb == "watch":
             self._relayed[flow.id] = flow
+        cached_relay = parts.cached_relay
+        if cached_relay is not None and context.answerer is None and context.route.kind in CLOUDS:
+            context.asked_at = cached_relay.accepted.count
+            context.is_write = await cached_relay.begin_write(context.info, path_of(flow.request).decode())
 
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
@@ -158,6 +166,8 @@ class Router:
         cached_relay = self._parts.cached_relay
         if context.route.kind is RouteKind.RELAY and cached_relay is not None:
             cached_relay.learn(context.component, context.caller, context.info, flow.response.status_code)
+        if flow.response.status_code < 300 and not is_answered_whole(context.info):
+            self._lose_write(context)  # what it says is no object, and perhaps a stream
         if context.answerer is not None and (
             context.route.kind is RouteKind.VIEW or not context.route.filtered_by
         ):
@@ -175,8 +185,11 @@ class Router:
         context = context_of(flow)
         if context is None or flow.response is None:
             return
-        if context.failover is not None and (cached_relay := self._parts.cached_relay) is not None:
-            self._copy(cached_relay, context, flow.request, flow.response)
+        await self._end_write(flow, context)
+        cached_relay, is_whole = self._parts.cached_relay, flow.response.raw_content is not None
+        if context.failover is not None and cached_relay is not None and is_whole:
+            request, answer = _offline_request(context, flow.request), _answer_in(flow.response)
+            cached_relay.keep_response(context.caller, request, answer, context.asked_at)
         code = 500
         try:
             if _is_to_be_filtered(flow, context):
@@ -192,6 +205,7 @@ class Router:
         self._relayed.pop(flow.id, None)
         context = context_of(flow)
         if context is not None:
+            self._lose_write(context)
             _count(context, 499 if flow.error is not None and "disconnect" in flow.error.msg else 502)
 
     def _fail_over(self, flow: http.HTTPFlow) -> None:
@@ -199,6 +213,7 @@ class Router:
         context = context_of(flow)
         assert context is not None
         context.sent += 1
+        self._lose_write(context)
         if context.caller.lending is Lending.HUB:
             lend(flow.request, "")  # the server that failed was lent the hub's
         self._answer_here(context)
@@ -235,22 +250,21 @@ class Router:
             context.route = Route(RouteKind.RELAY, f"the cloud's part of {context.route.reason}")
         else:
             context.failover = self._fail_over
+            context.is_write = is_write(context.info)
         self._relay_to_server(flow)
 
-    def _copy(
-        self,
-        cached_relay: CachedRelay,
-        context: RequestContext,
-        request: http.Request,
-        response: http.Response,
-    ) -> None:
-        """Hand over what the cloud answered to a client."""
-        if response.raw_content is None:
-            return
-        target, body = path_of(request).decode(), request.raw_content or b""
-        offline_request = OfflineRequest.of(context.info, target, request.headers, body)
-        answer = RawResponse(response.status_code, response.headers, response.raw_content)
-        cached_relay.keep_response(context.caller, offline_request, answer)
+    async def _end_write(self, flow: http.HTTPFlow, context: RequestContext) -> None:
+        """Have what is kept follow the answer to a write, before the client gets that."""
+        cached_relay = self._parts.cached_relay
+        if context.is_write and cached_relay is not None and flow.response is not None:
+            context.is_write = False
+            request, answer = _offline_request(context, flow.request), _answer_in(flow.response)
+            await cached_relay.written(context.caller, request, answer, was_sent=context.upstream is not None)
+
+    def _lose_write(self, context: RequestContext) -> None:
+        if context.is_write and (cached_relay := self._parts.cached_relay) is not None:
+            context.is_write = False
+            cached_relay.lost(context.info, was_sent=context.upstream is not None)
 
     def _filters(self, context: RequestContext) -> tuple[Filter, ...]:
         """The filters that the rules in force bind to a read of a client."""
@@ -311,6 +325,15 @@ class Router:
                 context.served.filters = tallies_of_one(verdict.steps)
                 return None if verdict.outcome is Outcome.DROPPED else obj.encode()
             await inputs.learned.wait()
+
+
+def _offline_request(context: RequestContext, request: http.Request) -> OfflineRequest:
+    target, body = path_of(request).decode(), request.raw_content or b""
+    return OfflineRequest.of(context.info, target, request.headers, body)
+
+
+def _answer_in(response: http.Response) -> RawResponse:
+    return RawResponse(response.status_code, response.headers, response.raw_content or b"")
 
 
 def _is_to_be_filtered(flow: http.HTTPFlow, context: RequestContext) -> bool:

@@ -143,8 +143,7 @@ class Inputs(Protocol):
 
     def pool_nodes(self, pool: str) -> Set[str] | None:
         """The names of the nodes in a pool, by NodePool.status.nodes, or by node labels where that kind is
-        not installed, and this node where it says itself that it is of the pool; None if there is no such pool, or
-        nobody has written its status yet. Each node that a filter looks for is an input of its own."""
+        not installed; None if there is no such pool. Each node that a filter looks for is an input of its own."""
 
     def ready_nodes(self, namespace: str, service: str, address_type: str) -> frozenset[str] | None:
         """The nodes with a ready endpoint in any EndpointSlice of the Service of that address type; None

@@ -153,7 +153,7 @@ class FilterInputs:
         self.refused(namespace, word)
 
     def pool_members(self, pool: str) -> frozenset[str] | None:
-        """The nodes of a NodePool, None when there is none of that name, or nobody has written its status."""
+        """The nodes of a NodePool, None when there is none of that name."""
         item = self.input(self.kind_of_pool(pool)).source.store.get(("", pool))
         return self._members.of(item) if item is not None else None
 
@@ -313,9 +313,10 @@ class FilterInputs:
 
     def _of_pool(self, change: Change) -> set[InputKey]:
         pool = change.key[1]
-        was, now = self._members.follow(change) or (None, None)
-        if was is None or now is None:
+        known = self._members.follow(change)
+        if known is None:
             return {(InputKind.POOL, pool)}
+        was, now = known
         moved: set[InputKey] = {(InputKind.POOL, pool, node) for node in was ^ now}
         return moved | {(InputKind.POOL, pool, None)} if moved else moved
 

@@ -17,6 +17,7 @@ from functools import partial
 from multidict import CIMultiDict
 
 from addons.link.health import RETRY_REFUSED, Cloud
+from addons.offline.accepted.accepted_writes import AcceptedWrites, is_write
 from addons.offline.cached_response import CachedResponse, GrowingLists, is_too_large
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads, as_kept
@@ -70,6 +71,7 @@ class CachedRelay:
         discovery: Discovery,
         leases: HeldLeases,
         sparing: SparingWrites,
+        accepted: AcceptedWrites,
         pod_requests: PodRequests | None = None,
     ) -> None:
         """Without `pod_requests` nobody sees logs or enters containers while the cloud is away."""
@@ -84,6 +86,7 @@ class CachedRelay:
         self._discovery = discovery
         self._leases = leases
         self._sparing = sparing
+        self.accepted = accepted
         self.pod_requests = pod_requests
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -102,8 +105,46 @@ class CachedRelay:
     def _has_cloud(self, caller: Caller) -> bool:
         return self._cloud.is_up if caller.lending is Lending.HUB else self._cloud.is_reachable
 
-    def keep_response(self, caller: Caller, request: OfflineRequest, answer: RawResponse) -> None:
-        """Keep the cloud's answer to a caller, where a later request can be answered from it."""
+    async def begin_write(self, info: RequestInfo, target: str) -> bool:
+        """Note that a write leaves for the cloud; False for a request that writes nothing."""
+        if not is_write(info) or "dryRun=" in target:
+            return False
+        await self.accepted.begin(info)
+        return True
+
+    async def written(
+        self, caller: Caller, request: OfflineRequest, answer: RawResponse, *, was_sent: bool = True
+    ) -> None:
+        """Take the answer to a write, before the client gets it: the cloud's, if the write `was_sent`."""
+        info = request.info
+        if not is_write(info):
+            return
+        if not was_sent:
+            self.accepted.refused(info)
+        elif 200 <= answer.status < 300:
+            own = request if caller.lending is Lending.HUB else None
+            self._growing.forget(info)
+            await self.accepted.accepted(info, answer, own)
+        elif answer.status < 500 and answer.status != 408:
+            self.accepted.refused(info)
+        else:
+            self.lost(info)
+
+    def lost(self, info: RequestInfo, *, was_sent: bool = True) -> None:
+        """Note that a write has no answer: if it `was_sent`, nobody knows whether the cloud took it."""
+        if was_sent and is_write(info):
+            self._growing.forget(info)
+            self.accepted.lost(info)
+        else:
+            self.accepted.refused(info)
+
+    def keep_response(self, caller: Caller, request: OfflineRequest, answer: RawResponse, since: int) -> None:
+        """Keep the cloud's answer to a caller, where a later request can be answered from it.
+
+        `since`: what `AcceptedWrites.count` was when the request came.
+        """
+        if request.info.method == "GET" and not self.accepted.is_current(request.info, since):
+            return
         if is_too_large(answer.headers):
             reached("kept answer")
             return
@@ -139,14 +180,17 @@ class CachedRelay:
         was_sent = wanted.sent > 0
         if await self._may_send(wanted) and self._has_cloud(wanted.caller):
             if not self._is_sparing(wanted.caller, wanted.info):
+                await self.begin_write(wanted.info, wanted.target)
                 raise ToCloud
             was_sent, client = True, self._clients.relaying(wanted.caller)
             with contextlib.suppress(Unreachable):
                 answer = await self._sparing.relay(client, request, [*wanted.headers.items()])
-                self.keep_response(wanted.caller, request, answer)
+                await self.written(wanted.caller, request, answer)
+                self.keep_response(wanted.caller, request, answer, self.accepted.count)
                 wanted.served.source = "cloud"
                 return Answer(answer.body, _end_to_end(answer.headers), answer.status)
         wanted.served.source = "copy"
+        self.accepted.lay()
         identity = await self._reviews.identity(wanted.caller)
         check = self._reviews.may_in_namespace
         may = partial(check, identity.authorization, wanted.info) if not identity.is_hub else None
@@ -182,6 +226,8 @@ class CachedRelay:
     def _keep(self, identity: str, request: OfflineRequest, answer: RawResponse) -> None:
         key, options = request.key(identity), request.info.options
         is_read = request.info.method == "GET"
+        if is_read and answer.status in (200, *TAKEN_AWAY):
+            self.accepted.learn(request.info)
         if answer.status in TAKEN_AWAY and (is_read or is_token_request(request.info)):
             self._answers.forget(key.name)
         self._leases.keep(identity, request, answer)

@@ -15,7 +15,9 @@ import orjson
 from kube.bounds import reached
 from kube.http.gzip_bodies import unpack_up_to
 from kube.http.session import BodyTooLarge
+from kube.requests.object_ref import ObjectRef
 from kube.requests.query import first_values
+from kube.requests.request_info import RequestInfo
 from kube.requests.resource_versions import parse_version
 from kube.wire.codec import ListPage, codec_for
 from kube.wire.encoded_objects import Encoded
@@ -37,6 +39,9 @@ All others either concern the request alone (`limit`, `timeout`, `resourceVersio
 they must not make an entry of their own.
 """
 KEPT_HEADERS = ("content-type", "content-encoding", "etag", "vary")
+OF_NO_OBJECT = frozenset({"TokenRequest", "SubjectAccessReview", "Status", ""})
+"""Kinds that no write of an object changes; "" is a document without a kind."""
+DISCOVERY_KINDS = ("API", "APIGroup", "APIVersions", "APIResource")
 HEAD = 64 * 1024
 """Bytes that hold the metadata of a list: a continue token is of some hundred."""
 
@@ -51,6 +56,10 @@ class ResponseKey(NamedTuple):
 
     name: str
     owner: str = ""
+    about: str = ""
+    """The objects in the answer, as text of an `ObjectRef`; "" for an answer that no write of an object changes."""
+    question: str = ""
+    """Equal for answers to one identity that differ in their form alone."""
 
 
 class CachedResponse(NamedTuple):
@@ -156,8 +165,8 @@ class GrowingLists:
     """Lists of which not all pages have passed yet: puts the pages together, under the key of the list's answer."""
 
     def __init__(self) -> None:
-        self._of_node: OrderedDict[str, tuple[str, CachedResponse]] = OrderedDict()
-        self._of_others: OrderedDict[str, tuple[str, CachedResponse]] = OrderedDict()
+        self._of_node: OrderedDict[ResponseKey, tuple[str, CachedResponse]] = OrderedDict()
+        self._of_others: OrderedDict[ResponseKey, tuple[str, CachedResponse]] = OrderedDict()
 
     def add(self, key: ResponseKey, token: str, page: CachedResponse) -> CachedResponse | None:
         """Take the page that a client asked for by a continue token ("" for the first page).
@@ -165,22 +174,32 @@ class GrowingLists:
         The whole list when this was its last page; None before, and where its earlier pages have not passed.
         """
         lists = self._of_others if key.owner else self._of_node
-        expected, known = lists.get(key.name, ("", None)) if token else ("", None)
+        expected, known = lists.get(key, ("", None)) if token else ("", None)
         if token != expected:
             return None  # of another list than the one that grows
         grown = known.followed_by(token, page) if known is not None else page
-        lists.pop(key.name, None)
+        lists.pop(key, None)
         following = page.next_page()
         if not following:
             return grown if following is not None else None
         if grown.size > MAX_KEPT:
             reached("kept answer")
             return None
-        lists[key.name] = following, grown
+        lists[key] = following, grown
         if len(lists) > MAX_GROWING:
             lists.popitem(last=False)
             reached("lists that grow")
         return None
+
+    def forget(self, write: RequestInfo) -> None:
+        """Drop what may hold the object of a write: further pages are of the version of the first."""
+        written = ObjectRef.of(write)
+        if written is None:
+            return
+        for lists in (self._of_node, self._of_others):
+            for key in list(lists):
+                if (about := ObjectRef.parse(key.about)) is not None and about.meets(written):
+                    del lists[key]
 
 
 def unpacked(headers: Mapping[str, str], body: bytes, limit: int = MAX_UNPACKED) -> bytes:
@@ -200,14 +219,16 @@ def is_too_large(headers: Mapping[str, str]) -> bool:
 
 
 def response_key(
-    identity: str, target: str, accept: str, accept_encoding: str, body: bytes = b""
+    identity: str, target: str, accept: str, accept_encoding: str, body: bytes = b"", about: str = ""
 ) -> ResponseKey:
     """The key of an answer: equal for requests of one identity whose answers have the same objects and form."""
     path, _, query = target.partition("?")
     parameters = sorted(first_values(query, NAMED_PARAMETERS).items())
     request = orjson.dumps((identity, unquote(path), parameters, accept, accept_encoding))
+    question = orjson.dumps((identity, unquote(path), parameters))
     owner = hashlib.sha256(identity.encode()).hexdigest()[:16] if identity else ""
-    return ResponseKey(hashlib.sha256(request + body).hexdigest()[:32], owner)
+    name = hashlib.sha256(request + body).hexdigest()[:32]
+    return ResponseKey(name, owner, about, hashlib.sha256(question).hexdigest()[:16] if about else "")
 
 
 class ListHead(NamedTuple):
@@ -259,3 +280,37 @@ def _length(head: bytes, at: int, tag: bytes) -> tuple[int, int]:
     if not head.startswith(tag, at):
         raise ValueError("the body does not begin as a list")
     return read_varint(head, at + len(tag))
+
+
+def about_of(answer: CachedResponse) -> str | None:
+    """The objects in an answer that an earlier release kept, as text of an `ObjectRef`; "" for none.
+
+    None where nobody can tell. That release did not write it down.
+    """
+    try:
+        codec = codec_for(answer.encoding)
+    except ValueError:
+        return ""  # of neither encoding, as OpenAPI is
+    try:
+        api_version, kind, raw = codec.decode_single(unpacked(answer.headers, answer.body))
+        if kind in OF_NO_OBJECT or kind.removesuffix("List").removesuffix("Discovery") in DISCOVERY_KINDS:
+            return ""
+        group = api_version.rpartition("/")[0]
+        if group == "meta.k8s.io":
+            return None
+        if kind.endswith("List"):
+            return ObjectRef(group, resource_of(kind.removesuffix("List"))).text
+        peek = codec.peek(raw)
+    except ValueError:
+        return "" if answer.encoding is Encoding.JSON and b'"kind"' not in answer.body[:1024] else None
+    return ObjectRef(group, resource_of(kind), peek.namespace, peek.name).text if peek.name else None
+
+
+def resource_of(kind: str) -> str:
+    """The resource of a kind, as Kubernetes makes its plural where nobody names another."""
+    name = kind.lower()
+    if name.endswith("endpoints"):
+        return name
+    if name.endswith(("s", "x", "ch", "sh")):
+        return f"{name}es"
+    return f"{name[:-1]}ies" if name.endswith("y") and name[-2:-1] not in "aeiou" else f"{name}s"

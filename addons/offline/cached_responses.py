@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import orjson
 
-from addons.offline.cached_response import MAX_KEPT, CachedResponse, ResponseKey
+from addons.offline.cached_response import MAX_KEPT, CachedResponse, ResponseKey, about_of
 from addons.offline.disk_access import DiskAccess
 from addons.offline.write_behind import WriteBehind
 from addons.telemetry import metrics
 from kube.bounds import reached
 from kube.disk.database import Batch, TableChanges
 from kube.disk.rows import table_of
+from kube.requests.object_ref import ObjectRef
 
 MAX_ALL_KEPT = 64 * 1024 * 1024
 """Bytes of all answers."""
@@ -33,6 +34,8 @@ IDENTITY_BYTES = 4 * 1024 * 1024
 """Bytes of the answers to one caller but the node: one of the largest, or some hundred usual ones."""
 IDENTITY_RESPONSES = 250
 
+FORMER_ENTRY = ("digest", "size", "last_used", "owner")
+"""What an entry of the index had in releases that did not say what it is about."""
 TABLE, INDEX = table_of("answers"), table_of("answers.index")
 """The tables on disk: bodies, and entries of the index."""
 
@@ -44,9 +47,12 @@ class IndexEntry(NamedTuple):
     size: int
     last_used: int
     owner: str = ""
+    about: str = ""
+    question: str = ""
+    """As those of a `ResponseKey`."""
 
     def encode(self) -> bytes:
-        return orjson.dumps((self.digest, self.size, self.last_used, self.owner))
+        return orjson.dumps(tuple(self))
 
 
 @dataclass(slots=True)
@@ -63,6 +69,8 @@ class Shares:
     def __init__(self) -> None:
         self.entries: dict[str, IndexEntry] = {}
         self._shares: dict[str, Share] = {}
+        self._about: dict[str, dict[str, None]] = {}
+        """The names of the entries about the same objects."""
 
     def put(self, name: str, entry: IndexEntry) -> None:
         """Add an entry, or replace the one of its name, as the last that its owner used."""
@@ -71,6 +79,8 @@ class Shares:
         share = self._shares.setdefault(entry.owner, Share())
         share.names[name] = None
         share.size += entry.size
+        if entry.about:
+            self._about.setdefault(entry.about, {})[name] = None
 
     def use(self, name: str, entry: IndexEntry) -> None:
         self.entries[name] = entry
@@ -85,7 +95,19 @@ class Shares:
         share.size -= entry.size
         if not share.names:
             del self._shares[entry.owner]
+        if (names := self._about.get(entry.about)) is not None:
+            del names[name]
+            if not names:
+                del self._about[entry.about]
         return True
+
+    def about(self, ref: ObjectRef) -> list[str]:
+        """The names of the entries that may hold an object; those of all objects, where `ref` names none."""
+        if ref.name:
+            texts = {ref.text, ref.named("").text, ref._replace(namespace="", name="").text}
+        else:
+            texts = {text for text in self._about if ref.meets(ObjectRef(*text.split("/")))}
+        return [name for text in texts for name in self._about.get(text, ())]
 
     def evict(self, owner: str) -> Iterator[str]:
         """Remove entries until all bounds hold again after a `put` of an owner; the names of the removed ones."""
@@ -125,11 +147,15 @@ class CachedResponses:
         self._used: set[str] = set()
         """Names whose time of last use waits for the disk."""
         self._bodies = WriteBehind(access, TABLE, batch=self._batch)
+        self._former: set[str] = set()
+        """Names of entries of an earlier release, of which nobody has looked yet what they are about."""
         access.on_loss.append(self._forget_lost)
 
     async def open(self) -> None:
         """Read the index. A slow disk delivers it later."""
         await self._bodies.open(self._take, INDEX)
+        if self._former:
+            await self._access.load(self._look_at_former())
 
     @property
     def index(self) -> Mapping[str, IndexEntry]:
@@ -146,11 +172,13 @@ class CachedResponses:
             reached("kept answer")
             return
         name, digest = key.name, _digest(response)
+        self._former.discard(name)
         known = self._shares.entries.get(name)
         if known is not None and known.digest == digest:
             self._use(name)
         elif self._bodies.put(name, response.dump(), is_urgent=True):
-            self._shares.put(name, IndexEntry(digest, response.size, int(self._access.clock()), key.owner))
+            used = int(self._access.clock())
+            self._shares.put(name, IndexEntry(digest, response.size, used, *key[1:]))
             for evicted in self._shares.evict(key.owner):
                 self._bodies.delete(evicted)
         else:
@@ -159,9 +187,21 @@ class CachedResponses:
 
     async def get(self, key: ResponseKey) -> CachedResponse | None:
         """The kept answer of a key; None where there is none, or the disk does not give it."""
-        name, disk = key.name, self._access.disk
-        if name not in self._shares.entries:
-            return None
+        return await self._get(key.name) if key.name in self._shares.entries else None
+
+    async def in_other_forms(self, key: ResponseKey) -> list[CachedResponse]:
+        """The kept answers to the same question in other forms."""
+        ref, found = ObjectRef.parse(key.about), []
+        for name in self._shares.about(ref) if ref is not None else ():
+            entry = self._shares.entries.get(name)
+            if entry is not None and name != key.name and (entry.owner, entry.question) == key[1::2]:
+                answer = await self._get(name)
+                if answer is not None:
+                    found.append(answer)
+        return found
+
+    async def _get(self, name: str) -> CachedResponse | None:
+        disk = self._access.disk
         self._use(name)
         waiting = self._bodies.waiting.get(name)
         value = (
@@ -169,10 +209,33 @@ class CachedResponses:
         )
         return CachedResponse.load(value) if value is not None else None
 
-    def forget(self, name: str) -> None:
+    def forget(self, name: str, *, is_urgent: bool = False) -> None:
         """Delete an answer, also from disk, if there is one of that name. Never waits."""
         if self._shares.remove(name):
             self._bodies.delete(name)
+            if is_urgent:
+                self._bodies.change(is_urgent=True)
+
+    def holds(self, ref: ObjectRef, *, lists: bool = False) -> bool:
+        """Whether the node's or another's answer may hold an object; only `lists` count where that is said."""
+        if self._former:
+            return True
+        about = (self._shares.entries[name].about for name in self._shares.about(ref))
+        return any(not lists or is_list(text) for text in about)
+
+    def is_own(self, ref: ObjectRef) -> bool:
+        """Whether the node has an answer with this one object."""
+        entries = (self._shares.entries[name] for name in self._shares.about(ref))
+        return any(entry.about == ref.text and not entry.owner for entry in entries)
+
+    def forget_about(self, ref: ObjectRef, *, lists: bool = True, singles: bool = True) -> None:
+        """Delete the lists and the single objects that may hold an object which was written since."""
+        for name in self._shares.about(ref):
+            if lists if is_list(self._shares.entries[name].about) else singles:
+                self.forget(name, is_urgent=True)
+        for name in self._former:
+            self.forget(name, is_urgent=True)
+        self._former.clear()
 
     def forget_all(self) -> None:
         """Delete every answer: what a restored cloud says now may have lower versions, and is newer."""
@@ -185,12 +248,30 @@ class CachedResponses:
 
     def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
         """Take the index of an earlier process. The names of entries that cannot be read."""
-        entries = {name: IndexEntry(*orjson.loads(row)) for name, row in rows.items() if row is not None}
+        read = {name: orjson.loads(row) for name, row in rows.items() if row is not None}
+        self._former = {name for name, row in read.items() if len(row) <= len(FORMER_ENTRY)}
+        entries = {name: IndexEntry(*row) for name, row in read.items()}
         # What was kept since is newer than what the disk has.
         newer = list(self._shares.entries.items())
         for name, entry in [*sorted(entries.items(), key=lambda item: item[1].last_used), *newer]:
             self._shares.put(name, entry)
         return rows.keys() - self._shares.entries.keys()
+
+    async def _look_at_former(self) -> None:
+        """Learn what the answers of an earlier release are about. One of which nobody can tell is deleted."""
+        while self._former:
+            name = next(iter(self._former))
+            answer = await self._get(name) if name in self._shares.entries else None
+            about = about_of(answer) if answer is not None else None
+            if name not in self._former:
+                continue  # a write has deleted it
+            self._former.remove(name)
+            if about is None:
+                self.forget(name)
+            elif name in self._shares.entries:
+                self._shares.put(name, self._shares.entries[name]._replace(about=about))
+                self._used.add(name)
+                self._bodies.change()
 
     def _use(self, name: str) -> None:
         entry = self._shares.entries[name]
@@ -213,6 +294,11 @@ class CachedResponses:
         }
         self._used.clear()
         return {TABLE: bodies, INDEX: TableChanges(index)}
+
+
+def is_list(about: str) -> bool:
+    """Whether an answer about this has a list of objects."""
+    return about.endswith("/")
 
 
 def _digest(response: CachedResponse) -> str:

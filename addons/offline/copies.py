@@ -42,7 +42,8 @@ from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
 from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
-from kube.store.store import Change, Store, Witness
+from kube.store.history import Witness
+from kube.store.store import Change, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
@@ -62,6 +63,8 @@ class DiskCopies:
         self.metas: dict[str, Meta] = {}
         """What the disk says of each copy, by its name."""
         self._copies: set[DiskCopy] = set()
+        self.on_read: list[Callable[[ListWatch, Store], None]] = []
+        """Called with each store that has just been filled from the disk."""
         self.on_restore: list[Callable[[], None]] = []
         """Called when the cloud was restored from a backup: versions from before mean nothing any more."""
         self._disproving: asyncio.Task[bool] | None = None
@@ -213,6 +216,8 @@ class DiskCopy:
             return None
         self._store.replace_items(codec, meta["apiVersion"], meta["kind"], meta["version"], items)
         self._store.witness = witness_of(meta)
+        for tell in self._copies.on_read:
+            tell(self._list_watch, self._store)
         if access.disk.lost == losses:  # the database may have been set aside since
             self.table.forget()
         if not self._stamped:
@@ -242,6 +247,8 @@ class DiskCopy:
             change.old is not None and change.new is not None and change.old.version == change.new.version
         )
         item = change.new.kept if change.new is not None else None
+        if item is None and change.is_local:
+            return  # the cloud's own event deletes it, here and at clients who come back after a restart
         # The node's own write at once: the copy must reach the disk before the journal's entry for the same write.
         self.table.put(object_name(change.key), item, is_urgent=is_own)
 
@@ -259,7 +266,8 @@ class DiskCopy:
             self.table.rewrite()
 
     def _objects(self) -> Mapping[str, Kept]:
-        return {} if self._refused else {object_name(item.key): item.kept for item in self._store}
+        kept = {} if self._refused else {object_name(item.key): item.kept for item in self._store}
+        return kept | {object_name(item.key): item.kept for item in self._store.laid_gone.values()}
 
     def _batch(self, objects: TableChanges) -> Batch | None:
         """The objects with the meta that belongs to them; None before there are any."""
@@ -276,7 +284,7 @@ class DiskCopy:
             "apiVersion": store.api_version,
             "kind": store.kind,
             "encoding": store.codec.encoding if store.complete else self._list_watch.encoding,
-            COUNT: len(objects.rows) if objects.whole else len(store),
+            COUNT: len(objects.rows) if objects.whole else len(store) + len(store.laid_gone),
         }
         if self._refused:
             meta["refused"] = self._refused

@@ -47,6 +47,11 @@ class DiskAccess:
         self.loading: set[asyncio.Task[None]] = set()
         """What is read at the start."""
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether the disk took nothing when it was last asked."""
+        return self._failing
+
     def is_recent(self, used: int) -> bool:
         """Whether a time of last use on disk is recent enough. A time in the future is that of a wrong clock."""
         return 0 <= self.clock() - used < USED_STEP

@@ -12,6 +12,7 @@ from addons.inputs.kubelet_words import KubeletWords
 from addons.inputs.words import endpoint_stores
 from addons.link.health import Cloud
 from addons.link.identities.kubelet import KubeletAccess
+from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
@@ -26,6 +27,7 @@ from addons.offline.people.pod_requests import PodRequests
 from addons.offline.writes.creations import Creations
 from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.journal import TABLE, Journal
+from addons.offline.writes.journal_entries import StatusEntry
 from addons.offline.writes.node_return import NodeReturn
 from addons.offline.writes.offline_writes import OfflineWrites
 from addons.offline.writes.replay import Replay
@@ -43,7 +45,8 @@ from addons.views.sources import Sources
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.reflector.list_watch import ListWatch
-from kube.requests.request_info import ResourceType
+from kube.requests.object_ref import ObjectRef
+from kube.requests.request_info import ResourceType, parse_request
 from kube.schemas.message_table import messages
 from kube.store.store import Item, Key
 
@@ -58,6 +61,7 @@ class Offline:
         self.copies = DiskCopies(self.access)
         self._answers = CachedResponses(self.access)
         self.copies.on_restore.append(self._answers.forget_all)
+        self._accepted = AcceptedWrites(self.access, self._answers, self.copies)
         self._journal = Journal(self.access)
         self._edit = KeptVersions(self.copies)
         self._callers = KeptCallers(self.access)
@@ -68,6 +72,7 @@ class Offline:
         await asyncio.to_thread(messages)
         await self.copies.open()
         await self._answers.open()
+        await self._accepted.open()
         await self._journal.open()
         await self._edit.open()
         await self._callers.open()
@@ -84,7 +89,8 @@ class Offline:
     ) -> None:
         """Start the parts. `words` hears what kubelet says of its pods; `leases` are those that pods may renew here."""
         own = clients.hub
-        objects = OfflineReads(sources, self._answers, settings.wait, self._with_own_status)
+        self._accepted.start(sources)
+        objects = OfflineReads(sources, self._answers, self._accepted, settings.wait, self._with_own_status)
         status = StatusWrites(settings.node, objects, self._answers, self._journal, own)
         own_pods = partial(_own_pods, sources, settings.node)
         words.start(
@@ -96,7 +102,7 @@ class Offline:
             words.heard(waiting.path, waiting.after)
         replay = Replay(
             *(self._journal, own, cloud, status.take_back),
-            lambda entry, version: words.ended(entry.path, version),
+            partial(self._replayed, words),
         )
         creations = Creations(objects, self._answers, given=self.known_callers.was_given)
         writes = OfflineWrites(status, creations, self._journal, replay)
@@ -107,7 +113,7 @@ class Offline:
         discovery = Discovery(own, self._answers, cloud, further)
         self.cached_relay = CachedRelay(
             *(settings.node, clients, cloud, reviews, objects, self._answers, writes, discovery),
-            *(HeldLeases(leases), SparingWrites(settings.node, sources), pods),
+            *(HeldLeases(leases), SparingWrites(settings.node, sources), self._accepted, pods),
         )
         # As in kube-apiserver: where lists must wait, signs of life need not.
         alive = own.with_headers({}, queue="lease")
@@ -123,7 +129,15 @@ class Offline:
             background(discovery.run(), "discovery"),
             background(words.run(partial(endpoint_stores, sources)), "kubelet's words"),
             background(words.follow(lambda: cloud.is_up, cloud.changed), "kubelet's words in an outage"),
+            background(self._accepted.follow(cloud), "accepted writes in an outage"),
         ]
+
+    def _replayed(self, words: KubeletWords, entry: StatusEntry, version: int) -> None:
+        """The cloud has taken a status that waited, which lists of before do not have, or has refused it."""
+        words.ended(entry.path, version)
+        ref = ObjectRef.of(parse_request("GET", entry.path))
+        if ref is not None:
+            self._answers.forget_about(ref, singles=False)
 
     async def _with_own_status(self, path: str, item: Item) -> Item:
         entry = self._journal.statuses.get(path)

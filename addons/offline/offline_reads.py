@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
+from addons.offline.accepted.accepted_writes import AcceptedWrites
+from addons.offline.accepted.newest_forms import NO_OBJECTS, NewestForm, bring_to
 from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
@@ -30,6 +32,7 @@ from addons.views.watch_answer import watch_answer
 from kube.errors import StatusError, expired, not_found, too_large_version, too_many_requests, unavailable
 from kube.http.gzip_bodies import one_at_a_time
 from kube.reflector.list_watch import ListWatch
+from kube.requests.object_ref import ObjectRef
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.selectors import FieldSelector, LabelSelector
 from kube.store.listing import WHOLE, Form, Listing
@@ -67,13 +70,19 @@ class OfflineReads:
     """Reads what one identity has."""
 
     def __init__(
-        self, sources: Sources, answers: CachedResponses, wait: float, own_form: OwnForm | None = None
+        self,
+        sources: Sources,
+        answers: CachedResponses,
+        accepted: AcceptedWrites,
+        wait: float,
+        own_form: OwnForm | None = None,
     ) -> None:
         """`own_form` gives the object at a path with what the node wrote to it and the cloud has not taken yet: a watch
         that is back before the cloud counts as up brings the cloud's form."""
         self._own_form = own_form
         self._sources = sources
         self._answers = answers
+        self._accepted = accepted
         self._wait = wait
 
     async def answer(
@@ -87,6 +96,9 @@ class OfflineReads:
         if read is None:
             return as_kept(answer)
         if read.verb == "get":
+            if answer is None:
+                others = await self._answers.in_other_forms(request.key(identity.user))
+                answer = next((other for other in others if other.version()), None)
             return await self._object(identity, read, answer)
         return await self._list(identity, request, read, answer)
 
@@ -160,8 +172,11 @@ class OfflineReads:
         key = _key(read.type, read.namespace, read.name)
         seen = answer.version() if answer is not None else 0
         is_known = False
+        ref = ObjectRef.of_type(read.type, *key)
         async for list_watch, source in self._newest_first(identity, read.type, partial(_may_hold, key)):
             item = source.store.get(key)
+            if self._accepted.is_unknown(ref, is_held=item is not None):
+                break
             if item is not None:
                 form = first_form(read.accepted, read, source.store)
                 if form is not None and item.version >= seen:
@@ -171,7 +186,7 @@ class OfflineReads:
                 is_known = True
             elif not is_known and source.store.version >= seen and _covers(list_watch, read):
                 raise not_found(read.type.group_resource, read.name)
-        return as_kept(answer)
+        return _single(answer, read) if answer is not None else None
 
     async def _list(
         self,
@@ -194,11 +209,14 @@ class OfflineReads:
             _check_version(read, max(kept_version, part.version if part is not None else 0))
         if part is not None and part.version >= kept_version:
             return await list_answer(part.listing())
-        if answer is not None and (part is not None or (answer.further and not request.info.options.limit)):
-            with contextlib.suppress(ValueError):
-                return await list_answer(await one_at_a_time(lambda: _joined(answer, part)))
-            if not request.info.options.limit and answer.further:
-                return None  # one page of several is not what was asked for
+        ref = ObjectRef.of_type(read.type, read.namespace)
+        forms = {} if part is not None and answer is None else self._accepted.newest(ref)
+        is_paged = answer is not None and answer.further and not request.info.options.limit
+        if answer is not None and (part is not None or forms or is_paged):
+            with contextlib.suppress(ValueError, LookupError):
+                return await list_answer(await one_at_a_time(lambda: _joined(answer, part, forms, read)))
+            if forms or is_paged:
+                return None  # neither one page of several, nor a former state, is what was asked for
         return as_kept(answer)
 
     async def _newest_part(self, identity: CloudIdentity, read: ObjectRead) -> Part | None:
@@ -266,13 +284,39 @@ def _check_version(read: ObjectRead, newest: int) -> None:
         raise expired(f"The resourceVersion for the provided list is too old: {read.version}")
 
 
-def _joined(answer: CachedResponse, part: Part | None) -> Listing:
-    """All pages of a kept list, with what the node wrote to its objects since. ValueError where it cannot be read."""
+def _single(answer: CachedResponse, read: ObjectRead) -> Answer | None:
+    """The kept answer to a GET in a form that the client takes; None where it cannot be made."""
+    with contextlib.suppress(ValueError, LookupError):
+        kept = answer.single()
+        if kept.kind not in NO_OBJECTS:
+            store = Store()
+            store.replace(kept.codec, kept.api_version, kept.kind, kept.decode().version, [kept.raw])
+            form = first_form(read.accepted, read, store)
+            if form is not None and form is not WHOLE:
+                return _object(next(iter(store)), form)
+            return as_kept(answer) if form is WHOLE else None
+    return as_kept(answer)
+
+
+def _joined(
+    answer: CachedResponse, part: Part | None, forms: Mapping[ObjectRef, NewestForm], read: ObjectRead
+) -> Listing:
+    """All pages of a kept list, with what became of its objects since. ValueError where it cannot be read."""
     pages = list(answer.pages())
     codec = codec_for(answer.encoding)
     if part is not None and part.source.store.codec is not codec:
         raise ValueError("the copy is in another encoding")
-    items = Store().items(codec, [raw for page in pages for raw in page.items])
+    kept = Store()
+    kept.replace(
+        codec,
+        pages[0].api_version,
+        pages[0].kind,
+        pages[0].version,
+        [raw for page in pages for raw in page.items],
+    )
+    for ref, newest in forms.items():
+        bring_to(kept, read, ref, newest)
+    items = {item.key: item for item in kept}
     form = part.form if part is not None else WHOLE
     for key, item in items.items():
         own = part.source.store.get(key) if part is not None else None

@@ -11,7 +11,8 @@ from addons.offline.cached_response import ResponseKey, response_key
 from addons.requests.answers import Answer, object_answer
 from kube.errors import bad_request, not_acceptable, unsupported_media_type
 from kube.objects.object_patches import apply_patch
-from kube.requests.request_info import RequestInfo
+from kube.requests.object_ref import ObjectRef
+from kube.requests.request_info import RequestInfo, parse_request
 from kube.schemas.json_objects import json_object
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec, codec_for
@@ -44,11 +45,15 @@ class OfflineRequest(NamedTuple):
 
     def key(self, identity: str) -> ResponseKey:
         """The key under which `CachedResponses` keeps the answer for an identity."""
-        return response_key(identity, self.target, self.accept or "", self.accept_encoding, self.body)
+        about = ref.text if self.info.method == "GET" and (ref := ObjectRef.of(self.info)) is not None else ""
+        return response_key(identity, self.target, self.accept or "", self.accept_encoding, self.body, about)
 
     def read_key(self, identity: str, path: str = "") -> ResponseKey:
         """The key of the answer to the same client's GET of an object: of `path`, or of the one that this is about."""
-        return response_key(identity, path or self.object_path, self.accept or "", self.accept_encoding)
+        target = path or self.object_path
+        ref = ObjectRef.of(parse_request("GET", target))
+        assert ref is not None
+        return response_key(identity, target, self.accept or "", self.accept_encoding, about=ref.text)
 
     @property
     def object_path(self) -> str:

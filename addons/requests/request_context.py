@@ -67,6 +67,10 @@ class RequestContext:
     """Has the cloud answer the request in the answerer's place, or raises a StatusError; None where it may not."""
     failover: Callable[[http.HTTPFlow], None] | None = None
     """Has the hub answer the request when its server fails; None where only the cloud can answer."""
+    is_write: bool = False
+    """The cloud's answer says how objects are from now on: what is kept of them gives way before the client has it."""
+    asked_at: int = 0
+    """How many writes had ended when the request came (`addons.offline.accepted.accepted_writes`)."""
     stream_too_large: Callable[[bytes], bytes] | None = None
     """Handles the pieces of an answer that is too large to hold. None where the hub must hold the answer whole."""
     sent: int = 0

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 
-from kube.store.store import Item, Key, Store, Witness
+from kube.store.history import Witness
+from kube.store.store import Item, Key, Store
 
 FEW = 50
 """The names and versions of up to so many objects are listed: they take less than one whole object of other kinds."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 MAX_CHANGES = 256
 """Changes that a history keeps: twice what a small watch cache of kube-apiserver does."""
@@ -16,6 +16,13 @@ MAX_CHANGED_BYTES = 1024 * 1024
 """Bytes of the objects of these changes."""
 MAX_GAPS = 16
 """Gaps that a history keeps apart: of more, the oldest two are one, with what is between."""
+
+
+class Witness(NamedTuple):
+    """An event that the cloud's history has: what was written at a version."""
+
+    key: tuple[str, str]
+    version: int
 
 
 class Recorded(Protocol):

@@ -1,4 +1,4 @@
-"""Forms that the hub makes of the objects of a store for people's programs: JSON of protobuf, and Tables.
+"""Forms that the hub makes of the objects of a store: in the other encoding, and as Tables.
 
 A Table is JSON. Each event of a watch is a Table with one row, as from kube-apiserver: the first event alone has the
 columns, and a bookmark has the row of an empty object.
@@ -6,46 +6,62 @@ columns, and a bookmark has the row of an empty object.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from kube.bounds import reached
 from kube.json_type import Json
 from kube.packed_text import Kept
-from kube.schemas.json_objects import json_object
-from kube.store.listing import Form, Listing
-from kube.store.store import Item
+from kube.schemas.json_objects import is_known, json_object
+from kube.schemas.recoded import recoded
+from kube.store.listing import METADATA, WHOLE, Form, Listing
+from kube.store.store import Item, Store
 from kube.tables.cloud_cells import CloudCells
 from kube.tables.server_table import OBJECTS, TABLE, list_metadata, row, table
 from kube.wire.codec import Codec, codec_for
 from kube.wire.codec_base import ListBody, write_version
+from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 from kube.wire.json_codec import page_metadata
 from kube.wire.json_fields import parse_object, write_json
-from kube.wire.negotiation import META_VERSIONS
+from kube.wire.negotiation import (
+    META_VERSIONS,
+    METADATA_KIND,
+    METADATA_LIST_KIND,
+    TABLE_KIND,
+    Representation,
+)
 
 _JSON = codec_for(Encoding.JSON)
 _COLUMNS = b'"columnDefinitions":'
 _NO_COLUMNS = _COLUMNS + b"null"
 
 
-class JsonForm(Form):
-    """As JSON, in whichever encoding a store has the objects."""
+class RecodedForm(Form):
+    """In one encoding, in whichever a store has the objects."""
 
     at_once = 20
     """An object of protobuf takes up to some milliseconds."""
 
-    def __init__(self, *, metadata_only: bool) -> None:
+    def __init__(self, encoding: Encoding, *, metadata_only: bool) -> None:
         super().__init__(metadata_only=metadata_only)
-        self.name = f"{self.name} as JSON"
+        self.name = f"{self.name} as {encoding.name}"
+        self._codec = codec_for(encoding)
 
     def codec(self, of_store: Codec) -> Codec:
-        return _JSON
+        return self._codec
 
     def kept(self, codec: Codec, item: Item) -> Kept:
-        if item.store.codec is _JSON:
-            return super().kept(_JSON, item)
-        raw = write_json(plain(item))
-        return _JSON.metadata_only(raw) if self.metadata_only else raw
+        store = item.store
+        if store.codec is self._codec:
+            return super().kept(codec, item)
+        try:
+            raw = super().kept(store.codec, item)
+            obj = Encoded(store.codec, *self.type_of(store.api_version, store.kind), bytes(raw))
+            return recoded(obj, self._codec.encoding).raw
+        except (ValueError, LookupError):
+            obj = Encoded(_JSON, *self.type_of(store.api_version, store.kind), write_json(_named(item)))
+            return recoded(obj, self._codec.encoding).raw
 
 
 class TableForm(Form):
@@ -132,13 +148,51 @@ def plain(item: Item) -> Json:
             return parse_object(item.raw)
         return json_object(store.api_version, store.kind, item.raw)
     except (ValueError, LookupError):
-        reached("an object that cannot be made JSON")
-        namespace, name = item.key
-        metadata = {"namespace": namespace, "name": name, "resourceVersion": write_version(item.version)}
-        return {"kind": store.kind, "apiVersion": store.api_version, "metadata": metadata}
+        return _named(item)
 
 
-AS_JSON = JsonForm(metadata_only=False)
-METADATA_AS_JSON = JsonForm(metadata_only=True)
+def field_of(tree: Json) -> Callable[[str], str]:
+    """The fields of an object by their paths in JSON, as kube-apiserver's field selectors name them."""
+
+    def value(path: str) -> str:
+        field: Any = tree
+        for name in path.split("."):
+            field = field.get(name) if isinstance(field, dict) else None
+        return "" if field is None else str(field)
+
+    return value
+
+
+def _named(item: Item) -> Json:
+    reached("an object that cannot be converted")
+    namespace, name = item.key
+    metadata = {"namespace": namespace, "name": name, "resourceVersion": write_version(item.version)}
+    return {"kind": item.store.kind, "apiVersion": item.store.api_version, "metadata": metadata}
+
+
+def form_of(wanted: Representation, store: Store, *, is_list: bool, include: str) -> Form | None:
+    """The form that makes this representation of a store's objects; None where none can.
+
+    `include` is what the rows of a Table have beside their cells.
+    """
+    is_same = wanted.encoding is store.codec.encoding
+    if wanted.kind == TABLE_KIND:
+        is_made = is_same or is_known(store.api_version, store.kind)
+        return TABLES[wanted.version, include] if is_made else None
+    if wanted.kind:
+        if wanted.kind != (METADATA_LIST_KIND if is_list else METADATA_KIND):
+            return None
+        return METADATA if is_same else RECODED[wanted.encoding, True]
+    if is_same:
+        return WHOLE
+    return RECODED[wanted.encoding, False] if is_known(store.api_version, store.kind) else None
+
+
+RECODED = {
+    (encoding, metadata_only): RecodedForm(encoding, metadata_only=metadata_only)
+    for encoding in Encoding
+    for metadata_only in (False, True)
+}
+"""By the encoding, and by whether it is the metadata alone."""
 TABLES = {(version, include): TableForm(include, version) for version in META_VERSIONS for include in OBJECTS}
 """By the version of the Table, and by what its rows have beside their cells."""

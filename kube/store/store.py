@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from kube.bounds import reached
 from kube.concurrency.pulse import Pulse
 from kube.packed_text import Kept, packed
-from kube.store.history import History
+from kube.store.history import History, Witness
 from kube.store.many_labels import kept_labels
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
@@ -101,13 +101,6 @@ class Item:
         return Item(self.store, self.key, version, self.labels, form, self._unfiltered or self)
 
 
-class Witness(NamedTuple):
-    """An event that the cloud's history has: what was written at a version."""
-
-    key: Key
-    version: int
-
-
 class Change(NamedTuple):
     """One object came (no `old`), changed, or went (no `new`; `last` is its state at deletion) at `version`."""
 
@@ -162,6 +155,8 @@ class Store:
         self.api_version = ""
         self.kind = ""
         self._items: dict[Key, Item] = {}
+        self.laid_gone: dict[Key, Item] = {}
+        """What `lay` took away: clients of former versions learn it from the cloud's event, after a restart too."""
         self._is_in_order = True
         self._bytes = 0
         """Of the raw forms of all items."""
@@ -171,7 +166,7 @@ class Store:
     def empty(self) -> None:
         """Drop the objects, because nobody reads the store any more. Each refers to it, a cycle."""
         self.complete = False
-        self._items, self._former, self.history = {}, {}, History()
+        self._items, self._former, self.laid_gone, self.history = {}, {}, {}, History()
 
     def disprove(self) -> None:
         """The cloud was restored from a backup: the next list begins another history."""
@@ -261,6 +256,7 @@ class Store:
                 self.version, self.given_version = version, 0
                 for listener in self._listeners:
                     listener.restarted()
+        self.laid_gone = {}
         self.advance(version)
 
     def take_former(self, version: int, items: dict[Key, Item]) -> None:
@@ -288,8 +284,9 @@ class Store:
         item = self._item(raw, peek=peek)
         old = self._items.get(item.key)
         self.witness = Witness(item.key, item.version)
+        gone = self.laid_gone.pop(item.key, None)
         if event_type == "DELETED":
-            if old is not None:
+            if (old := old or gone) is not None:
                 self._commit(Change(item.version or self.version, item.key, old, None, item))
         elif _is_another(old, item):
             if len(self._items) - (old is not None) >= MAX_ITEMS or self._bytes_after(old, item) > MAX_STORE:
@@ -308,21 +305,37 @@ class Store:
             self._commit(Change(item.version, item.key, old, item, is_local=True))
             self._pulse.notify()
 
+    def lay(self, key: Key, raw: bytes | None) -> None:
+        """Replace an object by the form (None: its absence) that the cloud gave before any event did.
+
+        The object has the version that it had, a new one that of the store: a client goes on from there.
+        """
+        old = self._items.get(key)
+        if raw is not None:
+            item = self._item(self.codec.with_version(raw, old.version if old is not None else self.version))
+            if item.key == key and (old is None or old.raw != item.raw):
+                self._commit(Change(item.version, key, old, item, is_local=True))
+        elif old is not None:
+            self._commit(Change(self.version, key, old, None, old, is_local=True))
+            self.laid_gone[key] = old
+        self._pulse.notify()
+
     def advance(self, version: int) -> None:
         """Move the version on without a change: a bookmark of the watch, or the end of a list."""
         if version > self.version:
-            self.version = version
-            for listener in self._listeners:
-                listener.advanced()
+            self._move(version)
         self._pulse.notify()
 
     def jump(self, before: int, version: int) -> None:
         """Note a gap in the history: what lies between these versions was never seen."""
         if version > before:
             self.history.jump(before, version)
-            self.version = max(self.version, version)
-            for listener in self._listeners:
-                listener.advanced()
+            self._move(version)
+
+    def _move(self, version: int) -> None:
+        self.version = max(self.version, version)
+        for listener in self._listeners:
+            listener.advanced()
 
     def gone_after(self, version: int) -> dict[Key, Item]:
         """The last state of each object that has gone after a version. It may have come again since."""
@@ -351,7 +364,7 @@ class Store:
             old = self._items.get(key)
             if _is_another(old, item):
                 yield Change(item.version or version, key, old, item)
-        for key, old in self._items.items():
+        for key, old in (self.laid_gone | self._items).items():
             if key not in items:
                 yield Change(version, key, old, None, old.with_version(version))
 
@@ -360,9 +373,9 @@ class Store:
         return self._bytes + (len(new.kept) if new else 0) - (len(old.kept) if old else 0)
 
     def _commit(self, change: Change) -> None:
-        self._bytes = self._bytes_after(change.old, change.new)
+        self._bytes = self._bytes_after(self._items.get(change.key), change.new)
         if change.new is None:
-            del self._items[change.key]
+            self._items.pop(change.key, None)
         else:
             self._is_in_order = self._is_in_order and change.old is not None
             self._items[change.key] = change.new

@@ -123,6 +123,12 @@ NODE = "/api/v1/nodes/n1"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1"
 
 
+class Ended:
+    """No write has ended."""
+
+    count = 0
+
+
 class Standing:
     """What the router knows of the node's own answers."""
 
@@ -132,6 +138,7 @@ class Standing:
         """The path of an object that the cloud does not have all writes of."""
         self.copied: list[tuple[str, int, bytes]] = []
         self.learned: list[tuple[str, int]] = []
+        self.accepted = Ended()
 
     def offline_policy(self, _caller: Caller) -> OfflinePolicy:
         return OfflinePolicy("n1", self.is_up)
@@ -142,7 +149,10 @@ class Standing:
     def learn(self, _component: str, _caller: Caller, info: RequestInfo, status: int) -> None:
         self.learned.append((info.path, status))
 
-    def keep_response(self, _caller: Caller, asked: OfflineRequest, answer: RawResponse) -> None:
+    async def begin_write(self, info: RequestInfo, target: str) -> bool:
+        return False
+
+    def keep_response(self, _caller: Caller, asked: OfflineRequest, answer: RawResponse, _since: int) -> None:
         self.copied.append((asked.info.path, answer.status, answer.body))
 
 

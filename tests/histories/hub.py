@@ -334,11 +334,14 @@ class Hub:
         goes = relay.goes_to_cloud(wanted.info, wanted.caller)
         while True:
             if goes:
+                since, _ = relay.accepted.count, await relay.begin_write(wanted.info, wanted.target)
                 with contextlib.suppress(Unreachable):
                     answer = await self._sent(wanted)
                     asked = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
-                    relay.keep_response(wanted.caller, asked, answer)
+                    await relay.written(wanted.caller, asked, answer)
+                    relay.keep_response(wanted.caller, asked, answer, since)
                     return Answer(answer.body, status=answer.status)
+                relay.lost(wanted.info)
                 wanted = replace(wanted, sent=wanted.sent + 1)
             with contextlib.suppress(ToCloud):
                 return await relay.answer(wanted, exchange)

@@ -5,12 +5,11 @@ node and of the endpoints' nodes. Changes: EndpointSlices (v1, v1beta1) and Endp
 addresses alike; an endpoint that names no node goes; an emptied object is still sent, for kube-proxy needs to
 see it (openyurt#1028).
 
-When something is missing, as the documents of OpenYurt and SuperEdge have it:
+When something is missing, as OpenYurt and SuperEdge do:
 - no service-name label, no Service, no annotation, a word or a JSON text that says nothing, more keys than
   an object larger than MAX_ENDPOINTS: nothing is filtered by it;
-- pool scope, and this node is in no pool, its pool does not exist, or nobody has written the pool's status yet:
-  nothing is filtered by it. For a node in no pool newer releases of OpenYurt keep its own endpoints alone, and the
-  documents keep all. A pool without nodes is a known answer: it takes every endpoint away, but for this node's own;
+- pool scope, and this node is in no pool or its pool does not exist: nothing is filtered by it. A pool
+  without nodes is a known answer: it takes every endpoint away;
 - label keys, and this node is unknown or has none of the keys: every endpoint goes; an endpoint whose node is
   unknown goes.
 With both annotations an endpoint must satisfy both; where one restricts nothing, the verdict names that one.
@@ -89,7 +88,7 @@ _UNFILTERED = {
     "unknown-topology": "the value of its openyurt.io/topologyKeys is not known and restricts nothing",
     "bad-topology-keys": f"its topologyKeys is no JSON array of at most {MAX_KEYS} label keys and restricts nothing",
     "no-pool": "it asks for this node's pool, and this node is in none",
-    "no-such-pool": "it asks for this node's pool, and there is no such NodePool, or nobody has written its status yet",
+    "no-such-pool": "it asks for this node's pool, and there is no such NodePool",
 }
 """What to tell people about each reason why a Service, or a part of its topology, restricts nothing."""
 

@@ -6,40 +6,33 @@ A controller would take such a list for the whole, and delete what belongs to th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Iterable
 from itertools import batched
-from typing import Any
 
 from addons.requests.object_read import ObjectRead
 from addons.views.source import Source
-from kube.json_type import Json
 from kube.reflector.list_watch import ListWatch
-from kube.schemas.json_objects import is_known
-from kube.store.listing import METADATA, WHOLE, Form, Listing
-from kube.store.made_forms import AS_JSON, METADATA_AS_JSON, TABLES, plain
+from kube.store.listing import Form, Listing
+from kube.store.made_forms import RecodedForm, field_of, form_of, plain
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
-from kube.wire.negotiation import METADATA_KIND, METADATA_LIST_KIND, TABLE_KIND, Representation
+from kube.wire.negotiation import Representation
 
 
 def first_form(accepted: Iterable[Representation], read: ObjectRead, store: Store) -> Form | None:
-    """The first of some forms that can be made of a store's objects."""
-    return next((form for clause in accepted if (form := _form_of(clause, read, store)) is not None), None)
+    """The first of some forms that can be made of a store's objects.
 
-
-def _form_of(accepted: Representation, read: ObjectRead, store: Store) -> Form | None:
-    is_same = accepted.encoding is store.codec.encoding
-    is_made = not is_same and accepted.encoding is Encoding.JSON and is_known(store.api_version, store.kind)
-    if not is_same and not is_made:
-        return None
-    if accepted.kind == TABLE_KIND:
-        return TABLES[accepted.version, read.include]
-    if accepted.kind not in ("", METADATA_LIST_KIND if read.verb == "list" else METADATA_KIND):
-        return None
-    if is_same:
-        return METADATA if accepted.kind else WHOLE
-    return METADATA_AS_JSON if accepted.kind else AS_JSON
+    Where it is accepted in both encodings, that of the store comes first: nothing is converted.
+    """
+    clauses = [*accepted]
+    for clause in clauses:
+        plain_clause = clause._replace(encoding=store.codec.encoding)
+        wanted = plain_clause if plain_clause in clauses else clause
+        form = form_of(wanted, store, is_list=read.verb == "list", include=read.include)
+        if form is not None:
+            return form
+    return None
 
 
 async def partial_list(sources: AsyncIterable[tuple[ListWatch, Source]], read: ObjectRead) -> Listing | None:
@@ -54,7 +47,7 @@ async def partial_list(sources: AsyncIterable[tuple[ListWatch, Source]], read: O
         if first_form(for_people, read, source.store) is None:
             continue
         first = first or source
-        for some in batched(list(source.store), AS_JSON.at_once):
+        for some in batched(list(source.store), RecodedForm.at_once):
             await asyncio.sleep(0)
             for item in some:
                 if item.key not in by_key and _is_asked_for(item, read):
@@ -71,16 +64,4 @@ async def partial_list(sources: AsyncIterable[tuple[ListWatch, Source]], read: O
 def _is_asked_for(item: Item, read: ObjectRead) -> bool:
     if read.namespace not in ("", item.key[0]) or not read.labels.matches(item.labels):
         return False
-    return read.fields.is_everything or read.fields.matches(_field_of(plain(item)))
-
-
-def _field_of(tree: Json) -> Callable[[str], str]:
-    """The fields of an object by their paths in JSON, as kube-apiserver's field selectors name them."""
-
-    def value(path: str) -> str:
-        field: Any = tree
-        for name in path.split("."):
-            field = field.get(name) if isinstance(field, dict) else None
-        return "" if field is None else str(field)
-
-    return value
+    return read.fields.is_everything or read.fields.matches(field_of(plain(item)))

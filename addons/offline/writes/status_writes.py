@@ -20,7 +20,9 @@ from kube.http.client import Client
 from kube.json_type import Json
 from kube.objects.object_patches import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from kube.objects.status_update import status_document, updated
+from kube.requests.object_ref import ObjectRef
 from kube.requests.request_info import parse_request
+from kube.schemas.recoded import recoded
 from kube.store.store import Item, Store
 from kube.wire.api_objects import ApiObject
 from kube.wire.encoded_objects import Encoded
@@ -95,18 +97,19 @@ class StatusWrites:
             # Not in the loop: a status of megabytes takes seconds.
             written, entry = await asyncio.to_thread(_written, copies, request)
             encodings = request.encodings()
-            acceptable = [copy.object for copy in written if copy.object.codec.encoding in encodings]
-            if not acceptable:
-                raise not_acceptable(f"the hub has {path} in another encoding only")
+            if not encodings:
+                raise not_acceptable("the answer is JSON or protobuf")
             self._journal.check_room(entry)
+            if (ref := ObjectRef.of(request.info)) is not None:
+                self._answers.forget_about(ref, lists=False)  # other forms
             for copy in written:
                 self._show(copy, request)
             entry = self._journal.put_status(entry, was_sent=was_sent, patch=_patch_in(request))
         await self._journal.wait_written(entry)
-        answer = min(
-            acceptable, key=lambda copy: (-copy.decode().version, encodings.index(copy.codec.encoding))
-        )
-        return object_answer(answer)
+        newest = written[0].object
+        same = [copy.object for copy in written if copy.object.decode().version == newest.decode().version]
+        accepted = (obj for encoding in encodings for obj in same if obj.codec.encoding is encoding)
+        return object_answer(next(accepted, None) or recoded(newest, encodings[0]))
 
     async def take_back(self, entry: StatusEntry) -> None:
         """Replace the copies of an object by the cloud's, which no event brings; Unreachable as `Client.request`.
@@ -136,8 +139,11 @@ class StatusWrites:
         """
         items = await self._objects.find(HUB_IDENTITY, request.info)
         copies = [(item.version, ObjectCopy(_encoded(item), item.store)) for item in items]
-        answer = await self._answers.get(request.read_key(""))
-        if answer is not None:
+        key = request.read_key("")
+        others = await self._answers.in_other_forms(key)
+        for answer in (await self._answers.get(key), *others):
+            if answer is None or (copies and copies[-1][1].store is None):
+                continue  # one form of the kept object is enough: the others are deleted
             # It may be a Table, or the metadata alone.
             with contextlib.suppress(ValueError, LookupError):
                 single = answer.single()

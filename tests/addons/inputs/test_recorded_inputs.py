@@ -40,7 +40,7 @@ def test_a_label_is_read_by_who_looks_at_it() -> None:
 
 def test_a_member_is_read_by_who_looks_for_it() -> None:
     reads: set[InputKey] = set()
-    members = RecordedMembers("p1", frozenset({"n1"}), "", reads)
+    members = RecordedMembers("p1", frozenset({"n1"}), reads)
     assert ("n1" in members, "n2" in members) == (True, False)
     assert reads == {(InputKind.POOL, "p1", "n1"), (InputKind.POOL, "p1", "n2")}
     assert set(members) == {"n1"}

@@ -14,6 +14,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from addons.link.health import RETRY_REFUSED, Cloud, ServerHealth
 from addons.link.servers import parse_server
+from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_relay import TRIES, CachedRelay
 from addons.offline.cached_response import MAX_KEPT
 from addons.offline.cached_responses import CachedResponses
@@ -104,7 +105,9 @@ class Node:
         )
         reviews = Reviews(self.cloud.of, 3600)
         answers, journal = CachedResponses(self.copies.access), Journal(self.copies.access)
-        objects = OfflineReads(self.sources, answers, 1)
+        self.accepted = AcceptedWrites(self.copies.access, answers, self.copies)
+        self.accepted.start(self.sources)
+        objects = OfflineReads(self.sources, answers, self.accepted, 1)
         status = StatusWrites("n1", objects, answers, journal, self.cloud)
         servers = Cloud([self.health], "priority")
         self.journal, self.replayed = journal, Told()
@@ -121,6 +124,7 @@ class Node:
             Discovery(self.cloud, answers, servers),
             HeldLeases(frozenset),
             SparingWrites("n1", self.sources),
+            self.accepted,
         )
 
     async def get(self, target: str = OBJECT, caller: Caller = HUB) -> tuple[int, bytes, str]:
@@ -148,7 +152,7 @@ class Node:
         if answer is None:
             return await self._answered(replace(asked, sent=asked.sent + 1), exchange)
         request = OfflineRequest.of(asked.info, asked.target, asked.headers, asked.body)
-        self.cached_relay.keep_response(asked.caller, request, answer)
+        self.cached_relay.keep_response(asked.caller, request, answer, 0)
         return Answer(answer.body, answer.headers, answer.status)
 
     def passed(self, method: str, target: str, code: int, body: bytes, **how: Any) -> None:
@@ -156,7 +160,7 @@ class Node:
         sent, headers = how.get("sent", b""), how.get("headers", {})
         asked = OfflineRequest.of(parse_request(method, target), target, CIMultiDict(ASKS), sent)
         answer = RawResponse(code, CIMultiDictProxy(CIMultiDict(headers)), body)
-        self.cached_relay.keep_response(how.get("caller", HUB), asked, answer)
+        self.cached_relay.keep_response(how.get("caller", HUB), asked, answer, 0)
 
     async def lose_cloud(self) -> None:
         await until(lambda: not self.cached_relay._tasks)

@@ -19,7 +19,8 @@ from kube.disk.writer import DiskWriter
 from kube.errors import forbidden, not_found
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
-from kube.store.store import Store, Witness
+from kube.store.history import Witness
+from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import CODEC, PODS, copies_in, pod, restored, settled, shown
 from tests.addons.support.devices import Device

@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from addons.offline import cached_response
+from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
@@ -27,7 +28,7 @@ from kube.requests.request_info import ResourceType
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import copies_in, settled
-from tests.addons.support.offline_parts import JSON, Told, asked
+from tests.addons.support.offline_parts import JSON, Told, asked, read
 from tests.addons.support.samples import fill, metadata, raw, read_of, service
 
 PODS = ResourceType("", "v1", "pods")
@@ -120,7 +121,9 @@ class Node:
             lambda _: gone, lambda *_: None, lambda: parse_rules(None), 300, copies, is_up=lambda: False
         )
         self.answers = CachedResponses(copies.access)
-        self.reads = OfflineReads(self.sources, self.answers, 1)
+        self.accepted = AcceptedWrites(copies.access, self.answers, copies)
+        self.accepted.start(self.sources)
+        self.reads = OfflineReads(self.sources, self.answers, self.accepted, 1)
 
     def hold(self, list_watch: ListWatch, version: int, *pods: Json) -> Store:
         """A running source."""
@@ -209,7 +212,12 @@ async def test_an_object_that_a_newer_copy_has_in_another_encoding_is_not_absent
     its.hold(JSON_OF_NODE, 9, pod("p", 8))
     its.hold(JSON_EVERYWHERE, 5)
     protobuf = Encoding.PROTOBUF.value
-    assert await its.ask(f"{TARGET}/p", protobuf) is None
+    answer = await its.reads.answer(
+        HUB_IDENTITY, asked("GET", f"{TARGET}/p", accept=protobuf), read_of(f"{TARGET}/p", protobuf)
+    )
+    assert answer is not None
+    assert isinstance(answer.body, bytes)
+    assert read(answer.body, protobuf).name == "p"
     assert await its.ask(f"{TARGET}/q", protobuf) == {"code": 404}
 
 
@@ -316,7 +324,8 @@ async def test_a_copy_of_another_identity_is_never_refetched_as_the_hub(tmp_path
             return Told(Unreachable("gone"))
 
         sources = Sources(client_of, lambda *_: None, lambda: parse_rules(None), 300, copies, lambda: False)
-        reads = OfflineReads(sources, CachedResponses(copies.access), 5)
+        answers = CachedResponses(copies.access)
+        reads = OfflineReads(sources, answers, AcceptedWrites(copies.access, answers, copies), 5)
         target = "/api/v1/namespaces/default/services/web"
         found, hubs = [
             await reads.answer(each, asked("GET", target), read_of(target)) for each in (pod, HUB_IDENTITY)

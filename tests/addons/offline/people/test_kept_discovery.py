@@ -218,6 +218,9 @@ async def test_without_a_copy_in_a_form_for_the_client_there_is_no_list() -> Non
     assert await listed("/api/v1/pods", store_of(9), accept="application/vnd.kubernetes.protobuf") is None
 
 
+METADATA_IN_PROTOBUF = f"{Encoding.PROTOBUF};as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+
+
 @pytest.mark.parametrize(
     ("kept", "kind", "accept", "form"),
     [
@@ -229,7 +232,9 @@ async def test_without_a_copy_in_a_form_for_the_client_there_is_no_list() -> Non
         (Encoding.PROTOBUF, "Odd", f"{TABLE},{Encoding.JSON}", None),
         (Encoding.JSON, "Odd", f"{TABLE},{Encoding.JSON}", "Table v1 with Metadata"),
         (Encoding.JSON, "Service", f"{Encoding.PROTOBUF},{Encoding.JSON}", "whole"),
-        (Encoding.JSON, "Service", Encoding.PROTOBUF, None),
+        (Encoding.JSON, "Service", Encoding.PROTOBUF, "whole as PROTOBUF"),
+        (Encoding.JSON, "Odd", Encoding.PROTOBUF, None),
+        (Encoding.JSON, "Odd", METADATA_IN_PROTOBUF, "metadata as PROTOBUF"),
     ],
 )
 def test_the_first_choice_that_can_be_made(kept: Encoding, kind: str, accept: str, form: str | None) -> None:

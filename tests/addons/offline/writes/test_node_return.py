@@ -11,6 +11,7 @@ import orjson
 import pytest
 
 from addons.link.health import Cloud
+from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
@@ -50,7 +51,9 @@ class World:
         store.replace(codec_for(Encoding.PROTOBUF), "v1", "Node", 7, [node_in(Encoding.PROTOBUF).encode()])
         self.cloud = Told()
         self.is_up, self.is_alive, self.changed = False, True, Pulse()
-        objects = OfflineReads(self.sources, CachedResponses(copies.access), 0.5)
+        answers = CachedResponses(copies.access)
+        accepted = AcceptedWrites(copies.access, answers, copies)
+        objects = OfflineReads(self.sources, answers, accepted, 0.5)
         self.part = NodeReturn("n1", self.cloud, objects, cast(Cloud, self), lambda: self.is_alive)
 
     async def turn(self, *, is_up: bool) -> None:

@@ -8,7 +8,9 @@ from typing import cast
 
 import pytest
 
+from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_responses import CachedResponses
+from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.writes.creations import Creations
 from addons.offline.writes.journal_entries import StatusEntry
@@ -40,9 +42,11 @@ class NoSources:
 
 
 class World:
-    def __init__(self, answers: CachedResponses, replaying: replay_parts.World) -> None:
+    def __init__(self, copies: DiskCopies, replaying: replay_parts.World) -> None:
+        answers = CachedResponses(copies.access)
         self.answers, self.journal, self.replaying = answers, replaying.journal, replaying
-        objects = OfflineReads(cast(Sources, NoSources()), answers, 0)
+        accepted = AcceptedWrites(copies.access, answers, copies)
+        objects = OfflineReads(cast(Sources, NoSources()), answers, accepted, 0)
         status = StatusWrites("n1", objects, answers, self.journal, Told())
         creations = Creations(objects, answers)
         self.writes = OfflineWrites(status, creations, self.journal, replaying.replay)
@@ -74,7 +78,7 @@ class World:
 @pytest.fixture
 async def world(tmp_path: Path, replaying: replay_parts.World) -> AsyncIterator[World]:
     async with copies_in(tmp_path / "answers") as copies:
-        made = World(CachedResponses(copies.access), replaying)
+        made = World(copies, replaying)
         yield made
         await made.answers.written()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_reads import OfflineReads
@@ -74,9 +75,9 @@ class World:
         self.answers = CachedResponses(copies.access)
         self.journal = Journal(copies.access)
         self.cloud = Told()
-        self.writes = StatusWrites(
-            "n1", OfflineReads(self.sources, self.answers, 0.5), self.answers, self.journal, self.cloud
-        )
+        accepted = AcceptedWrites(copies.access, self.answers, copies)
+        objects = OfflineReads(self.sources, self.answers, accepted, 0.5)
+        self.writes = StatusWrites("n1", objects, self.answers, self.journal, self.cloud)
 
     def hold(self, *encodings: Encoding, version: int = 7) -> list[Store]:
         """Copies of the node, as a reflector filled them."""
@@ -350,7 +351,6 @@ async def test_a_node_repairs_its_own_labels(world: World) -> None:
         ({"metadata": {"uid": "another"}}, STRATEGIC, JSON, 409),
         ({"metadata": {"resourceVersion": "6"}}, STRATEGIC, JSON, 409),
         (reports(Ready="False"), "application/apply-patch+yaml", JSON, 415),
-        (reports(Ready="False"), STRATEGIC, PROTOBUF, 406),
         (reports(Ready="False"), STRATEGIC, "application/yaml", 406),
         ({"status": {"conditions": 7}}, MERGE, JSON, 422),
     ],

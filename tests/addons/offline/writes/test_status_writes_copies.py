@@ -31,7 +31,7 @@ from tests.addons.offline.writes.test_status_writes import (
     shown,
     world_in,
 )
-from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of
+from tests.addons.support.offline_parts import JSON, PROTOBUF, STRATEGIC, asked, body_of, read
 from tests.addons.support.samples import fill, node
 
 
@@ -151,3 +151,29 @@ async def test_a_newer_status_is_not_taken_back(world: World) -> None:
     world.cloud.says = [ApiResponse(JSON, body_of(node_in(Encoding.JSON)))]
     await world.writes.take_back(entry)
     assert conditions(shown(store)) == {"Ready": "Unknown"}
+
+
+@pytest.mark.parametrize("held", [Encoding.JSON, Encoding.PROTOBUF])
+@pytest.mark.parametrize("accept", [JSON, PROTOBUF])
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_whichever_encoding_is_kept_a_client_gets_its_own(
+    world: World, held: Encoding, accept: str, is_kept: bool
+) -> None:
+    """A JSON client's patch of the status was refused with 406 beside a kubelet that reads protobuf."""
+    if is_kept:
+        get = asked("GET", NODE, accept=held)
+        world.answers.keep(get.key(""), {"content-type": held}, body_of(node_in(held)))
+    else:
+        world.hold(held)
+    answer = await world.patch(reports(Ready="False"), STRATEGIC, accept)
+    assert answer.headers["Content-Type"] == accept
+    assert isinstance(answer.body, bytes)
+    assert conditions(read(answer.body, accept)) == {"Ready": "False"}
+
+
+async def test_a_status_ends_kept_answers_in_other_forms(world: World) -> None:
+    for accept in (JSON, PROTOBUF):
+        get = asked("GET", NODE, accept=accept)
+        world.answers.keep(get.key(""), {"content-type": accept}, body_of(node_in(Encoding(accept))))
+    await world.patch(reports(Ready="False"), STRATEGIC, JSON)
+    assert await world.answers.get(asked("GET", NODE, accept=PROTOBUF).key("")) is None

@@ -1,0 +1,1 @@
+"""Writes that the cloud took, until all that is kept has them."""

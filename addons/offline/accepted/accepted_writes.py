@@ -1,0 +1,386 @@
+"""What the cloud said of an object when it took a write: the newest word about it, which no copy has yet.
+
+Each write of an object passes here, whoever makes it and whichever way it goes. Before it leaves, the disk learns that
+nobody knows how the object is (`begin`), unless kubelet reports a status, which it would report again. When the cloud
+has taken it, kept answers with the object are deleted, and its new form is remembered until all copies have it: the
+node's copies get it once the cloud is away, and kept lists where they are read. A write whose answer was lost leaves
+the object unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from addons.link.health import Cloud
+from addons.offline.accepted.newest_forms import WHOLE, NewestForm, forms_in, lay_on, may_hold
+from addons.offline.cached_response import CachedResponse
+from addons.offline.cached_responses import CachedResponses
+from addons.offline.copies import DiskCopies, is_shown, list_watch_of
+from addons.offline.disk_access import DiskAccess
+from addons.offline.offline_request import OfflineRequest
+from addons.offline.write_behind import WriteBehind
+from addons.requests.offline_policy import is_event, is_status_write
+from addons.views.source import Source
+from kube.bounds import reached
+from kube.disk.rows import table_of
+from kube.http.client import RawResponse
+from kube.reflector.list_watch import ListWatch
+from kube.requests.object_ref import ObjectRef
+from kube.requests.request_info import RequestInfo
+from kube.store.store import Store
+
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+NO_WRITES = frozenset({"exec", "attach", "portforward", "proxy", "log", "token"})
+"""Subresources that change nothing of their object."""
+NARROW = frozenset({"scale", "binding", "eviction"})
+"""Subresources with an object of their own."""
+DURABLE_WAIT = 0.25
+"""Seconds that a write waits for the disk, before it leaves and before its answer does."""
+SETTLED = 60.0
+"""Seconds after which a write whose answer was lost is in the cloud, or never will be: kube-apiserver's own limit."""
+MAX_FORMS = 1000
+MAX_BYTES = 8 * 1024 * 1024
+"""Bytes of all forms."""
+MAX_RECENT = 500
+"""Writes that a read may overtake, and objects that are unknown."""
+LOOKED_THROUGH = 32
+"""Forms from which on those that all copies have are looked for."""
+TABLE = table_of("accepted")
+"""Rows: the form of an object, or nothing where the object is unknown."""
+UNKNOWN = b""
+
+
+class Doubt(NamedTuple):
+    """What is unknown: an object, some objects, or (`is_creation`) whether there is a further one among them."""
+
+    ref: ObjectRef
+    is_creation: bool = False
+
+    @property
+    def row(self) -> str:
+        return f"{self.ref.text}{'+' if self.is_creation else ''}"
+
+    @classmethod
+    def of_row(cls, row: str) -> Doubt:
+        """ValueError and TypeError for the name of no row."""
+        return cls(ObjectRef(*row.removesuffix("+").split("/")), row.endswith("+"))
+
+
+class AcceptedWrites:
+    """The newest forms, by object, and the writes under way."""
+
+    def __init__(
+        self,
+        access: DiskAccess,
+        answers: CachedResponses,
+        copies: DiskCopies,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`clock` is that of `time.monotonic`."""
+        self._access = access
+        self._answers = answers
+        self._copies = copies
+        self._clock = clock
+        self._sources: Iterable[Source] = ()
+        self._forms: OrderedDict[ObjectRef, NewestForm] = OrderedDict()
+        self._bytes = 0
+        self._looked_at = LOOKED_THROUGH
+        self._under_way: dict[Doubt, int] = {}
+        """How many writes the cloud may have, and has not answered."""
+        self._lost: OrderedDict[Doubt, float] = OrderedDict()
+        """When the answer to a write was lost, by `clock`."""
+        self._recent: OrderedDict[ObjectRef, int] = OrderedDict()
+        """The number of the last write of an object, of the newest MAX_RECENT."""
+        self._forgotten = 0
+        """The number of the newest write that is not among them."""
+        self.count = 0
+        """How many writes have ended."""
+        self._rows = WriteBehind(access, TABLE)
+        access.on_loss.append(self._write_anew)
+        copies.on_restore.append(self.forget_all)
+        copies.on_read.append(self._lay)
+
+    async def open(self) -> None:
+        """Read what an earlier process left: a write that it did not see the end of makes the object unknown."""
+        await self._rows.open(self._take)
+
+    def start(self, sources: Iterable[Source]) -> None:
+        """Learn which sources have the copies that get what is written."""
+        self._sources = sources
+
+    # -- a write, from its request to its answer --------------------------------------------------------------------
+
+    async def begin(self, info: RequestInfo) -> None:
+        """Note that a write leaves. The disk has it when this returns, if it takes it in time."""
+        doubt = _doubt(info)
+        if doubt is None or _is_repeated(info) or not self._concerns(doubt.ref):
+            return
+        self._under_way[doubt] = self._under_way.get(doubt, 0) + 1
+        self._write(doubt)
+        await self._on_disk()
+
+    async def accepted(self, info: RequestInfo, answer: RawResponse, own: OfflineRequest | None) -> None:
+        """Take the cloud's answer of a code below 300. `own`: the request, where the node itself may read it."""
+        doubt = _doubt(info)
+        if doubt is None:
+            return
+        self._end(info, doubt)
+        self._ended(doubt.ref)
+        try:
+            response = CachedResponse.of(answer.headers, answer.body)
+            forms = forms_in(info, doubt.ref, response)
+        except (ValueError, LookupError):
+            forms, response = {}, None
+        if not forms and not (info.verb == "deletecollection" and response is not None):
+            self._forget(Doubt(doubt.ref))
+        for ref, form in forms.items():
+            if form is None:
+                self._forget(Doubt(ref))
+            else:
+                self._renew(ref, form, answer, own)
+        await self._on_disk()
+
+    def refused(self, info: RequestInfo) -> None:
+        """Note that the cloud has not taken a write, or never got it."""
+        if (doubt := _doubt(info)) is not None:
+            self._end(info, doubt)
+
+    def lost(self, info: RequestInfo) -> None:
+        """Note that nobody knows whether the cloud took a write."""
+        doubt = _doubt(info)
+        if doubt is not None:
+            self._end(info, doubt)
+            self._ended(doubt.ref)
+            if not _is_repeated(info):
+                self._forget(doubt)
+
+    # -- what readers ask -------------------------------------------------------------------------------------------
+
+    def is_current(self, info: RequestInfo, since: int) -> bool:
+        """Whether no object in an answer was written since its request came, when `count` was this."""
+        ref = ObjectRef.of(info)
+        if ref is None or since == self.count:
+            return True
+        if since < self._forgotten:
+            return False
+        later = (written for written, number in self._recent.items() if number > since)
+        return not any(written.meets(ref) for written in later)
+
+    def learn(self, info: RequestInfo) -> None:
+        """Note that the cloud has just said how an object is."""
+        ref = ObjectRef.of(info)
+        if ref is not None and self._lost.pop(Doubt(ref), None) is not None:
+            self._write(Doubt(ref))
+
+    def is_unknown(self, ref: ObjectRef, *, is_held: bool) -> bool:
+        """Whether an object may be as no copy has it. A creation leaves an object that is held as it is."""
+        self._settle()
+        return any(doubt.ref.meets(ref) and not (is_held and doubt.is_creation) for doubt in self._lost)
+
+    def newest(self, ref: ObjectRef) -> dict[ObjectRef, NewestForm]:
+        """The forms of the objects that belong to `ref`."""
+        return {written: form for written, form in self._forms.items() if written.meets(ref)}
+
+    def lay(self) -> None:
+        """Give the node's copies what they lack. The cloud is away: no event will bring it soon."""
+        for source in self._sources if self._forms else ():
+            if source.store.complete:
+                self._lay(source.list_watch, source.store)
+
+    async def follow(self, cloud: Cloud) -> None:
+        """Give the copies what they lack at the begin of each outage, until cancelled."""
+        while True:
+            if not cloud.is_up:
+                self.lay()
+            await cloud.changed.wait()
+
+    def forget_all(self) -> None:
+        """Forget what the cloud said before it was restored from a backup: it means nothing any more."""
+        doubts = {*map(Doubt, self._forms), *self._lost}
+        self._forms.clear()
+        self._lost.clear()
+        self._bytes = 0
+        for doubt in doubts:
+            self._write(doubt)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _concerns(self, ref: ObjectRef) -> bool:
+        """Whether anything is kept that a write may change."""
+        return self._answers.holds(ref) or any(True for _ in self._copies_of(ref))
+
+    def _copies_of(self, ref: ObjectRef) -> Iterator[Source | None]:
+        """The sources that may hold an object, and None for each copy on disk of which none runs."""
+        for source in self._sources:
+            if may_hold(source.list_watch, ref):
+                yield source
+        for meta in self._copies.idle().values():
+            if is_shown(meta) and may_hold(list_watch_of(meta), ref):
+                yield None
+
+    def _end(self, info: RequestInfo, doubt: Doubt) -> None:
+        if _is_repeated(info) or doubt not in self._under_way:
+            return
+        self._under_way[doubt] -= 1
+        if not self._under_way[doubt]:
+            del self._under_way[doubt]
+            self._write(doubt)
+
+    def _ended(self, ref: ObjectRef) -> None:
+        self.count += 1
+        self._recent[ref] = self.count
+        self._recent.move_to_end(ref)
+        if len(self._recent) > MAX_RECENT:
+            _, self._forgotten = self._recent.popitem(last=False)
+
+    def _forget(self, doubt: Doubt) -> None:
+        """Delete what is kept of what is unknown now."""
+        is_kept = self._concerns(doubt.ref)
+        if doubt.is_creation:
+            self._answers.forget_about(doubt.ref, singles=False)
+        else:
+            self._answers.forget_about(doubt.ref)
+            for written in self.newest(doubt.ref):
+                self._drop(written)
+        if is_kept:
+            self._note_lost(doubt)
+
+    def _note_lost(self, doubt: Doubt) -> None:
+        self._lost[doubt] = self._clock()
+        self._write(doubt)
+        if len(self._lost) > MAX_RECENT:
+            reached("objects that are unknown")
+            oldest, _ = self._lost.popitem(last=False)
+            self._write(oldest)
+            self._note_lost(Doubt(ObjectRef(*oldest.ref[:2])))
+
+    def _renew(
+        self, ref: ObjectRef, form: NewestForm, answer: RawResponse, own: OfflineRequest | None
+    ) -> None:
+        known = self._forms.get(ref)
+        if known is not None and 0 < form.version < known.version:
+            return  # another write has overtaken this one
+        was_kept = self._answers.is_own(ref)
+        self._answers.forget_about(ref, lists=False)
+        if own is not None and own.info.type is not None and was_kept and form.obj is not None:
+            path = own.info.type.path(ref.namespace, ref.name)
+            self._answers.keep(own.read_key("", path), answer.headers, answer.body)
+        self._lost.pop(Doubt(ref), None)
+        self._drop(ref)
+        if self._concerns(ref):
+            self._forms[ref] = form
+            self._bytes += form.size
+            self._make_room()
+        self._write(Doubt(ref))
+
+    def _make_room(self) -> None:
+        if len(self._forms) >= self._looked_at:
+            for ref in [ref for ref, form in self._forms.items() if not self._is_needed(ref, form)]:
+                self._drop(ref)
+            self._looked_at = max(LOOKED_THROUGH, 2 * len(self._forms))
+        while len(self._forms) > MAX_FORMS or self._bytes > MAX_BYTES:
+            reached("writes that copies lack")
+            self._forget(Doubt(next(iter(self._forms))))
+
+    def _is_needed(self, ref: ObjectRef, form: NewestForm) -> bool:
+        """Whether something that is kept may be older than a form."""
+        if self._answers.holds(ref, lists=True):
+            return True
+        for source in self._copies_of(ref):
+            if source is None or (source.copy is not None and not source.copy.is_written):
+                return True
+            item = source.store.get((ref.namespace, ref.name))
+            if source.store.version < form.version or (form.obj is None and item is not None):
+                return True
+        return False
+
+    def _drop(self, ref: ObjectRef) -> None:
+        form = self._forms.pop(ref, None)
+        if form is not None:
+            self._bytes -= form.size
+            self._write(Doubt(ref))
+
+    def _settle(self) -> None:
+        """Forget the lost writes that the cloud would have told of by now."""
+        now = self._clock()
+        for doubt, when in list(self._lost.items()):
+            copies = [*self._copies_of(doubt.ref)] if now - when > SETTLED else [None]
+            heard = (source.reflector.heard for source in copies if source is not None)
+            if not copies or any(at > when + SETTLED for at in heard):
+                del self._lost[doubt]
+                self._write(doubt)
+
+    def _lay(self, list_watch: ListWatch, store: Store) -> None:
+        for ref, form in list(self._forms.items()):
+            if may_hold(list_watch, ref):
+                lay_on(store, list_watch, ref, form)
+
+    # -- the disk ---------------------------------------------------------------------------------------------------
+
+    def _write(self, doubt: Doubt) -> None:
+        """Have the disk know of an object what this process knows."""
+        form = self._forms.get(doubt.ref) if not doubt.is_creation else None
+        if doubt in self._under_way or doubt in self._lost:
+            self._rows.put(doubt.row, UNKNOWN, is_urgent=True)
+        elif form is not None:
+            self._rows.put(doubt.row, form.dump(), is_urgent=True)
+        else:
+            self._rows.delete(doubt.row, may_be_unread=True)
+
+    def _write_anew(self) -> None:
+        for doubt in {*map(Doubt, self._forms), *self._lost, *self._under_way}:
+            self._write(doubt)
+
+    def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
+        unwanted = []
+        for row, value in rows.items():
+            try:
+                doubt = Doubt.of_row(row)
+                form = NewestForm.load(value) if value else None
+            except (ValueError, TypeError):
+                unwanted.append(row)
+                continue
+            if doubt.ref in self._forms or doubt in self._lost or doubt in self._under_way:
+                continue  # what this process knows is newer
+            if form is None:
+                self._answers.forget_about(doubt.ref, singles=not doubt.is_creation)
+                self._lost[doubt] = self._clock()
+            else:
+                self._forms[doubt.ref] = form
+                self._bytes += form.size
+        return unwanted
+
+    async def _on_disk(self) -> None:
+        """Return when the disk has it, or after DURABLE_WAIT: no client waits for a disk that fails."""
+        if self._access.is_failing:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DURABLE_WAIT):
+                await self._answers.written()
+                await self._rows.settled()
+
+
+def is_write(info: RequestInfo) -> bool:
+    """Whether a request writes an object, or several."""
+    return info.type is not None and info.verb in WRITES and info.subresource not in NO_WRITES
+
+
+def is_answered_whole(info: RequestInfo) -> bool:
+    """Whether the answer to a write is an object: it is held until it is whole. Others may be streams."""
+    return info.subresource in WHOLE | NARROW
+
+
+def _doubt(info: RequestInfo) -> Doubt | None:
+    """What is unknown while a write is under way; None for a request that writes no object."""
+    ref = ObjectRef.of(info) if is_write(info) else None
+    return Doubt(ref, info.verb == "create" and not info.name) if ref is not None else None
+
+
+def _is_repeated(info: RequestInfo) -> bool:
+    """Whether whoever writes will do so again, and the hub takes it meanwhile: a status, an event."""
+    return is_status_write(info) or is_event(info)

@@ -1,0 +1,179 @@
+"""The form that an object has since the cloud took a write of it, and how a copy gets it. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import orjson
+
+from addons.offline.cached_response import CachedResponse, unpacked
+from addons.requests.object_read import ObjectRead
+from kube.json_type import Json
+from kube.reflector.list_watch import ListWatch
+from kube.requests.object_ref import ObjectRef
+from kube.requests.request_info import RequestInfo
+from kube.requests.resource_versions import parse_version
+from kube.requests.selectors import parse_field_selector, parse_label_selector
+from kube.schemas.json_objects import json_object
+from kube.schemas.recoded import recoded
+from kube.store.made_forms import field_of, plain
+from kube.store.store import Store
+from kube.wire.codec import codec_for
+from kube.wire.encoded_objects import Encoded
+from kube.wire.encoding import Encoding
+from kube.wire.json_fields import parse_object
+from kube.wire.negotiation import METADATA_KIND, METADATA_KINDS, TABLE_KIND
+
+WHOLE = frozenset({"", "status", "finalize", "approval", "ephemeralcontainers", "resize"})
+"""Subresources whose writes are answered with the object."""
+PARTIAL = ("meta.k8s.io/v1", METADATA_KIND)
+NO_OBJECTS = METADATA_KINDS | {TABLE_KIND, "Status"}
+
+
+class NewestForm(NamedTuple):
+    """An object as an answer to a write had it; without `obj` one that is gone, and was the one of this uid."""
+
+    name: str
+    version: int
+    uid: str
+    obj: Encoded | None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.obj.raw) if self.obj is not None else 0
+
+    def dump(self) -> bytes:
+        head: list[Any] = [self.name, self.version, self.uid]
+        if self.obj is None:
+            return orjson.dumps(head)
+        head += [self.obj.codec.encoding, self.obj.api_version, self.obj.kind]
+        return orjson.dumps(head) + b"\n" + self.obj.raw
+
+    @classmethod
+    def load(cls, row: bytes) -> NewestForm:
+        """The form that `dump` wrote; ValueError for anything else."""
+        head, _, raw = row.partition(b"\n")
+        match orjson.loads(head):
+            case [str(name), int(version), str(uid)]:
+                return cls(name, version, uid)
+            case [str(name), int(version), str(uid), str(encoding), str(api_version), str(kind)]:
+                return cls(name, version, uid, Encoded(codec_for(Encoding(encoding)), api_version, kind, raw))
+        raise ValueError("it is no form of an object")
+
+
+def forms_in(info: RequestInfo, ref: ObjectRef, answer: CachedResponse) -> dict[ObjectRef, NewestForm | None]:
+    """The objects in the answer to a write of `ref`, each as it is now, None where the answer does not tell that.
+
+    ValueError for an answer that cannot be read.
+    """
+    if info.verb != "deletecollection":
+        form = _form(info, answer.single())
+        return {ref.named(form.name or ref.name): form} if form is not None else {}
+    codec = codec_for(answer.encoding)
+    page = codec.decode_list(unpacked(answer.headers, answer.body))
+    if page.kind in NO_OBJECTS:
+        raise ValueError("it is no list of objects")
+    forms: dict[ObjectRef, NewestForm | None] = {}
+    for raw in page.items:
+        metadata = _metadata(Encoded(codec, page.api_version, page.kind, raw))
+        # A pod, and what has finalizers, is there for a while.
+        stays = page.kind == "Pod" or metadata.get("finalizers")
+        name = str(metadata["name"])
+        deleted = ref._replace(namespace=str(metadata.get("namespace") or ""), name=name)
+        forms[deleted] = None if stays else NewestForm(name, 0, str(metadata["uid"]))
+    return forms
+
+
+def _form(info: RequestInfo, obj: Encoded) -> NewestForm | None:
+    if info.verb == "delete" and obj.kind == "Status":
+        uid = str((_tree(obj).get("details") or {}).get("uid") or "")
+        return NewestForm("", 0, uid) if uid else None
+    if info.subresource not in WHOLE or obj.kind in NO_OBJECTS:
+        return None
+    metadata = _metadata(obj)
+    name, uid = str(metadata.get("name") or ""), str(metadata.get("uid") or "")
+    if not name or not uid:
+        return None
+    if info.verb == "delete" and not metadata.get("deletionTimestamp"):
+        return NewestForm(name, 0, uid)
+    return NewestForm(name, parse_version(str(metadata.get("resourceVersion") or "")), uid, obj)
+
+
+def _tree(obj: Encoded) -> Json:
+    if obj.codec.encoding is Encoding.JSON:
+        tree: Json = parse_object(obj.raw)
+        return tree
+    return json_object(obj.api_version, obj.kind, obj.raw)
+
+
+def _metadata(obj: Encoded) -> Json:
+    """The metadata of an object of any kind."""
+    found = _tree(Encoded(obj.codec, *PARTIAL, obj.raw)).get("metadata")
+    if not isinstance(found, dict):
+        raise ValueError("it has no metadata")
+    return found
+
+
+def lay_on(store: Store, list_watch: ListWatch, ref: ObjectRef, form: NewestForm) -> None:
+    """Give a copy the form of an object, where it is newer. What cannot be converted stays as it is."""
+    key = ref.namespace, ref.name
+    held = store.get(key)
+    try:
+        if form.obj is None:
+            if held is not None and held.decode().uid == form.uid:
+                store.lay(key, None)
+        elif (held.version if held is not None else store.version) < form.version:
+            raw = raw_in(store, form.obj, metadata_only=list_watch.metadata_only)
+            if raw is not None and _is_selected(store, list_watch, raw):
+                store.lay(key, raw)
+            elif raw is not None:
+                store.lay(key, None)
+    except (ValueError, LookupError):
+        return
+
+
+def raw_in(store: Store, obj: Encoded, *, metadata_only: bool = False) -> bytes | None:
+    """An object as a store has its objects; None for one of another version of the API."""
+    if (obj.api_version, obj.kind) != (store.api_version, store.kind) and not metadata_only:
+        return None
+    found = recoded(obj, store.codec.encoding)
+    return store.codec.metadata_only(found.raw) if metadata_only else found.raw
+
+
+def _is_selected(store: Store, list_watch: ListWatch, raw: bytes) -> bool:
+    (item,) = store.items(store.codec, [raw]).values()
+    if list_watch.namespace not in ("", item.key[0]):
+        return False
+    labels = parse_label_selector(list_watch.label_selector)
+    fields = parse_field_selector(list_watch.field_selector)
+    return labels.matches(item.labels) and fields.matches(field_of(plain(item)))
+
+
+def may_hold(list_watch: ListWatch, ref: ObjectRef) -> bool:
+    """Whether a copy may have an object, or one of a reference."""
+    of = ObjectRef.of_type(list_watch.type, list_watch.namespace)
+    first = list_watch.field_selector.split(",")[0]
+    return of.named(first.removeprefix("metadata.name=") if first.startswith("metadata.name=") else "").meets(
+        ref
+    )
+
+
+def bring_to(store: Store, read: ObjectRead, ref: ObjectRef, form: NewestForm) -> None:
+    """Bring the object in a kept list to its newest form. ValueError and LookupError where that cannot be done.
+
+    The object keeps its own version: nobody watches the list.
+    """
+    key = ref.namespace, ref.name
+    held = store.get(key)
+    if form.obj is None:
+        if held is not None and held.decode().uid == form.uid:
+            store.apply("DELETED", held.raw)
+    elif form.version > store.version:
+        raw = raw_in(store, form.obj)
+        if raw is None:
+            raise ValueError("it is of another version of the API")
+        of = ListWatch(read.type, read.namespace, read.labels.canonical, read.fields.canonical)
+        if _is_selected(store, of, raw):
+            store.apply("MODIFIED", raw)
+        elif held is not None:
+            store.apply("DELETED", held.raw)

@@ -1,0 +1,186 @@
+"""A write that the cloud took is the newest word about its object: nothing that the node keeps undoes it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from addons.requests.cloud_identity import HUB_IDENTITY
+from kube.json_type import Json
+from kube.wire.encoding import Encoding
+from tests.addons.support.kept_maps import (
+    EVERYWHERE,
+    FORMER_ROWS,
+    LIST,
+    MAPS,
+    OTHER,
+    PATH,
+    TABLE,
+    World,
+    config_map,
+    list_of,
+    world_in,
+)
+from tests.addons.support.offline_parts import JSON, PROTOBUF
+from tests.addons.support.samples import raw
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with world_in(tmp_path) as made:
+        yield made
+
+
+GONE: Json = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Success",
+    "details": {"name": "x", "uid": "uid of x", "kind": "configmaps"},
+}
+DELETED_LATER = config_map("old", 9, deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["f"])
+
+
+class Write(NamedTuple):
+    method: str
+    target: str
+    code: int
+    answer: Json | bytes
+    value: str
+    """Of x afterwards; "" where it is gone, "?" where the answer does not say."""
+    accept: str = JSON
+
+
+WRITES = {
+    "PUT": Write("PUT", PATH, 200, config_map("new", 9), "new"),
+    "PUT in protobuf": Write("PUT", PATH, 200, config_map("new", 9), "new", PROTOBUF),
+    "a PATCH": Write("PATCH", PATH, 200, config_map("new", 9), "new"),
+    "an apply": Write("PATCH", f"{PATH}?fieldManager=m&force=true", 200, config_map("new", 9), "new"),
+    "an apply that creates": Write("PATCH", f"{PATH}?fieldManager=m", 201, config_map("new", 9), "new"),
+    "a status": Write("PUT", f"{PATH}/status", 200, config_map("new", 9), "new"),
+    "a scale": Write("PUT", f"{PATH}/scale", 200, {"kind": "Scale", "apiVersion": "autoscaling/v1"}, "?"),
+    "a binding": Write("POST", f"{PATH}/binding", 201, {**GONE, "details": None}, "?"),
+    "an answer without a body": Write("PATCH", PATH, 200, b"", "?"),
+    "a Table": Write("PUT", PATH, 200, {"kind": "Table", "apiVersion": "meta.k8s.io/v1"}, "?"),
+    "DELETE, gone": Write("DELETE", PATH, 200, GONE, ""),
+    "DELETE, the object": Write("DELETE", PATH, 200, config_map("old", 4), ""),
+    "DELETE, finalizers": Write("DELETE", PATH, 202, DELETED_LATER, "old"),
+    "DELETE, no uid": Write("DELETE", PATH, 200, {**GONE, "details": {"name": "x"}}, "?"),
+    "a collection": Write("DELETE", LIST, 200, list_of(9, config_map("old", 4)), ""),
+    "a collection with finalizers": Write("DELETE", LIST, 200, list_of(9, DELETED_LATER), "?"),
+    "a collection, unread": Write("DELETE", LIST, 200, {"kind": "Status", "apiVersion": "v1"}, "?"),
+    "a creation, generated": Write("POST", LIST, 201, config_map("new", 9), "new"),
+}
+KEPT: dict[str, Callable[[World], object]] = {
+    "JSON": lambda world: world.keep(PATH, config_map("old", 4)),
+    "protobuf": lambda world: world.keep(PATH, config_map("old", 4), PROTOBUF),
+    "both": lambda world: world.keep_in_both(PATH, config_map("old", 4)),
+    "another's": lambda world: world.keep(PATH, config_map("old", 4), JSON, OTHER),
+    "a copy": lambda world: world.hold(Encoding.JSON, config_map("old", 4)),
+    "a copy in protobuf": lambda world: world.hold(Encoding.PROTOBUF, config_map("old", 4)),
+    "a copy of one": lambda world: world.hold(
+        Encoding.JSON, config_map("old", 4), of=MAPS._replace(namespace="a", field_selector="metadata.name=x")
+    ),
+    "a list": lambda world: world.keep(
+        LIST, list_of(5, config_map("old", 4), config_map("as it was", 3, "y"))
+    ),
+    "a list of all": lambda world: world.keep(EVERYWHERE, list_of(5, config_map("old", 4))),
+    "a Table of all": lambda world: world.keep(LIST, {"kind": "Table", "rows": FORMER_ROWS}, TABLE),
+}
+
+
+@pytest.mark.parametrize("kept", KEPT)
+@pytest.mark.parametrize("kind", WRITES)
+async def test_nothing_that_is_kept_undoes_a_write(world: World, kind: str, kept: str) -> None:
+    write = WRITES[kind]
+    KEPT[kept](world)
+    await world.write(*write[:4], accept=write.accept)
+    await check(world, write.value)
+
+
+@pytest.mark.parametrize("kept", ["both", "a copy in protobuf", "a list"])
+@pytest.mark.parametrize(
+    "kind", ["PUT", "a scale", "DELETE, gone", "DELETE, finalizers", "a creation, generated"]
+)
+async def test_nor_after_a_hub_that_was_killed_right_after_the_answer(
+    tmp_path: Path, kind: str, kept: str
+) -> None:
+    write = WRITES[kind]
+    async with world_in(tmp_path) as world:
+        KEPT[kept](world)
+        await world.answers.written()
+        await world.write(*write[:4], accept=write.accept)
+        copy_of_disk = tmp_path / "as it was"
+        await asyncio.to_thread(shutil.copytree, tmp_path / "cache", copy_of_disk / "cache")
+    async with world_in(copy_of_disk) as again:
+        if "copy" in kept:
+            KEPT[kept](again)  # as an earlier process wrote it
+            for source in again.sources:
+                again.copies.on_read[0](source.list_watch, source.store)
+        await check(again, write.value)
+
+
+async def check(world: World, value: str) -> None:
+    may = {"?": (404, None), "": (404, None)}.get(value, (value, 404, None))
+    for accept in (JSON, PROTOBUF):
+        for identity in (HUB_IDENTITY, OTHER):
+            found = await world.value(accept=accept, identity=identity)
+            assert found in may, (accept, identity.user, found)
+    table = await world.get(LIST, TABLE)
+    assert not isinstance(table, dict) or table["rows"] != FORMER_ROWS
+    for target in (LIST, EVERYWHERE):
+        listed = await world.values(target)
+        if isinstance(listed, dict) and value != "?":
+            assert listed.get("x", "") == value
+            assert listed.get("y", "as it was") == "as it was"
+
+
+@pytest.mark.parametrize("accept", [JSON, PROTOBUF])
+async def test_what_was_written_is_given_in_each_encoding_and_to_who_had_the_former(
+    world: World, accept: str
+) -> None:
+    """Two CSI drivers registered at a first boot; the outage after it showed the one that was there first."""
+    world.keep(PATH, config_map("old", 4))
+    await world.write("PUT", PATH, 200, config_map("new", 9), accept)
+    assert [await world.value(accept=each) for each in (JSON, PROTOBUF)] == ["new", "new"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "x"),
+    [("PUT", "new"), ("a creation, generated", "new"), ("DELETE, gone", None), ("a collection", None)],
+)
+async def test_lists_and_copies_have_what_was_written(world: World, kind: str, x: str | None) -> None:
+    y = config_map("as it was", 3, "y")
+    world.keep(LIST, list_of(5, config_map("old", 4), y))
+    await world.write(*WRITES[kind][:4])
+    expected = {"y": "as it was"} if x is None else {"x": x, "y": "as it was"}
+    assert await world.values() == expected
+    world.hold(Encoding.PROTOBUF, config_map("old", 4), y, version=6)
+    assert await world.values(EVERYWHERE) == expected
+
+
+@pytest.mark.parametrize(("labels", "shown"), [({}, None), ({"app": "web"}, "new")])
+async def test_what_a_selector_does_not_select_leaves_a_copy(
+    world: World, labels: dict[str, str], shown: str | None
+) -> None:
+    store = world.hold(
+        Encoding.JSON,
+        config_map("old", 4, labels={"app": "web"}),
+        of=MAPS._replace(label_selector="app=web"),
+    )
+    await world.write("PUT", PATH, 200, config_map("new", 9, labels=labels))
+    world.accepted.lay()
+    found = store.get(("a", "x"))
+    assert (b'"new"' in found.raw if found is not None else None) == (True if shown else None)
+
+
+async def test_a_copy_that_has_heard_of_the_write_is_left_alone(world: World) -> None:
+    store = world.hold(Encoding.JSON, config_map("old", 4))
+    await world.write("PUT", PATH, 200, config_map("new", 9))
+    store.apply("MODIFIED", raw(config_map("newest", 11)))
+    assert await world.value() == "newest"

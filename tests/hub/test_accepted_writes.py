@@ -1,0 +1,114 @@
+"""What a client wrote through the hub is not undone by the next outage, on the real control plane."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.cloud.rights import rights, rule, user
+from tests.hub.support.outage import JSON, PROTOBUF, Outage
+from tests.hub.support.process import Hub, started
+
+CSINODES = "/apis/storage.k8s.io/v1/csinodes"
+
+
+def csi_node(name: str, *drivers: str) -> dict[str, Any]:
+    specs = [{"name": driver, "nodeID": name, "topologyKeys": []} for driver in drivers]
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": name},
+        "spec": {"drivers": specs},
+    }
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["", "kill -9"])
+async def test_the_second_driver_of_a_first_boot_is_there_in_the_outage(
+    linked: tuple[Hub, Link], real_cloud: RealCloud, node: str, is_killed: bool
+) -> None:
+    """kubelet read the CSINode between the two; without the cloud it was given the first driver alone."""
+    hub, link = linked
+    async with started(hub):
+        outage = Outage(hub, link)
+        path = f"{CSINODES}/{node}"
+        made = csi_node(node, "one")
+        assert (await outage.ask(CSINODES, method="POST", body=made)).status in (201, 409)
+        before = (await outage.ask(path)).json()
+        assert (await outage.ask(path, PROTOBUF)).status == 200
+        before["spec"]["drivers"].append({"name": "two", "nodeID": node, "topologyKeys": []})
+        written = await outage.ask(path, method="PUT", body=before)
+        assert written.status == 200, written.body
+        if is_killed:
+            await asyncio.to_thread(hub.kill)
+        link.refuse()
+        if is_killed:
+            await asyncio.to_thread(hub.start)
+        for accept in (JSON, PROTOBUF):
+            after = await outage.ask(path, accept)
+            assert after.status == 200, after.body
+            assert b"two" in after.body
+            assert Encoding(after.headers["Content-Type"]) == accept
+
+
+@pytest.mark.parametrize("component", ["kubelet", "curl"])
+async def test_no_write_of_any_kind_is_undone(
+    outage: Outage, real_cloud: RealCloud, namespace: str, node_name: str, component: str
+) -> None:
+    """Read, written, cut, read: the former object, or a deleted one, came back 12 times of 12."""
+    verbs = rule("", "configmaps", "get list create update patch delete")
+    granted = rights("writes", [verbs], user(f"system:node:{node_name}"), namespace=namespace)
+    await asyncio.to_thread(real_cloud.apply, granted)
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+
+    def config_map(name: str, value: str) -> dict[str, Any]:
+        metadata = {"name": name, "namespace": namespace}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"value": value}}
+
+    merge, apply = "application/merge-patch+json", "application/apply-patch+yaml"
+    names = ["put", "patch", "apply", "delete", "finalizer", "protobuf"]
+    for name in names:
+        made = config_map(name, "old")
+        if name == "finalizer":
+            made["metadata"]["finalizers"] = ["example.com/f"]
+        await asyncio.to_thread(real_cloud.admin.post, maps, made)
+        for accept in (JSON, PROTOBUF):
+            assert (await outage.ask(f"{maps}/{name}", accept)).status == 200
+    assert (await outage.ask(maps, component="flanneld")).status == 200
+    codec = codec_for(Encoding.PROTOBUF)
+    packed = codec.decode_single((await outage.ask(f"{maps}/protobuf", PROTOBUF)).body)[2]
+    body = codec.encode_single("v1", "ConfigMap", packed.replace(b"old", b"new"))
+
+    async def write(method: str, name: str, value: Any, kind: str = JSON, query: str = "") -> None:
+        target = f"{maps}/{name}{query}"
+        answer = await outage.ask(target, component=component, method=method, body=value, content_type=kind)
+        assert answer.status in (200, 202), answer.body
+
+    await write("PUT", "put", config_map("put", "new"))
+    await write("PATCH", "patch", {"data": {"value": "new"}}, merge)
+    await write("PATCH", "apply", config_map("apply", "new"), apply, "?fieldManager=m&force=true")
+    await write("DELETE", "delete", None)
+    await write("DELETE", "finalizer", None)
+    await write("PUT", "protobuf", body, PROTOBUF)
+    async with outage.away():
+        for name in names:
+            for accept in (JSON, PROTOBUF):
+                found = await outage.ask(f"{maps}/{name}", accept)
+                if name == "delete":
+                    assert found.status in (404, 503), name
+                elif name == "finalizer":
+                    assert found.status == 200
+                    assert b"deletionTimestamp" in found.body or accept == PROTOBUF
+                else:
+                    assert (found.status, b"old" in found.body) == (200, False), name
+        listed = await outage.ask(maps, component="flanneld")
+        values = {item["metadata"]["name"]: item["data"]["value"] for item in listed.json()["items"]}
+        expected = {"put": "new", "patch": "new", "apply": "new", "finalizer": "old", "protobuf": "new"}
+        assert {name: value for name, value in values.items() if name in names} == expected
+    patch = {"metadata": {"finalizers": None}}
+    await asyncio.to_thread(real_cloud.admin.patch, f"{maps}/finalizer", patch)
