@@ -91,8 +91,9 @@ class Traffic:
             context = context_of(flow)
             is_watch = context is not None and context.info.verb == "watch" and code == 200
             component, read = ("", "") if context is None else (context.component, read_label(context.info))
-            counts = self.counts.began(component, read, code, is_watch=is_watch)
-            self._open[flow.id] = OpenAnswer(counts, is_watch, is_error=code >= 400)
+            is_error = code >= 400
+            counts = self.counts.began(component, read, is_error=is_error, is_watch=is_watch)
+            self._open[flow.id] = OpenAnswer(counts, is_watch, is_error)
         return self._open[flow.id]
 
     def _end(self, flow: http.HTTPFlow) -> None:

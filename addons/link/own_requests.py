@@ -132,9 +132,12 @@ class _Sending:
     def _begin(self, status: int, traffic: ComponentTraffic) -> None:
         info = self._info
         self._is_open_watch = self.is_watch and status == 200
-        # That a server gave no answer is said of the link. Nobody has refused the hub anything.
-        code = status if self.record.status else 0
-        self._counts = traffic.began(HUB, read_label(info), code, is_watch=self._is_open_watch)
+        # That a server gave no answer is said of the link, and that there is nothing is an answer: a hub of the pool
+        # says so to a probe, and the cloud of a kind that nobody has installed. Nobody has refused the hub anything.
+        is_missing = status == 404 and info.method == "GET"
+        is_error = self.record.status >= 400 and not is_missing
+        read = read_label(info)
+        self._counts = traffic.began(HUB, read, is_error=is_error, is_watch=self._is_open_watch)
         self._counts.totals.sent += self.record.received
         self._counts.totals.fetched += self.record.received
         metrics.count_request(HUB, info, ROUTE, status)

@@ -63,15 +63,15 @@ class ComponentTraffic:
         self._day = date.fromtimestamp(now())
         self._link_at_midnight = link_bytes()
 
-    def began(self, component: str, read: str, code: int, *, is_watch: bool) -> ComponentCounts:
-        """Count a request that is answered with `code`, 0 for no answer; who answers counts on in what is returned."""
+    def began(self, component: str, read: str, *, is_error: bool, is_watch: bool) -> ComponentCounts:
+        """Count a request that is answered, or gets no answer; who answers counts on in what is returned."""
         now = self._turn()
         if component not in self._components and len(self._components) >= MAX_COMPONENTS:
             component = OTHER
         counts = self._components.setdefault(component, ComponentCounts())
         counts.last_seen = now
         counts.totals.requests += 1
-        counts.totals.errors += code >= 400
+        counts.totals.errors += is_error
         counts.watches += is_watch
         if read and len(counts.reads) < MAX_READS:
             counts.reads[read] = None

@@ -13,12 +13,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
+import orjson
 
 from kube.json_type import Json
+from kube.objects.object_patches import STRATEGIC_MERGE_PATCH
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from scripts.demonstration.cluster import Cluster, embedded_cluster
 from tests.cloud.ports import free_port
+from tests.cloud.scriptable.protobuf import encode_message
 from tests.hub.support.process import ROOT, Hub
 from tests.support.background import beside
 
@@ -64,7 +67,7 @@ class Components:
             self._follow("kubelet", f"/api/v1/pods?fieldSelector=spec.nodeName%3D{self._node}", PROTOBUF),
             self._live(),
             self._follow("inventory", SERVICES),
-            self._read("inventory", "/api/v1/namespaces/default/configmaps"),
+            self._read("inventory", "/api/v1/namespaces/default/configmaps?resourceVersion=0"),
         ]
 
     async def _follow(self, component: str, path: str, accept: str = Encoding.JSON) -> None:
@@ -83,20 +86,30 @@ class Components:
                 await asyncio.sleep(AGAIN)
 
     async def _live(self) -> None:
-        """kubelet's signs of life: the lease, and the node's status."""
-        async with self._session("kubelet") as session:
+        """kubelet's signs of life, in its forms: the node's status is a patch of JSON, the lease a PUT of protobuf."""
+        node, lease = f"/api/v1/nodes/{self._node}", f"{LEASES}/{self._node}"
+        async with self._session("kubelet", PROTOBUF) as session:
+            await self._send(session, "GET", lease)
             while True:
                 now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-                with contextlib.suppress(aiohttp.ClientError):
-                    await self._write(session, f"/api/v1/nodes/{self._node}/status", _status(now))
-                    lease: Json = {"spec": {"renewTime": now.replace("Z", ".000000Z")}}
-                    await self._write(session, f"{LEASES}/{self._node}", lease)
+                await self._send(session, "GET", f"{node}?resourceVersion=0")
+                patch = orjson.dumps(_status(now))
+                await self._send(session, "PATCH", f"{node}/status", patch, STRATEGIC_MERGE_PATCH)
+                await self._send(session, "PUT", lease, _lease(self._node, now), Encoding.PROTOBUF)
                 await asyncio.sleep(STATUS_INTERVAL)
 
-    async def _write(self, session: aiohttp.ClientSession, path: str, patch: Json) -> None:
-        headers = {"Content-Type": "application/strategic-merge-patch+json"}
-        async with session.patch(self._hub + path, json=patch, headers=headers) as answer:
-            await answer.read()
+    async def _send(
+        self,
+        session: aiohttp.ClientSession,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = "",
+    ) -> None:
+        headers = {"Content-Type": content_type} if content_type else {}
+        with contextlib.suppress(aiohttp.ClientError):
+            async with session.request(method, self._hub + path, data=body, headers=headers) as answer:
+                await answer.read()
 
     async def _read(self, component: str, path: str) -> None:
         async with self._session(component) as session:
@@ -116,6 +129,19 @@ def _status(now: str) -> Json:
     told = {"status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"}
     conditions = [{"type": "Ready", **told, "lastHeartbeatTime": now}]
     return {"status": {"conditions": conditions}}
+
+
+def _lease(node: str, now: str) -> bytes:
+    """The body of a renewal."""
+    api_version, kind = "coordination.k8s.io/v1", "Lease"
+    spec = {
+        "holderIdentity": node,
+        "leaseDurationSeconds": 40,
+        "renewTime": now.replace("Z", ".000000Z"),
+    }
+    metadata = {"name": node, "namespace": "kube-node-lease"}
+    lease: Json = {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+    return codec_for(Encoding.PROTOBUF).encode_single(api_version, kind, encode_message(lease))
 
 
 async def show(interface: str) -> int:
@@ -165,7 +191,7 @@ def extras() -> list[tuple[str, Json]]:
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",
         "metadata": {"name": NODE, "namespace": "kube-node-lease"},
-        "spec": {"holderIdentity": NODE},
+        "spec": {"holderIdentity": NODE, "leaseDurationSeconds": 40},
     }
     stock: list[Json] = [
         {"metadata": {"name": f"stock-{number}", "namespace": "default"}, "data": {"text": "shelf " * 200}}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import urllib3
@@ -15,6 +17,7 @@ import urllib3
 from tests.cloud.processes import Process
 
 ROOT = Path(__file__).parents[2]
+HUB = ROOT / "scripts" / "hub"
 SHOWN = (
     "node-1 (pool harbour): 10.1.0.1 on node-1",
     "node-2 (pool airport): 10.2.0.1 on node-2",
@@ -58,6 +61,61 @@ def test_a_node_to_look_at_has_components_and_ends_with_its_terminal(tmp_path: P
         os.kill(demo.pid, signal.SIGINT)
         assert demo.stop(grace=30) == 0
     assert not list(place.iterdir()), "it leaves nothing behind"
+
+
+LINE = re.compile(
+    r"^\S+  (?P<component>\S+) +(?P<verb>\S+) +(?P<what>.+?) +(?P<route>\w+) +(?P<code>\d+) +\d"
+)
+"""A request as `observe` tells it."""
+
+
+def test_the_demos_own_outage_is_right_in_every_line(tmp_path: Path) -> None:
+    """Its kubelet patched a Lease, and read JSON beside copies in protobuf: 503 and 406 were what a visitor saw."""
+    demo = Process("demo", [ROOT / "scripts" / "demo", "--ui", "web"], tmp_path)
+    try:
+        page = demo.wait_for_line(r"The hub's page: +http", 60).split()[-1]
+        until_shown(f"{page}/readyz", "ok")
+        watched = Process("observe", [HUB, "observe", "--follow", "--admin", page], tmp_path)
+        try:
+            rehearse(watched, page)
+        finally:
+            watched.stop()
+        shown = {line: found for line in watched.lines if (found := LINE.match(line))}
+        assert [line for line, found in shown.items() if found["code"] not in ("200", "201")] == []
+        assert {found["component"] for found in shown.values()} == {"kubelet", "inventory"}
+        status, components = (ask(f"{page}/debug/{name}") for name in ("status", "components"))
+        assert [each for each in components if each["errors"]] == []
+        assert status["journal"] == 0
+        assert status["bytes"]["fromCopies"] > 0.8 * status["bytes"]["sent"], "what copies are for"
+    finally:
+        os.kill(demo.pid, signal.SIGINT)
+        demo.stop(grace=30)
+
+
+def rehearse(watched: Process, page: str) -> None:
+    """An outage from its beginning to the first lines behind its end, of each kind of request."""
+    with_a_cloud = (
+        "kubelet +get +nodes .* relayed ",
+        "kubelet +patch +nodes/status .* relayed ",
+        "kubelet +update +leases.* viewed .* hub",
+        "inventory +list +configmaps .* viewed .* cloud",
+    )
+    without = (
+        "kubelet +get +nodes .* offline .* copy",
+        "kubelet +patch +nodes/status .* offline .* copy",
+        "kubelet +update +leases.* viewed .* hub",
+        "inventory +list +configmaps .* offline .* copy",
+    )
+    for link, patterns in (("online", with_a_cloud), ("offline", without), ("online", with_a_cloud)):
+        subprocess.run([HUB, "link", link, "--admin", page], check=True, capture_output=True)
+        told = len(watched.lines)
+        for pattern in patterns:
+            watched.wait_for_line(pattern, 60, after=told)
+
+
+def ask(url: str) -> Any:
+    headers = {"Accept": "application/json"}
+    return urllib3.request("GET", url, headers=headers, retries=False).json()
 
 
 def until_shown(url: str, word: str) -> None:

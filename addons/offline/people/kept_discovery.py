@@ -21,6 +21,8 @@ from kube.http.client import Client, Unreachable
 JSON = "application/json"
 AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """All groups with their resources in one answer: kube-apiserver has it since 1.30, clients ask for it first."""
+ACCEPTED = {AGGREGATED: f"{AGGREGATED},{JSON}"}
+"""What the hub accepts where a form is asked for: an older server has its plain lists alone, and else answers 406."""
 KEPT = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
 """The paths, and the form of each."""
 INTERVAL = 3600.0
@@ -76,7 +78,7 @@ class Discovery:
         """What was kept for a request, unpacked; None for another path, for a form that is not kept, and for what
         the cloud had packed badly."""
         form = KEPT.get(request.target.partition("?")[0])
-        forms = (clause.replace(" ", "") for clause in (request.accept or "*/*").split(","))
+        forms = [clause.replace(" ", "") for clause in (request.accept or "*/*").split(",")]
         if form is None or (form is AGGREGATED and not any(map(_is_aggregated, forms))):
             return None
         answer = await self._answers.get(Question("GET", request.info.path, form).key)
@@ -86,7 +88,10 @@ class Discovery:
             plain = unpacked(answer.headers, answer.body)
         except ValueError:
             return None
-        return CachedResponse.of({"content-type": answer.headers.get("content-type", form)}, plain)
+        content_type = answer.headers.get("content-type", form)
+        if content_type == JSON and {JSON, "*/*"}.isdisjoint(forms):
+            return None  # an older server's
+        return CachedResponse.of({"content-type": content_type}, plain)
 
     async def _renew(self) -> bool:
         """Whether the cloud said of each path what there is, or that it is as before."""
@@ -102,7 +107,7 @@ class Discovery:
         """Whether the cloud answered, or said that it does not."""
         former = await self._answers.get(question.key)
         etag = former.headers.get("etag", "") if former is not None else ""
-        headers = {"Accept": question.form, "Accept-Encoding": "gzip"}
+        headers = {"Accept": ACCEPTED.get(question.form, question.form), "Accept-Encoding": "gzip"}
         headers |= {"If-None-Match": etag} if etag else {}
         headers |= {"Content-Type": JSON} if question.body else {}
         answer = await self._client.relay(

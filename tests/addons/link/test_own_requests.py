@@ -28,7 +28,7 @@ from kube.http.transport.request_fields import request_fields
 from tests.addons.support.link_parts import LATER, World, answer, credentials, hold, linked, server_context
 from tests.addons.support.observed import until, value_of
 from tests.addons.support.refusals import refuses
-from tests.kube.support.http2_peer import Peer
+from tests.kube.support.http2_peer import Asked, Peer
 from tests.support.background import beside
 
 TOKEN = "Bearer pod"
@@ -215,6 +215,25 @@ async def test_a_request_without_an_answer_is_remembered_with_the_reason() -> No
     assert not world.health.usable, "a refused connection takes a server down at once"
     totals = world.traffic.components()[HUB].totals
     assert (totals.requests, totals.errors) == (1, 0), "nobody has refused anything: the link is down"
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "errors"),
+    [("GET", 404, 0), ("PUT", 404, 1), ("GET", 406, 1), ("GET", 503, 1), ("GET", 304, 0)],
+)
+async def test_that_there_is_nothing_is_an_answer_and_no_error(
+    tmp_path: Path, method: str, code: int, errors: int
+) -> None:
+    """A hub of the pool says so to each probe, and the cloud of a kind that nobody has installed."""
+
+    def refuse(asked: Asked) -> None:
+        asked.head(code)
+        asked.data(b"", end=True)
+
+    async with linked(Peer(refuse), credentials(token="hub"), server_context(tmp_path)) as world:
+        await world.ask(method=method)
+    totals = world.traffic.components()[HUB].totals
+    assert (totals.requests, totals.errors) == (1, errors)
 
 
 def test_the_last_requests_are_kept_and_others_are_told() -> None:

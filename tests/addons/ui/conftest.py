@@ -15,7 +15,7 @@ from tests.addons.support.report_parts import SERVICES, AdminClient, read, runni
 async def hub(parts: HubParts, web: None) -> RunningHub:
     await read(parts, SERVICES)
     made = running_hub(parts, {"discardcloudservice": "chosen"})
-    made.traffic.began("seen", "services", 200, is_watch=False)
+    made.traffic.began("seen", "services", is_error=False, is_watch=False)
     return made
 
 

@@ -46,6 +46,8 @@ class Api(AnsweringClient):
         self.etag = '"0"'
         self.refused: frozenset[str] = frozenset()
         self.answered: list[tuple[str, int]] = []
+        self.is_old = False
+        """A server that has plain lists alone."""
 
     async def answer_relayed(self, asked: Asked) -> RawResponse:
         if self.is_gone:
@@ -53,6 +55,10 @@ class Api(AnsweringClient):
         form = KEPT.get(asked.path, JSON)
         if asked.path in self.refused:
             return RawResponse(403, CIMultiDictProxy(CIMultiDict()), b"")
+        if self.is_old:
+            if JSON not in asked.headers["Accept"].split(","):
+                return RawResponse(406, CIMultiDictProxy(CIMultiDict()), b"")
+            form = JSON
         has = {"etag": self.etag} if form is AGGREGATED else {}
         status = 304 if has and asked.headers.get("If-None-Match") == self.etag else 200
         self.answered.append((asked.path, status))
@@ -100,6 +106,21 @@ async def test_what_nobody_asked_for_is_there(kept: Kept) -> None:
 async def test_another_form_or_path_is_not_made_up(kept: Kept, target: str, accept: str | None) -> None:
     await asyncio.sleep(1)
     assert await kept.ask(target, accept) is None
+
+
+async def test_an_older_server_answers_with_its_plain_lists(tmp_path: Path) -> None:
+    """It was asked again and again, and answered 406."""
+    async with copies_in(tmp_path) as copies:
+        api = Api()
+        api.is_old = True
+        cloud = Cloud([ServerHealth(parse_server("https://a"))], "priority")
+        made = Discovery(api, CachedResponses(copies.access), cloud)
+        assert await made._renew()
+        found = await made.answer(asked_for("/apis"))
+        assert found is not None
+        assert found.body == b'/apis "0"'
+        alone = asked("GET", "/apis", accept=AGGREGATED)
+        assert await made.answer(alone) is None, "such a server has nothing for who takes that form alone"
 
 
 @pytest.mark.looptime

@@ -28,7 +28,7 @@ async def parts_with_service(parts: HubParts, cloud: ScriptableCloud) -> HubPart
 
 async def test_each_part_of_the_page_is_made(parts_with_service: HubParts) -> None:
     hub = running_hub(parts_with_service, {"discardcloudservice": "chosen", "bad<key": "x"}, pool="p1")
-    hub.traffic.began("<i>", "services", 200, is_watch=False).totals.sent += 5
+    hub.traffic.began("<i>", "services", is_error=False, is_watch=False).totals.sent += 5
     hub.log.lines.append("a <line>")
     found = sections(hub, Rates(hub.traffic), Timeline(hub), is_operator=True)
     assert {name for name, _ in PARTS} | {"state", "chain"} == set(found)

@@ -41,7 +41,7 @@ async def test_a_bar_tells_bytes_requests_and_how_long_the_cloud_was_away(parts:
     hours.pass_on(AT_ONCE)
     hours.hub.cloud.servers[0].failed("gone")
     metrics.UPSTREAM_BYTES.labels("down", "https://a:6443").inc(2048)
-    hours.hub.traffic.began("kubelet", "pods", 200, is_watch=False)
+    hours.hub.traffic.began("kubelet", "pods", is_error=False, is_watch=False)
     hours.pass_on(AT_ONCE - 1)
     html = hours.timeline.html()
     assert html.count("<g>") == 2
@@ -70,7 +70,7 @@ def test_a_rate_is_of_the_time_since_the_last_look() -> None:
     traffic = ComponentTraffic()
     rates = Rates(traffic, lambda: times[0])
     assert rates.now() == (None, None, None)
-    traffic.began("kubelet", "", 200, is_watch=False).totals.sent += 1000
+    traffic.began("kubelet", "", is_error=False, is_watch=False).totals.sent += 1000
     metrics.UPSTREAM_BYTES.labels("down", "https://a").inc(500)
     times[0] = SPAN / 2
     assert rates.now() == (None, None, None), "too soon"

@@ -187,7 +187,7 @@ async def test_the_pool_is_the_options_or_the_labels(parts: HubParts, cloud: Scr
 async def test_what_copies_gave_is_of_components_alone(parts: HubParts) -> None:
     hub = running_hub(parts)
     for component in ("kubelet", "edgehub"):
-        totals = hub.traffic.began(component, "", 200, is_watch=False).totals
+        totals = hub.traffic.began(component, "", is_error=False, is_watch=False).totals
         totals.sent, totals.copied = 1000, 600
     metrics.UPSTREAM_BYTES.labels("down", "https://a:6443").inc(400)
     told = status(hub)["bytes"]
@@ -214,8 +214,8 @@ async def test_where_processes_of_the_node_reach_the_hub(
 
 async def test_who_asked_the_one_with_most_bytes_first(parts: HubParts) -> None:
     hub = running_hub(parts)
-    hub.traffic.began("kubelet", "pods", 404, is_watch=False).totals.sent += 10
-    proxy = hub.traffic.began("kube-proxy", "endpointslices.discovery.k8s.io", 200, is_watch=True)
+    hub.traffic.began("kubelet", "pods", is_error=True, is_watch=False).totals.sent += 10
+    proxy = hub.traffic.began("kube-proxy", "endpointslices.discovery.k8s.io", is_error=False, is_watch=True)
     proxy.totals.sent += 500
     first, second = components(hub)
     assert first.items() >= {"component": "kube-proxy", "bytes": 500, "watches": 1, "errors": 0}.items()
@@ -227,11 +227,11 @@ async def test_who_asked_the_one_with_most_bytes_first(parts: HubParts) -> None:
 async def test_who_is_silent_is_left_out_but_for_an_open_watch(parts: HubParts) -> None:
     now = [1.8e9]
     hub = replace(running_hub(parts), traffic=ComponentTraffic(lambda: now[0]))
-    hub.traffic.began("quiet", "", 200, is_watch=True)
-    hub.traffic.began("gone", "", 200, is_watch=False)
+    hub.traffic.began("quiet", "", is_error=False, is_watch=True)
+    hub.traffic.began("gone", "", is_error=False, is_watch=False)
     assert {each["component"] for each in components(hub)} == {"quiet", "gone"}
     now[0] += 61 * 60
-    hub.traffic.began("kubelet", "", 200, is_watch=False)
+    hub.traffic.began("kubelet", "", is_error=False, is_watch=False)
     assert {each["component"] for each in components(hub)} == {"quiet", "kubelet"}
 
 

@@ -68,7 +68,7 @@ async def test_nothing_is_applied(hub: RunningHub, parts: HubParts) -> None:
 
 async def test_endpoints_that_a_slice_loses_are_a_loss(hub: RunningHub, parts: HubParts) -> None:
     await read(parts, SLICES_TYPE)
-    hub.traffic.began("cached", "endpointslices.discovery.k8s.io", 200, is_watch=False)
+    hub.traffic.began("cached", "endpointslices.discovery.k8s.io", is_error=False, is_watch=False)
     await inputs_known(parts)
     trial = await try_rules(hub, {**IN_FORCE, "servicetopology": "cached"})
     found = row(trial, "cached")
@@ -85,7 +85,7 @@ async def test_a_few_of_many_reasons_are_told(
     nodes = ["n1", *(f"far-{number}" for number in range(MAX_REASONS + 3))]
     cloud.store.create(endpoint_slice("web-2", nodes))
     await read(parts, SLICES_TYPE)
-    hub.traffic.began("cached", "endpointslices.discovery.k8s.io", 200, is_watch=False)
+    hub.traffic.began("cached", "endpointslices.discovery.k8s.io", is_error=False, is_watch=False)
     await inputs_known(parts)
     found = row(await try_rules(hub, {**IN_FORCE, "servicetopology": "cached"}), "cached")
     changed = {each["name"]: each for each in found["changed"]["names"]}
@@ -115,7 +115,7 @@ async def test_it_ends_with_what_it_has(hub: RunningHub, monkeypatch: pytest.Mon
 
 
 async def test_a_resource_without_a_copy(hub: RunningHub) -> None:
-    hub.traffic.began("reader", "endpoints", 200, is_watch=False)
+    hub.traffic.began("reader", "endpoints", is_error=False, is_watch=False)
     found = row(await try_rules(hub, {**IN_FORCE, "endpoints": "reader"}), "reader")
     assert (found["copy"], found["objects"]) == (False, 0)
 

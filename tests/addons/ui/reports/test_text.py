@@ -50,7 +50,7 @@ async def reports(parts: HubParts, cloud: ScriptableCloud) -> dict[str, Any]:
     cloud.store.create(service("web"))
     cloud.store.create(cloud_service("lb"))
     hub = running_hub(parts, {"discardcloudservice": "chosen", "nonsense": "x"})
-    hub.traffic.began("chosen", "services", 200, is_watch=False)
+    hub.traffic.began("chosen", "services", is_error=False, is_watch=False)
     async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0&timeoutSeconds=9", "chosen") as watch:
         await watch.event()
         found = {name: REPORTS[name](hub) for name in TEXTS}
