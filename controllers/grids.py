@@ -21,6 +21,8 @@ from controllers.runtime.unstructured import mapping, metadata, number, objects,
 from controllers.runtime.write_client import ObjectReference, unless_gone
 from kube.errors import StatusError
 from kube.json_type import Json
+from kube.requests.label_syntax import key_faults
+from kube.requests.node_labels import ANY_ENDPOINT, parse_topology_keys
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
 
@@ -37,6 +39,7 @@ class Grid:
     uid: str = ""
     generation: int = 0
     labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
     key: str = ""
     template: Json = field(default_factory=dict)
     deleting: bool = False
@@ -60,6 +63,7 @@ def read_grid(obj: Json) -> Grid:
         uid=text(meta.get("uid")),
         generation=number(meta.get("generation")),
         labels=texts(meta.get("labels")),
+        annotations=texts(meta.get("annotations")),
         key=text(spec.get("gridUniqKey")),
         template=mapping(spec.get("template")),
         deleting="deletionTimestamp" in meta,
@@ -73,7 +77,9 @@ SERVICEGRIDS = WatchedResource(GRID_TYPE, read_grid)
 
 GRID_KEY = "superedge.io/grid-uniq-key"
 APPLIED = "superedge.io/applied-fields"
-"""The record: the Service annotation that lists which labels and spec fields come from the grid."""
+"""The record: the Service annotation that lists which labels, annotations and spec fields come from the grid."""
+OWN_ANNOTATIONS = frozenset({TOPOLOGY_KEYS, APPLIED, "kubectl.kubernetes.io/last-applied-configuration"})
+"""Annotations of a grid that are not its Service's: the manager's own, and what is said of the grid itself."""
 TEMPLATE_FIELDS = frozenset(
     {
         *("clusterIP", "externalTrafficPolicy", "internalTrafficPolicy", "ipFamilies"),
@@ -95,6 +101,8 @@ PORT_FIELDS = frozenset({"appProtocol", "name", "nodePort", "port", "protocol", 
 GONE_FIELDS = frozenset({"topologyKeys", "ipFamily"})
 """Fields of a ServiceSpec when SuperEdge was written. Servers of today do not know them, so nobody misses them."""
 
+LONGEST_SHOWN = 64
+"""Characters of a key that a message shows."""
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
@@ -125,7 +133,7 @@ def service_patch(grid: Grid, live: Json) -> Json:
     patch: Json = {"metadata": {}}
     if changes := _text_changes(labels, _labels(grid), applied["labels"]):
         patch["metadata"]["labels"] = changes
-    if changes := _text_changes(annotations, _annotations(grid), ()):
+    if changes := _text_changes(annotations, _annotations(grid), applied["annotations"]):
         patch["metadata"]["annotations"] = changes
     owners = objects(meta.get("ownerReferences"))
     if all(owner.get("uid") != grid.uid for owner in owners):
@@ -136,6 +144,11 @@ def service_patch(grid: Grid, live: Json) -> Json:
         return {}
     patch["metadata"]["resourceVersion"] = meta.get("resourceVersion")
     return patch
+
+
+def restricts(key: str) -> bool:
+    """Whether hubs keep traffic in a cell by this key, as they read it from the Service's annotation."""
+    return parse_topology_keys(json.dumps([key])) == (key,) and key != ANY_ENDPOINT
 
 
 def key_label(key: str) -> str | None:
@@ -150,8 +163,13 @@ def _labels(grid: Grid) -> dict[str, str]:
 
 
 def _annotations(grid: Grid) -> dict[str, str]:
-    applied = {"labels": sorted(_labels(grid)), "spec": sorted(_spec(grid))}
-    return {TOPOLOGY_KEYS: json.dumps([grid.key]), APPLIED: json.dumps(applied, separators=(",", ":"))}
+    given = {name: text for name, text in grid.annotations.items() if name not in OWN_ANNOTATIONS}
+    applied = {"labels": sorted(_labels(grid)), "annotations": sorted(given), "spec": sorted(_spec(grid))}
+    return {
+        **given,
+        TOPOLOGY_KEYS: json.dumps([grid.key]),
+        APPLIED: json.dumps(applied, separators=(",", ":")),
+    }
 
 
 def _spec(grid: Grid) -> Json:
@@ -184,7 +202,7 @@ def _is_set(value: object) -> bool:
 
 def _parse_applied(note: str) -> dict[str, list[str]]:
     parsed = parsed_note(note)
-    lists = {name: parsed.get(name) for name in ("labels", "spec")}
+    lists = {name: parsed.get(name) for name in ("labels", "annotations", "spec")}
     return {
         name: [text for text in names if isinstance(text, str)] if isinstance(names, list) else []
         for name, names in lists.items()
@@ -280,6 +298,12 @@ class ServiceGridController(Controller):
             message = "this service grid has an empty gridUniqKey"
             await self._context.events.warning(grid.reference, "Empty", message)
             await self._report(grid, "EmptyGridUniqKey", message)
+            return
+        if not restricts(grid.key):
+            faults = "; ".join(key_faults(grid.key)) or "it means any endpoint"
+            message = f"gridUniqKey {grid.key[:LONGEST_SHOWN]!r} is no label key, and would restrict nothing: {faults}"
+            await self._context.events.warning(grid.reference, "Invalid", message)
+            await self._report(grid, "InvalidGridUniqKey", message)
             return
         try:
             conflict = await self._sync(grid)

@@ -14,14 +14,14 @@ import yaml
 
 from addons.filters.chain import build_filters
 from addons.filters.filter import READS, Filter
-from addons.rules.entries import LEASE, spellings
+from addons.rules.entries import FILTER_PREFIX, LEASE, NEAR, spellings
 from addons.rules.shared_kinds import KIND, SECRETS
 from addons.rules.table import (
     CACHE_AGENTS,
-    FILTER_PREFIX,
     MAX_SHOWN,
     MAX_VALUE_BYTES,
     OFFLINE_LEASES,
+    OTHER_KEYS,
     POOL_RESOURCES,
 )
 from addons.telemetry.labels import HUB
@@ -38,8 +38,9 @@ VERB = "(" + "|".join(sorted(READS)) + ")"
 NAMED = rf"([A-Za-z0-9._ -]{{0,{MAX_LENGTH - 2}}}[A-Za-z0-9._-])?"
 """A component's name behind its first character."""
 COMPONENT = rf"(\*|[A-Za-z0-9._-]{NAMED})"
-BEGINNING = rf"{SPACE}*(-{SPACE}*{COMPONENT}|\*|[A-Za-z0-9._]{NAMED}){SPACE}*"
-"""A component, with or without the `-` of an exclusion: a first `-` is never the component's own."""
+BEGINNING = rf"{SPACE}*(-{COMPONENT}|\*|[A-Za-z0-9._]{NAMED}){SPACE}*"
+"""A component, with or without the `-` of an exclusion: a first `-` is never the component's own, and with a blank
+behind it it is that of a YAML list."""
 NO_COMPONENT = rf"^{SPACE}*-?{SPACE}*(\.|\.\.|(?i:{HUB})){SPACE}*([/#].*)?$"
 """What looks like a component and is none."""
 ONLY_A_VERB = rf"^{SPACE}*-?{SPACE}*{VERB}{SPACE}*$"
@@ -49,7 +50,12 @@ EMPTY = rf"^{SPACE}*$"
 def policy(filters: Sequence[Filter]) -> list[dict[str, Any]]:
     """The policy and its binding. `filters` are all that some hub may have."""
     others = [_cached(), _leases(), _resources()]
-    validations = [_known_filters(filters), *others, *(_entries(filter_) for filter_ in filters)]
+    validations = [
+        _near_misses(filters),
+        _known_filters(filters),
+        *others,
+        *(_entries(filter_) for filter_ in filters),
+    ]
     return [
         _object(
             "ValidatingAdmissionPolicy",
@@ -69,7 +75,10 @@ def policy(filters: Sequence[Filter]) -> list[dict[str, Any]]:
                     ],
                 },
                 "matchConditions": [{"name": "data-changed", "expression": _CHANGED}],
-                "variables": [{"name": "data", "expression": "has(object.data) ? object.data : {}"}],
+                "variables": [
+                    {"name": "data", "expression": "has(object.data) ? object.data : {}"},
+                    {"name": "misnamed", "expression": _misnamed(filters)},
+                ],
                 "validations": validations,
             },
         ),
@@ -90,6 +99,46 @@ def _object(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         "kind": kind,
         "metadata": {"name": NAME},
         "spec": spec,
+    }
+
+
+def _names(filters: Sequence[Filter]) -> list[str]:
+    """What keys may be called, but for the prefix of a filter's."""
+    return [*OTHER_KEYS, *sorted(filter_.name for filter_ in filters)]
+
+
+def _misnamed(filters: Sequence[Filter]) -> str:
+    """The keys that are almost a name that there is."""
+    names = _names(filters)
+    known = [*names, *(FILTER_PREFIX + filter_.name for filter_ in filters)]
+    is_near = f"{_list(names)}.exists(n, {_is_near('k', names)})"
+    return f"variables.data.filter(k, !(k in {_list(known)}) && {is_near})"
+
+
+def _is_near(key: str, names: Sequence[str]) -> str:
+    """As `addons.rules.entries.near_name`, of a key and a name `n`."""
+    bare = (
+        f"({key}.startsWith('{FILTER_PREFIX}') ? {key}.substring({len(FILTER_PREFIX)}) : {key}).lowerAscii()"
+    )
+    squeezed = [f"{text}.replace('-', '').replace('_', '')" for text in (bare, "n")]
+    places = list(range(max(map(len, names))))
+    ends = f"{bare}.endsWith(n.substring(i + {NEAR} > size(n) ? size(n) : i + {NEAR}))"
+    is_written = f"{places}.exists(i, i < size(n) && {bare}.startsWith(n.substring(0, i)) && {ends})"
+    is_long = f"size({bare}) - size(n) <= {NEAR} && size(n) - size({bare}) <= {NEAR}"
+    return f"({' == '.join(squeezed)} || (!{key}.contains('-') && {is_long} && {is_written}))"
+
+
+def _near_misses(filters: Sequence[Filter]) -> dict[str, Any]:
+    """No key is almost a name: hubs would skip it, and its writer wait for its effect."""
+    names, key = _names(filters), "variables.misnamed[0]"
+    meant = f"{_list(names)}.filter(n, {_is_near(key, names)})[0]"
+    prefix = (
+        f"({key}.startsWith('{FILTER_PREFIX}') && !({meant} in {_list(OTHER_KEYS)}) ? '{FILTER_PREFIX}' : '')"
+    )
+    return {
+        "expression": "size(variables.misnamed) == 0",
+        "messageExpression": f"'key ' + {key} + ': there is no such key; did you mean ' + {prefix} + {meant} + '?'",
+        "message": f"a key is almost, and not quite, one of {', '.join(names)}",
     }
 
 
@@ -171,8 +220,8 @@ def _raw(pattern: str) -> str:
 
 HEAD = """\
 # Refuses an edit of the rules that hubs would skip in part, with the entry and what is right. The API server evaluates
-# it by itself. Keys that are no filter's are let through, but for filter_<name> of an unknown filter. Made by
-# `python -m addons.rules.admission_policy`: change the filters and not this file.
+# it by itself. Keys that are no filter's are let through, but for filter_<name> of an unknown filter, and for what is
+# almost a name. Made by `python -m addons.rules.admission_policy`: change the filters and not this file.
 """
 
 

@@ -4,6 +4,8 @@ names."""
 from __future__ import annotations
 
 import re
+import string
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from addons.filters.filter import READS, Filter, GroupResource
@@ -14,6 +16,36 @@ ANY = "*"
 """In an entry: every component, or every resource that the filter understands."""
 LEASE = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 """A namespace and a name, which the policy of `addons.rules.admission_policy` checks by the same pattern."""
+
+
+FILTER_PREFIX = "filter_"
+"""What the older form of a filter's key begins with."""
+NEAR = 2
+"""Characters, one beside the other, in which a key may differ from the name that its writer meant."""
+_ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+
+
+def near_name(key: str, names: Iterable[str]) -> str:
+    """The first of these names that a key almost is; "" for none. `addons.rules.admission_policy` says the same in CEL.
+
+    With a hyphen the key may be the filter of somebody else: there a name counts in other separators alone.
+    """
+    bare = key.removeprefix(FILTER_PREFIX).translate(_ASCII_LOWER)
+    return next((name for name in names if _is_near(bare, name)), "")
+
+
+def _is_near(bare: str, name: str) -> bool:
+    if _squeezed(bare) == _squeezed(name):
+        return True
+    return (
+        "-" not in bare
+        and abs(len(bare) - len(name)) <= NEAR
+        and any(bare.startswith(name[:at]) and bare.endswith(name[at + NEAR :]) for at in range(len(name)))
+    )
+
+
+def _squeezed(name: str) -> str:
+    return name.replace("-", "").replace("_", "")
 
 
 class RuleEntry(NamedTuple):
@@ -40,6 +72,16 @@ def split_entries(value: str) -> list[str]:
     return [entry for entry in map(str.strip, value.split(",")) if entry]
 
 
+def takes_away(text: str) -> bool:
+    """Whether an entry begins with the `-` of an exclusion. ValueError where a blank follows it: so a YAML list of one
+    looks as text, and its writer wants the component."""
+    if text.startswith("-") and text[1:2].isspace():
+        raise ValueError(
+            "this is an item of a YAML list, as text: write the component alone to bind it, -component to take it away"
+        )
+    return text.startswith("-")
+
+
 def parse_entry(filter_: Filter, text: str, written_in: str) -> RuleEntry:
     """Reads `component[/resource[#verb;verb]]`, with `-` in front of an exclusion.
 
@@ -47,7 +89,7 @@ def parse_entry(filter_: Filter, text: str, written_in: str) -> RuleEntry:
     verbs; an exclusion without them takes away every resource, every verb. ValueError says what is wrong with
     the entry.
     """
-    excludes = text.startswith("-")
+    excludes = takes_away(text)
     binding, has_verbs, verbs = text.removeprefix("-").partition("#")
     component, has_resource, resource = binding.partition("/")
     if has_verbs and not has_resource:

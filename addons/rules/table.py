@@ -16,12 +16,15 @@ from addons.filters.chain import FILTERS
 from addons.filters.filter import READS, Filter, GroupResource
 from addons.rules.entries import (
     ANY,
+    FILTER_PREFIX,
     RuleEntry,
     built_in,
+    near_name,
     parse_component,
     parse_entry,
     parse_lease,
     split_entries,
+    takes_away,
 )
 from addons.rules.shared_kinds import parse_kind
 from addons.telemetry.labels import HUB
@@ -32,7 +35,6 @@ OFFLINE_LEASES = "offline_leases"
 POOL_RESOURCES = "pool_resources"
 OTHER_KEYS = (CACHE_AGENTS, OFFLINE_LEASES, POOL_RESOURCES)
 """The keys that are no filter's."""
-FILTER_PREFIX = "filter_"
 
 BASE_AGENTS = frozenset(
     {"kubelet", "kube-proxy", "flanneld", "coredns", "raven-agent-ds", "yurttunnel-agent", "yurthub", HUB}
@@ -230,8 +232,10 @@ class _Reader:
         filter_ = self.filters.get(key.removeprefix(FILTER_PREFIX))
         if filter_ is None and key not in OTHER_KEYS:
             known = ", ".join(sorted(self.filters))
+            meant = near_name(key, (*OTHER_KEYS, *sorted(self.filters)))
+            right = f"did you mean {meant}? K" if meant else "k"
             self._refuse(
-                key, value, f"no such key: known are {', '.join(OTHER_KEYS)} and the filters {known}"
+                key, value, f"no such key: {right}nown are {', '.join(OTHER_KEYS)} and the filters {known}"
             )
         elif len(value.encode("utf-8", "replace")) > MAX_VALUE_BYTES:
             self._refuse(key, value, f"the value is longer than {MAX_VALUE_BYTES} bytes; the key is skipped")
@@ -264,10 +268,11 @@ class _Reader:
         self.entries[filter_.name].append(entry)
 
     def _read_agent(self, text: str) -> None:
+        is_removed = takes_away(text)
         component = parse_component(text.removeprefix("-"))
         if component == HUB:
             raise ValueError("the hub's own requests are always cached")
-        (self.removed if text.startswith("-") else self.added).add(component)
+        (self.removed if is_removed else self.added).add(component)
 
     def _read_lease(self, text: str) -> None:
         lease = parse_lease(text)

@@ -81,6 +81,15 @@ GOOD = [
     {"filter_acme-canary": "kube-proxy, a b"},
 ]
 BAD = [
+    ({"servicetopolgy": "a"}, "key servicetopolgy: there is no such key; did you mean servicetopology?"),
+    ({"filter_servictopology": "a"}, "did you mean filter_servicetopology?"),
+    ({"ServiceTopology": "a"}, "did you mean servicetopology?"),
+    ({"service-topology": "a"}, "did you mean servicetopology?"),
+    ({"filter_cache_agents": "a"}, "did you mean cache_agents?"),
+    ({"cacheagents": "a"}, "did you mean cache_agents?"),
+    ({"masterservices": "a"}, "did you mean masterservice?"),
+    ({"servicetopology": "- kube-proxy"}, '"- kube-proxy" is not right'),
+    ({"cache_agents": "- kube-proxy"}, '"- kube-proxy" is not right'),
     ({"filter_nonsense": "kubelet/pods"}, "key filter_nonsense: there is no such filter; the filters are"),
     ({"servicetopology": "ok, a:b, c"}, 'key servicetopology: "a:b" is not right: write component'),
     (

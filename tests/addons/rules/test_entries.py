@@ -35,7 +35,6 @@ SLICES = frozenset({ENDPOINT_SLICES})
         ("unknown", False, "unknown", BOTH, LIST_AND_WATCH),
         # An exclusion covers all resources and verbs that it does not narrow down.
         ("-coredns", True, "coredns", BOTH, READS),
-        ("- coredns", True, "coredns", BOTH, READS),
         ("-*", True, ANY, BOTH, READS),
         ("-coredns/endpointslices", True, "coredns", SLICES, READS),
         ("-coredns/endpointslices#get", True, "coredns", SLICES, {"get"}),

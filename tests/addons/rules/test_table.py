@@ -150,6 +150,9 @@ def test_what_a_config_map_binds(data: dict[str, str], bound: dict[str, str]) ->
     [
         ("filter_nosuch", "a/b#list", "a/b#list", "no such key"),
         ("nosuch", "", "", "no such key"),
+        ("servicetopolgy", "a", "a", "did you mean servicetopology?"),
+        ("servicetopology", "- kube-proxy", "- kube-proxy", "this is an item of a YAML list, as text"),
+        ("cache_agents", "-\tkube-proxy", "-\tkube-proxy", "this is an item of a YAML list, as text"),
         ("filter_", "x", "x", "no such key"),
         ("filter_cache_agents", "x", "x", "no such key"),
         (

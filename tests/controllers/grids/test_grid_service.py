@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from addons.filters.builtin.topology import Order, parse_topology
 from controllers.grids import (
     APPLIED,
     GRID_KEY,
@@ -15,6 +16,7 @@ from controllers.grids import (
     key_label,
     new_service,
     refused_fields,
+    restricts,
     service_patch,
 )
 from kube.json_type import Json
@@ -157,6 +159,41 @@ def test_labels_and_key_follow_and_foreign_ones_stay() -> None:
     assert patch["metadata"]["labels"] == {"team": None, "unit": "b", GRID_KEY: "zone2"}
     assert patch["metadata"]["annotations"]["topologyKeys"] == '["zone2"]'
     assert "spec" not in patch
+
+
+def test_annotations_of_the_grid_reach_its_service_and_leave_with_it() -> None:
+    given = {
+        "team": "a",
+        "openyurt.io/topologyKeys": "kubernetes.io/hostname",
+        "topologyKeys": "[]",
+        APPLIED: "{}",
+        "kubectl.kubernetes.io/last-applied-configuration": "{}",
+    }
+    grid = replace(GRID, annotations=given)
+    live = served(grid)
+    assert live["metadata"]["annotations"]["openyurt.io/topologyKeys"] == "kubernetes.io/hostname"
+    assert live["metadata"]["annotations"]["topologyKeys"] == '["zone1"]', "the manager's own"
+    assert "kubectl.kubernetes.io/last-applied-configuration" not in live["metadata"]["annotations"]
+    assert service_patch(grid, live) == {}
+    live["metadata"]["annotations"]["foreign"] = "x"
+    patch = service_patch(replace(GRID, annotations={"team": "b"}), live)["metadata"]["annotations"]
+    assert patch.pop(APPLIED)
+    assert patch == {"team": "b", "openyurt.io/topologyKeys": None}
+
+
+@pytest.mark.parametrize(
+    ("key", "is_used"),
+    [
+        *(("zone1", True), ("topology.kubernetes.io/zone", True), ("a b", False), ("-bad", False)),
+        *(("x" * 64, False), ("*", False), ("a/b/c", False), ("", False), ("zone\n", False)),
+    ],
+)
+def test_a_key_restricts_as_hubs_read_it(key: str, is_used: bool) -> None:
+    assert restricts(key) is is_used
+    grid = replace(GRID, key=key)
+    text = new_service(grid)["metadata"]["annotations"]["topologyKeys"]
+    topology = parse_topology({"topologyKeys": text})
+    assert (topology.keys == (key,) and topology.order is Order.ANY) is is_used
 
 
 def test_an_orphan_gets_its_owner_and_keeps_others() -> None:

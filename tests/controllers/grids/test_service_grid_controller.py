@@ -80,6 +80,10 @@ def test_an_empty_key_and_a_refused_template_are_told(scene: Scene, manager: obj
     scene.until(lambda: scene.events(empty, scene.namespace) == ["Empty"])
     assert not scene.there(scene.services, f"{empty}-svc")
 
+    bad = scene.grid(key="a b")
+    ready(scene, bad, "InvalidGridUniqKey")
+    assert not scene.there(scene.services, f"{bad}-svc"), "hubs would keep every endpoint of it"
+
     refused = scene.grid(ports=[{"port": 80, "name": "Not A Name"}])
     ready(scene, refused, "ServiceRefused")
     fine = scene.grid(key="topology.kubernetes.io/zone")
