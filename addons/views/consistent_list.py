@@ -1,22 +1,25 @@
 """Makes an answer from the node's copy as new as the cloud is now, without fetching the objects again.
 
-A list without resourceVersion promises that. A quiet resource has no event that would tell its watch how far the
-cluster has come (bookmarks come about once a minute), so the hub asks for the names and versions of what the client
-wants: a metadata list, a tenth of the objects. The copy is new enough when it holds each of them. Where no event can
-bring it there, the copy is of another history (`kube.reflector.continuity`), and is listed anew.
+A list without resourceVersion promises that. A list of one object says how far the cloud has come. A quiet resource has
+no event that would tell its watch the same (bookmarks come about once a minute), so the hub asks for what has been
+written since (`kube.reflector.progress`), or for the names and versions of what the client wants, where these are few:
+then the copy is new enough when it holds each of them. Where no event can bring it there, the copy is of another
+history (`kube.reflector.continuity`), and is listed anew.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from functools import partial
 
 from addons.requests.object_read import ObjectRead
 from addons.views.source import Source
 from kube.errors import StatusError, timeout, unavailable
 from kube.http.client import Client, Unreachable
-from kube.reflector.continuity import Comparison, compare
-from kube.reflector.list_pages import names_of
+from kube.reflector.continuity import FEW, Comparison, OtherHistory, compare
+from kube.reflector.list_pages import Malformed, names_of
+from kube.reflector.progress import NoBookmark, newest_event
 from kube.store.scope import Scope
 from kube.store.store import Key
 from kube.wire.codec import Codec, codec_for
@@ -26,6 +29,8 @@ ACCEPT = ",".join(
     f"{encoding};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     for encoding in (Encoding.PROTOBUF, Encoding.JSON)
 )
+NOT_TOLD = (NoBookmark, OtherHistory, Unreachable, StatusError, ValueError, Malformed, TimeoutError)
+"""The errors of a cloud that does not tell what it has written since a version, or that tells of another history."""
 ATTEMPTS = 3
 """Times that the cloud is asked for one answer. A leader of the pool that cannot reach a restored cloud goes on with
 its former history, and each list of it is disproved again."""
@@ -40,6 +45,10 @@ async def wait_until_current(
 
     StatusError: the cloud's own answer to the list, 503 when it gives none, 504 when the copy does not get there.
     """
+    if not at and sum(map(scope.matches, source.store)) > FEW:
+        with contextlib.suppress(*NOT_TOLD):
+            async with asyncio.timeout(wait):
+                return await _by_events(source, client)
     end = None
     for _ in range(ATTEMPTS):
         given = source.store.newest_given
@@ -59,6 +68,27 @@ async def wait_until_current(
         except TimeoutError:
             break
     raise timeout("the node's copy did not catch up with the cloud")
+
+
+async def _by_events(source: Source, client: Client) -> int:
+    """As `wait_until_current`, by what the cloud has written since. Any of NOT_TOLD: names are to tell."""
+    reflector, store = source.reflector, source.store
+    given, known, witness = store.newest_given, store.version, store.witness
+    if reflector.is_proven:
+        witness = None
+    elif witness is None:
+        raise NoBookmark
+    version = await reflector.current_version()
+    if version < given:
+        raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
+    if witness is None and not reflector.is_proven:
+        raise NoBookmark
+    if witness is None and store.version >= version:
+        return version
+    version, newest = await newest_event(client, source.list_watch, known, version, witness)
+    while store.version < newest:
+        await store.next_update()
+    return version
 
 
 async def _ask(client: Client, read: ObjectRead, wait: float, at: int) -> tuple[int, dict[Key, int]]:

@@ -7,6 +7,7 @@ caller's view of it, write the answer.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -124,13 +125,14 @@ class Serving:
         opened: Callable[[Watcher], None] | None,
     ) -> Answer | None:
         """The four steps. BeyondQuota, before anything is written, where the caller may have no further view."""
+        came = time.monotonic()
         source, scope = await self._source(wanted, read, form)
         with source.in_use():
             await source.ready(self._wait)
             if source.store.complete and not source.store.version:
                 raise Unversioned
             self._sources.measure(source, keep=self._rules().is_cached(wanted.component))
-            confirmed = await self._fresh_enough(source, read, scope)
+            confirmed = await self._fresh_enough(source, read, scope, came)
             key = ViewKey(wanted.component, read.verb, scope, _form_of(source, read, form))
             table = None
             if form.kind == TABLE_KIND and not is_known(read.type):
@@ -252,9 +254,14 @@ class Serving:
             raise unauthorized("Unauthorized")
         await self._reviews.may_read(caller.authorization, read)
 
-    async def _fresh_enough(self, source: Source, read: ObjectRead, scope: Scope) -> int:
-        """Wait until the source is as new as the client asks; the version that the cloud confirmed, 0 for none."""
+    async def _fresh_enough(self, source: Source, read: ObjectRead, scope: Scope, came: float) -> int:
+        """Wait until the source is as new as the client asks; the version that the cloud confirmed, 0 for none.
+
+        `came` is when the client asked: what the cloud was asked for since is as new as the cloud.
+        """
         if read.is_consistent:
+            if source.reflector.listed > came and source.reflector.is_proven:
+                return source.store.version
             return await self._as_new_as_the_cloud(source, read, scope)
         if read.verb == "watch" and not read.wants_state:
             return 0

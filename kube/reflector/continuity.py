@@ -70,6 +70,10 @@ class OtherHistory(Exception):
     """The cloud's history is not that of the store."""
 
 
+class Miscounted(Exception):
+    """The cloud says another number of objects than the store has. It need not be exact."""
+
+
 class Continuity:
     """What the cloud must show after a break before the store's version is trusted again."""
 
@@ -80,6 +84,14 @@ class Continuity:
         self._resumed_at = 0
         self._witness: Witness | None = None
         self._expected: tuple[int, Mapping[Key, int], int] | None = None
+        self._counted: tuple[int, int] | None = None
+        """A version of the cloud, and how many objects it has there."""
+        self._is_list = False
+        """The witness is the newest object of a list, which does not tell what was deleted since."""
+        self._passing: set[Key] = set()
+        """What came since, and must go before the version of the list."""
+        self.may_count = True
+        """The number of objects can tell what was deleted."""
 
     @property
     def awaits_witness(self) -> bool:
@@ -89,7 +101,8 @@ class Continuity:
     @property
     def is_whole(self) -> bool:
         """Whether the cloud has shown all that it must."""
-        return not self.is_broken and self._witness is None and self._expected is None
+        is_shown = self._witness is None and self._expected is None and self._counted is None
+        return not self.is_broken and is_shown and not self._passing
 
     @property
     def witness_wait(self) -> float | None:
@@ -103,27 +116,54 @@ class Continuity:
 
     def begin(self) -> None:
         """The store was just listed, so the cloud has nothing to show."""
-        self._resumed_at, self._witness, self._expected = 0, None, None
+        self._forget()
+        self._resumed_at, self.may_count = 0, True
+
+    def _forget(self) -> None:
+        self._witness = self._expected = self._counted = None
+        self._is_list, self._passing = False, set()
 
     def expect_witness(self) -> bool:
         """Have the watch begin with the last event of the store; False where names are the cheaper proof.
 
         A history that has this event is the same up to it, and the store lacks nothing up to it.
         """
-        self._resumed_at, self._expected = self._store.version, None
+        self._forget()
+        self._resumed_at = self._store.version
         self._witness = self._store.witness if len(self._store) > FEW else None
         return self.awaits_witness
 
+    @property
+    def can_count(self) -> bool:
+        """Whether the newest object and the number of all are the cheaper proof, where no event is known."""
+        return self.may_count and len(self._store) > FEW and self._newest.version > 1
+
+    @property
+    def _newest(self) -> Witness:
+        newest = max(self._store, key=lambda item: item.version)
+        return Witness(newest.key, newest.version)
+
+    def expect_count(self, version: int, count: int) -> None:
+        """Have the watch begin with the newest object of the list: the cloud has this many at this version.
+
+        A history that has this object is the same up to it. Since then, until the list, things can only have gone:
+        where any of them had not, there would be more objects.
+        """
+        self._witness, self._is_list = self._newest, True
+        self._counted = version, count
+
     def forget_witness(self) -> None:
         """The cloud no longer has the event, or has not sent it in time."""
-        self._witness = self._store.witness = None
+        self._forget()
+        self._store.witness = None
+        self.may_count = False
 
     def compare(self, version: int, names: Mapping[Key, int], given: int) -> None:
         """Take what the cloud has at a version. OtherHistory where no event can bring the store there.
 
         `given` as in `compare` of this module.
         """
-        self._expected = None
+        self._forget()
         result = compare(self._store, names, version, given)
         if result is Comparison.DISPROVED:
             raise OtherHistory(f"the cloud had other objects at version {version}, or was at {given}")
@@ -135,21 +175,52 @@ class Continuity:
         if self._store.complete and not self._store.is_disproved:
             self.compare(version, {key: item.version for key, item in items.items()}, given)
 
-    def event(self, key: Key, version: int, *, is_clouds: bool = True) -> None:
-        """Check an event of the watch before the store takes it. OtherHistory for one that the store should know.
+    def event(self, key: Key, version: int, *, is_clouds: bool = True, has_gone: bool = False) -> bool:
+        """Check an event of the watch before the store takes it; whether it is to take it.
 
-        A leader may correct what its follower holds, by events of any version.
+        OtherHistory for one that the store should know. Miscounted as `progress`. A leader may correct what its
+        follower holds, by events of any version.
         """
         if self._witness is not None:
             if self._witness != (key, version):
                 raise OtherHistory(f"version {self._witness.version} is not of {'/'.join(self._witness.key)}")
             self._witness = None
-        elif is_clouds and version and version <= self._resumed_at:
+            # Of a list the store has the object, and it is no event that all later ones are known after.
+            return not self._is_list
+        if not is_clouds or not version or version > self._resumed_at:
+            if is_clouds and version:
+                self._passed(version - 1)
+            return True
+        if not self._is_list or self._store.get(key) is not None:
             raise OtherHistory(
                 f"{'/'.join(key)} was written at version {version}, of which the store has nothing"
             )
+        (self._passing.discard if has_gone else self._passing.add)(key)
+        return False
 
     def progress(self) -> None:
-        """Compare again once the store has reached the version of the names. OtherHistory where they still differ."""
+        """Compare again once the store has reached the version of the names, or of the number.
+
+        OtherHistory where names still differ; Miscounted where the number does, which names are to explain.
+        """
         if self._expected is not None and self._store.version >= self._expected[0]:
             self.compare(*self._expected)
+        if self._witness is None and self._store.version > self._resumed_at:
+            self._passed(self._store.version)
+        elif self._witness is None:
+            self._count(self._store.version)
+
+    def _passed(self, version: int) -> None:
+        """Check the store, of which the cloud has shown everything up to a version past that of its list."""
+        if self._passing:
+            raise OtherHistory(f"{'/'.join(min(self._passing))} is there, of which the store has nothing")
+        self._is_list = False
+        self._count(version)
+
+    def _count(self, version: int) -> None:
+        """Compare the number of objects where the store is at the version of the cloud's."""
+        if self._counted is not None and version >= self._counted[0]:
+            counted, self._counted = self._counted, None
+            if counted[1] != len(self._store):
+                self.may_count, self.is_broken = False, True
+                raise Miscounted(f"the cloud has {counted[1]} objects at version {counted[0]}")

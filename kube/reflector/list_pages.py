@@ -89,10 +89,16 @@ async def read_names(ask: Ask, query: Mapping[str, str]) -> tuple[int, dict[Key,
         raise Malformed(f"list: {error}") from error
 
 
-async def read_version(ask: Ask, query: Mapping[str, str]) -> int:
-    """The version that a server has reached, from a list of one object. Errors as of `read_pages`."""
+async def read_version(ask: Ask, query: Mapping[str, str]) -> tuple[int, int | None]:
+    """The version that a server has reached, and the number of objects there, None where it does not say that.
+
+    From a list of one object. Errors as of `read_pages`.
+    """
     answer = await ask({**query, "limit": "1"})
-    return (await page_of(codec_of(answer.content_type), answer)).version
+    page = await page_of(codec_of(answer.content_type), answer)
+    if page.continue_token and page.remaining is None:
+        return page.version, None
+    return page.version, len(page.items) + (page.remaining or 0)
 
 
 def codec_of(content_type: str) -> Codec:

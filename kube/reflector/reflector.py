@@ -10,7 +10,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from kube.concurrency.backoff import Backoff
@@ -18,26 +18,23 @@ from kube.concurrency.pulse import Pulse
 from kube.differences.reader import UnusableRecord
 from kube.differences.records import CODING
 from kube.errors import REFUSALS, StatusError
-from kube.http.client import GZIP, ApiResponse, Client, Switched, Unreachable
+from kube.http.client import GZIP, Client, Switched, Unreachable
 from kube.http.retry_after import bounded
-from kube.packed_text import Kept
 from kube.reflector.bookmarks import Bookmarks
-from kube.reflector.continuity import Continuity, OtherHistory
+from kube.reflector.continuity import Continuity, Miscounted, OtherHistory
 from kube.reflector.list_pages import (
     Malformed,
     read_items,
-    read_names,
-    read_pages,
-    read_version,
     reader_of,
 )
 from kube.reflector.list_watch import ListWatch
+from kube.reflector.questions import Questions
 from kube.reflector.state import State
-from kube.reflector.upstream import Request, Upstream
+from kube.reflector.upstream import Upstream
 from kube.requests.resource_versions import parse_version
-from kube.store.store import Key, Store
+from kube.store.store import Store
 from kube.wire.api_objects import decode_object
-from kube.wire.codec import Codec, ListPage, WatchFrame
+from kube.wire.codec import WatchFrame
 from kube.wire.codec_base import HISTORY_GAP
 
 WATCH_SECONDS = (300.0, 600.0)
@@ -51,8 +48,6 @@ EVENTS_AT_ONCE = 100
 LONG_EVENT = 128 * 1024
 """Other tasks run before and after an event of more bytes is applied. Parsing the largest object of a cluster, 1.5 MB,
 takes up to 0.05 s, and so does each filter of it."""
-LIST_CODINGS = f"{CODING},zstd,{GZIP}"
-"""Accept-Encoding of a list. A hub answers a reader of differences in zstd; a kube-apiserver knows gzip alone."""
 WATCH_CODINGS = f"{CODING},{GZIP}"
 UNSERVED_DELAY = 300.0
 """Minimum seconds until the next try for a kind that the cloud does not have. A client that asks does not wait."""
@@ -85,6 +80,7 @@ class Reflector:
         self._retry = asyncio.Event()
         self._begin_at = begin_at
         self.continuity = Continuity(store)
+        self._questions = Questions(list_watch)
         self._bookmarks = Bookmarks(store, self.continuity)
         self._must_be_plain = False
         """The last watch ended at a difference that did not fit. The next watch asks for whole objects."""
@@ -106,6 +102,8 @@ class Reflector:
         self.lists = self.watches = 0
         self.heard = 0.0
         """When the cloud last sent a list or anything of a watch, or a watch ended; monotonic seconds, 0 for never."""
+        self.listed = 0.0
+        """When the cloud was last asked for a list that the store took; monotonic seconds, 0 for never."""
         self.retry_at = 0.0
         """When the present delay ends at the latest, in monotonic seconds."""
 
@@ -211,6 +209,8 @@ class Reflector:
             await self._watch()
         except OtherHistory as error:
             self._found_restored(str(error))
+        except Miscounted as error:
+            logger.debug("%s: %s", self._list_watch.path, error)
         except StatusError as error:
             if error.code != 410 or not self.continuity.awaits_witness:
                 raise
@@ -229,15 +229,28 @@ class Reflector:
             # forgot what it gave. What came from disk may be older than its word. The cloud's link carries none of it.
             self._must_list = not self.watches
             if self.watches:
-                version, names = await self._read_names(partial(self.upstream.request, resumes=True))
+                ask = partial(self.upstream.request, resumes=True)
+                version, names = await self._questions.names(ask, 0)
                 self.continuity.compare(version, names, given)
         elif self.continuity.awaits_witness and (version := await self.current_version()) < given:
             # A quiet cloud that is behind sends nothing, and the wait for it may be interrupted again and again.
             raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
         elif not self.continuity.expect_witness():
-            version, names = await self._read_names(self.client.request)
-            self.continuity.compare(version, names, given)
-            self.reached(version)
+            await self._compare(given)
+
+    async def _compare(self, given: int) -> None:
+        """Compare the cloud with the store: by the number of objects if that will do, or by all names."""
+        ask, at = self.client.request, self._store.version
+        if self.continuity.can_count:
+            same = given == at and await self._questions.count_at(ask, at) == len(self._store)
+            version, count = (at, len(self._store)) if same else await self._questions.count(ask)
+            if version < given:
+                raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
+            if count is not None:
+                return self.continuity.expect_count(version, count)
+        version, names = await self._questions.names(ask, len(self._store))
+        self.continuity.compare(version, names, given)
+        return self.reached(version)
 
     def _found_restored(self, why: str) -> None:
         logger.warning("%s: the cloud was restored from a backup: %s", self._list_watch.path, why)
@@ -280,9 +293,14 @@ class Reflector:
             self.changed.notify()
 
     async def _list(self) -> None:
-        given = self._store.newest_given
+        given, began = self._store.newest_given, time.monotonic()
         try:
-            is_current, codec, pages = await self._read_list()
+            ask, begin_at = (
+                (self.upstream or self.client).request,
+                0 if self._store.complete else self._begin_at,
+            )
+            self._begin_at = 0
+            is_current, codec, pages = await self._questions.objects(ask, begin_at, self._page_came)
             items = await read_items(self._store, codec, [raw for page in pages for raw in page.items])
         except ValueError as error:
             raise Malformed(f"list: {error}") from error
@@ -292,29 +310,9 @@ class Reflector:
         self.continuity.listed(version, items, given)
         self._store.replace_items(codec, first.api_version, first.kind, version, items)
         if is_current and self._is_at_cloud:
+            self.listed = began
             self.reached(version)
         self.heard = time.monotonic()
-
-    async def _read_list(self) -> tuple[bool, Codec, list[ListPage[Kept]]]:
-        """A list of the version to begin at where the cloud still has it; of the cloud's present one (True) else."""
-        query, begin_at, self._begin_at = self._list_watch.query, self._begin_at, 0
-        if begin_at and not self._store.complete:
-            exact = {"resourceVersion": str(begin_at), "resourceVersionMatch": "Exact"}
-            try:
-                return False, *await read_pages(self._ask_page, {**query, **exact}, self._page_came)
-            except StatusError as error:
-                if error.code in REFUSALS - {400}:
-                    raise
-        return True, *await read_pages(self._ask_page, query, self._page_came)
-
-    async def _ask_page(self, query: Mapping[str, str]) -> ApiResponse:
-        server, wanted = self.upstream or self.client, self._list_watch
-        accept = wanted.accept_as("PartialObjectMetadataList")
-        return await server.request("GET", wanted.path, query=query, accept=accept, codings=LIST_CODINGS)
-
-    async def _ask_names(self, request: Request, query: Mapping[str, str]) -> ApiResponse:
-        wanted = self._list_watch
-        return await request("GET", wanted.path, query=query, accept=wanted.accept_names, codings=GZIP)
 
     def _page_came(self, size: int) -> None:
         self.on_its_way = size
@@ -322,10 +320,7 @@ class Reflector:
 
     async def current_version(self) -> int:
         """The version that the cloud has reached. Raises a Failure where none comes."""
-        return await read_version(partial(self._ask_names, self.client.request), self._list_watch.query)
-
-    async def _read_names(self, request: Request) -> tuple[int, dict[Key, int]]:
-        return await read_names(partial(self._ask_names, request), self._list_watch.query)
+        return await self._questions.version(self.client.request)
 
     async def _watch(self) -> None:
         seconds = random.uniform(*WATCH_SECONDS)
@@ -385,8 +380,9 @@ class Reflector:
         match frame.type:
             case "ADDED" | "MODIFIED" | "DELETED":
                 peek = frame.peek or self._store.codec.peek(frame.raw)
-                self.continuity.event((peek.namespace, peek.name), peek.version, is_clouds=self._is_at_cloud)
-                self._store.apply(frame.type, frame.raw, peek)
+                how = {"is_clouds": self._is_at_cloud, "has_gone": frame.type == "DELETED"}
+                if self.continuity.event((peek.namespace, peek.name), peek.version, **how):
+                    self._store.apply(frame.type, frame.raw, peek)
             case "BOOKMARK":
                 encoding = self._store.codec.encoding
                 bookmark = decode_object(encoding, frame.api_version, frame.kind, frame.raw)

@@ -20,7 +20,7 @@ import urllib3
 
 from addons.link.probes import SPARE_INTERVAL
 from kube.json_type import Json
-from scripts.benchmark import quiet_node
+from scripts.benchmark import freshness, quiet_node
 from scripts.benchmark.load import hubs_cloud
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
@@ -52,8 +52,8 @@ class Site:
         self._hubs = 0
 
     @contextmanager
-    def hub(self, round_trip: float, *flags: str) -> Iterator[tuple[Hub, Link]]:
-        """A hub that begins to start, on a link with these round trips."""
+    def hub(self, round_trip: float, *flags: str, launched: bool = True) -> Iterator[tuple[Hub, Link]]:
+        """A hub that begins to start where it is to be `launched`, on a link with these round trips."""
         self._hubs += 1
         kubeconfig = self._cloud.node_kubeconfig(NODE)
         with Link(self._cloud.host, self._cloud.port) as link:
@@ -65,7 +65,8 @@ class Site:
                 kubeconfig=kubeconfig,
                 flags=flags,
             )
-            made.launch()
+            if launched:
+                made.launch()
             try:
                 yield made, link
             finally:
@@ -188,6 +189,11 @@ def relayed_get(site: Site) -> None:
     print(f"\n{'a relayed GET, first, and later':50}{sizes[0] / 1e3:9.2f}{min(sizes[1:]) / 1e3:9.2f} KB")
 
 
+def copies(cloud: RealCloud, site: Site) -> None:
+    with site.hub(NEAR, launched=False) as (hub, link):
+        freshness.measure(cloud, hub, link)
+
+
 def measure(*, is_all: bool) -> None:
     """Print all tables, or (not `is_all`) the one of a quiet node with kubelet and kube-proxy alone."""
     with hubs_cloud() as (cloud, folder):
@@ -201,6 +207,7 @@ def measure(*, is_all: bool) -> None:
         black_holes(site)
         borrowed(folder / "borrowed")
         relayed_get(site)
+        copies(cloud, site)
         with ThreadPoolExecutor(1) as beside:
             spare = beside.submit(spare_uplink, site)
             quiet_node.measure(cloud, folder / "quiet")

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import ModuleType
 
+from addons.views import consistent_list
 from kube.reflector import continuity, list_pages, reflector
 from kube.store import history, projection, view
 
 LIMITS: dict[str, tuple[tuple[ModuleType, str, int], ...]] = {
-    "few": ((continuity, "FEW", 0),),
+    "few": ((continuity, "FEW", 0), (consistent_list, "FEW", 0)),
     "changes": ((history, "MAX_CHANGES", 3),),
     "gaps": ((history, "MAX_GAPS", 1),),
     "confirmed": ((view, "MAX_CONFIRMED", 2),),

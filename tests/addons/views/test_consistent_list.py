@@ -9,18 +9,24 @@ from typing import cast
 import pytest
 
 from addons.requests.object_read import ObjectRead
+from addons.views import consistent_list
 from addons.views.consistent_list import ACCEPT, ATTEMPTS, wait_until_current
 from addons.views.source import Source
 from kube.errors import StatusError, expired, forbidden, too_large_version
 from kube.http.client import ApiResponse, Client, Unreachable
 from kube.json_type import Json
+from kube.reflector.reflector import Reflector
 from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.scope import EVERYTHING, Scope
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource
+from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.refusals import refuses
-from tests.addons.support.samples import fill, raw, read_of, service
+from tests.addons.support.samples import SERVICES, fill, raw, read_of, service
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable import watch as scriptable_watch
+from tests.cloud.scriptable.request_log import matching
 
 ALL = read_of("/api/v1/services")
 
@@ -215,3 +221,50 @@ async def test_without_the_clouds_answer_there_is_none(
 async def test_an_answer_that_cannot_be_read_is_none(source: HandSource, content_type: str) -> None:
     with refuses(503):
         await begin(source, Cloud([service("a", 5)], 9, content_type=content_type))
+
+
+async def test_of_many_objects_the_cloud_says_what_it_has_written_since(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names of 1,000 objects were 102 KB for a list of 38."""
+    monkeypatch.setattr(consistent_list, "FEW", 1)
+    monkeypatch.setattr(scriptable_watch, "BOOKMARK_BEFORE_END", 2.99)
+    parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "cached/services"})
+    for name in ("one", "two"):
+        cloud.store.create(service(name))
+    assert await parts.names(SERVICES) == ["one", "two"]
+    lists = matching(verb="list", resource="services")
+    assert cloud.requests.count(resource="services", verb="list") == 1, "the first list is the cloud's"
+    cloud.store.create({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "a"}})
+    code, found = await parts.ask(SERVICES)
+    assert (code, found["metadata"]["resourceVersion"]) == (200, str(cloud.store.version))
+    cloud.store.create(service("three"))
+    assert await parts.names(SERVICES) == ["one", "three", "two"]
+    later = cloud.requests.where(lists)[1:]
+    assert {"limit=1" in request.query.split("&") for request in later} == {True}
+
+
+async def test_what_a_leader_brings_is_compared_with_what_the_cloud_has_written(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower's copy is not proved at the cloud: the cloud shows its last event first, or names tell."""
+    monkeypatch.setattr(consistent_list, "FEW", 1)
+    monkeypatch.setattr(scriptable_watch, "BOOKMARK_BEFORE_END", 2.99)
+    monkeypatch.setattr(Reflector, "is_proven", False)
+    parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "cached/services"})
+    cloud.store.create(service("one"))
+    async with parts.watch(f"{SERVICES}?watch=true&resourceVersion=0") as watch:
+        assert await watch.event() == ("ADDED", "one")
+        for name in ("two", "three"):
+            cloud.store.create(service(name))
+            assert await watch.event() == ("ADDED", name)
+        cloud.store.create(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "a"}}
+        )
+        (source,) = [each for each in parts.sources if each.list_watch.type.resource == "services"]
+        assert await parts.names(SERVICES) == ["one", "three", "two"]
+        assert source.store.witness is not None
+        source.store.witness = source.store.witness._replace(version=source.store.version - 1)
+        assert await parts.names(SERVICES) == ["one", "three", "two"]
+    lists = [each.query for each in cloud.requests.where(matching(verb="list", resource="services"))]
+    assert ["limit" in each for each in lists] == [True, True, True, False]

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 
 from kube.reflector import continuity as continuity_module
-from kube.reflector.continuity import Comparison, Continuity, OtherHistory, compare
+from kube.reflector.continuity import Comparison, Continuity, Miscounted, OtherHistory, compare
 from kube.store.store import Key, Store
 from tests.kube.support.toys import Toy, fill, filled, tell
 
@@ -163,3 +163,53 @@ def test_a_list_proves_its_history_too(version: int, names: dict[str, int], is_p
         Continuity(store).listed(version, items, 10)
     store.disprove()
     Continuity(store).listed(version, items, 10)
+
+
+@pytest.fixture
+def just_listed(monkeypatch: pytest.MonkeyPatch) -> Continuity:
+    """Of a store that has had no event since its list at version 30, and is too large to ask for its names."""
+    monkeypatch.setattr(continuity_module, "FEW", 1)
+    continuity = Continuity(filled(30, Toy("x", version=4), Toy("y", version=11)))
+    assert not continuity.expect_witness()
+    assert continuity.can_count
+    return continuity
+
+
+def test_the_newest_object_and_the_number_of_all_prove_a_list(just_listed: Continuity) -> None:
+    """What came after that object, and is not in the list, must go again before the version of the list."""
+    just_listed.expect_count(35, 2)
+    assert just_listed.watch_from == 10
+    assert not just_listed.event(("a", "y"), 11)
+    assert not just_listed.event(("a", "z"), 12)
+    assert not just_listed.event(("a", "z"), 20, has_gone=True)
+    assert not just_listed.is_whole
+    assert just_listed.event(("a", "x"), 36)
+    just_listed.progress()
+    assert just_listed.is_whole
+
+
+@pytest.mark.parametrize(
+    "events",
+    [[("z", 12, False), ("new", 36, False)], [("x", 12, False)], [("x", 12, True)]],
+    ids=["it stays", "the store has an older one", "the store has one that went"],
+)
+def test_what_the_list_should_have_is_of_another_history(
+    just_listed: Continuity, events: list[tuple[str, int, bool]]
+) -> None:
+    just_listed.expect_count(30, 2)
+    just_listed.event(("a", "y"), 11)
+    *before, (name, version, has_gone) = events
+    for first, at, went in before:
+        just_listed.event(("a", first), at, has_gone=went)
+    with pytest.raises(OtherHistory):
+        just_listed.event(("a", name), version, has_gone=has_gone)
+
+
+@pytest.mark.parametrize("event", [("new", 36), None], ids=["before an event", "at the version"])
+def test_another_number_has_names_tell(just_listed: Continuity, event: tuple[str, int] | None) -> None:
+    """A restored cloud has what was deleted after its backup. No event of it says so."""
+    just_listed.expect_count(35 if event else 30, 3)
+    just_listed.event(("a", "y"), 11)
+    with pytest.raises(Miscounted):
+        just_listed.event(("a", event[0]), event[1]) if event else just_listed.progress()
+    assert not just_listed.can_count

@@ -1,0 +1,81 @@
+"""Learns what the cloud has written of one kind since a version, for some hundred bytes however many objects there are.
+
+A kube-apiserver says in a list of one object how far the cloud has come, but not what of that is of this kind. It sends
+a bookmark two seconds before it ends a watch, so a short watch tells: these events, and nothing else up to there.
+"""
+
+from __future__ import annotations
+
+from kube.http.client import Client
+from kube.reflector.continuity import OtherHistory
+from kube.reflector.list_pages import codec_of
+from kube.reflector.list_watch import ListWatch
+from kube.store.history import Witness
+from kube.wire.api_objects import decode_object
+from kube.wire.codec import Codec, WatchFrame
+
+SECONDS = 3
+"""A watch of so many seconds has its bookmark after one. One of fewer has none."""
+MARGIN = 5.0
+"""Seconds after that time, at which the link counts as dead."""
+TRIES = 2
+"""Short watches, one after the other, until a bookmark has come that is new enough. etcd tells a kube-apiserver before
+1.31 every five seconds how far it is."""
+
+
+class NoBookmark(Exception):
+    """None has come that is new enough: the server sends none, or is far behind its database."""
+
+
+async def newest_event(
+    client: Client, list_watch: ListWatch, known: int, version: int, witness: Witness | None = None
+) -> tuple[int, int]:
+    """A version that the cloud has reached, `version` at least, and that of the last event up to it; `known` for none.
+
+    All events up to `known` are known, and the last of them is `witness`. The cloud must show that one first where its
+    history was not proved. OtherHistory where it does not; NoBookmark, ValueError for what cannot be read, and the
+    errors of the client.
+    """
+    reading = _Reading(known, version, witness)
+    names = list_watch._replace(metadata_only=True)
+    for _ in range(TRIES):
+        query = names.watch_query(reading.begin, SECONDS, bookmarks=True)
+        accept = names.accept_as("PartialObjectMetadata")
+        async with client.watch(names.path, query=query, accept=accept, timeout=SECONDS + MARGIN) as stream:
+            codec = codec_of(stream.content_type)
+            frames = codec.frames()
+            async for chunk in stream.chunks:
+                for frame in frames.feed(chunk):
+                    reading.take(codec, frame)
+                if reading.reached >= version:
+                    return reading.reached, reading.newest
+    raise NoBookmark
+
+
+class _Reading:
+    """What short watches have told so far."""
+
+    def __init__(self, known: int, version: int, witness: Witness | None) -> None:
+        self.newest = self._known = known
+        self.begin = witness.version - 1 if witness is not None else known
+        self.reached = 0
+        self._version = version
+        self._witness = witness
+
+    def take(self, codec: Codec, frame: WatchFrame) -> None:
+        if frame.status is not None:
+            raise frame.status
+        if frame.type == "BOOKMARK":
+            found = decode_object(codec.encoding, frame.api_version, frame.kind, frame.raw).version
+            if self._witness is None:
+                self.reached = self.begin = max(self.reached, found)
+            return
+        if self.reached >= self._version:
+            return  # behind the bookmark that counts
+        peek = frame.peek or codec.peek(frame.raw)
+        if self._witness == ((peek.namespace, peek.name), peek.version):
+            self._witness, self.begin = None, self._known
+        elif self._witness is not None or peek.version <= self._known:
+            raise OtherHistory(f"{peek.namespace}/{peek.name} was written at version {peek.version}")
+        else:
+            self.newest = self.begin = max(self.newest, peek.version)

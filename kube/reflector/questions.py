@@ -1,0 +1,84 @@
+"""Asks a server for the objects of a list-watch, or about them: its version, their number, their names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from kube.differences.records import CODING
+from kube.errors import REFUSALS, StatusError
+from kube.http.client import GZIP, ApiResponse
+from kube.packed_text import Kept
+from kube.reflector.list_pages import read_names, read_pages, read_version
+from kube.reflector.list_watch import ListWatch
+from kube.reflector.upstream import Request
+from kube.store.store import Key
+from kube.wire.codec import Codec, ListPage
+from kube.wire.encoding import Encoding
+
+LIST_CODINGS = f"{CODING},zstd,{GZIP}"
+"""Accept-Encoding of a list. A hub answers a reader of differences in zstd; a kube-apiserver knows gzip alone."""
+MANY = 300
+"""The names of so many objects are asked for in JSON: a kube-apiserver packs answers of more than 128 KiB alone, and
+then to less than a third of what they are in protobuf."""
+
+
+class Questions:
+    """The questions of one list-watch. Each raises the errors of `kube.reflector.list_pages.read_pages`."""
+
+    def __init__(self, list_watch: ListWatch) -> None:
+        self._list_watch = list_watch
+
+    async def objects(
+        self, request: Request, at: int, came: Callable[[int], None]
+    ) -> tuple[bool, Codec, list[ListPage[Kept]]]:
+        """A list of a version where the server still has it; of its present one (True) else, or for 0.
+
+        `came` as of `read_pages`.
+        """
+        ask = partial(self._ask_objects, request)
+        if at:
+            try:
+                return False, *await read_pages(ask, self._exactly(at), came)
+            except StatusError as error:
+                if error.code in REFUSALS - {400}:
+                    raise
+        return True, *await read_pages(ask, self._list_watch.query, came)
+
+    async def version(self, request: Request) -> int:
+        """The version that the server has reached."""
+        return (await self.count(request))[0]
+
+    async def count(self, request: Request) -> tuple[int, int | None]:
+        """That version, and the number of objects, None where the server does not say it."""
+        return await read_version(partial(self._ask, request), self._list_watch.query)
+
+    async def count_at(self, request: Request, version: int) -> int | None:
+        """The number of objects at a version; None where the server does not know it any more, or yet."""
+        try:
+            found = await read_version(partial(self._ask, request), self._exactly(version))
+        except StatusError as error:
+            if error.code not in (400, 410, 504):
+                raise
+            return None
+        return found[1] if found[0] == version else None
+
+    async def names(self, request: Request, about: int) -> tuple[int, dict[Key, int]]:
+        """A version that the server has reached, and those of all objects there: `about` as many."""
+        asks = self._list_watch if about < MANY else self._list_watch._replace(encoding=Encoding.JSON)
+        return await read_names(partial(self._ask, request, wanted=asks), self._list_watch.query)
+
+    def _exactly(self, version: int) -> dict[str, str]:
+        exact = {"resourceVersion": str(version), "resourceVersionMatch": "Exact"}
+        return {**self._list_watch.query, **exact}
+
+    async def _ask_objects(self, request: Request, query: Mapping[str, str]) -> ApiResponse:
+        wanted = self._list_watch
+        accept = wanted.accept_as("PartialObjectMetadataList")
+        return await request("GET", wanted.path, query=query, accept=accept, codings=LIST_CODINGS)
+
+    async def _ask(
+        self, request: Request, query: Mapping[str, str], wanted: ListWatch | None = None
+    ) -> ApiResponse:
+        asks = wanted or self._list_watch
+        return await request("GET", asks.path, query=query, accept=asks.accept_names, codings=GZIP)

@@ -1,0 +1,117 @@
+"""How a large copy is proved after a break: by one object and a number, and by all names where these do not tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from kube.http.client import Client
+from kube.reflector import continuity, questions
+from kube.reflector.list_pages import Ask, read_version
+from kube.reflector.reflector import Reflector
+from kube.reflector.state import State
+from kube.store.store import Store
+from kube.wire.encoding import Encoding
+from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable.faults import Refuse
+from tests.cloud.scriptable.request_log import LoggedRequest, matching
+from tests.kube.support.reflecting import Start, copied, equal, service, until
+
+NAMES = matching(verb="list", resource="services")
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(continuity, "FEW", 1)
+
+
+def of_all(request: LoggedRequest) -> bool:
+    return NAMES(request) and "as=Partial" in request.accept and "limit=1" not in request.query.split("&")
+
+
+async def listed(cloud: ScriptableCloud, start: Start) -> tuple[Reflector, Store]:
+    """A copy of what the cloud has, of which it has heard no event."""
+    for name in ("one", "two", "three"):
+        cloud.store.create(service(name))
+    return await following(cloud, start)
+
+
+async def following(cloud: ScriptableCloud, start: Start) -> tuple[Reflector, Store]:
+    store = Store()
+    reflector = start(store)
+    await until(reflector, store, copied(reflector, store, cloud))
+    return reflector, store
+
+
+async def is_proven_again(cloud: ScriptableCloud, reflector: Reflector, store: Store) -> None:
+    before = reflector.watches
+    await cloud.stop()
+    await cloud.start()
+    await until(reflector, store, lambda: reflector.watches > before and reflector.is_proven)
+
+
+async def test_a_list_that_nothing_has_followed_is_proved_without_names(
+    cloud: ScriptableCloud, start: Start
+) -> None:
+    """The names of 1,000 objects were asked for after each break of the link: 81 KB."""
+    reflector, store = await listed(cloud, start)
+    await is_proven_again(cloud, reflector, store)
+    assert not cloud.requests.where(of_all)
+    assert reflector.lists == 1
+
+
+async def test_a_server_that_only_estimates_is_asked_for_names(
+    cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def estimated(ask: Ask, query: Mapping[str, str]) -> tuple[int, int | None]:
+        version, count = await read_version(ask, query)
+        return version, (count or 0) + 1
+
+    monkeypatch.setattr(questions, "read_version", estimated)
+    reflector, store = await listed(cloud, start)
+    await cloud.stop()
+    await cloud.start()
+    await cloud.requests.until(of_all)
+    cloud.store.create(service("later"))
+    await until(reflector, store, lambda: equal(store, cloud) and reflector.is_proven)
+    assert reflector.lists == 1
+
+
+async def test_a_restored_cloud_has_what_was_deleted(cloud: ScriptableCloud, start: Start) -> None:
+    """It has gone past the version of the list, and no event of it is of this kind."""
+    for name in ("one", "gone", "two"):
+        cloud.store.create(service(name))
+    backup = cloud.store.snapshot()
+    cloud.store.delete("services", "gone", "default")
+    reflector, store = await following(cloud, start)
+    found = asyncio.Event()
+    reflector.restored = found.set
+    cloud.store.restore(backup)
+    for number in range(5):
+        cloud.store.create(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"c{number}", "namespace": "a"}}
+        )
+    await until(reflector, store, lambda: found.is_set() and copied(reflector, store, cloud)())
+
+
+async def test_an_old_version_is_counted_where_the_cloud_is_now(cloud: ScriptableCloud, start: Start) -> None:
+    reflector, store = await listed(cloud, start)
+    cloud.faults.add(Refuse(410), times=1, when=lambda request: "Exact" in request.query)
+    await is_proven_again(cloud, reflector, store)
+    assert not cloud.requests.where(of_all)
+
+
+async def test_many_names_come_packed(
+    cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kube-apiserver packs what has more than 128 KiB: JSON, that is, and no protobuf."""
+    monkeypatch.setattr(questions, "MANY", 3)
+    reflector, store = await listed(cloud, start)
+    client: Client = reflector.client
+    asked = questions.Questions(reflector._list_watch._replace(encoding=Encoding.PROTOBUF))
+    for about, first in ((2, Encoding.PROTOBUF), (3, Encoding.JSON)):
+        assert len((await asked.names(client.request, about))[1]) == len(store)
+        assert cloud.requests.where(of_all)[-1].accept.startswith(f"{first};as=Partial")
+    assert reflector.state is State.WATCHING
