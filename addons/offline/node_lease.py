@@ -23,7 +23,7 @@ from addons.requests.answers import Answer, ClientRequest, ClientStream, ToCloud
 from addons.requests.offline_policy import LEASE_NAMESPACE
 from addons.telemetry import metrics
 from kube.concurrency.pulse import Pulse, comes_within
-from kube.errors import StatusError, bad_request, forbidden, not_acceptable, unavailable
+from kube.errors import StatusError, bad_request, conflict, forbidden, not_acceptable, not_found, unavailable
 from kube.fleet import ANNOTATION
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
@@ -45,6 +45,7 @@ RETRY_INTERVAL = 2.0
 AUDIT_ID = "edgehub-lease-"
 """With the node's name, what all its renewals are called in the audit log. kube-apiserver repeats it in its answer, and
 one of its own is new in each. HPACK sends one that stays as one byte, and a link carries one every ten seconds."""
+CHANGED = "the object has been modified; please apply your changes to the latest version and try again"
 LATEST = datetime.datetime(9998, 1, 1, tzinfo=datetime.UTC)
 """A later renewTime counts as none: whoever may write the Lease has written it, and no time is left behind it."""
 TIMEOUT = 10.0
@@ -75,6 +76,8 @@ class NodeLease:
         """As kubelet wrote it last, or as the cloud had it when kubelet read it."""
         self._renewed_at: float | None = None
         """When kubelet last renewed it, by `clock`."""
+        self._is_gone = False
+        """The cloud has no such Lease any more: kubelet is to make one, for the Node that there is now."""
         self._renewed = Pulse()
         self._pushed = b""
         """The `_fixed_part` of the Lease that the cloud has."""
@@ -175,6 +178,9 @@ class NodeLease:
         if obj.name != self._node:
             raise bad_request("the name of the object does not match the name on the URL")
         request.check_accepted(codec)
+        if self._is_gone:
+            # A kube-apiserver compares the uid first. kubelet reads the Lease after either answer.
+            raise conflict(CHANGED) if obj.uid else self._not_found()
         lease = Encoded.of(codec, obj)
         self._note_renewal(lease)
         return object_answer(lease, 200)
@@ -193,7 +199,7 @@ class NodeLease:
             or self._lease.codec is not lease.codec
             or _fixed_part(self._lease) != _fixed_part(lease)
         )
-        self._lease, self._renewed_at = lease, self._clock()
+        self._lease, self._renewed_at, self._is_gone = lease, self._clock(), False
         if is_new:
             self._keep(lease)
         self._renewed.notify()
@@ -212,7 +218,7 @@ class NodeLease:
                 logger.info("the Lease cannot be read: %s", error)
             else:
                 if self._lease is None:
-                    self._lease = lease
+                    self._lease, self._is_gone = lease, False
                     self._keep(lease)  # a renewal changes nothing that would be kept
                 return lease
         for encoding in request.encodings():
@@ -243,7 +249,7 @@ class NodeLease:
             await self._touch(self._lease)
         except (StatusError, Unreachable, ValueError) as error:
             if isinstance(error, StatusError) and error.code == 404:
-                self._pushed = b""
+                self._lose()
             logger.info("the Lease is not renewed: %s", error)
             return False
         except Exception:
@@ -252,17 +258,34 @@ class NodeLease:
             return False
         return True
 
+    def _lose(self) -> None:
+        """Let go of a Lease that the cloud has no more, with what kubelet wrote to it.
+
+        The garbage collector deletes the Lease of a Node that was deleted, and would delete one that the hub made of
+        the former again: it names the former Node as its owner.
+        """
+        logger.warning("the cloud has no Lease of this node any more, or another one: kubelet is to make it")
+        self._lease, self._renewed_at, self._is_gone = None, None, True
+        self._pushed = b""
+        for encoding in Encoding:
+            self._answers.forget(self._key(encoding).name)
+
+    def _not_found(self) -> StatusError:
+        return not_found(f"{LEASES.resource}.{LEASES.group}", self._node)
+
     async def _push(self, lease: Encoded) -> None:
         """Write the whole Lease to the cloud: the first time, and when kubelet has changed its metadata."""
         content_type = lease.codec.content_type
         try:
             answer = await self._client.request("GET", self._path, timeout=TIMEOUT)
         except StatusError as error:
-            if error.code != 404:
-                raise
+            if error.code != 404 or lease.decode().uid:
+                raise  # one that kubelet has from the cloud is not to be made by the hub
             path, method, body = LEASES.path(LEASE_NAMESPACE), "POST", _written_over(lease, 0)
         else:
             known = Encoded.read(codec_for(Encoding.JSON), answer.body).decode()
+            if lease.decode().uid not in ("", known.uid):
+                raise self._not_found()
             path, method, body = self._path, "PUT", _written_over(lease, known.version)
             self._note_time(known.fields.child("spec").text("renewTime"))
         await self._client.request(method, path, body=body, content_type=content_type, timeout=TIMEOUT)

@@ -15,9 +15,10 @@ from kube.http.client import ApiResponse, Unreachable
 from kube.json_type import Json
 from kube.objects.object_patches import MERGE_PATCH
 from kube.wire.json_fields import write_json
-from tests.addons.support.lease_parts import GONE, LEASE, LEASES, World, lease
+from tests.addons.support.lease_parts import GONE, LEASE, World, lease
 from tests.addons.support.observed import until, value_of
 from tests.addons.support.offline_parts import Told
+from tests.addons.support.refusals import refuses
 
 
 def renewals(lease_cloud: Told) -> list[Json]:
@@ -188,16 +189,56 @@ async def test_a_renewal_that_failed_goes_out_again_as_soon_as_a_way_leads_to_th
 
 
 @pytest.mark.looptime
-async def test_a_lease_that_was_deleted_in_the_cloud_is_made_again(kubelet: World, lease_cloud: Told) -> None:
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_lease_that_was_deleted_in_the_cloud_is_kubelets_to_make(
+    kubelet: World, lease_cloud: Told, is_restarted: bool
+) -> None:
+    """Its Node was deleted and registered again: the hub made the Lease of the former one anew, for ever."""
     await kubelet.put()
     async with kubelet.running():
         await until(lambda: len(lease_cloud.heard) == 3)
-        lease_cloud.says = [GONE, GONE]
-        await until(lambda: len(lease_cloud.heard) == 7, 60)
-    assert lease_cloud.lines[3:] == [("PATCH", LEASE), ("GET", LEASE), ("POST", LEASES), ("PATCH", LEASE)]
-    made = lease_cloud.heard[5].document
-    assert made["metadata"].get("resourceVersion", "") == ""
-    assert made["spec"]["holderIdentity"] == "n1"
+        if not is_restarted:
+            lease_cloud.says = [GONE]
+            await until(lambda: len(lease_cloud.heard) == 4, 60)
+            await until(lambda: not kubelet.lease.is_alive())
+    if is_restarted:
+        kubelet.fresh()
+        lease_cloud.says = [GONE]
+        await kubelet.put()
+        async with kubelet.running():
+            await until(lambda: not kubelet.lease.is_alive())
+    with refuses(409):
+        await kubelet.put()
+    without_uid = lease()
+    del without_uid["metadata"]["uid"]
+    with refuses(404):
+        await kubelet.ask("PUT", without_uid)
+    lease_cloud.says = [GONE]
+    with refuses(404):
+        await kubelet.ask("GET")
+    made = {**lease(), "metadata": {**lease()["metadata"], "uid": "new"}}
+    lease_cloud.says = [made]
+    assert (await kubelet.ask("POST", without_uid))[0] == 201
+    assert (await kubelet.ask("PUT", made))[0] == 200
+    assert not [line for line in lease_cloud.lines[3:-1] if line[0] == "POST"], "the hub made none by itself"
+
+
+@pytest.mark.looptime
+async def test_a_lease_that_another_has_made_anew_is_not_written_over(
+    kubelet: World, lease_cloud: Told
+) -> None:
+    other = lease()
+    other["metadata"]["uid"] = "another"
+    lease_cloud.says = [other]
+    await kubelet.put()
+    async with kubelet.running():
+        await until(lambda: not kubelet.lease.is_alive())
+    assert lease_cloud.lines == [("GET", LEASE)]
+    with refuses(409):
+        await kubelet.put()
+    lease_cloud.says = [other]
+    await kubelet.ask("GET")
+    assert (await kubelet.ask("PUT", other))[0] == 200
 
 
 @pytest.mark.looptime
