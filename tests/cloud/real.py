@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+import urllib3
+
 from kube.json_type import Json
 from tests.cloud.audit import POLICY, AuditEvent, read_audit
 from tests.cloud.kubeconfig import write_kubeconfig
@@ -127,6 +129,18 @@ class RealCloud:
             apiserver.kill()
         else:
             apiserver.stop(APISERVER_GRACE)
+
+    def compact(self) -> None:
+        """Has etcd forget all versions but the present one, and restarts kube-apiserver, whose cache remembers more."""
+        url = f"http://{LOOPBACK}:{self._etcd_port.number}/v3"
+        with urllib3.PoolManager() as http:
+            status = http.request("POST", f"{url}/maintenance/status", json={}).json()
+            revision = status["header"]["revision"]
+            done = http.request("POST", f"{url}/kv/compaction", json={"revision": revision, "physical": True})
+        if done.status != 200:
+            raise RuntimeError(f"etcd: {done.data!r}")
+        self.stop_apiserver()
+        self.start_apiserver()
 
     def client(self, credential: Credential | None = None, *, token: str = "") -> RestClient:
         """A caller with this identity, closed by stop(); without credential and token it is anonymous."""

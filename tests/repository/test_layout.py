@@ -34,7 +34,7 @@ SHARED_MODULES = {
 }
 """Name of more than one module: what they are. All are of one thing; one that is no longer needed fails."""
 
-HELPERS = frozenset({"support", "cloud", "fixtures", "fuzz", "histories", "wrong_clock"})
+HELPERS = frozenset({"support", "clients", "cloud", "fixtures", "fuzz", "histories", "wrong_clock"})
 """Folders of `tests/` that hold helpers; their own tests lie beside them."""
 
 

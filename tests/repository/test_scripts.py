@@ -21,6 +21,7 @@ LAUNCHERS = {
     "manager": "-P -m controllers.manager --node n1 a b",
     "demo": "-m scripts.demonstration.program --node n1 a b",
     "bench": "-m scripts.benchmark.program --node n1 a b",
+    "clients": "-m scripts.client_programs.program --node n1 a b",
     "conformance": "-m scripts.conformance_tests.program --node n1 a b",
     "node": "-m scripts.node_machine.program --node n1 a b",
     "test": "-m pytest -mnode --node n1 a b",
