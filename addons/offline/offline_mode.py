@@ -103,6 +103,7 @@ class Offline:
         replay = Replay(
             *(self._journal, own, cloud, status.take_back),
             partial(self._replayed, words),
+            reviews.client_of_user,
         )
         creations = Creations(objects, self._answers, given=self.known_callers.was_given)
         writes = OfflineWrites(status, creations, self._journal, replay)

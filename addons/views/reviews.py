@@ -37,6 +37,9 @@ USER_PATH = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 USER = "whose token"
 """In place of a verb, in the review whose answer is a name."""
 
+MAX_SHOWN = 256
+"""Users whose newest token is at hand: the service accounts of a node's pods, and people."""
+
 type Review = Right | tuple[str]
 """A right, or USER alone."""
 
@@ -70,6 +73,8 @@ class Reviews:
         self._wall_clock = wall_clock
         self._answers: Recent[str, Recent[Review, Reviewed]] = Recent(MAX_TOKENS, "tokens with reviews")
         """By the digest of the token."""
+        self._shown: Recent[str, str] = Recent(MAX_SHOWN, "users with reviews")
+        """The newest token of each user, in memory alone: what waits for the cloud is its user's to send."""
         self._asked: dict[tuple[str, Review], asyncio.Future[str]] = {}
         """The questions under way. Hundreds of watches open at once after an outage, and ask the same."""
 
@@ -80,7 +85,14 @@ class Reviews:
         token = caller.authorization
         if not token:
             raise unauthorized("Unauthorized")
-        return CloudIdentity(await self.user(token), token)
+        identity = CloudIdentity(await self.user(token), token)
+        self._shown[identity.user] = token
+        return identity
+
+    def client_of_user(self, user: str) -> Client | None:
+        """A client with the newest token that a user has shown to this process; None where it has shown none."""
+        token = self._shown.get(user)
+        return self._client_of_token(token) if token is not None else None
 
     async def user(self, authorization: str) -> str:
         """The user that a token stands for. StatusError 401 when it stands for none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -18,6 +19,8 @@ from tests.hub.support.process import SLACK, Hub, started
 
 ACCOUNT = "proxy"
 UNKNOWN = {401, 503}
+CORE_EVENTS = "/api/v1/namespaces/{}/events"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
 
 
 class Pod:
@@ -46,12 +49,53 @@ class Pod:
 
 @pytest.fixture
 async def token(real_cloud: RealCloud, namespace: str) -> str:
-    may = [rule("", "services configmaps", "get list watch"), rule("", "events", "create patch")]
+    events = (rule(group, "events", "create patch") for group in ("", "events.k8s.io"))
+    may = [rule("", "services configmaps", "get list watch"), *events]
     made = rights(f"proxy-{namespace}", may, account(namespace, ACCOUNT))
     await asyncio.to_thread(real_cloud.apply, made)
     services = f"/api/v1/namespaces/{namespace}/services"
     await asyncio.to_thread(real_cloud.admin.post, services, headless("web", 2000))
     return await asyncio.to_thread(real_cloud.token, namespace, ACCOUNT)
+
+
+def event(note: str, namespace: str) -> dict[str, Json]:
+    """An event in both of its APIs, as kube-proxy writes the second one."""
+    about = {"kind": "Pod", "namespace": namespace, "name": "web"}
+    now = "2026-11-27T12:00:00.000000Z"
+    return {
+        CORE_EVENTS: {
+            "metadata": {"generateName": "core-"},
+            "involvedObject": about,
+            "reason": "Starting",
+            "message": note,
+            "type": "Normal",
+        },
+        EVENTS: {
+            "metadata": {"generateName": "new-"},
+            "regarding": about,
+            "reason": "Starting",
+            "note": note,
+            "type": "Normal",
+            "eventTime": now,
+            "action": "StartKubeProxy",
+            "reportingController": "kube-proxy",
+            "reportingInstance": "n1",
+        },
+    }
+
+
+def _writers_of_events(cloud: RealCloud, namespace: str) -> Counter[str]:
+    """Who created events there, and how many, as the cloud's audit log has it."""
+    created = (
+        each.user
+        for each in cloud.audit()
+        if each.stage == "ResponseComplete"
+        and each.verb == "create"
+        and each.code == 201
+        and each.about is not None
+        if (each.about.resource, each.about.namespace) == ("events", namespace)
+    )
+    return Counter(created)
 
 
 def _restart(hub: Hub, *, crash: bool) -> Callable[[], Awaitable[None]]:
@@ -75,8 +119,11 @@ async def test_a_caller_is_known_after_a_restart_without_the_cloud(
         code, before = await pod.get(f"{services}?resourceVersion=0")
         assert (code, [each["metadata"]["name"] for each in before["items"]]) == (200, ["web"])
         assert (await pod.get(missing))[0] == 404
+        first = event("before", namespace)
+        for events in (CORE_EVENTS, EVENTS):
+            assert (await pod.post(events.format(namespace), first[events]))[0] == 201
         assert (await stranger.get(f"{services}?resourceVersion=0"))[0] == 401
-        await asyncio.to_thread(hub.wait_until_kept, f"system:serviceaccount:{namespace}:{ACCOUNT}", 2)
+        await asyncio.to_thread(hub.wait_until_kept, '"create","events.k8s.io"', 1)
         link.refuse()
         for _ in range(2):
             await restart()
@@ -86,11 +133,24 @@ async def test_a_caller_is_known_after_a_restart_without_the_cloud(
             code, told = await pod.get(missing)
             assert code == 503
             assert "copy" in told["message"], "a 404 was a yes: it is the object that the node has not"
+        waiting = event("while the link is cut", namespace)
+        for events in (CORE_EVENTS, EVENTS):
+            code, told = await pod.post(events.format(namespace), waiting[events])
+            assert code == 201, told
+        await restart()
+        assert (await stranger.post(EVENTS.format(namespace), waiting[EVENTS]))[0] in UNKNOWN
         assert token not in "".join(
             file.read_text("latin-1") for file in hub.state.rglob("*") if file.is_file()
         )
 
         link.carry()
+        # The process that took them is gone, and no token is on disk: they go as soon as their caller comes back.
+        assert (await pod.get(f"{services}?resourceVersion=0"))[0] == 200
+        await asyncio.to_thread(hub.wait_for_metric, "edgehub_journal_entries", 0, SLACK)
+        assert await asyncio.to_thread(hub.metric, "edgehub_journal_dropped_total", kind="event") == 0
+        whose = await asyncio.to_thread(_writers_of_events, real_cloud, namespace)
+        assert whose == {f"system:serviceaccount:{namespace}:{ACCOUNT}": 4}
+
         await asyncio.to_thread(
             real_cloud.admin.delete, f"/api/v1/namespaces/{namespace}/serviceaccounts/{ACCOUNT}"
         )

@@ -51,20 +51,24 @@ class EventWrites:
             self._drop(next(iter(self._created)))
             reached("kept events")
 
-    async def create(self, request: OfflineRequest) -> Answer:
-        """Journal a POST and answer 201 with its event. StatusError where the body is no event."""
+    async def create(self, request: OfflineRequest, user: str = "") -> Answer:
+        """Journal a POST and answer 201 with its event. StatusError where the body is no event.
+
+        `user` is the caller with a token of its own, "" for the node.
+        """
         codec, obj = request.named(KIND)
         request.check_accepted(codec)
         event = Encoded.of(codec, obj)
         body = event.body()
         _check_size(body)
-        entry = self._journal.put_event("POST", request.target, codec.content_type, body)
-        self.keep(request._replace(content_type=codec.content_type, body=body))
+        entry = self._journal.put_event("POST", request.target, codec.content_type, body, user)
+        if not user:
+            self.keep(request._replace(content_type=codec.content_type, body=body))
         await self._journal.wait_written(entry)
         return object_answer(event, 201)
 
-    async def patch(self, request: OfflineRequest) -> Answer:
-        """Journal a PATCH and answer 200.
+    async def patch(self, request: OfflineRequest, user: str = "") -> Answer:
+        """Journal a PATCH of `user`, as in `create`, and answer 200.
 
         The answer holds the event's name and the fields that the patch sets.
         """
@@ -78,10 +82,10 @@ class EventWrites:
         encodings = request.encodings()
         if not encodings:
             raise not_acceptable("an event is written as JSON or protobuf")
-        created = self._created.get(request.object_path)
+        created = self._created.get(request.object_path) if not user else None
         if created is not None and not self._journal.events_of(request.object_path):
             self._journal.put_event("POST", created.target, created.content_type, created.body)
-        entry = self._journal.put_event("PATCH", request.target, request.content_type, request.body)
+        entry = self._journal.put_event("PATCH", request.target, request.content_type, request.body, user)
         await self._journal.wait_written(entry)
         if Encoding.JSON in encodings:
             return Answer(json.dumps(document).encode(), {**HEADERS, "Content-Type": "application/json"})

@@ -32,6 +32,8 @@ from kube.json_type import Json
 TABLE = table_of("journal")
 MAX_EVENTS = 2000
 """Events that the journal holds. It drops the oldest beyond them, as a cluster drops events after an hour."""
+MAX_USER_EVENTS = 100
+"""Events of one user with a token that the journal holds. The node's own make way for none of those."""
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """Bytes of the events that the journal holds; the oldest go beyond them too."""
 MAX_STATUS_BYTES = 16 * 1024 * 1024
@@ -114,12 +116,14 @@ class Journal:
         self._tell(entry)
         return entry
 
-    def put_event(self, method: str, target: str, content_type: str, body: bytes) -> EventEntry:
-        entry = EventEntry.of(self._next_sequence, method, target, content_type, body)
+    def put_event(
+        self, method: str, target: str, content_type: str, body: bytes, user: str = ""
+    ) -> EventEntry:
+        entry = EventEntry.of(self._next_sequence, method, target, content_type, body, user)
         self._next_sequence += 1
         self.events[entry.sequence] = entry
         self._event_bytes += len(body)
-        self._trim()
+        self._trim(user)
         self._keep(entry)
         return entry
 
@@ -201,12 +205,22 @@ class Journal:
         for tell in self.on_status:
             tell(entry)
 
-    def _trim(self) -> None:
+    def _trim(self, user: str = "") -> None:
+        """Drop the oldest events that have no room, of users with tokens first; `user` has just got one more."""
+        if (
+            user
+            and len(own := [event for event in self.events.values() if event.user == user]) > MAX_USER_EVENTS
+        ):
+            self._push_out(own[0])
         while len(self.events) > MAX_EVENTS or self._event_bytes > MAX_EVENT_BYTES:
-            _, oldest = self.events.popitem(last=False)
-            self._event_bytes -= len(oldest.body)
-            self._forget(oldest)
-            metrics.JOURNAL_DROPPED.labels(EVENT, "no room").inc()
+            events = self.events.values()
+            self._push_out(next((event for event in events if event.user), None) or next(iter(events)))
+
+    def _push_out(self, event: EventEntry) -> None:
+        del self.events[event.sequence]
+        self._event_bytes -= len(event.body)
+        self._forget(event)
+        metrics.JOURNAL_DROPPED.labels(EVENT, "no room").inc()
 
     def _keep(self, entry: JournalEntry) -> None:
         self._write(entry)

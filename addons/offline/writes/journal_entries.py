@@ -117,19 +117,24 @@ class EventEntry(NamedTuple):
     body: bytes
     path: str
     """Of the event; "" where the body names none."""
+    user: str = ""
+    """Whose it is, of whom no token is kept; "" for the node's own."""
 
     @classmethod
-    def of(cls, sequence: int, method: str, target: str, content_type: str, body: bytes) -> EventEntry:
-        return cls(
-            sequence, method, target, content_type, body, path_of_event(method, target, content_type, body)
-        )
+    def of(
+        cls, sequence: int, method: str, target: str, content_type: str, body: bytes, user: str = ""
+    ) -> EventEntry:
+        path = path_of_event(method, target, content_type, body)
+        return cls(sequence, method, target, content_type, body, path, user)
 
     @property
     def name(self) -> str:
         return f"{EVENT} {self.sequence:016d}"
 
     def dump(self) -> bytes:
-        return orjson.dumps([self.sequence, self.method, self.target, self.content_type]) + b"\n" + self.body
+        whose = [self.user] if self.user else []
+        head = [self.sequence, self.method, self.target, self.content_type, *whose]
+        return orjson.dumps(head) + b"\n" + self.body
 
 
 type JournalEntry = StatusEntry | EventEntry
@@ -141,6 +146,8 @@ def parsed(value: bytes) -> JournalEntry:
     match orjson.loads(head):
         case [int(sequence), str(method), str(target), str(content_type)]:
             return EventEntry.of(sequence, method, target, content_type, body)
+        case [int(sequence), str(method), str(target), str(content_type), str(user)]:
+            return EventEntry.of(sequence, method, target, content_type, body, user)
         case [str(path), str(kind), str(uid), dict(before), dict(after), (dict() | None) as sent]:
             return StatusEntry(path, kind, uid, before, after, sent)
     raise ValueError("it is no entry of a journal")

@@ -3,12 +3,16 @@
 The entries of one object go in their order. Each object is replayed by itself, so one that the cloud refuses does not
 hold up the others. A refusal of the hub's identity is no refusal of an entry: credentials that expired during a long
 outage must not cost the journal.
+
+An event of a caller with a token of its own goes with a token of that very user, and with nothing else. Tokens are in
+memory alone: after a restart such an event waits for its caller, which comes back within minutes, or not at all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 
 from addons.link.health import Cloud
@@ -29,6 +33,8 @@ from kube.wire.json_fields import parse_object
 
 EVENT_PAUSE = 0.05
 """Seconds between events. 2,000 events take 100 s, so nodes that come back together do not overload their cluster."""
+PATIENCE_FOR_CALLERS = 600.0
+"""Seconds with a cloud for which an event waits for a caller to show a token. Open watches end within ten minutes."""
 MAX_CONFLICTS = 5
 """Times that a status is sent in one turn because somebody else wrote the object meanwhile."""
 
@@ -58,13 +64,19 @@ class Replay:
         cloud: Cloud,
         take_back: Callable[[StatusEntry], Awaitable[None]],
         ended: Callable[[StatusEntry, int], None],
+        client_of_user: Callable[[str], Client | None] = lambda _user: None,
     ) -> None:
         """`take_back` is called when no event will bring the cloud's form of an object in place of the node's: the
         cloud has refused its status, or has it already. It may raise Unreachable: then the status goes again.
 
         `ended` is called when a status waits no longer, and no newer one of its object does: with the version that the
         cloud's object has by it, 0 where the cloud did not take it.
+
+        `client_of_user` sends with a token that a user has shown; None where it has shown none.
         """
+        self._client_of_user = client_of_user
+        self._up_since = math.inf
+        """Since when there is a cloud, in seconds of the loop."""
         self._journal = journal
         self._client = client
         self._cloud = cloud
@@ -80,8 +92,11 @@ class Replay:
         backoff = Backoff()
         while True:
             if not self._cloud.is_up or not (self._journal.statuses or self._journal.events):
+                if not self._cloud.is_up:
+                    self._up_since = math.inf
                 await first_of(self._cloud.changed.wait(), self._journal.added.wait())
                 continue
+            self._up_since = min(self._up_since, asyncio.get_running_loop().time())
             try:
                 if await self._replay_all():
                     continue
@@ -186,13 +201,36 @@ class Replay:
             raise RetryLater(f"{entry.path}: {error}") from error
 
     async def _replay_event(self, entry: EventEntry) -> None:
-        answer = await self._send(entry.method, entry.target, entry.body, entry.content_type)
+        if entry.user:
+            answer = await self._send_for_user(entry)
+        else:
+            answer = await self._send(entry.method, entry.target, entry.body, entry.content_type)
         is_there = isinstance(answer, StatusError) and answer.code == 409 and entry.method == "POST"
         if isinstance(answer, StatusError) and not is_there:
             self._drop(entry, EVENT, answer)
         else:
             metrics.JOURNAL_REPLAYED.labels(EVENT).inc()
             self._journal.remove(entry)
+
+    async def _send_for_user(self, entry: EventEntry) -> ApiResponse | StatusError:
+        """As `_send`, with a token of the entry's user. What the cloud refuses to that user is refused."""
+        client = self._client_of_user(entry.user)
+        error = StatusError(401, "Unauthorized", "its caller has shown no token that the cloud accepts")
+        try:
+            if client is not None:
+                return await client.request(
+                    entry.method, entry.target, body=entry.body, content_type=entry.content_type
+                )
+        except Unreachable as unreachable:
+            raise RetryLater(f"{entry.name}: {unreachable}") from unreachable
+        except StatusError as refusal:
+            if refusal.code >= 500 or refusal.code == 429:
+                raise RetryLater(f"{entry.name}: {refusal}") from refusal
+            error = refusal
+        online = asyncio.get_running_loop().time() - self._up_since
+        if error.code == 401 and online < PATIENCE_FOR_CALLERS:
+            raise RetryLater(f"{entry.name}: {error}")
+        return error
 
     async def _send(
         self, method: str, path: str, body: bytes, content_type: str

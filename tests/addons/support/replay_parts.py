@@ -40,7 +40,10 @@ class World:
         self.ended: list[tuple[str, int]] = []
         """The paths whose statuses wait no longer, with the versions that the cloud has by them."""
         self.fails: Exception | None = None
-        self.replay = Replay(journal, client, cast(Cloud, self), self._take_back, self._end)
+        self.clients: dict[str, Client] = {}
+        """Of the users who have shown a token."""
+        parts = journal, client, cast(Cloud, self), self._take_back, self._end
+        self.replay = Replay(*parts, self.clients.get)
 
     def _end(self, entry: StatusEntry, version: int) -> None:
         self.ended.append((entry.path, version))
@@ -68,10 +71,10 @@ class World:
         }
         return self.journal.put_status(StatusEntry(f"/api/v1/nodes/{name}", "Node", uid, before, after))
 
-    def put_event(self, name: str, method: str = "POST") -> EventEntry:
+    def put_event(self, name: str, method: str = "POST", user: str = "") -> EventEntry:
         target = EVENTS if method == "POST" else f"{EVENTS}/{name}"
         event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": name}}
-        return self.journal.put_event(method, target, "application/json", raw(event))
+        return self.journal.put_event(method, target, "application/json", raw(event), user)
 
 
 def conditions(**states: str) -> list[Json]:

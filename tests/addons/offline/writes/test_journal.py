@@ -10,7 +10,7 @@ from pathlib import Path
 import diskcache
 import pytest
 
-from addons.offline.writes.journal import DURABLE_WAIT, TABLE, Journal
+from addons.offline.writes.journal import DURABLE_WAIT, MAX_EVENTS, MAX_USER_EVENTS, TABLE, Journal
 from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, StatusEntry
 from addons.telemetry import metrics
 from kube.disk.database import Cache, Disk, TableChanges
@@ -21,6 +21,7 @@ from tests.addons.support.offline_parts import journal_in
 from tests.addons.support.refusals import refuses
 
 NODE = "/api/v1/nodes/n1"
+EVENTS = "/api/v1/namespaces/a/events"
 
 
 def status(phase: str, before: str = "cloud", uid: str = "u", path: str = NODE) -> StatusEntry:
@@ -32,7 +33,7 @@ def document(phase: str) -> Json:
 
 
 def put_event(journal: Journal, body: bytes) -> EventEntry:
-    return journal.put_event("POST", "/api/v1/namespaces/a/events", "application/json", body)
+    return journal.put_event("POST", EVENTS, "application/json", body)
 
 
 EVENT_BODY = b'{"apiVersion":"v1","kind":"Event","metadata":{"name":"e"}}'
@@ -134,6 +135,26 @@ async def test_what_was_written_outlives_a_kill(tmp_path: Path) -> None:
             assert list(again.events.values()) == events
             assert value_of(metrics.JOURNAL_ENTRIES) == 5
             assert put_event(again, b"next").sequence > events[-1].sequence
+
+
+async def test_events_of_users_make_way_for_the_nodes_own_and_no_user_has_many(tmp_path: Path) -> None:
+    async with journal_in(tmp_path) as journal:
+        for number in range(MAX_USER_EVENTS + 5):
+            journal.put_event("POST", EVENTS, "application/json", b"%d" % number, "pod")
+        assert bodies(journal) == [b"%d" % number for number in range(5, MAX_USER_EVENTS + 5)]
+        for number in range(MAX_EVENTS):
+            put_event(journal, b"%d" % number)
+            journal.put_event("POST", EVENTS, "application/json", b"", f"user {number}")
+        assert {event.user for event in journal.events.values()} == {""}
+        assert len(journal.events) == MAX_EVENTS
+
+
+async def test_whose_an_event_is_outlives_a_restart(tmp_path: Path) -> None:
+    async with journal_in(tmp_path) as journal:
+        event = journal.put_event("POST", EVENTS, "application/json", EVENT_BODY, "pod")
+        await journal.wait_written(event)
+    async with journal_in(tmp_path) as again:
+        assert list(again.events.values()) == [event]
 
 
 async def test_events_of_a_long_journal_come_back_in_their_order(tmp_path: Path) -> None:

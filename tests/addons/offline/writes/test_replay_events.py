@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from addons.offline.writes import replay
 from addons.offline.writes.journal_entries import EVENT
 from addons.offline.writes.replay import EVENT_PAUSE
 from kube.errors import StatusError
@@ -153,3 +154,42 @@ async def test_events_end_when_the_cloud_goes_and_go_on_when_it_is_back(
         replaying.changed.notify()
         await replaying.until_empty()
     assert [each.body for each in cloud_says.heard] == [each.body for each in entries]
+
+
+@pytest.mark.looptime
+async def test_an_event_of_a_user_goes_with_a_token_of_that_user_and_waits_for_one(
+    replaying: World, cloud_says: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it falls back to the node's identity, also where the user never comes back."""
+    monkeypatch.setattr(replay, "PATIENCE_FOR_CALLERS", 20.0)
+    of_user = Told()
+    waiting = replaying.put_event("a", user="kube-proxy")
+    lost = replaying.put_event("b", user="a pod that is gone")
+    replaying.put_event("c")
+    before = dropped(EVENT, "refused")
+    async with replaying.running():
+        await until(lambda: len(replaying.journal.events) == 2)
+        assert [each.document["metadata"]["name"] for each in cloud_says.heard] == ["c"]
+        replaying.clients["kube-proxy"] = of_user
+        await until(lambda: waiting.sequence not in replaying.journal.events, 300)
+        await until(lambda: lost.sequence not in replaying.journal.events, 300)
+    assert [each.document["metadata"]["name"] for each in of_user.heard] == ["a"]
+    assert len(cloud_says.heard) == 1
+    assert dropped(EVENT, "refused") == before + 1
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(("code", "is_dropped"), [(403, True), (422, True), (401, False), (503, False)])
+async def test_what_the_cloud_refuses_to_a_user_is_refused(
+    replaying: World, cloud_says: Told, code: int, is_dropped: bool
+) -> None:
+    of_user = Told()
+    of_user.says = [StatusError(code, "No", "no")]
+    replaying.clients["kube-proxy"] = of_user
+    replaying.put_event("a", user="kube-proxy")
+    before = dropped(EVENT, "refused")
+    async with replaying.running():
+        await replaying.until_empty()
+    assert len(of_user.heard) == (1 if is_dropped else 2)
+    assert dropped(EVENT, "refused") - before == is_dropped
+    assert not cloud_says.heard
