@@ -92,6 +92,11 @@ class Item:
         form = self.store.codec.kept(raw)
         return Item(self.store, self.key, self.version, self.labels, form, self._unfiltered or self)
 
+    def name_alone(self) -> Item:
+        """This object with nothing but its name and version, for a client that is not to see it."""
+        named = self.store.codec.name_alone(self.store.api_version, self.store.kind, self.key, self.version)
+        return Item(self.store, self.key, self.version, {}, named)
+
     def with_version(self, version: int) -> Item:
         """This object with another metadata.resourceVersion, as Kubernetes reports a deletion."""
         if version == self.version:
@@ -348,6 +353,14 @@ class Store:
             if change.is_deletion and last is not None:
                 gone[change.key] = last.with_version(change.version)
         return gone
+
+    def made_after(self, version: int) -> set[Key]:
+        """The objects that were not there at a version, of those of which the history knows it."""
+        first: dict[Key, bool] = {}
+        if version > self.former_version:
+            for change in self.history.after(version):
+                first.setdefault(change.key, change.old is None)
+        return {key for key, was_made in first.items() if was_made}
 
     def next_update(self) -> asyncio.Future[None]:
         """A future that the next event, bookmark or list completes."""

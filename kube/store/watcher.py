@@ -23,6 +23,10 @@ from kube.wire.codec_base import HISTORY_GAP, INITIAL_EVENTS_ENDED, NO_ANNOTATIO
 READ_AT_ONCE = 256 * 1024
 """Bytes of events that one client has taken out of the history and not been sent, but for the last of them."""
 
+ROUTED = frozenset({"Service", "Endpoints", "EndpointSlice"})
+"""The kinds of which a client that gets DELETED takes from the object what to undo: kube-proxy leaves its rules in
+place for a Service without ports, or a slice without the label of its Service."""
+
 type Outlet = Callable[[bytes], bool]
 """Sends bytes to a client at once. Sends nothing and returns False where the client has no room, or has left."""
 
@@ -50,7 +54,8 @@ def correction(projection: Projection, scope: Scope, since: int) -> Beginning:
     """Events that turn any state of a client at version `since` into what a projection shows through a scope.
 
     The scope's selectors hide an object too: the client may hold the object from before its labels changed. Objects of
-    other namespaces, and of other names where the scope has a name, the client was never given.
+    other namespaces, and of other names where the scope has a name, the client was never given, nor those that were
+    made since. Of the rest it is told the names and versions, and of ROUTED all.
     """
     state, hidden = [], []
     shown = {item.key: item for item in projection if scope.matches(item)}
@@ -61,6 +66,10 @@ def correction(projection: Projection, scope: Scope, since: int) -> Beginning:
             hidden.append(item)
     gone = projection.store.gone_after(since)
     hidden += [item for key, item in gone.items() if key not in shown and scope.may_have_held(item)]
+    made = projection.store.made_after(since)
+    hidden = [item for item in hidden if item.key not in made]
+    if projection.store.kind not in ROUTED:
+        hidden = [item.name_alone() for item in hidden]
     return Beginning(state, hidden=hidden)
 
 

@@ -223,6 +223,10 @@ class Codec(ABC):
         """The same object with this resourceVersion."""
 
     @abstractmethod
+    def name_alone(self, api_version: str, kind: str, key: tuple[str, str], version: int) -> bytes:
+        """The raw form of an object with its namespace ("" for none), name and resourceVersion, and nothing more."""
+
+    @abstractmethod
     def metadata_only(self, raw: bytes) -> bytes:
         """The raw form of the object's PartialObjectMetadata (meta.k8s.io/v1)."""
 

@@ -123,6 +123,11 @@ class JsonCodec(Codec):
         fields.child("metadata").set("resourceVersion", write_version(version))
         return fields.encode()
 
+    def name_alone(self, api_version: str, kind: str, key: tuple[str, str], version: int) -> bytes:
+        metadata = {"name": key[1], "namespace": key[0], "resourceVersion": write_version(version)}
+        named = {name: value for name, value in metadata.items() if value}
+        return write_json({"kind": kind, "apiVersion": api_version, "metadata": named})
+
     def metadata_only(self, raw: bytes) -> bytes:
         metadata = parse_object_lazily(raw).get("metadata")
         return write_json(

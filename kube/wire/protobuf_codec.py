@@ -155,6 +155,11 @@ class ProtobufCodec(Codec):
     def encode_error(self, error: StatusError) -> bytes:
         return self.encode_event("ERROR", "v1", "Status", _status(error))
 
+    def name_alone(self, api_version: str, kind: str, key: tuple[str, str], version: int) -> bytes:
+        metadata = {"name": key[1], "namespace": key[0], "resourceVersion": write_version(version)}
+        raw: bytes = _METADATA.new(metadata=metadata).SerializeToString()
+        return raw
+
     def with_version(self, raw: bytes, version: int) -> bytes:
         message = _METADATA.parse(raw)
         message.metadata.resourceVersion = write_version(version)

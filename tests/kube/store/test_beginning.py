@@ -5,12 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kube.errors import StatusError
-from kube.store.listing import Form
+from kube.store.listing import METADATA, WHOLE, Form
+from kube.store.made_forms import TABLES
 from kube.store.projection import InputKey, Projection
 from kube.store.scope import Scope
-from kube.store.store import Item
+from kube.store.store import Item, Store
 from kube.store.view import View
 from kube.store.watcher import Beginning, correction
+from kube.wire.codec import codec_for
+from kube.wire.encoding import Encoding
 from tests.kube.support.toys import (
     Toy,
     ToyChain,
@@ -56,6 +59,31 @@ def test_a_correction_deletes_what_the_client_may_hold_and_the_view_does_not_sho
     projection = Projection(filled(10, HIDDEN, CHANGED, PLAIN, other), ToyChain("p", INPUTS))
     events = b"".join(correction(projection, where, 10).frames(write)).decode().split(";")
     assert {each for each in events if each} == expected
+
+
+@pytest.mark.parametrize(
+    "form", [WHOLE, METADATA, TABLES["v1", "Object"]], ids=["whole", "metadata", "table"]
+)
+def test_what_a_client_is_not_to_see_is_named(encoding: Encoding, form: Form) -> None:
+    """A filter that hides Secrets told them, whole, to each client that came after a restart."""
+    store = Store()
+    raws = [
+        Toy(name, version=at, app="told", reads="hide").raw(encoding) for name, at in (("s", 4), ("gone", 5))
+    ]
+    store.replace(codec_for(encoding), "v1", "Secret", 10, raws)
+    store.apply("DELETED", Toy("gone", version=11, app="told", reads="hide").raw(encoding))
+    store.apply("ADDED", Toy("young", version=12, app="told", reads="hide").raw(encoding))
+    view = View(Projection(store, ToyChain("p", INPUTS)), scope(), form, lambda: 12)
+    frames = list(correction(view.projection, scope(), 10).frames(view.frame))
+    assert len(frames) == 2, "nobody has seen the young one"
+    assert not [each for each in frames if b"told" in each or b"10.0.0.1" in each]
+    assert [(b"gone" in each, b"11" in each) for each in frames] == [(False, False), (True, True)]
+
+
+def test_of_what_is_routed_all_is_told(encoding: Encoding) -> None:
+    """kube-proxy takes from the event which rules it undoes."""
+    projection = Projection(filled(10, HIDDEN, encoding=encoding), ToyChain("p", INPUTS))
+    assert [item.raw for item in correction(projection, scope(), 10).hidden] == [HIDDEN.raw(encoding)]
 
 
 def view_at(elsewhere: int, *toys: Toy) -> View:
