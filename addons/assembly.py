@@ -31,6 +31,7 @@ from addons.options import Options
 from addons.parts import (
     Parts,
     certified_addresses,
+    end_delays,
     filter_modules,
     hub_address,
     make_parts,
@@ -62,7 +63,6 @@ from addons.ui.live.observed_request import tell_log_and_terminal
 from addons.ui.live.own_reports import tell_fleet, tell_link_budget
 from addons.ui.running_hub import RunningHub
 from addons.views.observed_events import observed_events
-from addons.views.sources import Sources
 from kube.http.kubeconfig import Credentials
 from kube.http.session import Session
 
@@ -120,7 +120,7 @@ class Assembly:
 
     def configure(self, updated: set[str]) -> None:
         """An address that is set while the hub runs, in mitmproxy's interface for one, reaches open watches."""
-        if self._parts is not None and updated & {"hub_pod_address", "hub_listen", "hub_tls_port"}:
+        if self._parts is not None and "hub_pod_address" in updated:
             self._point_pods()
             if self._certificate is not None:
                 self._certificate.move(served_addresses(self._options.settings))
@@ -338,7 +338,7 @@ class Assembly:
             self._run("rules without a cloud", parts.rules.begin_without_cloud(lambda: not cloud.is_up))
         self._run("events about bad rules", parts.events.run())
         self._run("files of filters", modules.follow(parts.rules.use))
-        self._run("reflectors after an outage", self._end_delays(parts.sources))
+        self._run("reflectors after an outage", end_delays(cloud, parts.sources))
         if settings.local_health:
             url, interval = settings.local_health, settings.local_health_interval
             self._run("local health", LocalHealthSource(url, interval, parts.inputs.local_health).run())
@@ -393,9 +393,3 @@ class Assembly:
 
     def _run(self, name: str, work: Coroutine[None, None, None]) -> None:
         self._tasks.append(background(work, name))
-
-    async def _end_delays(self, sources: Sources) -> None:
-        while True:
-            await self._link.cloud.changed.wait()
-            if self._link.cloud.is_up:
-                sources.cloud_recovered()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,9 @@ from kube.option import as_flags
 if TYPE_CHECKING:
     # Imports mitmproxy's certificates, flows and modes, which a command that asks a running hub does not need.
     from mitmproxy.addonmanager import Loader
+
+LIVE = frozenset({"pod_address", "plain_users", "allow_hold", "show_secrets", "show_managed_fields"})
+"""The options that take effect while the hub runs. All others are read once, when it starts."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +44,8 @@ class Options:
 
     settings: Settings
     """The settings in force; not there before mitmproxy has configured the addons."""
+    _began: Mapping[str, object] | None = None
+    """The values with which the hub runs; None before."""
     are_flags = False
     """Whether the options were typed as flags of `edgehub`, whose words messages then use."""
 
@@ -52,14 +57,16 @@ class Options:
         for option in OPTIONS:
             loader.add_option(f"hub_{option.name}", option.kind, option.default, option.plain_text)
 
+    def running(self) -> None:
+        self._began = self._values()
+
     def configure(self, updated: set[str]) -> None:
         if not any(name.startswith("hub_") for name in updated):
             return
         try:
             refuse_unknown(ctx.options.deferred)
-            settings = parse_settings(
-                {option.name: getattr(ctx.options, f"hub_{option.name}") for option in OPTIONS}
-            )
+            settings = parse_settings(self._values())
+            self._refuse_late()
         except ValueError as error:
             if not hasattr(self, "settings") and ctx.master.addons.get("scriptloader") is not None:
                 # mitmproxy shows a script's error with its traceback, which says nothing to an operator.
@@ -78,3 +85,18 @@ class Options:
         )
         if "onboarding" in ctx.options:
             ctx.options.update(onboarding=False)
+
+    def _values(self) -> dict[str, object]:
+        return {option.name: getattr(ctx.options, f"hub_{option.name}") for option in OPTIONS}
+
+    def _refuse_late(self) -> None:
+        """ValueError where an option has changed that the hub reads once. An interface would show it as in force."""
+        began = self._began
+        if began is None:
+            return
+        late = [name for name, value in self._values().items() if value != began[name] and name not in LIVE]
+        if late:
+            raise ValueError(
+                f"hub_{late[0]} cannot change while the hub runs: start the hub anew with it; "
+                f"it stays {began[late[0]]!r}"
+            )

@@ -154,3 +154,11 @@ def filter_modules(settings: Settings) -> FilterModules:
 def disabled_by(settings: Settings) -> frozenset[str]:
     """The names of the filters that never apply."""
     return settings.disabled_filters | (OFF_IN_CLOUD_MODE if settings.mode == "cloud" else frozenset())
+
+
+async def end_delays(cloud: Cloud, sources: Sources) -> None:
+    """Have sources ask at once, and not after their delays, each time that the cloud is back; until cancelled."""
+    while True:
+        await cloud.changed.wait()
+        if cloud.is_up:
+            sources.cloud_recovered()

@@ -18,10 +18,15 @@ import orjson
 from addons.install.cloud import cloud
 from addons.ui.reports.text import table
 from kube.errors import StatusError
-from kube.fleet import COLUMNS, FleetHub, read_fleet
+from kube.fleet import ANNOTATION, COLUMNS, FleetHub, read_fleet
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import load_kubeconfig
 
+NO_HUBS = (
+    f"no hub: no Lease in kube-node-lease has the annotation {ANNOTATION}, which a hub writes (not in --mode cloud) "
+    "once kubelet renews the Lease of its node through it: does kubelet's kubeconfig lead to the hub, and is this the "
+    "cluster?\n"
+)
 MANIFESTS = Path(__file__).parents[2] / "controllers" / "manifests"
 """In a checkout and in the wheel alike."""
 
@@ -58,6 +63,8 @@ def fleet_text(kubeconfig: Path | None, context: str, *, as_json: bool) -> str:
         raise ValueError(f"{credentials.server}: {error}") from None
     if as_json:
         return orjson.dumps([hub.to_json() for hub in hubs], option=orjson.OPT_INDENT_2).decode() + "\n"
+    if not hubs:
+        return NO_HUBS
     rows = [dict(zip(COLUMNS, hub.cells(now), strict=True)) for hub in hubs]
     return table(rows, [(name, itemgetter(name)) for name in COLUMNS])
 

@@ -6,6 +6,7 @@ An outage of the link concerns every source alike, and `addons.ui.link_log` tell
 from __future__ import annotations
 
 import logging
+import re
 
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
@@ -13,9 +14,11 @@ from addons.telemetry.log import Pace
 from kube.differences.reader import UnusableRecord
 from kube.errors import StatusError
 from kube.http.client import TooLarge, Unreachable
+from kube.peers import NODE_PREFIX
 from kube.reflector.list_pages import Malformed
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Failure
+from kube.requests.request_info import parse_request
 
 REASONS = {
     Unreachable: "broken off",
@@ -33,7 +36,33 @@ RBAC = "controllers/manifests/hub-rbac.yaml"
 RBAC_OF_NODES = "controllers/manifests/hub-nodes.yaml"
 """What they must be allowed where a filter needs the labels of all nodes."""
 
+GIVEN = {
+    **dict.fromkeys(
+        (
+            *("services", "endpoints", "endpointslices.discovery.k8s.io"),
+            *("nodepools.apps.openyurt.io", "servicecidrs.networking.k8s.io"),
+        ),
+        RBAC,
+    ),
+    **dict.fromkeys(("nodes", "nodelabels.edgehub.io"), RBAC_OF_NODES),
+}
+"""What of the cloud each manifest lets nodes list and watch, besides the ConfigMaps in kube-system."""
+OF_NODE = re.compile(rf'User "{NODE_PREFIX}')
+"""In the words with which kube-apiserver refuses a node."""
+
 _pace = Pace()
+
+
+def remedy(path: str, error: str) -> str:
+    """What gives the hub the right that it lacks, in words: a manifest where one does."""
+    info = parse_request("GET", path)
+    type_ = info.type.group_resource if info.type is not None else ""
+    given = RBAC if type_ == "configmaps" and info.namespace == "kube-system" else GIVEN.get(type_, "")
+    if not given:
+        return "no manifest of the hub's gives it: bind it to who the hub is"
+    if 'User "' in error and not OF_NODE.search(error):
+        return f"{given} gives it to nodes (the group system:nodes) alone: bind its roles to who the hub is"
+    return f"apply {given}"
 
 
 class Failures:
@@ -65,7 +94,6 @@ def log_failure(path: str, user: str, error: Exception) -> None:
         logger.debug("%s: %s", path, error)
     elif _pace.allows((path, error.code)):
         if error.code == 403:
-            rbac = RBAC_OF_NODES if path.startswith("/api/v1/nodes") else RBAC
-            logger.warning("%s: the hub lacks a right: apply %s (%s)", path, rbac, error)
+            logger.warning("%s: the hub lacks a right: %s (%s)", path, remedy(path, str(error)), error)
         else:
             logger.info("%s: %s", path, error)

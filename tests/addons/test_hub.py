@@ -295,6 +295,7 @@ def test_the_first_two_set_the_options_and_the_last_starts_the_rest() -> None:
     assert ORDER[-1] is Assembly
     assert {kind for kind in ORDER if hasattr(kind, "running")} == {
         OwnListeners,
+        Options,
         Connections,
         Memory,
         Assembly,

@@ -159,6 +159,27 @@ def test_settings_follow_the_options(options: Options, context: taddons.context)
 
 
 @pytest.mark.parametrize(
+    "late", [{"hub_port": 1}, {"hub_disabled_filters": "masterservice"}, {"hub_wait": 3}, {"hub_node": "n2"}]
+)
+def test_what_the_hub_reads_at_its_start_alone_cannot_change_later(
+    options: Options, context: taddons.context, late: dict[str, str | int]
+) -> None:
+    """An interface showed the new port, at which nobody answered."""
+    context.configure(options, hub_server=CLOUD, hub_node="n1")
+    options.running()
+    (name,) = late
+    before = options.settings, getattr(context.options, name)
+    with pytest.raises(
+        exceptions.OptionsError, match=rf"{name} cannot change while the hub runs: start the hub anew"
+    ):
+        context.configure(options, **late)
+    assert (options.settings, getattr(context.options, name)) == before
+    context.configure(options, hub_pod_address="169.254.2.1", hub_plain_users="0", hub_allow_hold=True)
+    assert (options.settings.pod_addresses, options.settings.allow_hold) == (("169.254.2.1",), True)
+    context.configure(options, **{name: before[1]})
+
+
+@pytest.mark.parametrize(
     "bad", [{"hub_server": "cloud"}, {"hub_wait": 5, "hub_idle": 0}, {"hub_keep_days": 0}]
 )
 def test_a_bad_value_is_refused_and_the_old_settings_stay(

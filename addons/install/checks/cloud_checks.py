@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from addons.install.checks.findings import Finding, failed, ok, warning
 from addons.install.cloud import TIMEOUT, cloud, get, may
 from addons.rules.table import parse_rules
+from addons.startup.own_node import node_in
 from addons.views.source_log import RBAC, RBAC_OF_NODES
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
@@ -37,6 +38,8 @@ READ_RESOURCES = (
 )
 """(group, resource) of what a hub lists and watches in the whole cluster."""
 
+RULES = ("kube-system", "yurt-hub-cfg")
+"""The ConfigMap of the rules that the manifest names."""
 NAMED_PODS = 5
 """Pods that the finding names."""
 
@@ -67,7 +70,8 @@ async def check_cloud(credentials: Credentials, node: OwnNode | None) -> list[Fi
             if node is None:
                 findings.append(await _check_token(client))
                 return findings
-            async for finding in _check_rights(client, node.name, node.rules):
+            is_node = bool(node_in(credentials))
+            async for finding in _check_rights(client, node.name, node.rules, is_node=is_node):
                 findings.append(finding)
             findings.append(await _check_node(client, node.name, version))
             findings.append(await _check_rules(client, node.rules))
@@ -129,13 +133,25 @@ async def _check_token(client: Client) -> Finding:
     )
 
 
-async def _check_rights(client: Client, node: str, rules: tuple[str, str]) -> AsyncIterator[Finding]:
+def _cure(missing: list[str], rules: tuple[str, str], *, is_node: bool) -> str:
+    """What gives these rights: the manifest, where it gives them to this identity."""
+    if not is_node:
+        return f"{RBAC} gives it to nodes (the group system:nodes) alone: name a node's kubeconfig, or bind its roles"
+    if rules != RULES and all(right.endswith(" configmaps") for right in missing):
+        return (
+            f"{RBAC} gives it for {'/'.join(RULES)}: write {'/'.join(rules)} into its Role edgehub:hub-rules"
+        )
+    return f"apply it in the cloud: `kubectl apply -f {RBAC}`, or `edgehub manifests hub-rbac | kubectl apply -f -`"
+
+
+async def _check_rights(
+    client: Client, node: str, rules: tuple[str, str], *, is_node: bool
+) -> AsyncIterator[Finding]:
     namespace, name = rules
     reads: list[Json] = [{"group": group, "resource": resource} for group, resource in READ_RESOURCES]
     reads.append({"resource": "configmaps", "namespace": namespace, "name": name})
     if missing := await _refused(client, reads):
-        cure = f"apply it in the cloud: `kubectl apply -f {RBAC}`, or `edgehub manifests hub-rbac | kubectl apply -f -`"
-        yield failed("rights", f"may not {', '.join(missing)}; {cure}")
+        yield failed("rights", f"may not {', '.join(missing)}; {_cure(missing, rules, is_node=is_node)}")
     else:
         yield ok("rights", f"all that {RBAC} gives")
     if await _refused(client, [{"resource": "nodes"}]):

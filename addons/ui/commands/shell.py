@@ -90,6 +90,8 @@ def _print_lines(lines: Iterable[bytes], output: str) -> None:
             print(text, flush=True)
 
 
+UNTRIED = 3
+"""The exit status of a trial that could not be made, for want of a copy."""
 ADMIN = "http://127.0.0.1:10267"
 """The admin port of a hub with the default options."""
 
@@ -188,7 +190,9 @@ def _try(options: Asked) -> int:
     trial = json.loads(answer)
     print(answer if options.json else printable_lines(trial_text(trial)), end="")
     is_loss = any(trial["lost"].values()) and not options.allow_loss
-    return 1 if trial["problems"] or is_loss or not trial["complete"] else 0
+    if trial["problems"] or is_loss or not trial["complete"]:
+        return 1
+    return UNTRIED if trial["untried"] else 0
 
 
 def _support(options: Asked) -> int:

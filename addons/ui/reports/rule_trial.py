@@ -86,7 +86,11 @@ async def try_text(hub: RunningHub, text: bytes) -> dict[str, Any]:
 
 
 async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str, Any]:
-    """`data` are the data of the edited ConfigMap; None where it is deleted. `lost` counts objects and endpoints."""
+    """`data` are the data of the edited ConfigMap; None where it is deleted. `lost` counts objects and endpoints.
+
+    `untried` names what the hub has no copy for, and, where no component has asked for anything, those that the edit
+    is about: what they would lose nobody knows.
+    """
     now = hub.rules.rules
     edited = parse_rules(data, now.disabled, now.filters)
     end = deadline()
@@ -98,16 +102,18 @@ async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str
     ]
     seen = {component for component, _, _ in requests}
     named = (now.components | edited.components) - {ANY, HUB}
+    unseen = [
+        {"component": name, "before": before, "after": after}
+        for name in sorted(named - seen)
+        if (before := bound_filters(now, name)) != (after := bound_filters(edited, name))
+    ]
+    untried = sorted({f"{row['component']} {row['resource']}" for row in rows if not row["copy"]})
     return {
         "problems": problems(edited),
         "unnamedProblems": edited.unnamed_problems,
         "changes": edited.digest != now.digest,
         "components": rows,
-        "unseen": [
-            {"component": name, "before": before, "after": after}
-            for name in sorted(named - seen)
-            if (before := bound_filters(now, name)) != (after := bound_filters(edited, name))
-        ],
+        "unseen": unseen,
         "cached": {
             "gained": sorted(
                 name for name in named | seen if name in edited.agents and name not in now.agents
@@ -118,6 +124,7 @@ async def try_rules(hub: RunningHub, data: Mapping[str, str] | None) -> dict[str
             "objects": sum(row["lost"]["count"] for row in rows),
             "endpoints": sum(max(0, -row["endpoints"]["difference"]) for row in rows),
         },
+        "untried": untried or ([] if rows else [row["component"] for row in unseen]),
         "complete": time.monotonic() <= end,
     }
 

@@ -196,6 +196,9 @@ def trial_text(report: Row) -> str:
             lines.append(f"reads of {', '.join(report['cached'][kind])} {words}\n")
     lost = report["lost"]
     lines.append(f"lost: {lost['objects']} objects, {lost['endpoints']} endpoints\n")
+    if report["untried"]:
+        named = ", ".join(report["untried"])
+        lines.append(f"not tried, for the hub has no copy of what they read: {named}\n")
     if not report["complete"]:
         lines.append("the hub ran out of time: there is more\n")
     return "".join(lines) + problems_text(report)

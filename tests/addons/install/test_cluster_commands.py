@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from addons.install.cluster_commands import MANIFESTS, fleet_text, kubeconfigs, manifest_names
 from addons.install.commands import run
 from addons.views.source_log import RBAC, RBAC_OF_NODES
+from tests.addons.support.small_api import small_api
+from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.ports import free_port
 
 
@@ -39,6 +42,16 @@ current-context: a
     )
     with pytest.raises(ValueError, match=server):
         fleet_text(file, "", as_json=False)
+
+
+async def test_a_cluster_without_hubs_says_why(tmp_path: Path) -> None:
+    lease = {"metadata": {"name": "n1", "namespace": "kube-node-lease"}, "spec": {}}
+    leases = {"kind": "LeaseList", "metadata": {"resourceVersion": "1"}, "items": [lease]}
+    async with small_api({"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases": leases}) as url:
+        file = write_kubeconfig(tmp_path / "config", url)
+        told = await asyncio.to_thread(fleet_text, file, "", as_json=False)
+        assert told.startswith("no hub: no Lease in kube-node-lease has the annotation edgehub.io/hub-status")
+        assert await asyncio.to_thread(fleet_text, file, "", as_json=True) == "[]\n"
 
 
 def test_all_are_listed_with_what_they_are_for(capsys: pytest.CaptureFixture[str]) -> None:

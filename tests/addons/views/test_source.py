@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 
 from addons.filters.chain import FILTERS
 from addons.filters.plugins import in_order, plugin_of
@@ -22,7 +23,7 @@ from addons.views import source_log
 from addons.views.observed_events import observed_events
 from addons.views.open_view import ViewKey
 from addons.views.source import Source
-from addons.views.source_log import RBAC, RBAC_OF_NODES, Failures, log_failure
+from addons.views.source_log import GIVEN, RBAC, RBAC_OF_NODES, Failures, log_failure, remedy
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.errors import StatusError, forbidden, unavailable
@@ -315,6 +316,35 @@ def test_a_failure_is_told_once_with_what_to_do(
     assert [(each.levelname, each.getMessage()) for each in caplog.records] == [(level, told)]
     log_failure("/api/v1/services", "", error)
     assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "user", "words"),
+    [
+        ("/api/v1/services", "system:node:a", f"apply {RBAC}"),
+        ("/apis/networking.k8s.io/v1/servicecidrs", "system:node:a", f"apply {RBAC}"),
+        ("/apis/edgehub.io/v1/nodelabels", "system:node:a", f"apply {RBAC_OF_NODES}"),
+        ("/api/v1/namespaces/kube-system/configmaps", "system:node:a", f"apply {RBAC}"),
+        ("/api/v1/namespaces/shop/configmaps", "system:node:a", "no manifest of the hub's gives it"),
+        ("/api/v1/services", "alice", f"{RBAC} gives it to nodes (the group system:nodes) alone"),
+        ("/apis/example.com/v1/things", "system:node:a", "no manifest of the hub's gives it"),
+    ],
+)
+def test_a_manifest_is_named_only_where_it_gives_the_right(path: str, user: str, words: str) -> None:
+    assert remedy(path, f'forbidden: User "{user}" cannot list it').startswith(words)
+
+
+@pytest.mark.parametrize("manifest", [RBAC, RBAC_OF_NODES])
+def test_the_rights_of_the_manifests_are_the_files(manifest: str) -> None:
+    documents = [each for each in yaml.safe_load_all((ROOT / manifest).read_text()) if each]
+    rules = [rule for each in documents if each["kind"] == "ClusterRole" for rule in each["rules"]]
+    given = {
+        f"{resource}.{group}" if group else resource
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert given == {resource for resource, file in GIVEN.items() if file == manifest}
 
 
 def test_an_outage_is_told_once_for_all_sources_elsewhere(caplog: pytest.LogCaptureFixture) -> None:

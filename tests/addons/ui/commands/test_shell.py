@@ -37,6 +37,7 @@ TRIAL: dict[str, Any] = {
     "unseen": [],
     "cached": {"gained": [], "lost": []},
     "lost": {"objects": 0, "endpoints": 0},
+    "untried": [],
     "complete": True,
 }
 
@@ -153,6 +154,8 @@ def test_dump_asks_for_what_is_named(admin: Told, capsys: pytest.CaptureFixture[
         ({"lost": {"objects": 2, "endpoints": 0}}, ("--allow-loss",), 0),
         ({"problems": [{"key": "k", "text": "t", "why": "w"}]}, ("--allow-loss",), 1),
         ({"complete": False}, (), 1),
+        ({"untried": ["coredns endpoints"]}, ("--allow-loss",), 3),
+        ({"untried": ["coredns endpoints"], "lost": {"objects": 1, "endpoints": 0}}, (), 1),
     ],
 )
 def test_a_trial_ends_with_what_a_pipeline_wants(

@@ -9,6 +9,7 @@ import pytest
 from addons.ui import judgement
 from addons.ui.reports import rule_trial
 from addons.ui.reports.rule_trial import MAX_REASONS, MAX_TEXT, read_rules, try_rules
+from addons.ui.reports.text import trial_text
 from addons.ui.running_hub import RunningHub
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.report_parts import SLICES as SLICES_TYPE
@@ -116,8 +117,18 @@ async def test_it_ends_with_what_it_has(hub: RunningHub, monkeypatch: pytest.Mon
 
 async def test_a_resource_without_a_copy(hub: RunningHub) -> None:
     hub.traffic.began("reader", "endpoints", is_error=False, is_watch=False)
-    found = row(await try_rules(hub, {**IN_FORCE, "endpoints": "reader"}), "reader")
+    trial = await try_rules(hub, {**IN_FORCE, "endpoints": "reader"})
+    found = row(trial, "reader")
     assert (found["copy"], found["objects"]) == (False, 0)
+    assert trial["untried"] == ["reader endpoints"], "no loss was seen, because nothing was looked at"
+    assert "not tried, for the hub has no copy of what they read: reader endpoints" in trial_text(trial)
+
+
+async def test_where_no_component_has_asked_for_anything_nothing_is_tried(parts: HubParts) -> None:
+    hub = running_hub(parts, IN_FORCE)
+    trial = await try_rules(hub, {**IN_FORCE, "servicetopology": "envoy"})
+    assert (trial["components"], trial["untried"]) == ([], ["envoy"])
+    assert (await try_rules(hub, IN_FORCE))["untried"] == []
 
 
 MAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: yurt-hub-cfg}\n"
