@@ -23,6 +23,7 @@ from addons.offline.people.forms import first_form, partial_list
 from addons.requests.answers import HEADERS, Answer, ClientStream, object_answer
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
+from addons.rules.shared_kinds import shared_fields
 from addons.views.bounds.quotas import BeyondQuota
 from addons.views.list_answer import list_answer
 from addons.views.open_view import ViewKey
@@ -220,7 +221,16 @@ class OfflineReads:
         return as_kept(answer)
 
     async def _newest_part(self, identity: CloudIdentity, read: ObjectRead) -> Part | None:
-        """The part of the newest source that has the whole list in a form for the client."""
+        """The part of the newest source that has the whole list in a form for the client.
+
+        The watch of what is shared comes from the one source for all: a list that is older would have it end, for ever.
+        """
+        parts = [await self._part(identity, read)]
+        if identity != HUB_IDENTITY and shared_fields(read.type, (), metadata_only=False) is not None:
+            parts.append(await self._part(HUB_IDENTITY, read))
+        return max(filter(None, parts), key=lambda part: part.version, default=None)
+
+    async def _part(self, identity: CloudIdentity, read: ObjectRead) -> Part | None:
         sources = self._newest_first(identity, read.type, lambda source: _scope(source, read) is not None)
         async for list_watch, source in sources:
             form, scope = first_form(read.accepted, read, source.store), _scope(list_watch, read)

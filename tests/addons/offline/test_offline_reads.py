@@ -309,6 +309,30 @@ async def test_a_kept_list_that_is_too_long_to_be_read_comes_as_it_is(its: Node,
         assert found["items"][0].get("status") == status
 
 
+@pytest.mark.parametrize(("kind", "shown"), [("services", ["kept", "newer"]), ("pods", ["kept"])])
+async def test_what_is_shared_is_listed_from_the_one_source_where_that_is_newer(
+    its: Node, kind: str, shown: list[str]
+) -> None:
+    """A pod's list was the answer that was kept of it, older than the history of the watch: 410, and the list again."""
+    pod_identity, type_ = CloudIdentity("pod", "Bearer pod"), ResourceType("", "v1", kind)
+
+    def made(name: str, version: int) -> Json:
+        return service(name, version) if kind == "services" else pod(name, version, namespace="default")
+
+    store = its.sources.get(HUB_IDENTITY, ListWatch(type_, encoding=Encoding.JSON)).store
+    fill(store, [made("kept", 3), made("newer", 8)], 9, kind=made("x", 1)["kind"])
+    target = f"/api/v1/namespaces/default/{kind}"
+    page = CachedResponse(
+        {"content-type": JSON}, listed(4, made("kept", 3), kind=f"{made('x', 1)['kind']}List")
+    )
+    its.answers.put(asked("GET", target).key("pod"), page)
+    answer = await its.reads.answer(pod_identity, asked("GET", target), read_of(target))
+    assert answer is not None
+    body = answer.body if isinstance(answer.body, bytes) else b"".join(answer.body)
+    items = orjson.loads(gzip.decompress(body) if "Content-Encoding" in answer.headers else body)["items"]
+    assert [item["metadata"]["name"] for item in items] == shown
+
+
 async def test_a_copy_of_another_identity_is_never_refetched_as_the_hub(tmp_path: Path) -> None:
     """After a revocation a pod saw an object that was created later: its source had been started with no token."""
     pod, credentials = CloudIdentity("pod", "Bearer pod"), []
