@@ -51,6 +51,7 @@ from addons.router import Router
 from addons.rules.filter_modules import FilterModules
 from addons.settings import Settings
 from addons.startup import handed_sockets, pod_interface, preflight, service_manager
+from addons.startup.folder_owner import Owner
 from addons.startup.own_node import why_unfit
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
@@ -151,7 +152,7 @@ class Assembly:
         servers = settings.servers or (parse_server(credentials.server),)
         await asyncio.to_thread(preflight.check, settings, servers)
         modules = await asyncio.to_thread(filter_modules, settings)
-        await asyncio.to_thread(self._claim_folder, settings)
+        await asyncio.to_thread(self._claim_folder, settings, Owner.of(settings.node, credentials, servers))
         if settings.pod_address.makes:
             await self._make_pod_addresses(settings.pod_addresses)
         logger.info("%s", preflight.start_line(settings, servers))
@@ -220,11 +221,7 @@ class Assembly:
         if settings.tls_signer == "cluster" and settings.tls_cert is None:
             file = settings.state_dir / CLUSTER_FILE
             certificate = serving_certificate_of(
-                "TLS",
-                settings.node,
-                clients.hub,
-                file,
-                changed,
+                *("TLS", settings.node, clients.hub, file, changed),
                 lambda: certified_addresses(self._options.settings),
             )
             certificate.want(True)
@@ -251,23 +248,22 @@ class Assembly:
         logger.info("pods reach the hub at %s on %s", ", ".join(addresses), name)
         self._run("addresses for pods", pod_interface.keep(addresses))
 
-    def _claim_folder(self, settings: Settings) -> None:
+    def _claim_folder(self, settings: Settings, owner: Owner) -> None:
         has_pki = settings.bootstrap_kubeconfig or (settings.tls_cert is None and settings.tls_port)
         if settings.mode != "edge" and not has_pki:
             return  # nothing is kept
+        self._folder = StateFolder(settings.state_dir)
         try:
-            self._folder = StateFolder(settings.state_dir)
-            self._folder.claim()
+            self._folder.claim(owner)
         except OSError as error:
             logger.error(
                 "%s cannot be written (%s): the hub goes on, but nothing that it learns outlives a restart",
-                self._options.as_typed(f"hub_state_dir {settings.state_dir}"),
-                error.strerror,
+                *(self._options.as_typed(f"hub_state_dir {settings.state_dir}"), error.strerror),
             )
 
     def _log_link(self, cloud: Cloud) -> LinkState:
-        waiting, kept_in = (self._offline.waiting, "copies") if self._offline is not None else (int, "memory")
-        log = LinkLog(cloud, cloud.changed, waiting, kept_in)
+        kept = (self._offline.waiting, "copies") if self._offline is not None else (int, "memory")
+        log = LinkLog(cloud, cloud.changed, *kept)
         self._run("log of the link", log.run())
         return log.state
 

@@ -8,6 +8,7 @@ import os
 import stat
 from pathlib import Path
 
+from addons.startup.folder_owner import Owner, take_over
 from kube.disk.trusted_path import fault_on_the_way, is_trusted
 
 MISTAKES = frozenset(
@@ -25,8 +26,8 @@ class StateFolder:
         self._path = path
         self._lock = -1
 
-    def claim(self) -> None:
-        """Make the folder if it is not there (mode 0700), and take its lock.
+    def claim(self, owner: Owner) -> None:
+        """Make the folder if it is not there (mode 0700), take its lock, and set aside what is another owner's.
 
         ValueError, in the operator's words, where the folder cannot be trusted, is not this user's, or has another
         hub. OSError where the disk itself is at fault.
@@ -35,6 +36,7 @@ class StateFolder:
             self._make()
             self._check()
             self._take_lock()
+            take_over(self._path, owner)
         except OSError as error:
             if error.errno not in MISTAKES:
                 raise

@@ -14,6 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from addons.startup.folder_owner import OF_THE_HUB
 from kube.json_type import Json
 from kube.requests.node_labels import NODE_LABELS
 from kube.requests.request_info import RequestInfo
@@ -105,3 +106,25 @@ async def test_a_refusal_of_an_input_holds_after_a_restart(cloud: ScriptableClou
 
 def _named(api_version: str, kind: str, name: str, **metadata: object) -> Json:
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **metadata}}
+
+
+async def test_a_folder_of_another_node_is_set_aside_and_none_of_it_is_shown(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    """A disk image of node-2 at node-3, without a cloud: its Secret, its Node, and its waiting status."""
+    made = {"type": "Opaque", "data": {"key": "c2VjcmV0"}}
+    cloud.store.create({**_named("v1", "Secret", "of-n2", namespace="default"), **made})
+    cloud.store.create(_named("v1", "Node", "node-2"))
+    secret = "/api/v1/namespaces/default/secrets/of-n2"
+    former, copied = Hub(tmp_path, cloud.url, node="node-2"), Hub(tmp_path, cloud.url, node="node-3")
+    async with started(former):
+        assert [await status_of(former, path) for path in (secret, "/api/v1/nodes/node-2")] == [200, 200]
+        await asyncio.to_thread(former.wait_until_kept, "c2VjcmV0", 1)
+    await cloud.stop()
+    async with started(former):
+        assert await status_of(former, secret) == 200
+    async with started(copied, ready=False):
+        assert [await status_of(copied, path) for path in (secret, "/api/v1/nodes/node-2")] == [503, 503]
+        await copied.logged(r"the state folder \S+ is that of node node-2: it is now in \S+/set-aside")
+        known = {*OF_THE_HUB, "lock", "owner.json", "set-aside"}
+        assert {each.name for each in await asyncio.to_thread(lambda: [*copied.state.iterdir()])} <= known

@@ -16,6 +16,7 @@ import pytest
 
 from addons.settings import Settings, parse_settings
 from addons.startup import preflight
+from addons.startup.folder_owner import Owner
 from addons.startup.pod_interface import how_to
 from addons.startup.state_folder import StateFolder
 from tests.cloud.kubeconfig import write_kubeconfig
@@ -23,6 +24,8 @@ from tests.cloud.pki import Authority, Credential
 from tests.repository.support.tree import ROOT
 
 EVERY = "0.0.0.0"  # noqa: S104 - nothing listens there
+
+NOBODY = Owner("", "", (), ())
 
 
 def settings(**given: Any) -> Settings:
@@ -233,7 +236,7 @@ def mode_of(path: Path) -> int:
 
 def test_it_is_made_for_this_user_alone(tmp_path: Path) -> None:
     folder = StateFolder(tmp_path / "var" / "edgehub")
-    folder.claim()
+    folder.claim(NOBODY)
     assert mode_of(tmp_path / "var" / "edgehub") == 0o700
     assert mode_of(tmp_path / "var" / "edgehub" / "lock") == 0o600
     folder.release()
@@ -241,12 +244,12 @@ def test_it_is_made_for_this_user_alone(tmp_path: Path) -> None:
 
 def test_one_hub_at_a_time(tmp_path: Path) -> None:
     first, second = StateFolder(tmp_path / "state"), StateFolder(tmp_path / "state")
-    first.claim()
+    first.claim(NOBODY)
     with pytest.raises(ValueError, match=f"is in use by another hub \\(process {os.getpid()}\\)"):
-        second.claim()
+        second.claim(NOBODY)
     first.release()
     first.release()
-    second.claim()
+    second.claim(NOBODY)
     second.release()
 
 
@@ -257,7 +260,7 @@ def test_one_that_others_may_write_is_refused(tmp_path: Path) -> None:
         with pytest.raises(
             ValueError, match="can be written by other users; see what is in it, then: chmod go-w"
         ):
-            StateFolder(tmp_path / "state").claim()
+            StateFolder(tmp_path / "state").claim(NOBODY)
         assert mode_of(tmp_path / "state") == mode, "the hub takes no folder away from others"
 
 
@@ -265,17 +268,17 @@ def test_one_in_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> Non
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(ValueError, match="by other users, who could put another folder in its place"):
-        StateFolder(tmp_path / "open" / "state").claim()
+        StateFolder(tmp_path / "open" / "state").claim(NOBODY)
     (tmp_path / "open").chmod(0o1777)
     folder = StateFolder(tmp_path / "open" / "other")
-    folder.claim()
+    folder.claim(NOBODY)
     folder.release()
 
 
 @pytest.mark.parametrize("folder", ["/proc/edgehub/state", f"/{'x' * 300}"])
 def test_one_that_nobody_can_make_is_a_mistake(folder: str) -> None:
     with pytest.raises(ValueError, match=r"cannot be written: (No such file|File name too long)"):
-        StateFolder(Path(folder)).claim()
+        StateFolder(Path(folder)).claim(NOBODY)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
@@ -289,7 +292,7 @@ def test_one_that_another_user_made_is_refused(tmp_path: Path, is_link: bool) ->
         path.mkdir()
     os.chown(path, 12345, 12345, follow_symlinks=False)
     with pytest.raises(ValueError, match=r"belongs to another user \(uid 12345\)"):
-        StateFolder(path).claim()
+        StateFolder(path).claim(NOBODY)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's folder")
@@ -300,14 +303,14 @@ def test_one_in_another_users_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match=r"home belongs to another user \(uid 12345\), who could put another"
     ):
-        StateFolder(tmp_path / "home" / "state").claim()
+        StateFolder(tmp_path / "home" / "state").claim(NOBODY)
 
 
 def test_a_link_to_a_folder_of_ones_own_will_do(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir(mode=0o700)
     (tmp_path / "state").symlink_to(tmp_path / "disk")
     folder = StateFolder(tmp_path / "state")
-    folder.claim()
+    folder.claim(NOBODY)
     assert (tmp_path / "disk" / "lock").exists()
     folder.release()
 
@@ -317,7 +320,7 @@ def test_a_planted_lock_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "state" / "lock").symlink_to(tmp_path / "victim")
     with pytest.raises(ValueError, match="cannot be written"):
-        StateFolder(tmp_path / "state").claim()
+        StateFolder(tmp_path / "state").claim(NOBODY)
     assert (tmp_path / "victim").read_text() == "precious"
 
 
@@ -326,7 +329,7 @@ def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match="cannot be written: Not a directory; give the hub a folder of its own"
     ):
-        StateFolder(tmp_path / "state").claim()
+        StateFolder(tmp_path / "state").claim(NOBODY)
 
 
 def test_no_right_is_a_mistake_and_a_broken_disk_is_not(
@@ -342,7 +345,7 @@ def test_no_right_is_a_mistake_and_a_broken_disk_is_not(
 
     fail(errno.EACCES)
     with pytest.raises(ValueError, match="cannot be written: Permission denied"):
-        StateFolder(tmp_path / "state").claim()
+        StateFolder(tmp_path / "state").claim(NOBODY)
     fail(errno.EROFS)
     with pytest.raises(OSError, match="Read-only file system"):
-        StateFolder(tmp_path / "state").claim()
+        StateFolder(tmp_path / "state").claim(NOBODY)

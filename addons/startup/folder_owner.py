@@ -1,0 +1,138 @@
+"""Whose a state folder is: of which node, identity and cluster. What another left there is set aside, and not read.
+
+A disk image that was copied to another node, a node with a new name, a kubeconfig of another user or cluster: without a
+cloud the hub would give out the objects of the other one, and send its waiting writes later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.x509.oid import NameOID
+
+from addons.link.servers import Server
+from addons.requests.caller import claims_of
+from kube.disk.whole_file import read_file, write_file
+from kube.http.kubeconfig import Credentials
+
+FILE = "owner.json"
+ASIDE = "set-aside"
+"""The one folder that is kept of all that were set aside."""
+OF_THE_HUB = ("cache", "cache.new", "cache.unreadable", "journal.done", "callers.key", "callers.done", "pki")
+"""What the hub makes in its state folder."""
+
+logger = logging.getLogger(__name__)
+
+
+class Owner(NamedTuple):
+    """What is known of a folder's owner. An empty field is not known, and agrees with any."""
+
+    node: str
+    identity: str
+    authorities: tuple[str, ...]
+    """Digests of the keys of the cluster's CAs. One that is renewed keeps its key, or comes beside the former."""
+    servers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, node: str, credentials: Credentials, servers: Iterable[Server]) -> Owner:
+        """The owner whom settings and kubeconfig name."""
+        return cls(node, _identity_of(credentials), _authorities_of(credentials), tuple(map(str, servers)))
+
+    def is_another_than(self, other: Owner) -> str:
+        """What tells two owners apart, for people; "" for one and the same.
+
+        A cluster is known by its CA. Where there is none, it is known by its addresses.
+        """
+        if self.node and other.node and self.node != other.node:
+            return f"node {other.node}"
+        if self.identity and other.identity and self.identity != other.identity:
+            return f"identity {other.identity}"
+        mine, others = self.authorities or self.servers, other.authorities or other.servers
+        if bool(self.authorities) is not bool(other.authorities):
+            mine, others = self.servers, other.servers
+        if mine and others and not {*mine} & {*others}:
+            return f"cluster {', '.join(other.servers)}"
+        return ""
+
+
+def take_over(folder: Path, owner: Owner) -> None:
+    """Have a folder belong to an owner, and set aside what another one left there.
+
+    ValueError, in the operator's words, where that cannot be moved: it must not be read. OSError where nothing can be
+    written.
+    """
+    former = _read(folder / FILE)
+    another = owner.is_another_than(former) if former is not None else ""
+    if another:
+        try:
+            _set_aside(folder)
+        except OSError as error:
+            raise ValueError(
+                f"hub_state_dir {folder} is that of {another}, and cannot be set aside ({error.strerror}): "
+                "empty it, or give the hub a folder of its own"
+            ) from None
+        logger.warning(
+            "the state folder %s is that of %s: it is now in %s, and this hub begins anew",
+            *(folder, another, folder / ASIDE),
+        )
+    elif former is not None:
+        known = {field: now for field, now in owner._asdict().items() if now}
+        owner = former._replace(**known)
+    if another or owner != former:
+        write_file(folder / FILE, orjson.dumps(owner._asdict()))
+
+
+def _set_aside(folder: Path) -> None:
+    """Move all of the hub's files, the owner's last: a crash in between goes on with the next start."""
+    fresh = folder / f"{ASIDE}.new"
+    fresh.mkdir(mode=0o700, exist_ok=True)
+    for name in (*OF_THE_HUB, FILE):
+        if (folder / name).exists():
+            (folder / name).rename(fresh / name)
+    shutil.rmtree(folder / ASIDE, ignore_errors=True)
+    fresh.rename(folder / ASIDE)
+
+
+def _read(file: Path) -> Owner | None:
+    """None for a folder that does not say: a hub before this one did not, and a damaged file tells of nobody."""
+    try:
+        said: Any = orjson.loads(read_file(file))
+        return Owner(
+            *(str(said["node"]), str(said["identity"])),
+            *(tuple(map(str, said["authorities"])), tuple(map(str, said["servers"]))),
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        logger.warning("%s cannot be read (%s): the folder is taken for this hub's own", file, error)
+        return None
+
+
+def _identity_of(credentials: Credentials) -> str:
+    """The user of a certificate, or the subject of a token; "" where only the cloud knows."""
+    try:
+        pem = credentials.certificate.read()
+        if pem.strip():
+            subject = x509.load_pem_x509_certificates(pem)[0].subject
+            names = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+            return str(names[0].value) if names else ""
+        return str(claims_of(credentials.bearer).get("sub", ""))
+    except (OSError, ValueError):
+        return ""
+
+
+def _authorities_of(credentials: Credentials) -> tuple[str, ...]:
+    try:
+        keys = [each.public_key() for each in credentials.authorities]
+        raws = (key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo) for key in keys)
+        return tuple(sorted(hashlib.sha256(raw).hexdigest() for raw in raws))
+    except (OSError, ValueError):
+        return ()

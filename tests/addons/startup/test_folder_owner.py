@@ -1,0 +1,117 @@
+"""A state folder serves whose it is, and nobody else: what another left there is set aside, one of them at most."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from addons.link.servers import parse_server
+from addons.startup.folder_owner import ASIDE, FILE, Owner, take_over
+from kube.certificate_authority import certificate_pem, make_authority
+from kube.http.kubeconfig import Credentials, Piece
+from tests.addons.requests.test_caller import jwt
+
+N2 = Owner("n2", "system:node:n2", ("ca-1",), ("https://cloud:6443",))
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, ""),
+        ({"servers": ("https://another:6443",)}, ""),
+        ({"authorities": ("ca-1", "ca-2")}, ""),
+        ({"identity": ""}, ""),
+        ({"authorities": ()}, ""),
+        ({"node": "n3"}, "node n2"),
+        ({"identity": "admin"}, "identity system:node:n2"),
+        ({"authorities": ("ca-2",)}, "cluster https://cloud:6443"),
+        ({"authorities": (), "servers": ("http://another",)}, "cluster https://cloud:6443"),
+    ],
+)
+def test_who_is_another(changed: dict[str, object], why: str) -> None:
+    assert N2._replace(**changed).is_another_than(N2) == why  # type: ignore[arg-type]  # as the fields are
+
+
+def write(folder: Path, word: str) -> None:
+    for name in ("cache/cache.db", "pki/ca.key", "journal.done"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(word)
+
+
+def test_what_another_left_is_set_aside_and_one_of_them_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "kubeconfig").write_text("an operator's")
+    take_over(tmp_path, N2)
+    write(tmp_path, "n2's")
+    take_over(tmp_path, N2)
+    assert (tmp_path / "cache" / "cache.db").read_text() == "n2's"
+    assert not caplog.text
+    for number, name in enumerate(("n3", "n4")):
+        take_over(tmp_path, N2._replace(node=name, identity=f"system:node:{name}"))
+        assert {each.name for each in tmp_path.iterdir()} == {ASIDE, FILE, "kubeconfig"}
+        aside = (tmp_path / ASIDE / "cache" / "cache.db").read_text()
+        assert aside == ("n2's", "n3's")[number]
+        write(tmp_path, f"{name}'s")
+    assert f"is that of node n2: it is now in {tmp_path / ASIDE}" in caplog.text
+    assert (tmp_path / ASIDE / FILE).exists()
+
+
+def test_a_start_that_was_cut_short_goes_on(tmp_path: Path) -> None:
+    take_over(tmp_path, N2)
+    write(tmp_path, "n2's")
+    fresh = tmp_path / f"{ASIDE}.new"
+    fresh.mkdir()
+    (tmp_path / "cache").rename(fresh / "cache")
+    take_over(tmp_path, N2._replace(node="n3"))
+    assert {each.name for each in tmp_path.iterdir()} == {ASIDE, FILE}
+    assert {each.name for each in (tmp_path / ASIDE).iterdir()} == {"cache", "pki", "journal.done", FILE}
+
+
+def test_what_is_not_known_now_stays_known(tmp_path: Path) -> None:
+    take_over(tmp_path, N2)
+    take_over(tmp_path, N2._replace(identity=""))
+    write(tmp_path, "n2's")
+    take_over(tmp_path, N2._replace(identity="admin"))
+    assert (tmp_path / ASIDE).exists()
+
+
+@pytest.mark.parametrize("content", [None, "{", "[]", '{"node": "n2"}'])
+def test_a_folder_that_does_not_say_is_taken_over(tmp_path: Path, content: str | None) -> None:
+    write(tmp_path, "of a hub before")
+    if content is not None:
+        (tmp_path / FILE).write_text(content)
+    take_over(tmp_path, N2)
+    assert (tmp_path / "cache" / "cache.db").exists()
+    take_over(tmp_path, N2._replace(node="n3"))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_what_cannot_be_set_aside_is_not_read(tmp_path: Path) -> None:
+    take_over(tmp_path, N2)
+    write(tmp_path, "n2's")
+    (tmp_path / f"{ASIDE}.new").write_text("in the way")
+    with pytest.raises(ValueError, match="is that of node n2, and cannot be set aside"):
+        take_over(tmp_path, N2._replace(node="n3"))
+
+
+def test_identity_and_cluster_are_read_from_the_credentials() -> None:
+    servers, now = [parse_server("https://cloud:6443")], datetime.now(UTC)
+    authority = make_authority("cluster", now, now + timedelta(days=1))
+    pem = certificate_pem(authority.certificate)
+    found = Owner.of("n", _credentials(certificate=pem, authority=pem), servers)
+    assert (found.identity, len(found.authorities), found.servers) == ("cluster", 1, ("https://cloud:6443",))
+    token = jwt({"sub": "system:serviceaccount:a:b"}).removeprefix("Bearer ").encode()
+    assert Owner.of("n", _credentials(token=token), servers).identity == "system:serviceaccount:a:b"
+    for nobody in (
+        _credentials(),
+        _credentials(token=b"opaque"),
+        _credentials(certificate=b"bad", authority=b"bad"),
+    ):
+        assert Owner.of("n", nobody, servers)[1:3] == ("", ())
+
+
+def _credentials(certificate: bytes = b"", authority: bytes = b"", token: bytes = b"") -> Credentials:
+    return Credentials("", "", False, Piece(authority), Piece(certificate), Piece(), Piece(token))
