@@ -106,6 +106,10 @@ class Pace:
 
 MAX_LINES = 200
 """Lines that are kept."""
+REPORT_LINE = "report_line"
+"""The attribute of a record that is one line of a report that a person asked for in an interface: its number."""
+MAX_TOLD = 40
+"""Lines of a report that are kept: the rest would take the place of what the hub itself said."""
 MAX_LINE = 1_000
 """Characters of a line that are kept; the first line alone of a traceback."""
 
@@ -127,6 +131,8 @@ class LogTail(logging.Handler):
         self.lines: deque[str] = deque(maxlen=MAX_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, REPORT_LINE, 0) >= MAX_TOLD:
+            return
         line = self.format(record).partition("\n")[0]
         self.lines.append(without_credentials(line))
 

@@ -80,6 +80,33 @@ async def test_a_person_follows_a_watch_in_the_browser(
             await browser.until_text("the cloud sent", "object: default/hidden", "outcome: dropped")
 
 
+async def test_a_report_is_on_the_screen_of_the_browser(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    """It was logged at a level that mitmweb's event log leaves out."""
+    flags = ("--ui", "web", "--", "--set", f"web_port={free_port()}", "--set", "web_open_browser=false")
+    hub = Hub(tmp_path, cloud.url, flags=flags)
+    async with Browser(tmp_path) as browser, started(hub):
+        line = await asyncio.to_thread(hub.process.wait_for_line, "edgehub: open http", 30)
+        await browser.open(line.partition("open ")[2].strip())
+        await browser.click("[...document.querySelectorAll('a')].find(e => e.innerText === 'Options')")
+        for shown in ("Display Command Bar", "Display Event Log"):
+            await browser.click(
+                f"[...document.querySelectorAll('label')].find(e => e.innerText.includes('{shown}'))"
+                "?.querySelector('input')"
+            )
+        for command, lines in (
+            ("edgehub.status", ("Online for ", "node:     node-1", "journal:  0 writes wait")),
+            ("edgehub.sources", ("PATH  ", "/api/v1/namespaces/kube-system/configmaps")),
+            ("edgehub.explain.all kube-proxy services", ("kube-proxy list ",)),
+        ):
+            await browser.until("document.querySelector('.command input')?.focus() === undefined")
+            await browser.type(command)
+            await browser.press("Enter")
+            shown = await browser.until_text(*lines)
+        assert sum(line.endswith("] node:     node-1") for line in shown.splitlines()) == 1
+        log = await asyncio.to_thread(hub.admin, "/debug/log")
+        assert sum(line.endswith(": node:     node-1") for line in log.splitlines()) == 1
+
+
 async def test_a_person_follows_a_component_through_an_outage_in_the_terminal(
     tmp_path: Path, cloud: ScriptableCloud, session: aiohttp.ClientSession
 ) -> None:

@@ -21,7 +21,7 @@ WAIT = 60.0
 
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 _FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run")
-_KEYS = {"ArrowDown": 40}
+_KEYS = {"ArrowDown": 40, "Enter": 13}
 """The keys that tests press, with the numbers that Windows gave them, by which browsers know them."""
 
 

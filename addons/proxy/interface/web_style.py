@@ -1,4 +1,4 @@
-"""Shows comments whole in mitmproxy's list of flows in the browser, which cuts them after a fixed width."""
+"""Styles of mitmproxy's page in the browser: comments whole, which it cuts, and the event log at its newest line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from mitmproxy.tools.web import master as web
 from tornado.web import HTTPError, RequestHandler
 
 STATIC = Path(web.__file__).parent / "static"
+# The event log stays at its newest line: mitmproxy's draws what is in sight alone, and follows only who has scrolled.
 # The last line is what mitmproxy does to the path of a flow that is held.
 STYLE = """
+.eventlog { flex-direction: column-reverse; overflow-y: scroll }
+.eventlog > div { order: 1; position: sticky; top: 0; z-index: 1 }
+.eventlog > pre { flex: none; overflow: visible }
 .flow-table .col-timestamp { width: 190px }
 .flow-table .col-comment { width: auto }
 .flow-table td.col-comment { text-align: left; white-space: normal; overflow-wrap: anywhere; line-height: 16px }

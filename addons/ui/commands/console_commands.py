@@ -10,11 +10,11 @@ from typing import Any
 
 import orjson
 from mitmproxy import ctx, exceptions, flow, http, types
-from mitmproxy.log import ALERT
 
 from addons.filters.filter import READS
 from addons.link.drills import DEFAULT_MINUTES, DrillKind
 from addons.requests.request_context import context_of
+from addons.telemetry.log import REPORT_LINE
 from addons.ui.commands import shell
 from addons.ui.commands.asking import new_file
 from addons.ui.debug_pages import begin
@@ -211,7 +211,9 @@ def show(text: str) -> None:
     """Show a text over mitmproxy's console; in its event log where there is no console."""
     overlay = getattr(ctx.master, "overlay", None)
     if overlay is None:
-        logger.log(ALERT, "%s", text)
+        # The browser's event log leaves out what mitmproxy alerts of, and has rows of one line.
+        for number, line in enumerate(text.splitlines()):
+            logger.info("%s", line, extra={REPORT_LINE: number})
         return
     from mitmproxy.tools.console.overlay import DataViewerOverlay  # noqa: PLC0415 - the console's own packages
 

@@ -19,7 +19,7 @@ from addons.requests.caller import masked
 from addons.requests.request_context import context_of
 from addons.telemetry.labels import HUB
 from addons.ui.flows import interventions
-from addons.ui.flows.annotations import ARROW, OWN
+from addons.ui.flows.annotations import ARROW, OWN, component_of
 from addons.ui.flows.bodies import MAX_UNDER_WAY, Room, decoded
 from addons.ui.flows.flow_records import record_of
 from addons.ui.flows.flows import Flows
@@ -30,6 +30,7 @@ from addons.ui.running_hub import RunningHub
 from kube.errors import StatusError
 
 if TYPE_CHECKING:
+    from mitmproxy.addons.dumper import Dumper
     from mitmproxy.addons.save import Save
     from mitmproxy.master import Master
 
@@ -47,6 +48,7 @@ class InterfaceFlows(Flows):
             *(visible, drills, master.addons.trigger, _is_intercepted), Room(MAX_UNDER_WAY), Room(MAX_ALL)
         )
         self._save = save_when_over(master)
+        tell_ends_of_watches(master)
         view = master.addons.get("view")
         self._kept = KeptFlows(view.remove) if view is not None else None
         if view is not None:
@@ -179,6 +181,21 @@ def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
             save.save_flow(flow)
 
     return save_decoded
+
+
+def tell_ends_of_watches(master: Master) -> None:
+    """Have mitmdump say of a watch that it has ended. It would tell of a WebSocket, in whose place events are shown."""
+    dumper: Dumper | None = master.addons.get("dumper")
+    if dumper is None:
+        return
+
+    def tell(flow: http.HTTPFlow) -> None:
+        assert flow.websocket is not None
+        if dumper.match(flow):
+            who = "its client" if flow.websocket.closed_by_client else "the hub"
+            dumper.echo(f"{component_of(flow)}: the watch of {flow.request.path} has ended, by {who}")
+
+    setattr(dumper, WebsocketEndHook.name, tell)  # mitmproxy looks a hook up at each call
 
 
 def _nothing(flow: http.HTTPFlow) -> None:

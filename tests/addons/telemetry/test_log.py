@@ -14,9 +14,11 @@ import pytest
 from addons.telemetry.log import (
     MAX_LINE,
     MAX_LINES,
+    MAX_TOLD,
     OWN,
     REMEMBERED,
     REPEAT,
+    REPORT_LINE,
     Format,
     Level,
     LogTail,
@@ -151,6 +153,17 @@ def test_of_a_traceback_the_first_line(tail: LogTail) -> None:
         given = (type(error), error, error.__traceback__)
         tail.handle(logger.makeRecord(logger.name, logging.ERROR, __file__, 1, "it failed", (), given))
     assert tail.lines[0].endswith("it failed")
+
+
+def test_of_a_long_report_the_first_lines(tail: LogTail) -> None:
+    """The rest would take the place of what the hub itself said."""
+    say(tail, "the hub itself")
+    for number in range(MAX_LINES):
+        record = logger.makeRecord(logger.name, logging.INFO, __file__, 1, str(number), (), None)
+        setattr(record, REPORT_LINE, number)
+        tail.handle(record)
+    assert len(tail.lines) == 1 + MAX_TOLD
+    assert tail.lines[0].endswith("the hub itself")
 
 
 def test_it_hears_the_log_while_it_is_attached(tail: LogTail) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from mitmproxy import http
+from mitmproxy.addons.dumper import Dumper
 from mitmproxy.addons.save import Save
 from mitmproxy.io import FlowReader
+from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 from mitmproxy.test import taddons, tflow
 
 from addons.link.request_records import RequestRecord, RequestRecords
 from addons.requests.caller import Lending
 from addons.ui.flows.annotations import OWN
-from addons.ui.flows.interface_flows import OwnRequestsShown, save_when_over
+from addons.ui.flows.interface_flows import OwnRequestsShown, save_when_over, tell_ends_of_watches
 
 SERVER = "https://a:6443"
 
@@ -67,6 +70,21 @@ def test_a_flow_is_written_as_it_is_when_it_is_over(tmp_path: Path) -> None:
     with file.open("rb") as opened:
         (read,) = FlowReader(opened).stream()
     assert b"as it is shown" in str(read.get_state()).encode()
+
+
+@pytest.mark.parametrize(("by_client", "who"), [(True, "its client"), (False, "the hub")])
+def test_mitmdump_tells_of_a_watch_and_of_no_websocket(by_client: bool, who: str) -> None:
+    printed = io.StringIO()
+    with taddons.context(dumper := Dumper(printed)) as context:
+        tell_ends_of_watches(context.master)
+        flow = tflow.twebsocketflow()
+        flow.comment = "kube-proxy ▸ view"
+        assert flow.websocket is not None
+        flow.websocket.closed_by_client = by_client
+        context.master.addons.trigger(WebsocketEndHook(flow))
+        context.configure(dumper, dumper_filter="~m POST")
+        context.master.addons.trigger(WebsocketEndHook(flow))
+    assert printed.getvalue() == f"kube-proxy: the watch of {flow.request.path} has ended, by {who}\n"
 
 
 def test_where_mitmproxy_saves_nothing_there_is_nothing_to_do() -> None:
