@@ -25,7 +25,7 @@ TOOLS = ("xtables-nft-multi", "conntrack")
 LIBRARIES = ("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2")
 """What glibc loads besides what a program is linked to."""
 TMP = "/tmp"  # noqa: S108 - of the images
-FORMAT = "1"
+FORMAT = "2"
 """Another number makes all images anew."""
 
 
@@ -53,6 +53,7 @@ def images(programs: Mapping[str, Path], base: Path) -> list[Image]:
         for name in ("passwd", "group", "nsswitch.conf")
         if (base / "etc" / name).exists()
     }
+    extensions = sorted(base.glob("usr/lib/*/xtables/*.so"))
     tables = {f"/usr/sbin/{name}": "xtables-nft-multi" for name in _tables()}
     return [
         Image([named["pause"]], {"/pause": programs["pause"]}, ["/pause"]),
@@ -69,11 +70,10 @@ def images(programs: Mapping[str, Path], base: Path) -> list[Image]:
             {
                 "/usr/local/bin/kube-proxy": programs["kube-proxy"],
                 **{f"/usr/sbin/{name}": base / "usr/sbin" / name for name in TOOLS},
-                **{
-                    f"/usr/lib/{path.relative_to(base / 'usr/lib')}": path
-                    for path in base.glob("usr/lib/*/xtables/*.so")
-                },
-                **_libraries(base, [programs["kube-proxy"], *(base / "usr/sbin" / name for name in TOOLS)]),
+                **{f"/{path.relative_to(base)}": path for path in extensions},
+                **_libraries(
+                    base, [programs["kube-proxy"], *(base / "usr/sbin" / name for name in TOOLS), *extensions]
+                ),
                 **accounts,
                 **shell,
             },
