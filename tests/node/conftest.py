@@ -1,4 +1,4 @@
-"""The instance of `scripts/node` that all tests of a run share."""
+"""The instance of `scripts/node` that all tests of a run share, and its hub."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from scripts.node_machine import lifecycle
+from scripts.node_machine import lifecycle, network
 from scripts.node_machine.commands import LackError, require_machine
-from scripts.node_machine.instances import ROOT, Instance, default_name
+from scripts.node_machine.instances import CLOUD, ROOT, Instance, default_name
+from scripts.node_machine.machine import Machine
 from scripts.node_machine.program import NAME_VARIABLE
+from tests.node import callers, hub
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +26,44 @@ def instance() -> Iterator[Instance]:
             return
         lifecycle.up(own, 1)
     except LackError as error:
-        pytest.fail(f"no real node: {error}", pytrace=False)
+        pytest.exit(f"no real node: {error}", returncode=2)
     yield own
     lifecycle.down(own)
+
+
+@pytest.fixture(scope="session")
+def node(instance: Instance) -> Machine:
+    return Machine(instance, "edge-1")
+
+
+@pytest.fixture(scope="session")
+def clouds(instance: Instance) -> Machine:
+    return Machine(instance, CLOUD)
+
+
+@pytest.fixture(scope="session")
+def manager(clouds: Machine) -> None:
+    """The cloud has what the page of the installation wants there first."""
+    hub.prepare_cluster(clouds)
+    hub.start_manager(clouds)
+
+
+@pytest.fixture(scope="module")
+def prepared(node: Machine, clouds: Machine) -> Iterator[None]:
+    """The cloud has what callers need, and has none of them afterwards."""
+    callers.end_all(clouds)
+    callers.prepare(clouds, "first")
+    yield
+    network.heal(clouds, node.name)
+    callers.end_all(clouds)
+
+
+@pytest.fixture(scope="module")
+def behind_hub(node: Machine, clouds: Machine, manager: None) -> Iterator[None]:
+    """The node, its kube-proxy and coredns are behind its hub, for the tests of one file."""
+    hub.install(node)
+    hub.start_pods_anew(clouds, node.name)
+    yield
+    network.heal(clouds, node.name)
+    hub.uninstall(node)
+    hub.start_pods_anew(clouds, node.name)

@@ -7,7 +7,7 @@ import pytest
 from scripts.node_machine import cloud, lifecycle, network
 from scripts.node_machine.boot import OWN_SYSCTLS
 from scripts.node_machine.commands import until
-from scripts.node_machine.instances import CLOUD, Instance
+from scripts.node_machine.instances import Instance
 from scripts.node_machine.machine import Machine
 from scripts.node_machine.network import CLOUD_ADDRESS, Cut
 
@@ -15,16 +15,6 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(600)]
 NODE = "edge-1"
 LONG = 120.0
 """Seconds until pods are ready after a reboot: half a minute on idle cores."""
-
-
-@pytest.fixture
-def node(instance: Instance) -> Machine:
-    return Machine(instance, NODE)
-
-
-@pytest.fixture
-def clouds(instance: Instance) -> Machine:
-    return Machine(instance, CLOUD)
 
 
 def reaches_cloud(node: Machine) -> bool:

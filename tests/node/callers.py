@@ -1,0 +1,156 @@
+"""Pods that call the API server and DNS over and over, as programs in clusters do, and what became of each call.
+
+Their logs are read from the node's disk, so that they are also seen while the node is cut off.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kube.json_type import Json
+from scripts.node_machine import cloud
+from scripts.node_machine.commands import until
+from scripts.node_machine.machine import Machine
+
+LONG = 180.0
+"""Seconds for what takes some on idle cores."""
+LABEL = "edgehub-test"
+SETTINGS = "settings"
+"""The ConfigMap that is mounted."""
+ROLES = ("view", "system:service-account-issuer-discovery")
+LOOP = """\
+said() { "$@" >/tmp/said 2>&1 && echo yes || echo "no:$(tail -n 1 /tmp/said | tr -s ' "' _)"; }
+while sleep 0.5; do
+    began=$(date +%s)
+    api=$(said timeout 10 kubectl get --raw /api/v1/services)
+    dns=$(said timeout 5 nslookup kubernetes.default.svc.cluster.local)
+    echo "$began $KUBERNETES_SERVICE_HOST $(cat /settings/value) $dns $api"
+done
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A round of calls: when it began, the API server's address, the mounted setting, and what the API server and
+    DNS answered."""
+
+    began: int
+    address: str
+    setting: str
+    dns: str
+    api: str
+
+    @property
+    def is_answered(self) -> bool:
+        return (self.dns, self.api) == ("yes", "yes")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A pod of the node, by its name."""
+
+    name: str
+    node: Machine
+    cloud: Machine
+
+    def start(self) -> None:
+        """Make the pod, and wait for its first calls."""
+        cloud.kubectl(self.cloud, "apply", "-f", "-", stdin=json.dumps(self._manifest()))
+        self.wait_for_calls()
+
+    def _manifest(self) -> Json:
+        container = {
+            "name": "caller",
+            "image": image(self.node, "kubectl"),
+            "command": ["sh", "-c", LOOP, self.name],
+            "volumeMounts": [{"name": SETTINGS, "mountPath": f"/{SETTINGS}"}],
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": self.name, "labels": {LABEL: ""}},
+            "spec": {
+                "nodeSelector": {"kubernetes.io/hostname": self.node.name},
+                "terminationGracePeriodSeconds": 1,
+                "containers": [container],
+                "volumes": [{"name": SETTINGS, "configMap": {"name": SETTINGS}}],
+            },
+        }
+
+    def calls(self) -> list[Call]:
+        """What its containers that still have a log have noted."""
+        read = f"cat /var/log/pods/default_{self.name}_*/caller/*.log"
+        lines = self.node.try_run("sh", "-c", read).stdout.splitlines()
+        # The container runtime puts the time, the stream and a mark for whole lines before each.
+        words = [line.split()[3:8] for line in lines]
+        return sorted(
+            (Call(int(each[0]), *each[1:]) for each in words if len(each) == 5), key=lambda call: call.began
+        )
+
+    def wait_for_calls(self, setting: str = "", timeout: float = LONG) -> None:
+        """Wait for calls that begin from now on and are answered; with this setting mounted, where one is given."""
+        now = int(self.node.run("date", "+%s"))
+
+        def is_served() -> bool:
+            return any(
+                call.is_answered and call.began > now and setting in ("", call.setting)
+                for call in self.calls()
+            )
+
+        try:
+            until(f"{self.name} is answered", is_served, timeout, interval=0.5)
+        except Exception as error:
+            last = "\n".join(map(str, self.calls()[-5:]))
+            raise AssertionError(f"{error}\n{last}") from error
+
+    def longest_silence(self, since: int) -> int:
+        """The longest time, in seconds, from one answered call to the next."""
+        answered = [call.began for call in self.calls() if call.is_answered and call.began >= since]
+        return max((after - before for before, after in pairwise(answered)), default=0)
+
+    def kill(self) -> None:
+        """End its container's process, as a crash does."""
+        self.node.run("pkill", "-KILL", "-f", f"done.* {self.name}$")
+
+    def restarts(self) -> int:
+        """How often its container has been started on the node, by its logs."""
+        listed = self.node.run("sh", "-c", f"ls /var/log/pods/default_{self.name}_*/caller/")
+        return max(int(name.partition(".")[0]) for name in listed.split())
+
+
+def image(node: Machine, name: str) -> str:
+    """The whole name of an image that the node has."""
+    listed = node.run("ctr", "--namespace=k8s.io", "images", "list", "--quiet").split()
+    return next(each for each in listed if f"/{name}:" in each)
+
+
+def prepare(clouds: Machine, setting: str) -> None:
+    """Give callers what they read, and the right to read it."""
+    for role in ROLES:
+        rights = {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": f"{LABEL}-{role.rpartition(':')[2]}"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
+        }
+        cloud.kubectl(clouds, "apply", "-f", "-", stdin=json.dumps(rights))
+    set_value(clouds, setting)
+
+
+def set_value(clouds: Machine, setting: str) -> None:
+    """Change what callers have mounted."""
+    settings = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": SETTINGS},
+        "data": {"value": setting},
+    }
+    cloud.kubectl(clouds, "apply", "-f", "-", stdin=json.dumps(settings))
+
+
+def end_all(clouds: Machine) -> None:
+    """Delete all callers, and wait until they are gone."""
+    cloud.kubectl(clouds, "delete", "pod", f"--selector={LABEL}", "--timeout=120s", "--ignore-not-found")

@@ -1,0 +1,87 @@
+"""The hub of a real node and its manager, as their pages install them."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import sys
+from pathlib import Path
+
+from scripts.node_machine import cloud
+from scripts.node_machine.commands import until
+from scripts.node_machine.instances import ROOT
+from scripts.node_machine.machine import Machine
+from scripts.node_machine.userland import CHECKOUT, WHEELS
+from tests.node.callers import LONG
+from tests.node.page import blocks
+
+RELEASE = "/srv/release"
+OFFLINE = f"export PIP_NO_INDEX=1 PIP_FIND_LINKS={WHEELS} PIP_DISABLE_PIP_VERSION_CHECK=1"
+"""What the node lacks beside a person's: the package index."""
+MANAGER = "edgehub-manager.service"
+
+
+def start_manager(clouds: Machine) -> None:
+    """Have the manager run, which takes its kubeconfig and nothing else here."""
+    if clouds.try_run("systemctl", "is-active", MANAGER).returncode:
+        manager = ("edgehub-manager", f"--kubeconfig={cloud.ADMIN}", "--webhook-port=0")
+        clouds.run("systemd-run", f"--unit={MANAGER}", "--property=Restart=always", *manager)
+
+
+def prepare_cluster(clouds: Machine) -> None:
+    """Apply what the page has applied once in the cluster."""
+    once, *_ = blocks("## A node of kubeadm")
+    clouds.run("sh", "-eux", stdin=f"cd {CHECKOUT}\nexport KUBECONFIG={cloud.ADMIN}\n{once}")
+
+
+def install_program(node: Machine, folder: Path) -> None:
+    """Build a release, and install its wheel on the node line by line."""
+    build: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "scripts.building.release",
+        "--no-images",
+        "--to",
+        folder,
+    ]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    for path in (*folder.glob("*.whl"), *folder.glob("edgehub-*-requirements.txt")):
+        packed = base64.b64encode(path.read_bytes()).decode()
+        node.run("sh", "-euc", f"mkdir -p {RELEASE}; base64 -d >{RELEASE}/$1", "sh", path.name, stdin=packed)
+    steps, *_ = blocks("## The program")
+    # The node comes with a program of this name, which runs from the checkout.
+    node.run("sh", "-eux", stdin=f"cd {RELEASE}\n{OFFLINE}\nrm -f /usr/local/bin/edgehub\n{steps}")
+
+
+def install(node: Machine) -> str:
+    """Install the hub by the page; what it prints."""
+    _, once, *_ = blocks("## A node of kubeadm")
+    return node.run("sh", "-eux", stdin=once)
+
+
+def uninstall(node: Machine) -> None:
+    """Take the hub away by the page."""
+    (back,) = blocks("### The way back")
+    node.run("sh", "-eux", stdin=back)
+
+
+def start_pods_anew(clouds: Machine, node: str) -> None:
+    """Have kube-proxy and coredns take what the hub tells them, by the page."""
+    _, _, command, *_ = blocks("## A node of kubeadm")
+    assert "NODE" in command
+    said = f"export KUBECONFIG={cloud.ADMIN}\n{command.replace('NODE', node)}"
+    clouds.run("sh", "-eux", stdin=said)
+    for each in ("daemonset/kube-proxy", "deployment/coredns"):
+        wait = ("--namespace=kube-system", "rollout", "status", each, f"--timeout={LONG:.0f}s")
+        cloud.kubectl(clouds, *wait)
+
+
+def pid(node: Machine) -> str:
+    """The hub's process."""
+    return node.run("systemctl", "show", "edgehub", "--property=MainPID", "--value").strip()
+
+
+def wait_until_ready(node: Machine) -> None:
+    """Wait until the hub says that it is ready."""
+    asked = ("curl", "--silent", "--fail", "--max-time", "5", "http://127.0.0.1:10267/readyz")
+    until("the hub is ready", lambda: node.try_run(*asked).returncode == 0, LONG)

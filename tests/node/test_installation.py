@@ -1,0 +1,95 @@
+"""The hub comes to a node and leaves it by the commands of docs/install.md, while pods run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from scripts.node_machine import cloud
+from scripts.node_machine.commands import until
+from scripts.node_machine.machine import Machine
+from tests.node import callers, hub
+from tests.node.callers import LONG, Caller
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
+DISCOVERY = "discovery"
+ADDRESS = "169.254.2.1"
+"""Of the hub, for pods that are started behind it."""
+AUDIENCE = "oidc-discovery-test"
+"""What agnhost wants its token to be for."""
+
+
+def test_pods_have_the_api_server_from_before_the_installation_until_after_its_end(
+    node: Machine, clouds: Machine, manager: None, prepared: None, tmp_path: Path
+) -> None:
+    before, after = Caller("before", node, clouds), Caller("after", node, clouds)
+    before.start()
+    began = int(node.run("date", "+%s"))
+    hub.install_program(node, tmp_path / "release")
+    try:
+        said = hub.install(node)
+        assert "warning: the cluster has not signed" not in said
+        assert kubelet_asks_hub(node)
+        before.wait_for_calls()
+        after.start()
+        hub.start_pods_anew(clouds, node.name)
+        assert {call.address for call in after.calls()} == {ADDRESS}
+        assert ADDRESS not in {call.address for call in before.calls()}
+        discover_issuer(node, clouds)
+        upgrade(node, [before, after])
+    finally:
+        hub.uninstall(node)
+    assert not kubelet_asks_hub(node)
+    before.wait_for_calls()
+    hub.start_pods_anew(clouds, node.name)
+    assert cloud.kubectl(
+        clouds, "get", "node", node.name, "--output=jsonpath={.status.conditions[-1].status}"
+    )
+    print(f"longest time without an answer: {before.longest_silence(began)} s")
+
+
+def kubelet_asks_hub(node: Machine) -> bool:
+    return "127.0.0.1" in node.run("grep", "server:", "/etc/kubernetes/kubelet.conf")
+
+
+def discover_issuer(node: Machine, clouds: Machine) -> None:
+    """Have a pod check its token by what the API server publishes of its issuer, as Kubernetes' own test does."""
+    token = {"serviceAccountToken": {"path": "token", "audience": AUDIENCE, "expirationSeconds": 7200}}
+    manifest = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": DISCOVERY, "labels": {callers.LABEL: ""}},
+        "spec": {
+            "restartPolicy": "Never",
+            "containers": [
+                {
+                    "name": DISCOVERY,
+                    "image": callers.image(node, "agnhost"),
+                    "args": [
+                        "test-service-account-issuer-discovery",
+                        f"--audience={AUDIENCE}",
+                        "--token-path=/var/run/checked/token",
+                    ],
+                    "volumeMounts": [{"name": "checked", "mountPath": "/var/run/checked"}],
+                }
+            ],
+            "volumes": [{"name": "checked", "projected": {"sources": [token]}}],
+        },
+    }
+    cloud.kubectl(clouds, "apply", "-f", "-", stdin=json.dumps(manifest))
+
+    def phase() -> str:
+        return cloud.kubectl(clouds, "get", "pod", DISCOVERY, "--output=jsonpath={.status.phase}")
+
+    until("the token is checked", lambda: phase() in ("Succeeded", "Failed"), LONG)
+    assert phase() == "Succeeded", cloud.kubectl(clouds, "logs", DISCOVERY)
+
+
+def upgrade(node: Machine, running: list[Caller]) -> None:
+    former = hub.pid(node)
+    node.run("edgehub", "upgrade")
+    assert hub.pid(node) != former
+    for caller in running:
+        caller.wait_for_calls()

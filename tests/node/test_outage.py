@@ -1,0 +1,113 @@
+"""A node behind its hub lives through an outage: a reboot, crashes and restarts in it, and the return."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from scripts.node_machine import cloud, lifecycle, network
+from scripts.node_machine.commands import until
+from scripts.node_machine.instances import Instance
+from scripts.node_machine.machine import Machine
+from scripts.node_machine.network import Cut
+from tests.node import callers, hub
+from tests.node.callers import LONG, Caller
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
+MOVED = "1h"
+"""How much later the hub thinks it is after the reboot: kubelet asks for another token for each pod."""
+
+
+@pytest.fixture(scope="module")
+def caller(node: Machine, clouds: Machine, behind_hub: None, prepared: None) -> Caller:
+    """A pod that was started behind the hub, and lives through the whole outage."""
+    stays = Caller("stays", node, clouds)
+    stays.start()
+    return stays
+
+
+@pytest.fixture(scope="module")
+def leaver(node: Machine, clouds: Machine, caller: Caller) -> Caller:
+    """A pod that is deleted in the cloud during the outage."""
+    leaves = Caller("leaves", node, clouds)
+    leaves.start()
+    return leaves
+
+
+@pytest.fixture(scope="module")
+def rebooted(instance: Instance, node: Machine, clouds: Machine, caller: Caller, leaver: Caller) -> None:
+    """The power has gone in an outage, and the node is up again an hour later, still cut off."""
+    network.cut(clouds, node.name, Cut.HOLE)
+    caller.wait_for_calls()
+    lifecycle.reboot(instance, node.name, offline=True, later=MOVED)
+
+
+def test_all_pods_run_after_a_reboot_in_an_outage(
+    rebooted: None, node: Machine, caller: Caller, leaver: Caller
+) -> None:
+    until("kube-proxy has written its rules", lambda: service_rules(node), LONG)
+    for each in (caller, leaver):
+        each.wait_for_calls()
+    assert node.run("systemctl", "show", "edgehub", "--property=Environment").count("FAKETIME") == 1
+
+
+def test_a_hub_that_is_killed_in_an_outage_serves_again(
+    rebooted: None, node: Machine, caller: Caller
+) -> None:
+    former = hub.pid(node)
+    node.run("systemctl", "kill", "--signal=KILL", "edgehub")
+    until("another hub runs", lambda: hub.pid(node) not in (former, "0"), LONG)
+    hub.wait_until_ready(node)
+    caller.wait_for_calls()
+
+
+@pytest.mark.parametrize("service", ["kubelet", "containerd"])
+def test_a_crash_is_cured_after_a_restart_in_an_outage(
+    rebooted: None, node: Machine, caller: Caller, service: str
+) -> None:
+    node.run("systemctl", "restart", service)
+    former = caller.restarts()
+    caller.kill()
+    until("the container has been started again", lambda: caller.restarts() > former, LONG)
+    caller.wait_for_calls()
+
+
+def test_kube_proxy_and_coredns_come_back_in_an_outage(rebooted: None, node: Machine, caller: Caller) -> None:
+    node.run("iptables", "--table=nat", "--flush", "KUBE-SERVICES")
+    for program in ("kube-proxy", "coredns"):
+        node.run("pkill", "-KILL", "-x", program)
+    until("kube-proxy has written its rules", lambda: has_service_chain(node), LONG)
+    caller.wait_for_calls()
+
+
+def test_what_the_cloud_has_changed_meanwhile_is_so_on_the_node_after_the_return(
+    rebooted: None, node: Machine, clouds: Machine, caller: Caller, leaver: Caller
+) -> None:
+    cloud.kubectl(clouds, "delete", "pod", leaver.name, "--wait=false")
+    callers.set_value(clouds, "second")
+    network.heal(clouds, node.name)
+    cloud.kubectl(clouds, "wait", f"--timeout={LONG:.0f}s", "--for=delete", f"pod/{leaver.name}")
+    cloud.wait_until_ready(clouds, [node.name])
+    until("the node has the pods that the cloud has", lambda: pods_on(node) == pods_of(clouds, node), LONG)
+    caller.wait_for_calls("second")
+
+
+def service_rules(node: Machine) -> int:
+    return node.run("iptables-save", "-t", "nat").count("-A KUBE-SEP")
+
+
+def has_service_chain(node: Machine) -> bool:
+    return "-A KUBE-SERVICES" in node.run("iptables-save", "-t", "nat")
+
+
+def pods_on(node: Machine) -> set[str]:
+    """The UIDs of the pods that kubelet has."""
+    return set(node.run("ls", "/var/lib/kubelet/pods").split())
+
+
+def pods_of(clouds: Machine, node: Machine) -> set[str]:
+    """The UIDs of the node's pods, as the cloud says."""
+    selector = f"--field-selector=spec.nodeName={node.name}"
+    listed = cloud.kubectl(clouds, "get", "pods", "--all-namespaces", selector, "--output=json")
+    return {pod["metadata"]["uid"] for pod in json.loads(listed)["items"]}
