@@ -186,8 +186,17 @@ def test_each_object_has_the_labels_that_helms_users_look_for(helm: Path, tmp_pa
     rendered = template(helm, {**ALL_ON, "manager": {"serviceMonitor": {"enabled": True}}}, tmp_path)
     wanted = {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "edgehub-0.2.0"}
     assert [
-        key for key, each in rendered.items() if not wanted.items() <= each["metadata"]["labels"].items()
+        key
+        for key, each in rendered.items()
+        if not wanted.items() <= each["metadata"]["labels"].items()
+        or not each["metadata"]["labels"].get("app.kubernetes.io/name", "").startswith("edgehub")
     ] == []
+    for workload in WORKLOADS:
+        labels = rendered[workload]["spec"]["template"]["metadata"]["labels"]
+        assert (
+            labels["app.kubernetes.io/instance"]
+            == rendered[workload]["metadata"]["labels"]["app.kubernetes.io/instance"]
+        )
     assert rendered["ServiceMonitor", "edgehub-manager"]["spec"]["endpoints"][0]["port"] == "admin"
     service = rendered["Service", "edgehub-manager-metrics"]
     manager = rendered["Deployment", "edgehub-manager"]["spec"]["template"]
@@ -202,7 +211,7 @@ def test_pods_have_the_labels_and_annotations_of_the_values(helm: Path, tmp_path
         spec = rendered[workload]["spec"]
         metadata = spec["template"]["metadata"]
         assert metadata["annotations"] == {"note": "a: b"}
-        assert metadata["labels"] == {**spec["selector"]["matchLabels"], "team": "edge"}
+        assert metadata["labels"].items() >= {**spec["selector"]["matchLabels"], "team": "edge"}.items()
 
 
 def test_the_hub_of_the_chart_is_that_of_the_static_pod(helm: Path, tmp_path: Path) -> None:

@@ -28,6 +28,22 @@
 {{- end }}
 {{- end -}}
 
+{{/* As edgehub.labels, with the name, below labels that have another meaning. */}}
+{{- define "edgehub.namedLabels" -}}
+{{- if .Values.labels }}
+    app.kubernetes.io/name: edgehub
+    {{- include "edgehub.labels" . }}
+{{- end }}
+{{- end -}}
+
+{{/* The labels of a pod besides its selector's: none that changes with a version, since each change rolls the pods. */}}
+{{- define "edgehub.podLabels" -}}
+{{- if .Values.labels }}
+        app.kubernetes.io/instance: {{ .Release.Name }}
+        app.kubernetes.io/part-of: edgehub
+{{- end }}
+{{- end -}}
+
 {{/* Labels and annotations that the values give a pod. Takes the values of its program. */}}
 {{- define "edgehub.podMetadata" -}}
 {{- with .podLabels }}
