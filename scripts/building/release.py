@@ -34,10 +34,8 @@ from kube.option import VERSION, add_commands
 from scripts.building.image import CannotBuildError, write_images
 
 ROOT = Path(__file__).parents[2]
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "edgehub")
-"""What the wheel is built from, besides the modules."""
-MODULES = ("addons", "kube", "controllers")
-"""The modules, which lie in `edgehub` in a wheel."""
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "edgehub", "addons", "kube", "controllers")
+"""What the wheel is built from."""
 MANIFESTS = ("controllers/manifests", "configmaps")
 CHART = ROOT / "deploy" / "chart"
 LOCKS = {"edgehub": "hub", "edgehub-manager": "manager"}
@@ -143,8 +141,6 @@ def copy_sources(copy: Path) -> None:
             shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copyfile(ROOT / name, copy / name)
-    for name in MODULES:
-        shutil.copytree(ROOT / name, copy / "edgehub" / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in copy.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)
 

@@ -17,7 +17,7 @@ import pytest
 
 from addons.settings import OPTIONS
 from kube.option import VERSION
-from scripts.building.release import sbom
+from scripts.building.release import copy_sources, sbom
 from tests.repository.support.tree import ROOMS, ROOT
 
 NAME = f"edgehub-{VERSION}"
@@ -96,6 +96,25 @@ def test_the_wheel_holds_the_rooms_and_what_they_read_and_nothing_else(release: 
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert names == {"edgehub/__init__.py", "edgehub/py.typed"} | modules
+
+
+def test_whoever_builds_the_wheel_gets_the_same_one(release: Path, tmp_path: Path) -> None:
+    """`pip wheel .` had `kube` at the top level, and its installation overwrote another package's."""
+    copy_sources(tmp_path / "checkout")
+    stale = tmp_path / "checkout" / "build" / "lib" / "edgehub"
+    stale.mkdir(parents=True)
+    (stale / "former.py").touch()
+    wheel = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    command = [*wheel, "--disable-pip-version-check", "--wheel-dir", str(tmp_path), "."]
+    subprocess.run(command, cwd=tmp_path / "checkout", check=True)
+    held = []
+    for folder in (release, tmp_path):
+        with zipfile.ZipFile(folder / WHEEL) as built:
+            held.append(
+                {name for name in built.namelist() if ".dist-info/" not in name and ".data/" not in name}
+            )
+    assert held[0] == held[1]
+    assert {name.partition("/")[0] for name in held[1]} == {"edgehub"}
 
 
 @pytest.mark.parametrize(
