@@ -288,6 +288,8 @@ class DiskCopy:
         }
         if self._refused:
             meta["refused"] = self._refused
+        elif store.complete and not store.may_be_shown:
+            meta[FORMER] = True
         self._stamped = True
         return copy_batch(self.name, meta, objects)
 

@@ -22,8 +22,8 @@ from addons.views.sources import Sources
 from kube.errors import StatusError
 from kube.reflector.state import State
 from kube.requests.component import component_of
+from kube.requests.continue_tokens import key_text
 from kube.requests.request_info import ResourceType, parse_request
-from kube.store.store import key_text
 from kube.wire.encoding import Encoding
 
 COMMON_RESOURCES = frozenset(

@@ -12,8 +12,9 @@ import orjson
 import yaml
 
 from addons.ui.masking import USUALLY, Tree, Visible, masked
+from kube.requests.continue_tokens import key_text
 from kube.schemas.json_objects import shown_object
-from kube.store.store import Item, key_text
+from kube.store.store import Item
 from kube.tables.cells import aligned
 from kube.tables.server_table import TABLE
 from kube.wire.api_objects import decode_object

@@ -253,7 +253,7 @@ class Source:
         """Whether there is neither a copy nor a server that could be asked for one."""
         upstream = self.reflector.upstream
         has_server = self.is_up() or (upstream is not None and upstream.is_up)
-        return not self._is_restoring and not self.store.complete and not has_server
+        return not self._is_restoring and not self.store.may_be_shown and not has_server
 
     def why_empty(self) -> str:
         return str(self.reflector.error or "the cloud has not answered yet")
@@ -267,8 +267,7 @@ class Source:
         return self.copy is not None and self.copy.is_starting
 
     def _is_ready(self, version: int) -> bool:
-        known = self.store.complete and not self._is_restoring
-        known &= not (self.store.is_disproved and self.is_up())
+        known = self.store.may_be_shown and not self._is_restoring
         return known and self.store.version >= version and self.reflector.refusal is None
 
     async def _follow_errors(self) -> None:

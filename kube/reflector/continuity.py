@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 
 from kube.store.history import Witness
+from kube.store.standing import Standing
 from kube.store.store import Item, Key, Store
 
 FEW = 50
@@ -124,19 +125,22 @@ class Continuity:
         self._is_list, self._passing = False, set()
 
     def expect_witness(self) -> bool:
-        """Have the watch begin with the last event of the store; False where names are the cheaper proof.
+        """Have the watch begin with the last event of the store; False where names are the cheaper proof, or are to
+        tell at once, because another store was disproved.
 
         A history that has this event is the same up to it, and the store lacks nothing up to it.
         """
         self._forget()
         self._resumed_at = self._store.version
-        self._witness = self._store.witness if len(self._store) > FEW else None
+        is_cheaper = len(self._store) > FEW and self._store.standing is not Standing.DOUBTED
+        self._witness = self._store.witness if is_cheaper else None
         return self.awaits_witness
 
     @property
     def can_count(self) -> bool:
         """Whether the newest object and the number of all are the cheaper proof, where no event is known."""
-        return self.may_count and len(self._store) > FEW and self._newest.version > 1
+        is_cheaper = len(self._store) > FEW and self._store.standing is not Standing.DOUBTED
+        return self.may_count and is_cheaper and self._newest.version > 1
 
     @property
     def _newest(self) -> Witness:
@@ -167,12 +171,14 @@ class Continuity:
         result = compare(self._store, names, version, given)
         if result is Comparison.DISPROVED:
             raise OtherHistory(f"the cloud had other objects at version {version}, or was at {given}")
-        if result is Comparison.BEHIND:
+        if result is Comparison.SAME:
+            self._store.stand(Standing.GOOD)
+        else:
             self._expected = version, names, given
 
     def listed(self, version: int, items: Mapping[Key, Item], given: int) -> None:
         """Check a list before the store takes it, unless it begins a history. OtherHistory and `given` as `compare`."""
-        if self._store.complete and not self._store.is_disproved:
+        if self._store.complete and self._store.standing is not Standing.DISPROVED:
             self.compare(version, {key: item.version for key, item in items.items()}, given)
 
     def event(self, key: Key, version: int, *, is_clouds: bool = True, has_gone: bool = False) -> bool:

@@ -32,6 +32,7 @@ from kube.reflector.questions import Questions
 from kube.reflector.state import State
 from kube.reflector.upstream import Upstream
 from kube.requests.resource_versions import parse_version
+from kube.store.standing import Standing
 from kube.store.store import Store
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import WatchFrame
@@ -158,6 +159,8 @@ class Reflector:
 
     def verify(self) -> None:
         """Another source suspects a restore: the cloud must prove its history before the watch resumes."""
+        if not self._must_list:
+            self._store.stand(Standing.DOUBTED)
         if self.upstream is not None:
             self.upstream.forget_version()
         if not self._must_list and not self.continuity.is_broken:
@@ -209,8 +212,8 @@ class Reflector:
             await self._watch()
         except OtherHistory as error:
             self._found_restored(str(error))
-        except Miscounted as error:
-            logger.debug("%s: %s", self._list_watch.path, error)
+        except Miscounted:
+            pass  # names are next
         except StatusError as error:
             if error.code != 410 or not self.continuity.awaits_witness:
                 raise
@@ -229,9 +232,9 @@ class Reflector:
             # forgot what it gave. What came from disk may be older than its word. The cloud's link carries none of it.
             self._must_list = not self.watches
             if self.watches:
-                ask = partial(self.upstream.request, resumes=True)
-                version, names = await self._questions.names(ask, 0)
+                version, names = await self._questions.names(partial(self.upstream.request, resumes=True), 0)
                 self.continuity.compare(version, names, given)
+                self._store.stand(Standing.GOOD)
         elif self.continuity.awaits_witness and (version := await self.current_version()) < given:
             # A quiet cloud that is behind sends nothing, and the wait for it may be interrupted again and again.
             raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
@@ -239,7 +242,7 @@ class Reflector:
             await self._compare(given)
 
     async def _compare(self, given: int) -> None:
-        """Compare the cloud with the store: by the number of objects if that will do, or by all names."""
+        """Compare the cloud with the store, by the number of objects or all names. What differs is listed in doubt."""
         ask, at = self.client.request, self._store.version
         if self.continuity.can_count:
             same = given == at and await self._questions.count_at(ask, at) == len(self._store)
@@ -250,11 +253,12 @@ class Reflector:
                 return self.continuity.expect_count(version, count)
         version, names = await self._questions.names(ask, len(self._store))
         self.continuity.compare(version, names, given)
+        self._must_list = self._store.standing is Standing.DOUBTED
         return self.reached(version)
 
     def _found_restored(self, why: str) -> None:
         logger.warning("%s: the cloud was restored from a backup: %s", self._list_watch.path, why)
-        self._store.disprove()
+        self._store.stand(Standing.DISPROVED)
         self._must_list = True
         self.restored()
 

@@ -54,3 +54,10 @@ def parse_continue(token: str) -> ContinueToken:
 
 def _invalid(why: str) -> ValueError:
     return ValueError(f"invalid continue token: continue key is not valid{why}")
+
+
+def key_text(key: tuple[str, str]) -> str:
+    """A key as people read it, and as the end of an object's key in etcd, by which kube-apiserver orders and continues
+    lists."""
+    namespace, name = key
+    return f"{namespace}/{name}" if namespace else name

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kube.packed_text import Kept
-from kube.requests.continue_tokens import ContinueToken
-from kube.store.store import Item, key_text
+from kube.requests.continue_tokens import ContinueToken, key_text
+from kube.store.store import Item
 from kube.wire.codec import Codec
 from kube.wire.codec_base import NO_REST, ListBody, Rest
 

@@ -13,8 +13,10 @@ from typing import NamedTuple, Protocol
 from kube.bounds import reached
 from kube.concurrency.pulse import Pulse
 from kube.packed_text import Kept, packed
+from kube.requests.continue_tokens import key_text
 from kube.store.history import History, Witness
 from kube.store.many_labels import kept_labels
+from kube.store.standing import Standing
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
 from kube.wire.codec_base import MAX_ITEMS, ObjectPeek
@@ -92,11 +94,6 @@ class Item:
         form = self.store.codec.kept(raw)
         return Item(self.store, self.key, self.version, self.labels, form, self._unfiltered or self)
 
-    def name_alone(self) -> Item:
-        """This object with nothing but its name and version, for a client that is not to see it."""
-        named = self.store.codec.name_alone(self.store.api_version, self.store.kind, self.key, self.version)
-        return Item(self.store, self.key, self.version, {}, named)
-
     def with_version(self, version: int) -> Item:
         """This object with another metadata.resourceVersion, as Kubernetes reports a deletion."""
         if version == self.version:
@@ -150,15 +147,14 @@ class Store:
         self.history: History[Change] = History()
         self.witness: Witness | None = None
         """The newest event, since the last list. None where a list brought the store to where it is."""
-        self.is_disproved = False
+        self.standing = Standing.GOOD
         self.former_version = 0
         """The newest version that clients were given of another history: the cloud was restored since."""
         self._former: dict[Key, Item] = {}
         """What clients of such a version may hold."""
         self.complete = False
         self._codec: Codec | None = None
-        self.api_version = ""
-        self.kind = ""
+        self.api_version = self.kind = ""
         self._items: dict[Key, Item] = {}
         self.laid_gone: dict[Key, Item] = {}
         """What `lay` took away: clients of former versions learn it from the cloud's event, after a restart too."""
@@ -173,9 +169,16 @@ class Store:
         self.complete = False
         self._items, self._former, self.laid_gone, self.history = {}, {}, {}, History()
 
-    def disprove(self) -> None:
-        """The cloud was restored from a backup: the next list begins another history."""
-        self.is_disproved = True
+    def stand(self, standing: Standing) -> None:
+        """Note how much the objects count. The disk does, too."""
+        if self.complete and standing is not self.standing:
+            self.standing = standing
+            self._move(self.version)
+            self._pulse.notify()
+
+    @property
+    def may_be_shown(self) -> bool:
+        return self.complete and self.standing is Standing.GOOD
 
     @property
     def newest_given(self) -> int:
@@ -204,7 +207,6 @@ class Store:
 
     @property
     def size(self) -> int:
-        """Bytes of the raw forms of all objects."""
         return self._bytes
 
     def __iter__(self) -> Iterator[Item]:
@@ -239,9 +241,9 @@ class Store:
         A change carries the object's own version. A deletion carries the list's version, the only one known.
         """
         known, before = self.complete, self.version
-        is_other = known and (self.is_disproved or version < self.newest_given)
+        is_other = known and (self.standing is Standing.DISPROVED or version < self.newest_given)
         is_recoded = known and codec.encoding is not self.codec.encoding
-        self.is_disproved, self.witness = False, None
+        self.standing, self.witness = Standing.GOOD, None
         if known and not is_other and not is_recoded:
             self.api_version, self.kind = api_version, kind
             for change in sorted(self._difference(items, version), key=lambda change: change.version):
@@ -354,14 +356,6 @@ class Store:
                 gone[change.key] = last.with_version(change.version)
         return gone
 
-    def made_after(self, version: int) -> set[Key]:
-        """The objects that were not there at a version, of those of which the history knows it."""
-        first: dict[Key, bool] = {}
-        if version > self.former_version:
-            for change in self.history.after(version):
-                first.setdefault(change.key, change.old is None)
-        return {key for key, was_made in first.items() if was_made}
-
     def next_update(self) -> asyncio.Future[None]:
         """A future that the next event, bookmark or list completes."""
         return self._pulse.wait()
@@ -403,10 +397,3 @@ def _is_another(old: Item | None, item: Item) -> bool:
     if old is None or old.version != item.version:
         return True
     return not item.version and old.raw != item.raw
-
-
-def key_text(key: Key) -> str:
-    """A key as people read it, and as the end of an object's key in etcd, by which kube-apiserver orders and continues
-    lists."""
-    namespace, name = key
-    return f"{namespace}/{name}" if namespace else name

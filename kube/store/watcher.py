@@ -15,7 +15,7 @@ from kube.store.listing import Form
 from kube.store.projection import Projection
 from kube.store.ring import Cursor, Ring, RingEvent
 from kube.store.scope import Scope
-from kube.store.store import Item
+from kube.store.store import Item, Key, Store
 from kube.store.stream_coding import StreamCoding
 from kube.wire.codec import Codec
 from kube.wire.codec_base import HISTORY_GAP, INITIAL_EVENTS_ENDED, NO_ANNOTATIONS, PIECE
@@ -66,11 +66,26 @@ def correction(projection: Projection, scope: Scope, since: int) -> Beginning:
             hidden.append(item)
     gone = projection.store.gone_after(since)
     hidden += [item for key, item in gone.items() if key not in shown and scope.may_have_held(item)]
-    made = projection.store.made_after(since)
+    made = _made_after(projection.store, since)
     hidden = [item for item in hidden if item.key not in made]
     if projection.store.kind not in ROUTED:
-        hidden = [item.name_alone() for item in hidden]
+        hidden = list(map(_name_alone, hidden))
     return Beginning(state, hidden=hidden)
+
+
+def _made_after(store: Store, version: int) -> set[Key]:
+    """The objects that were not there at a version, of those of which the history knows it."""
+    first: dict[Key, bool] = {}
+    if version > store.former_version:
+        for change in store.history.after(version):
+            first.setdefault(change.key, change.old is None)
+    return {key for key, was_made in first.items() if was_made}
+
+
+def _name_alone(item: Item) -> Item:
+    store = item.store
+    named = store.codec.name_alone(store.api_version, store.kind, item.key, item.version)
+    return Item(store, item.key, item.version, {}, named)
 
 
 class Feed:

@@ -78,7 +78,7 @@ class SparingWrites:
         for source in self._sources:
             wanted, store = source.list_watch, source.store
             is_whole = not source.user and wanted.type == NODES and not wanted.metadata_only
-            follows = source.reflector.state is State.WATCHING and not store.is_disproved
+            follows = source.reflector.state is State.WATCHING and store.may_be_shown
             if is_whole and follows and (item := store.get(self._key)) and len(item.kept) <= IN_LOOP:
                 yield store
 

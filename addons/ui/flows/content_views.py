@@ -17,7 +17,8 @@ from addons.ui.flows.flow_records import FilteredRead, FlowRecord, record_of
 from addons.ui.judgement import Judgement, Note
 from addons.ui.masking import Visible
 from addons.ui.readable import as_yaml, object_tree, readable_body, readable_watch
-from kube.store.store import Key, key_text
+from kube.requests.continue_tokens import key_text
+from kube.store.store import Key
 from kube.tables.cells import aligned
 from kube.wire.codec import ListPage, codec_for
 from kube.wire.encoding import Encoding

@@ -23,8 +23,9 @@ from addons.ui.flows.flow_records import FilteredRead
 from addons.ui.judgement import Judgement
 from addons.ui.masking import USUALLY, Visible
 from addons.ui.readable import as_yaml, item_tree, readable_event
+from kube.requests.continue_tokens import key_text
 from kube.store.scope import Scope
-from kube.store.store import Change, Store, key_text
+from kube.store.store import Change, Store
 from kube.wire.codec import Codec, FrameReader, WatchFrame
 
 MAX_EVENTS = 200

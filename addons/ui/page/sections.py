@@ -27,7 +27,7 @@ from addons.ui.reports.text import (
     plural,
 )
 from addons.ui.running_hub import RunningHub
-from kube.store.store import key_text
+from kube.requests.continue_tokens import key_text
 from kube.tables.cells import size
 
 MAX_CHOICES = 500

@@ -26,7 +26,8 @@ from addons.ui.judgement import Judgement, deadline, in_slices, judge
 from addons.ui.reports.hub_reports import bound_filters, problems
 from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
-from kube.store.store import Item, key_text
+from kube.requests.continue_tokens import key_text
+from kube.store.store import Item
 
 MAX_NAMED = 50
 """Objects of each kind of change that are named for a component and a resource; all are counted."""

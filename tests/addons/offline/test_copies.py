@@ -20,6 +20,7 @@ from kube.errors import forbidden, not_found
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.store.history import Witness
+from kube.store.standing import Standing
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
 from tests.addons.support.copying import CODEC, PODS, copies_in, pod, restored, settled, shown
@@ -90,6 +91,20 @@ async def test_versions_that_went_back_are_written_whole(copies: DiskCopies) -> 
     await settled(copy)
     back = await restored(copies)
     assert (shown(back), back.version) == ({"a": 3}, 9)
+
+
+async def test_what_is_doubted_is_shown_to_nobody_by_the_next_process(copies: DiskCopies) -> None:
+    """The hub was killed before the cloud had proved its history to this source."""
+    store = Store()
+    copy = copies.copy("", PODS, store)
+    store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3)])
+    store.stand(Standing.DOUBTED)
+    await settled(copy)
+    back = await restored(copies)
+    assert (back.complete, back.former_version) == (False, 5)
+    store.stand(Standing.GOOD)
+    await settled(copy)
+    assert shown(await restored(copies)) == {"a": 3}
 
 
 @pytest.mark.parametrize("list_watch", LIST_WATCHES)

@@ -18,6 +18,7 @@ from kube.json_type import Json
 from kube.reflector.reflector import Reflector
 from kube.requests.selectors import parse_field_selector, parse_label_selector
 from kube.store.scope import EVERYTHING, Scope
+from kube.store.standing import Standing
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.hand_source import HandSource
@@ -129,7 +130,7 @@ async def test_a_copy_that_no_event_can_mend_is_listed_anew(
     await turns()
     assert not waiting.done()
     assert source.reflector.disproved
-    source.store.disprove()
+    source.store.stand(Standing.DISPROVED)
     fill(source.store, services, 9)
     source.store.advance(9)
     assert await waiting == 9
@@ -158,7 +159,7 @@ async def test_a_cloud_that_is_behind_the_copy_was_restored(source: HandSource) 
     waiting = begin(source, Cloud(services, 6))
     await turns()
     assert source.reflector.disproved
-    source.store.disprove()
+    source.store.stand(Standing.DISPROVED)
     fill(source.store, services, 6)
     assert await waiting == 6
 

@@ -10,6 +10,7 @@ from addons.telemetry import metrics
 from addons.views import source as source_module
 from addons.views.open_view import ViewKey
 from addons.views.source import Source
+from kube.errors import StatusError
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
@@ -29,6 +30,8 @@ from tests.addons.support.source_parts import (
 )
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
+from tests.cloud.scriptable.faults import Silence
+from tests.cloud.scriptable.request_log import matching
 from tests.support.clock import Clock
 
 NODES = ListWatch(ResourceType("", "v1", "nodes"), encoding=Encoding.JSON)
@@ -250,6 +253,22 @@ async def test_one_source_that_finds_the_cloud_restored_has_all_verify_themselve
     await until(lambda: sources[0].reflector.lists == 2)
     await _watches(sources[1], before + 1)
     assert [each.reflector.lists for each in sources] == [2, 1]
+
+
+async def test_what_is_not_proved_after_another_history_is_not_shown(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects of a replaced cluster were shown for a minute, and through an outage that fell into it."""
+    found, other = [await ready(parts, each) for each in (SERVICES, NODES)]
+    silence = cloud.faults.add(Silence(), times=None, when=matching(resource="nodes"))
+    found.reflector.disprove()
+    for is_up in (False, True):
+        monkeypatch.setattr(other, "is_up", lambda is_up=is_up: is_up)
+        with pytest.raises(StatusError, match="nodes"):
+            await other.ready(0.05)
+    silence.lift()
+    await other.ready(5)
+    assert other.reflector.lists == 1
 
 
 async def test_versions_that_other_rules_gave_end_where_the_cloud_is(

@@ -8,6 +8,7 @@ import pytest
 
 from kube.reflector import continuity as continuity_module
 from kube.reflector.continuity import Comparison, Continuity, Miscounted, OtherHistory, compare
+from kube.store.standing import Standing
 from kube.store.store import Key, Store
 from tests.kube.support.toys import Toy, fill, filled, tell
 
@@ -161,7 +162,7 @@ def test_a_list_proves_its_history_too(version: int, names: dict[str, int], is_p
     items = {item.key: item for item in filled(version, *toys)}
     with contextlib.nullcontext() if is_proof else pytest.raises(OtherHistory):
         Continuity(store).listed(version, items, 10)
-    store.disprove()
+    store.stand(Standing.DISPROVED)
     Continuity(store).listed(version, items, 10)
 
 

@@ -8,6 +8,7 @@ import pytest
 from kube.store import history as history_module
 from kube.store import store as store_module
 from kube.store.resumption import Resumption
+from kube.store.standing import Standing
 from kube.store.store import Store
 from kube.wire.api_objects import decode_object
 from kube.wire.codec_base import HISTORY_GAP
@@ -111,7 +112,7 @@ async def test_who_resumes_before_gaps_is_told_of_the_first(since: int, told: st
 def test_another_history_begins_with_its_list() -> None:
     store = filled(10, Toy("x", version=4))
     tell(store, "DELETED", Toy("x", version=11))
-    store.disprove()
+    store.stand(Standing.DISPROVED)
     fill(store, 30, Toy("x", version=4))
     assert [store.history.has_all_after(version) for version in (11, 29, 30)] == [False, False, True]
 
@@ -119,7 +120,7 @@ def test_another_history_begins_with_its_list() -> None:
 async def test_who_comes_with_a_version_of_a_former_history_is_told_what_is_not_of_this_one() -> None:
     """The restored cloud has reached the same version with other objects."""
     store = filled(10, Toy("x", version=4), Toy("of the former", version=10))
-    store.disprove()
+    store.stand(Standing.DISPROVED)
     fill(store, 10, Toy("x", version=4), Toy("of this", version=10))
     view = view_of(store)
     first = [short(each) for each in events_of(view, view.watch(10, bookmarks=False).initial_events())]
@@ -134,7 +135,7 @@ async def test_a_former_history_may_differ_in_more_than_a_history_keeps(
     """A client of this one would be refused, and list again, until the restored cloud is where the former one was."""
     monkeypatch.setattr(history_module, "MAX_CHANGES", 2)
     store = filled(20, *(Toy(name, version=19) for name in "abcd"))
-    store.disprove()
+    store.stand(Standing.DISPROVED)
     fill(store, 10)
     view = view_of(store)
     first = [short(each)[:2] for each in events_of(view, view.watch(10, bookmarks=False).initial_events())]
@@ -148,10 +149,10 @@ async def test_what_former_histories_had_is_bounded(
 ) -> None:
     monkeypatch.setattr(store_module, "MAX_ITEMS", 2)
     store = filled(20, Toy("a", version=18), Toy("b", version=19))
-    store.disprove()
+    store.stand(Standing.DISPROVED)
     fill(store, 10, Toy("c", version=9))
     assert (reached, sorted(store.gone_after(10))) == ([], [("a", "a"), ("a", "b")])
-    store.disprove()
+    store.stand(Standing.DISPROVED)
     fill(store, 10)
     assert (reached, sorted(store.gone_after(10))) == (["objects of former histories"], [("a", "c")])
 
@@ -161,7 +162,7 @@ async def test_who_comes_with_a_version_of_a_former_history_is_told_what_had_gon
     store = filled(10)
     tell(store, "ADDED", Toy("gone", version=12))
     tell(store, "DELETED", Toy("gone", version=13))
-    store.disprove()
+    store.stand(Standing.DISPROVED)
     fill(store, 12)
     view = view_of(store)
     first = [short(each) for each in events_of(view, view.watch(12, bookmarks=False).initial_events())]

@@ -15,6 +15,7 @@ from addons.pool.words import neighbour_words
 from addons.pool.words.neighbour_words import SHORTEST, NeighbourWords
 from addons.pool.words.word_objects import API_VERSION, KIND, word_object
 from addons.telemetry import metrics
+from kube.store.standing import Standing
 from kube.store.store import Store
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
@@ -131,7 +132,7 @@ async def test_a_word_that_its_node_takes_back_is_none(scene: Scene) -> None:
 
 async def test_a_hub_that_begins_anew_says_the_same(scene: Scene) -> None:
     await scene.list(WORD, WORD._replace(name="web-1", version=20), began=100)
-    scene.words.store.disprove()
+    scene.words.store.stand(Standing.DISPROVED)
     scene.told.clear()
     await scene.list(WORD, began=50)
     assert scene.word == WORD._replace(node="n2")
@@ -162,7 +163,7 @@ async def test_a_version_that_the_cloud_never_reached_does_not_last(scene: Scene
 async def test_a_restored_cloud_knows_nothing_of_former_versions(scene: Scene) -> None:
     await scene.list(WORD._replace(version=20), WORD._replace(name="web-1"))
     restored = slices(on_n2("10.0.0.1", 4))
-    restored.disprove()
+    restored.stand(Standing.DISPROVED)
     restored.replace(restored.codec, restored.api_version, restored.kind, 7, [])
     scene.later(restored)
     assert list(scene.words.of("default")) == ["web-1"]
