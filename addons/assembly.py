@@ -51,7 +51,7 @@ from addons.router import Router
 from addons.rules.filter_modules import FilterModules
 from addons.settings import Settings
 from addons.startup import handed_sockets, pod_interface, preflight, service_manager
-from addons.startup.folder_owner import Owner
+from addons.startup.folder_owner import FolderOwner
 from addons.startup.own_node import why_unfit
 from addons.startup.state_folder import StateFolder
 from addons.telemetry import metrics
@@ -152,7 +152,9 @@ class Assembly:
         servers = settings.servers or (parse_server(credentials.server),)
         await asyncio.to_thread(preflight.check, settings, servers)
         modules = await asyncio.to_thread(filter_modules, settings)
-        await asyncio.to_thread(self._claim_folder, settings, Owner.of(settings.node, credentials, servers))
+        await asyncio.to_thread(
+            self._claim_folder, settings, FolderOwner.of(settings.node, credentials, servers)
+        )
         if settings.pod_address.makes:
             await self._make_pod_addresses(settings.pod_addresses)
         logger.info("%s", preflight.start_line(settings, servers))
@@ -248,7 +250,7 @@ class Assembly:
         logger.info("pods reach the hub at %s on %s", ", ".join(addresses), name)
         self._run("addresses for pods", pod_interface.keep(addresses))
 
-    def _claim_folder(self, settings: Settings, owner: Owner) -> None:
+    def _claim_folder(self, settings: Settings, owner: FolderOwner) -> None:
         has_pki = settings.bootstrap_kubeconfig or (settings.tls_cert is None and settings.tls_port)
         if settings.mode != "edge" and not has_pki:
             return  # nothing is kept

@@ -32,7 +32,7 @@ OF_THE_HUB = ("cache", "cache.new", "cache.unreadable", "journal.done", "callers
 logger = logging.getLogger(__name__)
 
 
-class Owner(NamedTuple):
+class FolderOwner(NamedTuple):
     """What is known of a folder's owner. An empty field is not known, and agrees with any."""
 
     node: str
@@ -42,11 +42,11 @@ class Owner(NamedTuple):
     servers: tuple[str, ...]
 
     @classmethod
-    def of(cls, node: str, credentials: Credentials, servers: Iterable[Server]) -> Owner:
+    def of(cls, node: str, credentials: Credentials, servers: Iterable[Server]) -> FolderOwner:
         """The owner whom settings and kubeconfig name."""
         return cls(node, _identity_of(credentials), _authorities_of(credentials), tuple(map(str, servers)))
 
-    def is_another_than(self, other: Owner) -> str:
+    def is_another_than(self, other: FolderOwner) -> str:
         """What tells two owners apart, for people; "" for one and the same.
 
         A cluster is known by its CA. Where there is none, it is known by its addresses.
@@ -63,7 +63,7 @@ class Owner(NamedTuple):
         return ""
 
 
-def take_over(folder: Path, owner: Owner) -> None:
+def take_over(folder: Path, owner: FolderOwner) -> None:
     """Have a folder belong to an owner, and set aside what another one left there.
 
     ValueError, in the operator's words, where that cannot be moved: it must not be read. OSError where nothing can be
@@ -101,11 +101,11 @@ def _set_aside(folder: Path) -> None:
     fresh.rename(folder / ASIDE)
 
 
-def _read(file: Path) -> Owner | None:
+def _read(file: Path) -> FolderOwner | None:
     """None for a folder that does not say: a hub before this one did not, and a damaged file tells of nobody."""
     try:
         said: Any = orjson.loads(read_file(file))
-        return Owner(
+        return FolderOwner(
             *(str(said["node"]), str(said["identity"])),
             *(tuple(map(str, said["authorities"])), tuple(map(str, said["servers"]))),
         )

@@ -8,7 +8,7 @@ import os
 import stat
 from pathlib import Path
 
-from addons.startup.folder_owner import Owner, take_over
+from addons.startup.folder_owner import FolderOwner, take_over
 from kube.disk.trusted_path import fault_on_the_way, is_trusted
 
 MISTAKES = frozenset(
@@ -26,7 +26,7 @@ class StateFolder:
         self._path = path
         self._lock = -1
 
-    def claim(self, owner: Owner) -> None:
+    def claim(self, owner: FolderOwner) -> None:
         """Make the folder if it is not there (mode 0700), take its lock, and set aside what is another owner's.
 
         ValueError, in the operator's words, where the folder cannot be trusted, is not this user's, or has another

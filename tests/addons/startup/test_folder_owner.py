@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from addons.link.servers import parse_server
-from addons.startup.folder_owner import ASIDE, FILE, Owner, take_over
+from addons.startup.folder_owner import ASIDE, FILE, FolderOwner, take_over
 from kube.certificate_authority import certificate_pem, make_authority
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.requests.test_caller import jwt
 
-N2 = Owner("n2", "system:node:n2", ("ca-1",), ("https://cloud:6443",))
+N2 = FolderOwner("n2", "system:node:n2", ("ca-1",), ("https://cloud:6443",))
 
 
 @pytest.mark.parametrize(
@@ -101,16 +101,16 @@ def test_identity_and_cluster_are_read_from_the_credentials() -> None:
     servers, now = [parse_server("https://cloud:6443")], datetime.now(UTC)
     authority = make_authority("cluster", now, now + timedelta(days=1))
     pem = certificate_pem(authority.certificate)
-    found = Owner.of("n", _credentials(certificate=pem, authority=pem), servers)
+    found = FolderOwner.of("n", _credentials(certificate=pem, authority=pem), servers)
     assert (found.identity, len(found.authorities), found.servers) == ("cluster", 1, ("https://cloud:6443",))
     token = jwt({"sub": "system:serviceaccount:a:b"}).removeprefix("Bearer ").encode()
-    assert Owner.of("n", _credentials(token=token), servers).identity == "system:serviceaccount:a:b"
+    assert FolderOwner.of("n", _credentials(token=token), servers).identity == "system:serviceaccount:a:b"
     for nobody in (
         _credentials(),
         _credentials(token=b"opaque"),
         _credentials(certificate=b"bad", authority=b"bad"),
     ):
-        assert Owner.of("n", nobody, servers)[1:3] == ("", ())
+        assert FolderOwner.of("n", nobody, servers)[1:3] == ("", ())
 
 
 def _credentials(certificate: bytes = b"", authority: bytes = b"", token: bytes = b"") -> Credentials:

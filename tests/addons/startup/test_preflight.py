@@ -16,7 +16,7 @@ import pytest
 
 from addons.settings import Settings, parse_settings
 from addons.startup import preflight
-from addons.startup.folder_owner import Owner
+from addons.startup.folder_owner import FolderOwner
 from addons.startup.pod_interface import how_to
 from addons.startup.state_folder import StateFolder
 from tests.cloud.kubeconfig import write_kubeconfig
@@ -25,7 +25,7 @@ from tests.repository.support.tree import ROOT
 
 EVERY = "0.0.0.0"  # noqa: S104 - nothing listens there
 
-NOBODY = Owner("", "", (), ())
+NOBODY = FolderOwner("", "", (), ())
 
 
 def settings(**given: Any) -> Settings:
