@@ -90,18 +90,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/release", description=__doc__)
     parser.add_argument("--to", type=Path, default=ROOT / "dist", help="folder of the files. Default: dist/.")
     parser.add_argument("--no-images", action="store_true", help="Leave the images out, which take minutes.")
+    parser.add_argument(
+        "--address",
+        default="",
+        metavar="URL",
+        help="Where the project is published: the wheel's project URLs, and the chart's home and sources.",
+    )
     options = parser.parse_args()
     os.umask(0o022)  # a wheel has the modes of its files
     folder: Path = options.to.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     name = f"edgehub-{VERSION}"
-    build_packages(folder)
+    build_packages(folder, options.address)
     manifests = {
         path.name: path.read_bytes() for manifest in MANIFESTS for path in (ROOT / manifest).glob("*.yaml")
     }
     write_archive(folder / f"{name}-manifests.tar.gz", f"{name}-manifests", manifests)
-    write_archive(folder / f"{name}.tgz", "edgehub", chart())
+    write_archive(folder / f"{name}.tgz", "edgehub", chart(options.address))
     for program, lock in LOCKS.items():
         text = (ROOT / "requirements" / f"{lock}.lock").read_text()
         (folder / f"{program}-{VERSION}-requirements.txt").write_text(text)
@@ -116,11 +122,13 @@ def main() -> None:
         print(f"{path.stat().st_size:>10} {path.name}")
 
 
-def build_packages(folder: Path) -> None:
-    """Build wheel and source archive."""
+def build_packages(folder: Path, address: str = "") -> None:
+    """Build wheel and source archive. `address` is where the project is published, "" for nowhere yet."""
     with tempfile.TemporaryDirectory() as temporary:
         copy = Path(temporary) / "sources"
         copy_sources(copy)
+        project = copy / "pyproject.toml"
+        project.write_text(with_urls(project.read_text(), address))
         write_command_files(copy)
         # A process of its own: setuptools builds what lies in the folder that it is started in.
         for kind in ("wheel", "sdist"):
@@ -132,6 +140,12 @@ def build_packages(folder: Path) -> None:
             members = [member for member in archive.getmembers() if member.isfile()]
             contents = {member.name: read(archive, member) for member in members}
         write_archive(path, "", contents)
+
+
+def with_urls(project: str, address: str) -> str:
+    """The text of pyproject.toml with the project's URLs; as it is without an address."""
+    urls = f"[project.urls]\nHomepage = {json.dumps(address)}\nSource = {json.dumps(address)}\n\n"
+    return project.replace("[project.scripts]\n", f"{urls}[project.scripts]\n", 1) if address else project
 
 
 def copy_sources(copy: Path) -> None:
@@ -154,10 +168,13 @@ def write_command_files(copy: Path) -> None:
         file.chmod(0o644)
 
 
-def chart() -> dict[str, bytes]:
-    """The files of the chart by their paths; links are followed."""
+def chart(address: str = "") -> dict[str, bytes]:
+    """The files of the chart by their paths; links are followed. `address` as of `build_packages`."""
     paths = (path for path in CHART.rglob("*") if path.is_file())
-    return {path.relative_to(CHART).as_posix(): path.read_bytes() for path in paths}
+    files = {path.relative_to(CHART).as_posix(): path.read_bytes() for path in paths}
+    if address:
+        files["Chart.yaml"] += f"home: {json.dumps(address)}\nsources: [{json.dumps(address)}]\n".encode()
+    return files
 
 
 def build_images(folder: Path) -> None:

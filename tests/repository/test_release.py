@@ -10,14 +10,16 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from addons.settings import OPTIONS
 from kube.option import VERSION
-from scripts.building.release import copy_sources, sbom
+from scripts.building.release import chart, copy_sources, sbom, with_urls
 from tests.repository.support.tree import ROOMS, ROOT
 
 NAME = f"edgehub-{VERSION}"
@@ -158,6 +160,19 @@ def test_an_sbom_names_each_locked_package(release: Path, name: str, lock: str, 
     assert (release / f"{name}-requirements.txt").read_text() == text
     assert len(listed) == sum("==" in line for line in text.splitlines())
     assert {known, "aiohttp"} <= {each["name"] for each in listed}
+
+
+def test_who_publishes_it_says_where_it_is() -> None:
+    address = "https://git.example/edge/edgehub"
+    project = (ROOT / "pyproject.toml").read_text()
+    assert with_urls(project, "") == project
+    assert tomllib.loads(with_urls(project, address))["project"]["urls"] == {
+        "Homepage": address,
+        "Source": address,
+    }
+    made = yaml.safe_load(chart(address)["Chart.yaml"])
+    assert (made["home"], made["sources"]) == (address, [address])
+    assert "home" not in yaml.safe_load(chart()["Chart.yaml"])
 
 
 def test_an_sbom_has_the_digests() -> None:
