@@ -36,17 +36,18 @@ from addons.requests.route_decision import (
 )
 from addons.rules.in_force import RulesInForce
 from addons.telemetry import metrics
+from addons.views.tables.single_object import single_object
 from addons.views.tally import tallies_of_one
 from kube.errors import StatusError, internal, not_found, unavailable
 from kube.http.client import RawResponse
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
 from kube.tables.cloud_cells import CloudCells
-from kube.tables.server_table import TABLE, is_known, list_metadata, table
+from kube.tables.server_table import is_known
 from kube.wire.encoded_objects import Encoded
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object, write_json
-from kube.wire.negotiation import METADATA_KIND, TABLE_KIND
+from kube.wire.negotiation import TABLE_KIND
 
 CLOUDS = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY})
 """The kinds of requests that the cloud answers."""
@@ -282,7 +283,6 @@ class Router:
         assert route.representation is not None
         assert context.info.type is not None
         sent, cells = _read(response)
-        codec, api_version, kind, raw = sent
         try:
             async with asyncio.timeout(self._options.settings.wait):
                 filtered = await self._judge(sent, context)
@@ -290,28 +290,9 @@ class Router:
             raise unavailable("an input of the filters is not known yet", retry_after=1) from None
         if filtered is None:
             raise not_found(context.info.type.group_resource, context.info.name)
-        if route.representation.kind == TABLE_KIND:
-            assert route.read is not None
-            shown = parse_object(filtered)
-            made = table(
-                [shown],
-                api_version,
-                kind,
-                list_metadata(shown),
-                route.read.include,
-                route.representation.version,
-            )
-            if cells is not None:
-                made |= {"columnDefinitions": cells.columns}
-                made["rows"][0]["cells"] = cells.of(shown, made["rows"][0]["cells"])
-            body = codec.encode_single(*TABLE, write_json(made))
-        elif route.representation.kind == METADATA_KIND:
-            body = codec.encode_single("meta.k8s.io/v1", METADATA_KIND, codec.metadata_only(filtered))
-        elif filtered != raw:
-            body = codec.encode_single(api_version, kind, filtered)
-        else:
-            return
-        response.content = body
+        made = single_object(sent._replace(raw=filtered), route.representation, route.read, cells)
+        if made != sent:
+            response.content, response.headers["Content-Type"] = made.body(), made.codec.content_type
 
     async def _judge(self, sent: Encoded, context: RequestContext) -> bytes | None:
         """What the rules in force make of an object; None where they hide it."""

@@ -217,7 +217,8 @@ class Link:
             wire.abort()
             raise
         is_http2 = tls is not None and tls.get_alpn_proto_negotiated() == b"h2"
-        made = Http2Connection() if is_http2 else Http1Connection()
+        prefix = server.prefix.encode()
+        made = Http2Connection(prefix) if is_http2 else Http1Connection(prefix)
         wire.speak(made)
         return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -23,6 +24,8 @@ BEARER = "bearer "
 """What the Authorization of a token begins with, in any case."""
 NO_LANE = ""
 """The lane of requests that carry no token of the caller."""
+_PREFIX = re.compile(r"(?:/[\w.~%:@!$&'()*+,;=-]*)*", re.ASCII)
+"""The beginning of paths."""
 ServerOrder = Literal["round-robin", "priority"]
 
 
@@ -46,6 +49,8 @@ class Server:
     """Whose way leads there; None for this node's own."""
     uplink: Uplink | None = None
     """By which uplink; None where the routes of the node decide."""
+    prefix: str = ""
+    """What each path begins with there, as behind a gateway of many clusters."""
     authority: str = field(init=False, repr=False, compare=False)
     """Host and port, as a request names them."""
     url: str = field(init=False, repr=False, compare=False)
@@ -71,10 +76,7 @@ class Server:
 
 
 def parse_server(text: str) -> Server:
-    """The server of `https://host[:port]`; ValueError otherwise.
-
-    A path is refused: the hub cannot make its clients send one.
-    """
+    """The server of `https://host[:port][/prefix]`; ValueError otherwise."""
     try:
         parts = urlsplit(text.strip())
         port = parts.port
@@ -82,17 +84,18 @@ def parse_server(text: str) -> Server:
         raise ValueError(f"server {text!r}: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"server {text!r} is not of the form https://host:port")
-    if parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
-        raise ValueError(f"server {text!r} has more than scheme, host and port")
+    if parts.query or parts.fragment or parts.username or not _PREFIX.fullmatch(parts.path):
+        raise ValueError(f"server {text!r} has more than scheme, host, port and the beginning of paths")
     scheme: Literal["http", "https"] = "https" if parts.scheme == "https" else "http"
-    return Server(scheme, parts.hostname, port or (443 if scheme == "https" else 80))
+    prefix = parts.path.rstrip("/")
+    return Server(scheme, parts.hostname, port or (443 if scheme == "https" else 80), prefix=prefix)
 
 
 def parse_relays(text: str) -> tuple[Server, ...]:
     """The relays of `https://host:port,…`; ValueError otherwise. `Server.node` is a name that no node can have."""
     relays = tuple(dict.fromkeys(parse_server(entry) for entry in text.split(",") if entry.strip()))
     for relay in relays:
-        if relay.scheme != "https":
+        if relay.scheme != "https" or relay.prefix:
             raise ValueError(f"relay {relay} is not of the form https://host:port")
     if len(relays) > MAX_RELAYS:
         reached("relays")

@@ -250,11 +250,10 @@ def _first_made_here(accepted: Iterable[Representation], info: RequestInfo) -> R
 
 
 def _is_made_here(representation: Representation, info: RequestInfo) -> bool:
-    """Whole objects; their metadata, in the version that every client since 2018 asks for; Tables."""
+    """Whether it is whole objects, their metadata, or Tables."""
     if representation.kind == TABLE_KIND:
         return True
-    metadata = METADATA_LIST_KIND if info.verb == "list" else METADATA_KIND, "v1"
-    return not representation.kind or (representation.kind, representation.version) == metadata
+    return representation.kind in ("", METADATA_LIST_KIND if info.verb == "list" else METADATA_KIND)
 
 
 def _refuse_unfilterable(info: RequestInfo, caller: Caller) -> None:

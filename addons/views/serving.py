@@ -15,7 +15,7 @@ from addons.filters.filter import Filter
 from addons.filters.plugins import need_json
 from addons.requests.answers import Answer, ClientRequest, ClientStream, ToCloud
 from addons.requests.caller import Caller, Lending
-from addons.requests.cloud_identity import HUB_IDENTITY
+from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.requests.object_read import ObjectRead
 from addons.requests.route_decision import is_of_others
 from addons.rules.shared_kinds import is_further, shared_fields, whole
@@ -47,8 +47,8 @@ from kube.reflector.list_pages import Malformed
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
-from kube.store.listing import METADATA, WHOLE, Form
-from kube.store.made_forms import TABLES
+from kube.store.listing import WHOLE, Form
+from kube.store.made_forms import form_of
 from kube.store.resumption import Resumption
 from kube.store.scope import EVERYTHING, Scope
 from kube.store.stream_coding import DIFFERENCES, PLAIN
@@ -234,13 +234,22 @@ class Serving:
             if form.kind == TABLE_KIND and not need_json(self._filters(wanted, read)):
                 encoding = Encoding.PROTOBUF  # which the node's components read anyway
             list_watch = whole(read.type, encoding)
+            list_watch = self._as_kept(wanted, read, HUB_IDENTITY, list_watch)
             source = self._sources.admit(HUB_IDENTITY, list_watch, keep=keep, begin_at=begin_at)
             if not is_further(read.type) or await self._may_share(source):
                 return source, Scope(read.namespace, read.labels, read.fields)
         identity = await self._reviews.identity(caller)
         labels, fields = read.labels.canonical, read.fields.canonical
         list_watch = ListWatch(read.type, read.namespace, labels, fields, encoding=encoding)
+        list_watch = self._as_kept(wanted, read, identity, list_watch)
         return self._sources.admit(identity, list_watch, keep=keep, begin_at=begin_at), EVERYTHING
+
+    def _as_kept(
+        self, wanted: ClientRequest, read: ObjectRead, identity: CloudIdentity, list_watch: ListWatch
+    ) -> ListWatch:
+        """The list-watch or, while the cloud is away, that in the other encoding where it alone has a copy."""
+        encodings = {Encoding.JSON} if need_json(self._filters(wanted, read)) else {*Encoding}
+        return self._sources.as_kept(identity, list_watch, encodings)
 
     async def _may_share(self, source: Source) -> bool:
         """Whether the node may read what it is to share. Callers who may read it themselves do so where it may not."""
@@ -309,9 +318,10 @@ def _form_of(source: Source, read: ObjectRead, form: Representation) -> Form:
     """A kind that the cloud has no protobuf for comes as JSON, if the client accepts that too."""
     if form.kind == TABLE_KIND and not is_known(read.type):
         return WHOLE  # its columns are another's to say
-    if form.kind == TABLE_KIND:
-        return TABLES[form.version, read.include]
+    made = form_of(form, source.store, is_list=read.verb == "list", include=read.include)
+    if made is not None:
+        return made
     encoding = source.store.codec.encoding
-    if encoding is not form.encoding and encoding not in {clause.encoding for clause in read.accepted}:
+    if encoding not in {clause.encoding for clause in read.accepted if clause.kind == form.kind}:
         raise not_acceptable(f"only {encoding} is available for {read.type.group_resource}")
-    return METADATA if form.kind else WHOLE
+    return WHOLE

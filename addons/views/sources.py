@@ -41,6 +41,7 @@ from kube.reflector.upstream import Upstream
 from kube.requests.request_info import ResourceType
 from kube.store.projection import InputKey
 from kube.store.ring import Rings
+from kube.wire.encoding import Encoding
 
 BOOKMARK_INTERVAL = 60.0
 """Seconds between bookmarks on a quiet watch, as kube-apiserver's."""
@@ -193,6 +194,19 @@ class Sources:
         return sorted(
             (version for version in versions if version.type == type_), key=versions.__getitem__, reverse=True
         )
+
+    def as_kept(
+        self, identity: CloudIdentity, list_watch: ListWatch, encodings: Collection[Encoding]
+    ) -> ListWatch:
+        """The list-watch or, while the cloud is away, that in one of these encodings where it alone has a copy."""
+        if self._is_up():
+            return list_watch
+        others = [list_watch._replace(encoding=encoding) for encoding in Encoding if encoding in encodings]
+        kept = self._copies.list_watches(identity.user) if self._copies is not None else {}
+        running = {
+            source.list_watch for source in self if source.user == identity.user and source.store.complete
+        }
+        return next((each for each in (list_watch, *others) if each in running or each in kept), list_watch)
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         for source in self:

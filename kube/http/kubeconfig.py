@@ -21,7 +21,9 @@ UNSUPPORTED_OF_USERS = (
     *("auth-provider", "username", "password"),
     *("as", "as-uid", "as-groups", "as-user-extra"),
 )
-"""Fields of a user that this module does not read. A reader that ignored `as` would have more rights than it should."""
+"""Fields of a user that this module does not read; an empty one says nothing.
+
+A reader that ignored `as` would have more rights than it should."""
 
 
 @dataclass(slots=True)
@@ -146,7 +148,7 @@ def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate)
         _named(mappings, "users", context.get("user"), "user") if context.get("user") else ({}, of_cluster)
     )
     for name in UNSUPPORTED_OF_USERS:
-        if name in user:
+        if user.get(name):
             raise ValueError(f"a user with {name} is not supported: use a certificate, a token or exec")
     authority = _piece(cluster, "certificate-authority", of_cluster, locate)
     credentials = Credentials(

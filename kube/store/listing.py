@@ -10,7 +10,8 @@ from kube.packed_text import Kept
 from kube.requests.continue_tokens import ContinueToken, key_text
 from kube.store.store import Item
 from kube.wire.codec import Codec
-from kube.wire.codec_base import NO_REST, ListBody, Rest
+from kube.wire.codec_base import META_GROUP, NO_REST, ListBody, Rest
+from kube.wire.negotiation import META_VERSIONS
 
 
 class Form:
@@ -21,8 +22,10 @@ class Form:
     is_headed = False
     """Whether the first event of a watch has what the others lack, by `headed`."""
 
-    def __init__(self, *, metadata_only: bool) -> None:
+    def __init__(self, *, metadata_only: bool, version: str = "v1") -> None:
+        """`version` is that of PartialObjectMetadata."""
         self.metadata_only = metadata_only
+        self.version = version
         self.name = "metadata" if metadata_only else "whole"
 
     def codec(self, of_store: Codec) -> Codec:
@@ -31,7 +34,7 @@ class Form:
 
     def type_of(self, item_api_version: str, item_kind: str) -> tuple[str, str]:
         return (
-            ("meta.k8s.io/v1", "PartialObjectMetadata")
+            (f"{META_GROUP}/{self.version}", "PartialObjectMetadata")
             if self.metadata_only
             else (item_api_version, item_kind)
         )
@@ -45,7 +48,7 @@ class Form:
 
     def kept(self, codec: Codec, item: Item) -> Kept:
         """The object in this form. It stays packed where the item is."""
-        return codec.metadata_only(item.raw) if self.metadata_only else item.kept
+        return codec.metadata_only(item.raw, self.version) if self.metadata_only else item.kept
 
     def listed(self, codec: Codec, item: Item) -> Kept:
         """An object as `body` takes it."""
@@ -114,4 +117,5 @@ def _key(item: Item, namespace: str) -> str:
 
 
 WHOLE = Form(metadata_only=False)
-METADATA = Form(metadata_only=True)
+METADATA = {version: Form(metadata_only=True, version=version) for version in META_VERSIONS}
+"""By the version of PartialObjectMetadata."""

@@ -43,8 +43,8 @@ class RecodedForm(Form):
     at_once = 20
     """An object of protobuf takes up to some milliseconds."""
 
-    def __init__(self, encoding: Encoding, *, metadata_only: bool) -> None:
-        super().__init__(metadata_only=metadata_only)
+    def __init__(self, encoding: Encoding, *, metadata_only: bool, version: str = "v1") -> None:
+        super().__init__(metadata_only=metadata_only, version=version)
         self.name = f"{self.name} as {encoding.name}"
         self._codec = codec_for(encoding)
 
@@ -182,17 +182,18 @@ def form_of(wanted: Representation, store: Store, *, is_list: bool, include: str
     if wanted.kind:
         if wanted.kind != (METADATA_LIST_KIND if is_list else METADATA_KIND):
             return None
-        return METADATA if is_same else RECODED[wanted.encoding, True]
+        return METADATA[wanted.version] if is_same else RECODED_METADATA[wanted.encoding, wanted.version]
     if is_same:
         return WHOLE
-    return RECODED[wanted.encoding, False] if is_known(store.api_version, store.kind) else None
+    return RECODED[wanted.encoding] if is_known(store.api_version, store.kind) else None
 
 
-RECODED = {
-    (encoding, metadata_only): RecodedForm(encoding, metadata_only=metadata_only)
+RECODED = {encoding: RecodedForm(encoding, metadata_only=False) for encoding in Encoding}
+RECODED_METADATA = {
+    (encoding, version): RecodedForm(encoding, metadata_only=True, version=version)
     for encoding in Encoding
-    for metadata_only in (False, True)
+    for version in META_VERSIONS
 }
-"""By the encoding, and by whether it is the metadata alone."""
+"""By the encoding, and the version of PartialObjectMetadata."""
 TABLES = {(version, include): TableForm(include, version) for version in META_VERSIONS for include in OBJECTS}
 """By the version of the Table, and by what its rows have beside their cells."""

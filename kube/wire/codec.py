@@ -3,7 +3,7 @@
 from kube.wire.codec_base import (
     INITIAL_EVENTS_END,
     MAX_FRAME,
-    METADATA_API_VERSION,
+    META_GROUP,
     Codec,
     FrameReader,
     ListPage,
@@ -17,7 +17,7 @@ from kube.wire.protobuf_codec import ProtobufCodec
 __all__ = [
     "INITIAL_EVENTS_END",
     "MAX_FRAME",
-    "METADATA_API_VERSION",
+    "META_GROUP",
     "Codec",
     "FrameReader",
     "ListPage",

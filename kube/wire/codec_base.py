@@ -35,7 +35,7 @@ missing."""
 NO_ANNOTATIONS: Mapping[str, str] = MappingProxyType({})
 INITIAL_EVENTS_ENDED: Mapping[str, str] = MappingProxyType({INITIAL_EVENTS_END: "true"})
 
-METADATA_API_VERSION = "meta.k8s.io/v1"
+META_GROUP = "meta.k8s.io"
 
 
 class ObjectPeek(NamedTuple):
@@ -227,8 +227,8 @@ class Codec(ABC):
         """The raw form of an object with its namespace ("" for none), name and resourceVersion, and nothing more."""
 
     @abstractmethod
-    def metadata_only(self, raw: bytes) -> bytes:
-        """The raw form of the object's PartialObjectMetadata (meta.k8s.io/v1)."""
+    def metadata_only(self, raw: bytes, version: str = "v1") -> bytes:
+        """The raw form of the object's PartialObjectMetadata, in this version of meta.k8s.io."""
 
     @abstractmethod
     def frames(self) -> FrameReader:

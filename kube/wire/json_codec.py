@@ -12,7 +12,7 @@ from kube.wire.codec_base import (
     EVENT_TYPES,
     MAX_FRAME,
     MAX_ITEMS,
-    METADATA_API_VERSION,
+    META_GROUP,
     NO_ANNOTATIONS,
     NO_REST,
     Codec,
@@ -128,12 +128,12 @@ class JsonCodec(Codec):
         named = {name: value for name, value in metadata.items() if value}
         return write_json({"kind": kind, "apiVersion": api_version, "metadata": named})
 
-    def metadata_only(self, raw: bytes) -> bytes:
+    def metadata_only(self, raw: bytes, version: str = "v1") -> bytes:
         metadata = parse_object_lazily(raw).get("metadata")
         return write_json(
             {
                 "kind": METADATA_KIND,
-                "apiVersion": METADATA_API_VERSION,
+                "apiVersion": f"{META_GROUP}/{version}",
                 "metadata": metadata if isinstance(metadata, dict) else {},
             }
         )

@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from kube.errors import bad_request
+from kube.wire.codec_base import META_GROUP
 from kube.wire.encoding import Encoding
 
 
@@ -34,7 +35,6 @@ class _Clause(NamedTuple):
 METADATA_KIND = "PartialObjectMetadata"
 METADATA_LIST_KIND = f"{METADATA_KIND}List"
 METADATA_KINDS = frozenset({METADATA_KIND, METADATA_LIST_KIND})
-_META_GROUP = "meta.k8s.io"
 META_VERSIONS = ("v1", "v1beta1")
 TABLE_KIND = "Table"
 MAX_ACCEPT = 4096
@@ -139,7 +139,7 @@ def _represented(clause: _Clause) -> Representation | None:
     if not {"as", "g", "v"} & parameters.keys():
         return Representation(encoding)
     kind, group, version = (parameters.get(name, "") for name in ("as", "g", "v"))
-    if group != _META_GROUP or version not in META_VERSIONS:
+    if group != META_GROUP or version not in META_VERSIONS:
         return None
     is_metadata = kind in METADATA_KINDS
     if is_metadata or (kind == TABLE_KIND and encoding is Encoding.JSON):

@@ -166,7 +166,7 @@ class ProtobufCodec(Codec):
         written: bytes = message.SerializeToString()
         return written
 
-    def metadata_only(self, raw: bytes) -> bytes:
+    def metadata_only(self, raw: bytes, version: str = "v1") -> bytes:
         # A message that comes in pieces is the concatenation of them.
         return delimited(_FIELD_1, b"".join(_ANY_METADATA.parse(raw).metadata))
 

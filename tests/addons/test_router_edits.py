@@ -61,7 +61,7 @@ async def test_a_relayed_watch_does_not_resume_over_an_edit(
 
 async def test_what_no_view_can_write_is_listed_anew_after_an_edit(routed: Routed) -> None:
     routed.of_others = 100
-    old = "application/json;as=PartialObjectMetadata;v=v1beta1;g=meta.k8s.io"
+    old = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
     flow = await routed.request(f"{SLICES}?watch=true&resourceVersion=100", "other", accept=old)
     assert flow.response is not None
     assert flow.response.status_code == 410

@@ -10,11 +10,14 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import pytest
+
 from addons.offline.cached_response import list_head
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestError
+from tests.cloud.rights import rights, rule, user
 from tests.hub.support.outage import JSON, NOTICE, PROTOBUF, Outage
 from tests.hub.support.process import SLACK
 from tests.hub.support.streams import listed
@@ -151,3 +154,33 @@ async def test_a_list_in_flight_when_a_black_hole_opens_gets_the_nodes_answer(
     answer = await outage.ask(f"{path}?timeout=10s")
     assert answer.status == 200
     assert time.monotonic() - began < NOTICE + SLACK
+
+
+@pytest.mark.parametrize(("first", "then"), [(PROTOBUF, JSON), (JSON, PROTOBUF)])
+async def test_what_is_kept_in_one_encoding_is_given_in_the_other(
+    outage: Outage,
+    real_cloud: RealCloud,
+    namespace: str,
+    node_name: str,
+    offline: Callable[[], Awaitable[None]],
+    first: str,
+    then: str,
+) -> None:
+    """Filtered reads of kube-proxy and coredns, and single answers such as a volume, were 503 in JSON."""
+    rules = [rule("", "configmaps", "get list watch")]
+    granted = rights("reads", rules, user(f"system:node:{node_name}"), namespace=namespace)
+    await asyncio.to_thread(real_cloud.apply, granted)
+    services, maps = (f"/api/v1/namespaces/{namespace}/{each}" for each in ("services", "configmaps"))
+    await asyncio.to_thread(real_cloud.admin.post, services, service("one"))
+    await asyncio.to_thread(real_cloud.admin.post, maps, {"metadata": {"name": "one"}, "data": {"a": "b"}})
+    # A selector that no other test of this hub has, so that there is one copy.
+    listed_as = f"{maps}?resourceVersion=0&labelSelector=none!%3D{first[-4:]}"
+    assert (await outage.ask(listed_as, first, UNFILTERED)).status == 200
+    assert (await outage.ask(f"{maps}/one", first)).status == 200
+    await offline()
+    found = await outage.ask(f"{maps}/one", then)
+    assert (found.status, found.headers["Content-Type"], b"one" in found.body) == (200, then, True)
+    listed = await outage.ask(listed_as, then, UNFILTERED)
+    assert (listed.status, listed.headers["Content-Type"], b"one" in listed.body) == (200, then, True)
+    watched = await outage.ask(f"{listed_as}&watch=true&timeoutSeconds=2", then, UNFILTERED)
+    assert (watched.status, b"one" in watched.body) == (200, True)

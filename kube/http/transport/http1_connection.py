@@ -8,7 +8,7 @@ import socket
 import h11
 
 from kube.errors import bad_request
-from kube.http.transport.request_fields import HeaderFields
+from kube.http.transport.request_fields import HeaderFields, behind
 from kube.http.transport.response_head import MAX_FIELDS
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
 
@@ -24,7 +24,9 @@ when it has been idle for long, and cannot know that a request is on its way (RF
 class Http1Connection(asyncio.Protocol):
     """A `kube.http.transport.connection_pool.Connection`: one request after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: bytes = b"") -> None:
+        """`prefix` is what each path begins with at this server."""
+        self._prefix = prefix
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD)
         self._transport: asyncio.Transport | None = None
         self._response: ResponseSink | None = None
@@ -64,7 +66,7 @@ class Http1Connection(asyncio.Protocol):
     def send(
         self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_whole: bool = True
     ) -> None:
-        (_, self._method), _, (_, authority), (_, target), *others = fields
+        (_, self._method), _, (_, authority), (_, target), *others = behind(self._prefix, fields)
         assert self._transport is not None
         self._was_used = True
         headers = [(b"host", authority), *others]

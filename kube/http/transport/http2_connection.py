@@ -30,7 +30,7 @@ from kube.http.transport.http2_framing import (
 )
 from kube.http.transport.http2_outlet import Http2Outlet
 from kube.http.transport.http2_stream import RequestedStream
-from kube.http.transport.request_fields import HeaderFields
+from kube.http.transport.request_fields import HeaderFields, behind
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
 
 WINDOW = 2**31 - 1
@@ -46,7 +46,9 @@ that are silent for minutes."""
 class Http2Connection(asyncio.Protocol):
     """A `kube.http.transport.connection_pool.Connection`."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: bytes = b"") -> None:
+        """`prefix` is what each path begins with at this server."""
+        self._prefix = prefix
         self._transport: asyncio.Transport | None = None
         self._unpacker = HeadUnpacker(MAX_HEAD)
         self._reader = FrameSplitter()
@@ -99,7 +101,7 @@ class Http2Connection(asyncio.Protocol):
         response.stream = number
         stream = self._streams[number] = RequestedStream(number, response, fields[0][1])
         stream.add(body, is_last=is_whole)
-        self._outlet.begin(stream, fields)
+        self._outlet.begin(stream, behind(self._prefix, fields))
         self._outlet.flush()
 
     def send_more(self, response: ResponseSink, data: bytes, *, is_last: bool) -> None:

@@ -52,6 +52,14 @@ def request_fields(
     return fields
 
 
+def behind(prefix: bytes, fields: HeaderFields) -> HeaderFields:
+    """The fields of a request to a server whose paths all begin with this."""
+    if not prefix:
+        return fields
+    method, scheme, authority, (name, path), *others = fields
+    return [method, scheme, authority, (name, prefix + path), *others]
+
+
 def _value(name: str, value: str) -> bytes:
     try:
         raw = value.encode(errors="surrogateescape")

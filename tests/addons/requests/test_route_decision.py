@@ -166,7 +166,7 @@ def test_the_cloud_pages_what_is_not_filtered(query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "accept", ["application/yaml", "text/html", "nonsense", METADATA.replace("v=v1", "v=v1beta1")]
+    "accept", ["application/yaml", "text/html", "nonsense", METADATA.replace("v=v1", "v=v2")]
 )
 @pytest.mark.parametrize(("target", "component"), [(SLICES, "kube-proxy"), (ONE_SLICE, "getter")])
 def test_what_is_filtered_never_comes_in_a_form_that_only_the_cloud_makes(

@@ -223,3 +223,10 @@ def test_authorities_are_the_certificates_of_the_bundle() -> None:
     bundle = Authority("one").certificate + Authority("two").certificate
     found = parsed({"certificate-authority-data": encoded(bundle)})
     assert len(found.authorities) == 2
+
+
+@pytest.mark.parametrize("field", ["username", "password", "auth-provider", "as", "as-groups"])
+@pytest.mark.parametrize("value", [None, "", []])
+def test_a_field_without_a_value_says_nothing(field: str, value: object) -> None:
+    found = parse_kubeconfig(kubeconfig(user={"token": "t", field: value}), FOLDER)
+    assert found.bearer == "Bearer t"

@@ -6,7 +6,7 @@ import orjson
 
 from kube.json_type import Json
 from kube.store.listing import Form, Listing
-from kube.store.made_forms import RECODED, TABLES, TableForm
+from kube.store.made_forms import RECODED, RECODED_METADATA, TABLES, TableForm
 from kube.store.projection import Projection
 from kube.store.scope import EVERYTHING
 from kube.store.store import Store
@@ -39,11 +39,9 @@ def listed(form: Form, store: Store, rest: Rest) -> Json:
 
 def test_json_is_made_of_both_encodings(encoding: Encoding) -> None:
     (item,) = store_of(encoding)
-    codec = RECODED[JSON, False].codec(item.store.codec)
-    assert (
-        orjson.loads(codec.encode_single("v1", "Service", RECODED[JSON, False].raw(codec, item))) == SERVICE
-    )
-    found = orjson.loads(RECODED[JSON, True].raw(codec, item))
+    codec = RECODED[JSON].codec(item.store.codec)
+    assert orjson.loads(codec.encode_single("v1", "Service", RECODED[JSON].raw(codec, item))) == SERVICE
+    found = orjson.loads(RECODED_METADATA[JSON, "v1"].raw(codec, item))
     assert (found["kind"], found["metadata"]) == ("PartialObjectMetadata", SERVICE["metadata"])
 
 
@@ -63,7 +61,7 @@ def test_a_table_of_one_object_has_the_objects_version() -> None:
 def test_an_object_that_cannot_be_read_costs_nobody_the_list() -> None:
     whole = recorded.single("services.single", PROTOBUF)[2]
     (item,) = store_of(PROTOBUF, whole + b"\x12\x02\x12\x7f")
-    found = orjson.loads(RECODED[JSON, False].raw(item.store.codec, item))
+    found = orjson.loads(RECODED[JSON].raw(item.store.codec, item))
     assert set(found) == {"kind", "apiVersion", "metadata"}
     assert found["metadata"]["name"] == SERVICE["metadata"]["name"]
 

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kube.errors import StatusError
-from kube.http.transport.request_fields import HeaderFields, request_fields
+from kube.http.transport.request_fields import HeaderFields, behind, request_fields
 
 
 @given(st.binary(max_size=12))
@@ -62,3 +62,11 @@ def seen_by_a_server(fields: HeaderFields) -> dict[bytes, bytes]:
         each for each in server.receive_data(client.data_to_send()) if isinstance(each, RequestReceived)
     ]
     return dict(request.headers)
+
+
+def test_a_server_behind_a_gateway_gets_paths_that_begin_as_its_own() -> None:
+    fields = request_fields("GET", "https", "h", "/api/v1/pods?limit=1", [("Accept", "x")], None)
+    assert behind(b"", fields) is fields
+    moved = behind(b"/k8s/c-1", fields)
+    assert moved[3] == (b":path", b"/k8s/c-1/api/v1/pods?limit=1")
+    assert [*moved[:3], *moved[4:]] == [*fields[:3], *fields[4:]]

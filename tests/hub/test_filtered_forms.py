@@ -1,0 +1,78 @@
+"""Forms of what a view answers: a client gets the form that kube-apiserver would give it, and its refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+import yaml
+
+from tests.cloud.real import RealCloud
+from tests.cloud.rest import Answer, RestClient
+from tests.hub.support.objects import headless
+from tests.hub.support.process import Hub
+from tests.hub.test_filtered_tables import KIND, READERS, widget
+
+JSON, PROTOBUF = "application/json", "application/vnd.kubernetes.protobuf"
+PARTIAL = [
+    f"{encoding};as=PartialObjectMetadata{suffix};v={version};g=meta.k8s.io"
+    for encoding, suffix, version in itertools.product((JSON, PROTOBUF), ("", "List"), ("v1", "v1beta1"))
+]
+FORMS = ["*/*", "application/*", "application/*,application/json", "text/html", PROTOBUF, *PARTIAL]
+KINDS = (b"PartialObjectMetadataList", b"PartialObjectMetadata")
+VERBS = {
+    "list": "?resourceVersion=0",
+    "get": "/one",
+    "watch": "?watch=true&resourceVersion=0&timeoutSeconds=1",
+}
+
+
+def shape(answer: Answer) -> tuple[object, ...]:
+    """Code, media type, the kind and version that the body names first, and whether the object is in it."""
+    head, headers = answer.body[:300], {name.lower(): value for name, value in answer.headers.items()}
+    kind = next((kind for kind in KINDS if kind in head), b"")
+    is_beta = b"meta.k8s.io/v1beta1" in head
+    return answer.status, headers.get("content-type"), kind, is_beta, b"one" in answer.body
+
+
+@pytest.fixture(scope="module")
+def objects(real_cloud: RealCloud, hub: Hub) -> str:
+    """The namespace of a Service and a Widget."""
+    name = "filtered-forms"
+    real_cloud.admin.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    real_cloud.apply([yaml.safe_load(KIND), *READERS])
+    real_cloud.kubectl("wait", "--for=condition=Established", "crd/widgets.acme.example")
+    real_cloud.admin.post(f"/api/v1/namespaces/{name}/services", headless("one", 20))
+    real_cloud.admin.post(f"/apis/acme.example/v1/namespaces/{name}/widgets", widget("one", "a"))
+    return name
+
+
+@pytest.mark.parametrize("accept", FORMS)
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    ("group", "resource", "component"),
+    [("api/v1", "services", "kube-proxy"), ("apis/acme.example/v1", "widgets", "flanneld")],
+)
+async def test_it_is_the_form_that_kube_apiserver_gives(
+    hub: Hub,
+    real_cloud: RealCloud,
+    objects: str,
+    group: str,
+    resource: str,
+    component: str,
+    verb: str,
+    accept: str,
+) -> None:
+    target = f"/{group}/namespaces/{objects}/{resource}{VERBS[verb]}"
+    headers = {"Accept": accept, "User-Agent": f"{component}/v1"}
+    with RestClient(hub.url) as client:
+        behind = await asyncio.to_thread(client.request, "GET", target, headers=headers)
+    straight = await asyncio.to_thread(real_cloud.admin.request, "GET", target, headers=headers)
+    if verb == "watch" and "List" in accept:
+        # kube-apiserver answers 200, and sends nothing; so does what is relayed.
+        assert (straight.status, straight.body, behind.status in (200, 406)) == (200, b"", True)
+    elif straight.status == 406:
+        assert behind.status == 406
+    else:
+        assert shape(behind) == shape(straight), (behind.body[:300], straight.body[:300])

@@ -1,0 +1,76 @@
+"""A hub whose cloud is one of many behind a gateway: each path begins with the cluster's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+from aiohttp import web
+
+from tests.cloud.ports import LOOPBACK, free_port
+from tests.cloud.scriptable import ScriptableCloud
+from tests.hub.support.process import Hub, started
+from tests.hub.support.streams import listed, watching
+
+PREFIX = "/k8s/clusters/c-m-1"
+SERVICES = "/api/v1/services"
+
+
+class Gateway:
+    """Hands on what is below PREFIX, as Rancher does, and answers 404 to all else."""
+
+    def __init__(self, cloud: ScriptableCloud) -> None:
+        self._cloud = cloud
+        self.strays: list[str] = []
+        self.url = ""
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[Gateway]:
+        app = web.Application()
+        app.router.add_route("*", "/{tail:.*}", self._hand_on)
+        runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0)
+        await runner.setup()
+        port = free_port()
+        await web.TCPSite(runner, LOOPBACK, port).start()
+        self.url = f"http://{LOOPBACK}:{port}{PREFIX}"
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def _hand_on(self, request: web.Request) -> web.StreamResponse:
+        if not request.raw_path.startswith(f"{PREFIX}/"):
+            self.strays.append(request.raw_path)
+            return web.Response(status=404)
+        target = self._cloud.url + request.raw_path.removeprefix(PREFIX)
+        headers = {name: value for name, value in request.headers.items() if name != "Host"}
+        async with (
+            aiohttp.ClientSession(auto_decompress=False) as session,
+            session.request(request.method, target, headers=headers, data=await request.read()) as answer,
+        ):
+            kept = {name: value for name, value in answer.headers.items() if name != "Transfer-Encoding"}
+            response = web.StreamResponse(status=answer.status, headers=kept)
+            await response.prepare(request)
+            async for chunk in answer.content.iter_any():
+                await response.write(chunk)
+            return response
+
+
+async def test_a_server_with_a_path_is_a_prefix(cloud: ScriptableCloud, tmp_path: Path) -> None:
+    """Rancher's kubeconfigs name such a server; the hub refused to start with one."""
+    cloud.store.create({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"}})
+    async with (
+        Gateway(cloud).serve() as gateway,
+        started(Hub(tmp_path, gateway.url)) as hub,
+        aiohttp.ClientSession() as session,
+    ):
+        async with watching(hub.url, SERVICES, component="kube-proxy") as events:
+            await events.first("ADDED", "web")
+        assert list(await listed(hub.url, SERVICES, component="kubectl")) == ["web"]
+        body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "new", "namespace": "default"}}
+        path = f"{hub.url}/api/v1/namespaces/default/services"
+        async with session.post(path, json=body) as answer:
+            assert answer.status == 201
+        assert not gateway.strays
