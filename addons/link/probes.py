@@ -296,7 +296,7 @@ async def ask(
 def _reason(error: Unreachable) -> str:
     """Why there was no answer, in words for the operator."""
     reason = str(error.__cause__ or error) or "no answer"
-    if "ertificate" in reason:
+    if "ertificate" in reason and not isinstance(error.__cause__, FileNotFoundError):
         reason += (
             "; is it signed by the certificate-authority of the kubeconfig, for this address, and in date?"
         )

@@ -84,6 +84,10 @@ async def test_a_server_that_is_down_is_probed_more_often(server: World) -> None
     [
         (OSError(111, "Connect call failed"), "[Errno 111] Connect call failed"),
         (
+            OSError(2, "certificate-authority of the kubeconfig: No such file or directory", "/ca.crt"),
+            "[Errno 2] certificate-authority of the kubeconfig: No such file or directory: '/ca.crt'",
+        ),
+        (
             ConnectionError("Certificate verify failed: certificate has expired"),
             "Certificate verify failed: certificate has expired; is it signed by the certificate-authority of the "
             "kubeconfig, for this address, and in date?",
