@@ -217,7 +217,8 @@ def _doctor(options: argparse.Namespace) -> int:
         options.node = options.node or installed.node
         options.program, options.static_pod = installed.program, installed.image
     options.program = options.program or _program(options.root, acts=False)
-    return 0 if _examine(options, says_all=True) else 1
+    program = Program(options.root, options.program, is_needed=installed is not None)
+    return 0 if _examine(options, program, says_all=True) else 1
 
 
 def _install(options: argparse.Namespace) -> int:
@@ -248,7 +249,8 @@ def _install(options: argparse.Namespace) -> int:
         installation.show(spec)
         return 0
     options.node, options.hub_flags = spec.node, spec.arguments
-    if not _examine(options, bootstrap, says_all=False, acts=installation.acts):
+    program = Program(Path("/") if installation.acts else options.root, options.program)
+    if not _examine(options, program, bootstrap, says_all=False):
         _say("nothing was changed; `edgehub doctor` tells more", sys.stderr)
         return 1
     installation.install(spec, options.timeout)
@@ -321,11 +323,10 @@ def _bootstrap_text(options: argparse.Namespace) -> str:
     return bootstrap_kubeconfig(options.server, authority, options.token)
 
 
-def _examine(options: argparse.Namespace, bootstrap: str = "", *, says_all: bool, acts: bool = False) -> bool:
+def _examine(options: argparse.Namespace, program: Program, bootstrap: str = "", *, says_all: bool) -> bool:
     """Make all checks, and print what they find: all, or what is wrong. Whether nothing keeps the hub from running.
 
-    `bootstrap` as `_bootstrap_text`. With `acts` the services below another root are this machine's, and so is the
-    program.
+    `program` is what a unit starts, where no static pod is wanted; `bootstrap` as `_bootstrap_text`.
     """
     own = (path for path in (OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG) if below(options.root, path).exists())
     kubeconfig = options.kubeconfig or (
@@ -338,7 +339,7 @@ def _examine(options: argparse.Namespace, bootstrap: str = "", *, says_all: bool
         options.node or _node(options, kubeconfig),
         parse_hub_flags(options.hub_flags),
         bootstrap,
-        program=None if options.static_pod else Program(Path("/") if acts else options.root, options.program),
+        program=None if options.static_pod else program,
         kubelet=options.kubelet_kubeconfig,
     ):
         if says_all or finding.severity is not Severity.OK:

@@ -135,13 +135,14 @@ async def _check_token(client: Client) -> Finding:
 
 def _cure(missing: list[str], rules: tuple[str, str], *, is_node: bool) -> str:
     """What gives these rights: the manifest, where it gives them to this identity."""
+    apply = f"`kubectl apply -f {RBAC}`"
     if not is_node:
-        return f"{RBAC} gives it to nodes (the group system:nodes) alone: name a node's kubeconfig, or bind its roles"
+        return f"{apply} gives it to the group system:nodes, of which this identity is not: name a node's kubeconfig"
     if rules != RULES and all(right.endswith(" configmaps") for right in missing):
         return (
             f"{RBAC} gives it for {'/'.join(RULES)}: write {'/'.join(rules)} into its Role edgehub:hub-rules"
         )
-    return f"apply it in the cloud: `kubectl apply -f {RBAC}`, or `edgehub manifests hub-rbac | kubectl apply -f -`"
+    return f"apply it in the cloud: {apply}, or `edgehub manifests hub-rbac | kubectl apply -f -`"
 
 
 async def _check_rights(

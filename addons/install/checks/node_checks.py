@@ -110,6 +110,8 @@ class Program(NamedTuple):
 
     root: Path
     command: str
+    is_needed: bool = True
+    """Whether a unit starts it, or is about to; an image may get it later."""
 
 
 def check_program(program: Program) -> Finding:
@@ -122,7 +124,7 @@ def check_program(program: Program) -> Finding:
     for file in needed:
         if not below(program.root, file).exists():
             where = f" below {program.root}" if program.root != Path("/") else ""
-            return failed(
+            return (failed if program.is_needed else warning)(
                 "program",
                 f"{file} is not there{where}: install the program (docs/install.md), or name it by --program",
             )

@@ -61,6 +61,8 @@ def test_the_program_of_an_image_lies_in_the_image(tmp_path: Path, script: str, 
     tmp_path.chmod(0o755)
     found = check_program(Program(tmp_path, "/opt/edgehub/bin/edgehub"))
     assert (found.severity is Severity.FAILED) is bool(missing)
+    later = check_program(Program(tmp_path, "/opt/edgehub/bin/edgehub", is_needed=False))
+    assert (later.severity is Severity.WARNING) is bool(missing), "an image that a doctor looks at first"
     assert found.text.startswith(missing)
 
 
