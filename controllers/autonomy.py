@@ -34,6 +34,9 @@ LONGEST_RECORD = 9
 """Digits of recorded seconds, 30 years: whoever may write a pod could write more than a number can hold."""
 TAKEN_BACK = 0
 """The seconds that stand for no toleration: nobody can take one away from a pod."""
+IN_TIME = 60
+"""Seconds from the taint to the eviction in which the manager, or the one after it, makes a toleration longer. One that
+is shorter, or none, is made longer as the pod is bound."""
 REVIEW_PATH = "/keep-pods-ready"
 
 
@@ -72,8 +75,9 @@ def toleration_patch(pod: Pod, node: Node, autonomy: Autonomy | None, default: i
 
     `default` are the seconds of the API server's admission plugin DefaultTolerationSeconds.
 
-    A pod's own tolerations are left alone, those of DaemonSets and static pods among them: only what the API server
-    gave the pod is made longer, and what it had is recorded. Without autonomy the record is given back.
+    A pod that tolerates the taint long enough is left as it was made, in its first generation, until its node has the
+    taint. A pod's own tolerations are left alone, those of DaemonSets and static pods among them. What the pod had is
+    recorded, and given back without autonomy.
 
     The taint eviction controller schedules an eviction once, and makes it neither later nor earlier when the
     seconds change, but cancels it when the pod tolerates the taint for ever. So while the node has the taint, a pod
@@ -92,6 +96,8 @@ def toleration_patch(pod: Pod, node: Node, autonomy: Autonomy | None, default: i
             tolerating[0] if tolerating else {"key": taint, "operator": "Exists", "effect": "NoExecute"}
         )
         given = toleration.get("tolerationSeconds") if tolerating else TAKEN_BACK
+        if before is None and (given is None or given >= IN_TIME) and not _has_taint(node, taint):
+            continue
         wanted = _recorded(before, default) if autonomy is None else autonomy.seconds
         if given is not None and given != wanted and _has_taint(node, taint):
             wanted = None

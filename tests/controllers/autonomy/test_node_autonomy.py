@@ -11,6 +11,7 @@ import pytest
 
 from controllers.autonomy import (
     DURATION,
+    IN_TIME,
     LONGEST_RECORD,
     Autonomy,
     keep_ready,
@@ -82,9 +83,11 @@ def pod(*tolerations: Json, **records: str) -> Pod:
     return Pod("ns", "p", "n1", tolerations, kept, version="7")
 
 
-def patched(before: Pod, autonomy: Autonomy | None, node: Node = NODE) -> tuple[Any, dict[str, Any]]:
+def patched(
+    before: Pod, autonomy: Autonomy | None, node: Node = NODE, default: int = DEFAULT
+) -> tuple[Any, dict[str, Any]]:
     """The tolerations and the records in the patch, None where it leaves them."""
-    patch = toleration_patch(before, node, autonomy, DEFAULT)
+    patch = toleration_patch(before, node, autonomy, default)
     assert not patch or patch["metadata"]["resourceVersion"] == "7"
     records = patch.get("metadata", {}).get("annotations", {})
     assert set(records) <= set(RECORDS.values())
@@ -94,12 +97,25 @@ def patched(before: Pod, autonomy: Autonomy | None, node: Node = NODE) -> tuple[
 OTHER = {"key": "gpu", "operator": "Exists"}
 
 
+SHORT = IN_TIME - 1
+"""Of an API server that evicts soon: too soon to wait for the taint."""
+
+
 def test_what_the_api_server_gave_is_made_longer_and_recorded() -> None:
-    tolerations, records = patched(pod(OTHER, *defaults()), Autonomy(DAY))
+    tolerations, records = patched(pod(OTHER, *defaults(SHORT)), Autonomy(DAY), default=SHORT)
     assert tolerations == [OTHER, *defaults(DAY)]
-    assert set(records.values()) == {"300"}
-    tolerations, _ = patched(pod(*defaults()), Autonomy())
+    assert set(records.values()) == {str(SHORT)}
+    tolerations, _ = patched(pod(*defaults(SHORT)), Autonomy(), default=SHORT)
     assert tolerations == [*defaults(None)]
+
+
+@pytest.mark.parametrize("autonomy", [Autonomy(DAY), Autonomy()])
+def test_a_pod_keeps_its_first_generation_until_its_node_is_away(autonomy: Autonomy) -> None:
+    """Minutes are left then, and each write of a pod's specification counts its generation."""
+    assert patched(pod(OTHER, *defaults()), autonomy) == (None, {})
+    tolerations, records = patched(pod(OTHER, *defaults()), autonomy, AWAY)
+    assert tolerations == [OTHER, tolerates(NOT_READY, DEFAULT), tolerates(UNREACHABLE, None)]
+    assert records == {RECORDS[UNREACHABLE]: str(DEFAULT)}
 
 
 def test_a_pod_without_any_gets_them_and_then_tolerates_nothing_again() -> None:
@@ -128,7 +144,7 @@ def test_what_a_pod_brought_is_left_alone(own: tuple[Json, ...]) -> None:
 
 def test_another_effect_is_no_toleration_of_the_absence() -> None:
     only_scheduled = {"key": UNREACHABLE, "operator": "Exists", "effect": "NoSchedule"}
-    tolerations, _ = patched(pod(only_scheduled, *defaults()), Autonomy(DAY))
+    tolerations, _ = patched(pod(only_scheduled, *defaults(SHORT)), Autonomy(DAY), default=SHORT)
     assert tolerations == [only_scheduled, *defaults(DAY)]
 
 
@@ -155,9 +171,9 @@ def test_a_steady_pod_is_not_written() -> None:
 
 def test_a_scheduled_eviction_is_cancelled_before_it_is_scheduled_anew() -> None:
     """kube-controller-manager neither prolongs nor shortens one."""
-    first, records = patched(pod(*defaults()), Autonomy(DAY), AWAY)
+    first, records = patched(pod(*defaults(SHORT)), Autonomy(DAY), AWAY, SHORT)
     assert first == [tolerates(NOT_READY, DAY), tolerates(UNREACHABLE, None)]
-    assert set(records.values()) == {"300"}
+    assert set(records.values()) == {str(SHORT)}
     second, _ = patched(pod(*first, not_ready="300", unreachable="300"), Autonomy(DAY), AWAY)
     assert second == [*defaults(DAY)]
 
