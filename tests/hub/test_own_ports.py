@@ -27,7 +27,7 @@ async def ready(hub: Hub) -> None:
     async with asyncio.timeout(60), aiohttp.ClientSession() as session:
         while True:
             with contextlib.suppress(aiohttp.ClientConnectionError):
-                async with session.get(f"{hub.admin_url}/readyz") as answer:
+                async with session.get(f"{hub.admin_url}/readyz?exclude=node") as answer:
                     if answer.status == 200:
                         return
             await asyncio.sleep(0.1)
