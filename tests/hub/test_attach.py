@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import signal
 import sys
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+import urllib3
 from mitmproxy import http
 from mitmproxy.io import FlowReader
 
@@ -237,3 +239,39 @@ async def test_without_leave_nothing_is_held_and_the_interface_says_so(
         refused = await attach(hub, "--ui", "web", "--hold", "~all")
         _, why = await refused.communicate()
         assert (refused.returncode, why.decode().splitlines()[-1]) == (1, f"edgehub: {NO_LEAVE}")
+
+
+async def test_the_console_has_the_commands_of_the_hub(tmp_path: Path, cloud: ScriptableCloud) -> None:
+    """Only mitmproxy beside the hub itself had them."""
+    cloud.store.create(service("lb", type="LoadBalancer"))
+    hub = Hub(tmp_path, cloud.url, flags=("--allow-drills",))
+    attached = shlex.join(command(hub, "--ui", "console"))
+    async with (
+        started(hub),
+        Terminal(tmp_path, ["sh", "-c", f"PYTHONPATH={ROOT} exec {attached}"]) as terminal,
+    ):
+        await terminal.until("Flows")
+        while "kube-proxy" not in await terminal.screen():
+            await asyncio.to_thread(
+                ask_as_kube_proxy, hub
+            )  # a flow is shown from when the process is attached
+        for asked, *shown in (
+            ("edgehub.status", "node:     node-1", "journal:  0 writes wait"),
+            ("edgehub.components", "COMPONENT", "kube-proxy"),
+            ("edgehub.explain.all kube-proxy services", "rule: discardcloudservice", "default/lb"),
+            ("edgehub.dump services", "kind: Service", "name: lb"),
+            ("edgehub.link offline", "DRILL: the link is offline until"),
+            ("edgehub.explain.flow @focus", "kube-proxy list /api/v1/services", "default/lb"),
+            ("edgehub.link online", "the link is as it is; drills are allowed"),
+            ("edgehub.rules.try nothing.yaml", "No such file or directory"),
+        ):
+            await terminal.press(":", asked, "Enter")
+            await terminal.until(*shown)
+            await terminal.press("q")
+        await terminal.press("q", "y")
+        await terminal.ended()
+
+
+def ask_as_kube_proxy(hub: Hub) -> None:
+    url, headers = f"{hub.url}/api/v1/services?resourceVersion=0", {"User-Agent": "kube-proxy/v1.36"}
+    assert urllib3.request("GET", url, headers=headers, retries=False).status == 200

@@ -18,6 +18,7 @@ from mitmproxy.io import tnetstring
 
 from addons.ui.attached import NO_LEAVE
 from addons.ui.commands.asking import NoAnswer, open_page
+from addons.ui.commands.attached_commands import AskingCommands
 from addons.ui.commands.attached_flows import AttachedFlows, records
 from addons.ui.flows.content_views import ATTACHED, register
 from addons.ui.flows.flow_records import FlowRecord, remember
@@ -141,4 +142,4 @@ def _post(admin: str, key: str, body: bytes) -> None:
         logger.warning("%s", error)
 
 
-addons = [Viewer()]
+addons = [Viewer(), AskingCommands()]
