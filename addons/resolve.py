@@ -9,7 +9,7 @@ from addons.requests.caller import Listener
 from addons.requests.hidden_credentials import headers_of, hide, path_of
 from addons.requests.request_context import RequestContext, begin
 from kube.differences.records import are_accepted
-from kube.errors import bad_request, forbidden
+from kube.errors import StatusError, bad_request, forbidden
 from kube.http.browser_check import OwnAddress, refuse_probes, refuse_web_pages
 from kube.requests.component import component_of
 from kube.requests.request_info import parse_request
@@ -43,10 +43,13 @@ class Resolve:
         if not flow.request.is_http2:
             # Of an absolute target the rest alone goes on: whom it named says nothing about the server it goes to.
             flow.request.data.authority = b""
+        info = parse_request(flow.request.method, _target(flow.request))
+        if info.type is not None and info.subresource != "proxy" and "//" in info.path:
+            raise StatusError(404, "NotFound", "the server could not find the requested resource")
         may_switch = listener is not Listener.PEER and not flow.request.is_http2
         websocket = offer_of(headers_of(flow.request)) if may_switch else None
         context = RequestContext(
-            info=parse_request(flow.request.method, _target(flow.request)),
+            info=info,
             component=component_of(flow.request.headers.get("user-agent")),
             listener=listener,
             accept=flow.request.headers.get("accept"),

@@ -19,7 +19,7 @@ from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_response import CachedResponse
 from addons.offline.offline_request import OfflineRequest
 from addons.options import Options
-from addons.proxy.http.server_side import break_off
+from addons.proxy.http.server_side import finish
 from addons.proxy.listener_mode import DEAD_ADDRESS
 from addons.requests.answers import Answerer
 from addons.requests.caller import Lending, Listener
@@ -97,7 +97,7 @@ class Router:
         """End the relayed watches that the rules now filter: their clients come back to a view."""
         for flow in list(self._relayed.values()):
             if (context := context_of(flow)) is not None and self._filters(context):
-                break_off(flow, "the rules have changed")
+                finish(flow, "the rules changed")
 
     def restored(self, resource: str) -> None:
         """End the relayed watches whose clients may be of another history, and what no view of a resource answered."""
@@ -106,7 +106,7 @@ class Router:
             read = context.route.read if context is not None and context.route is not None else None
             is_left = read is not None and read.type.group_resource == resource
             if context is not None and (is_left or is_of_others(context.info, self._parts.of_others)):
-                break_off(flow, "the cloud was restored from a backup")
+                finish(flow, "the cloud was restored from a backup")
 
     async def requestheaders(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from addons.link.uplinks.uplink import Uplink
-from addons.requests.caller import Lending, digest_of
+from addons.requests.caller import BEARER, Lending, digest_of
 from kube.bounds import Recent, reached
 from kube.http.proxies import Proxy
 
@@ -20,8 +20,6 @@ MAX_OWN_LANES = 256
 """Tokens with a connection of their own: more than a node has pods. The least recently used one loses its own."""
 SHARED_LANES = 16
 """Lanes of tokens that no server has accepted yet. A new token that is good seldom meets a bad one there."""
-BEARER = "bearer "
-"""What the Authorization of a token begins with, in any case."""
 NO_LANE = ""
 """The lane of requests that carry no token of the caller."""
 _PREFIX = re.compile(r"(?:/[\w.~%:@!$&'()*+,;=-]*)*", re.ASCII)

@@ -67,6 +67,8 @@ class Served:
     version: int = 0
     """The resourceVersion of the answer; 0 where nobody has looked."""
     filters: tuple[Tally, ...] = ()
+    ended: str = ""
+    """Why the hub ended a watch that was relayed; "" where it did not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,10 @@ class Listener(StrEnum):
     """For hubs of the other nodes of the pool. `addons.pool` says whom it admits."""
 
 
+BEARER = "bearer "
+"""What the Authorization of a token begins with, in any case. kube-apiserver takes who sends another for anonymous."""
+
+
 class Lending(StrEnum):
     """Whose credentials go upstream with a request."""
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from addons.filters.filter import Filter
 from addons.filters.plugins import need_json
-from addons.requests.caller import Caller, Lending, Listener
+from addons.requests.caller import BEARER, Caller, Lending, Listener
 from addons.requests.object_read import OBJECT_VERBS, ObjectRead, parse_continued, parse_read
 from addons.requests.offline_policy import (
     PEOPLE,
@@ -266,7 +266,8 @@ def _refuse_unfilterable(info: RequestInfo, caller: Caller) -> None:
 
 def _is_verifiable(caller: Caller) -> bool:
     """Whether the hub can find out what the caller may see: by itself, or by showing the cloud the caller's token."""
-    return caller.lending is Lending.HUB or (caller.lending is Lending.OWN and bool(caller.authorization))
+    has_token = caller.authorization[: len(BEARER)].lower() == BEARER
+    return caller.lending is Lending.HUB or (caller.lending is Lending.OWN and has_token)
 
 
 def peer_refusal(info: RequestInfo) -> tuple[str, StatusError] | None:

@@ -15,6 +15,8 @@ from kube.bounds import reached
 from kube.log_lines import printable
 from kube.packed_text import Kept, packed
 
+ENDED = "ended: "
+"""What the reason of a watch begins with that the hub has ended."""
 VERDICTS = ("relayed", "viewed", "filtered", "refused", "offline", "failed")
 """What became of a request: answered by the cloud; by a view; by either, and filters were bound to it; refused by the
 hub; answered by the node because the cloud was away; or it got no answer."""
@@ -101,7 +103,7 @@ def line(seen: Observation, *, wide: bool = False, has_colours: bool = False) ->
     if wide:
         parts += [f"{seen.route}: {seen.reason}" if seen.reason else seen.route]
         parts.append(f"v{seen.version}" if seen.version else "")
-    elif seen.verdict in ("refused", "failed"):
+    elif seen.verdict in ("refused", "failed") or seen.reason.startswith(ENDED):
         parts.append(seen.reason)
     told = (tally for tally in seen.filters if wide or tally.changed or tally.hidden)
     parts.append("; ".join(f"{tally.filter}: {_did(tally)}" for tally in told))

@@ -107,7 +107,7 @@ async def routed() -> AsyncIterator[Routed]:
 
 @pytest.fixture
 def broken(monkeypatch: pytest.MonkeyPatch) -> list[http.HTTPFlow]:
-    """The flows whose answers the router broke off."""
+    """The flows whose answers the router ended."""
     found: list[http.HTTPFlow] = []
-    monkeypatch.setattr(router, "break_off", lambda flow, _why: found.append(flow))
+    monkeypatch.setattr(router, "finish", lambda flow, _why: found.append(flow))
     return found

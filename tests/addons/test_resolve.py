@@ -140,3 +140,17 @@ def test_the_option_names_the_plain_port(resolve: Resolve) -> None:
     assert refused(resolve, flow_of(headers=headers)) == 403
     resolve.allow(frozenset({"hub.example"}))
     assert resolved(resolve, flow_of(headers=headers)).listener is Listener.PLAIN
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [(b"//api/v1/services", 404), (b"/api/v1/namespaces//services", 404), (b"/api/v1//services", 404)],
+)
+def test_a_path_with_an_empty_step_names_nothing(resolve: Resolve, path: bytes, code: int) -> None:
+    """kube-apiserver answers 404; the hub answered the list that the rest of the path names."""
+    assert refused(resolve, flow_of(path, "plain")) == code
+
+
+def test_what_is_behind_a_proxy_may_have_empty_steps(resolve: Resolve) -> None:
+    path = b"/api/v1/namespaces/a/services/web/proxy//x"
+    assert resolved(resolve, flow_of(path, "plain")).info.subresource == "proxy"

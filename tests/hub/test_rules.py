@@ -12,9 +12,11 @@ import pytest
 
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
+from tests.cloud.rights import account, rights, rule
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.faults import Refuse
 from tests.cloud.scriptable.request_log import matching
+from tests.hub.support.http2 import Streams
 from tests.hub.support.objects import endpoint_slice, nodes_of, service, services, set_rules, slices
 from tests.hub.support.process import SLACK, Hub, started
 from tests.hub.support.settled import caught_up
@@ -127,3 +129,32 @@ async def test_an_edit_of_the_rules_reaches_open_watches_at_once(
         await viewed.until(showing("web-1", hub.node, "elsewhere"))
         later = [each.type for each in viewed.seen if each.type != "BOOKMARK"][1:]
         assert set(later) == {"MODIFIED"}
+
+
+async def test_a_relayed_watch_that_an_edit_ends_ends_as_the_clouds_do(
+    hub: Hub, real_cloud: RealCloud, web: str
+) -> None:
+    """Its client saw a broken connection: the last chunk, and the end of the stream, were missing."""
+    await asyncio.to_thread(set_rules, real_cloud)
+    target = f"{slices(web)}?watch=true&resourceVersion=0"
+    token = await asyncio.to_thread(real_cloud.token, web, "default")
+    granted = rights(
+        "reads",
+        [rule("discovery.k8s.io", "endpointslices", "list watch")],
+        account(web, "default"),
+        namespace=web,
+    )
+    await asyncio.to_thread(real_cloud.apply, granted)
+    streams = await Streams.open(hub.tls_port, str(hub.authority))
+    async with (
+        aiohttp.ClientSession(headers={"User-Agent": "ingress/v1"}) as session,
+        session.get(hub.url + target) as answer,
+    ):
+        assert await answer.content.readany()
+        watch = streams.get(target, {"authorization": f"Bearer {token}", "user-agent": "ingress/v1"})
+        await streams.until(lambda: streams.received.get(watch, 0) > 0)
+        await asyncio.to_thread(set_rules, real_cloud, servicetopology="ingress")
+        await answer.content.read()  # ClientPayloadError without the last chunk
+        await streams.until(lambda: watch in streams.ended)
+    await streams.close()
+    await asyncio.to_thread(set_rules, real_cloud)

@@ -36,11 +36,13 @@ _relays: WeakKeyDictionary[http.HTTPFlow, RelayedAnswer] = WeakKeyDictionary()
 """Those that are under way, by their flows."""
 
 
-def break_off(flow: http.HTTPFlow, why: str) -> None:
-    """Break off what a server answers to a flow."""
+def finish(flow: http.HTTPFlow, why: str) -> None:
+    """End the watch that a server answers to a flow."""
     relay = _relays.get(flow)
     if relay is not None:
-        relay.break_off(why)
+        if (context := context_of(flow)) is not None:
+            context.served.ended = why
+        relay.finish(why)
 
 
 class ServerSide(HttpConnection):

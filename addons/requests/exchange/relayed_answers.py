@@ -25,6 +25,8 @@ LARGEST_WINDOW = 512 * 1024
 MAX_AHEAD = 1024 * 1024
 """Bytes that servers may send ahead of all clients at one address; but each answer may have FIRST_WINDOW."""
 
+OK = 200
+
 logger = logging.getLogger(__name__)
 
 
@@ -90,6 +92,14 @@ class RelayedAnswer(ResponseSink):
         """End the answer as if the server had failed."""
         self._disconnect()
         self.fail(ConnectionResetError(why))
+        self.settle()
+
+    def finish(self, why: str) -> None:
+        """End a watch as its server would, so that its client comes back; break off what is no watch yet."""
+        if self.status != OK:
+            self.break_off(why)
+            return
+        self.end()
         self.settle()
 
     def give_up(self) -> None:

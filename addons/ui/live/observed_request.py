@@ -15,7 +15,7 @@ from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
 from addons.settings import Settings
 from addons.telemetry.log import without_credentials
-from addons.telemetry.observation import Observation, Observations, line
+from addons.telemetry.observation import ENDED, Observation, Observations, line
 from kube.errors import parse_status
 
 LEFT = 499
@@ -53,10 +53,16 @@ def observed(
     return Observation(
         *(now, context.component, info.verb, resource, info.subresource, info.namespace, info.name),
         *(verdict, status, sent, seconds, source, route.kind if route is not None else ""),
-        _why(flow) if has_failed else route.reason if route is not None else "",
+        _why(flow) if has_failed else _reason(context),
         served.version,
         served.filters,
     )
+
+
+def _reason(context: RequestContext) -> str:
+    if context.served.ended:
+        return f"{ENDED}{context.served.ended}"
+    return context.route.reason if context.route is not None else ""
 
 
 def _status(flow: http.HTTPFlow) -> tuple[int, bool]:

@@ -204,6 +204,8 @@ def test_a_cached_component_gets_from_the_cloud_what_the_hub_cannot_make(
         (IMPERSONATOR, RouteKind.RELAY),
         # A credential that the hub cannot read can only be judged by the cloud.
         (STRAY_TOKEN, RouteKind.RELAY),
+        # For kube-apiserver it is no credential at all. The hub asked it what the caller may do, and gave its 403.
+        (Caller(Lending.OWN, "Basic dTpw"), RouteKind.RELAY),
     ],
 )
 def test_whose_reads_of_a_cached_component_come_from_a_view(caller: Caller, kind: RouteKind) -> None:

@@ -19,7 +19,7 @@ from addons.proxy.http import http_layer
 from addons.proxy.http.client_connections import BoundedHttp2Server
 from addons.proxy.http.http_connections import STREAM_WINDOW
 from addons.proxy.http.request_stream import RequestStream
-from addons.proxy.http.server_side import break_off
+from addons.proxy.http.server_side import finish
 from addons.proxy.hub_handler import HubHandler
 from addons.requests.exchange import client_addresses
 from addons.telemetry import metrics
@@ -232,16 +232,16 @@ async def test_a_stream_that_the_server_resets_is_reset_for_its_client_alone() -
         assert stays not in streams.ended
 
 
-async def test_what_a_server_answers_may_be_broken_off() -> None:
+async def test_a_watch_that_a_server_answers_may_be_ended() -> None:
     server, flows = Http2Server(100), list[http.HTTPFlow]()
     async with server.serve(), connected(server) as (proxy, streams):
         proxy.decide = flows.append
         ended, stays = await watch(streams, 2)
-        break_off(flows[0], "the rules have changed")
+        finish(flows[0], "the rules have changed")
         await streams.until(lambda: ended in streams.ended)
         assert stays not in streams.ended
         await server.until(lambda: (0, 1) in server.resets)
-        break_off(flows[0], "again")
+        finish(flows[0], "again")
 
 
 async def test_a_request_that_nobody_sends_anywhere_goes_nowhere() -> None:

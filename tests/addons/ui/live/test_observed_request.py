@@ -145,3 +145,10 @@ def test_who_is_told(
         seen.add(SEEN._replace(is_event=True))
     assert len(caplog.records) == logged
     assert capsys.readouterr().out.count("kube-proxy") == printed
+
+
+def test_a_relayed_watch_that_the_hub_ended_says_why() -> None:
+    """It was told as a failure with 502."""
+    made = seen(RELAY, cloud=True, served=Served(ended="the rules changed"))
+    assert (made.verdict, made.status, made.reason) == ("relayed", 200, "ended: the rules changed")
+    assert line(made).endswith("ended: the rules changed")
