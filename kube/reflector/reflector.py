@@ -250,7 +250,8 @@ class Reflector:
             if version < given:
                 raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
             if count is not None:
-                return self.continuity.expect_count(version, count)
+                self.continuity.expect_count(version, count)
+                return None if same else self.reached(version)
         version, names = await self._questions.names(ask, len(self._store))
         self.continuity.compare(version, names, given)
         self._must_list = self._store.standing is Standing.DOUBTED
@@ -303,7 +304,6 @@ class Reflector:
                 (self.upstream or self.client).request,
                 0 if self._store.complete else self._begin_at,
             )
-            self._begin_at = 0
             is_current, codec, pages = await self._questions.objects(ask, begin_at, self._page_came)
             items = await read_items(self._store, codec, [raw for page in pages for raw in page.items])
         except ValueError as error:
