@@ -40,7 +40,6 @@ from addons.parts import (
 )
 from addons.pool.pool import Pool
 from addons.pool.pool_assembly import announce_no_port, join_pool
-from addons.proxy.hub_handler import close_client
 from addons.proxy.listener_mode import listener_specs, peer_spec
 from addons.proxy.listeners import stop_accepting
 from addons.proxy.own_listeners import OwnListeners
@@ -49,6 +48,7 @@ from addons.requests.clients import Clients
 from addons.resolve import Resolve
 from addons.router import Router
 from addons.rules.filter_modules import FilterModules
+from addons.server.accept import close_client
 from addons.settings import Settings
 from addons.startup import handed_sockets, pod_interface, preflight, service_manager
 from addons.startup.folder_owner import FolderOwner

@@ -6,16 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from mitmproxy import connection, tcp
+from mitmproxy import connection
 
-from addons.proxy.http.http_layer import layer_of
-from addons.proxy.http.own_events import BodyTime
-from addons.proxy.http.request_stream import RequestStream
-from addons.proxy.hub_handler import close_client, handler_of
-from addons.proxy.lent_way import is_open
 from addons.proxy.listener_mode import listener_of
-from addons.requests.exchange.client_addresses import address_of
-from addons.requests.exchange.open_connections import OpenConnections
+from addons.server.accept import accepted, close_client
+from addons.server.limits.client_addresses import address_of
+from addons.server.limits.open_connections import OpenConnections
 from addons.startup.descriptors import quieten_accept
 from addons.telemetry import metrics
 from addons.telemetry.background import background
@@ -24,7 +20,7 @@ FIRST_REQUEST = 30.0
 """Seconds that a client has for its handshake and its first request, for the head of each request, and for the rest of
 a request of HTTP/1.1 that the hub has answered already."""
 SWEEP = 5.0
-"""Seconds between looks for clients, and for bodies of requests, that took longer."""
+"""Seconds between looks for clients that took longer."""
 
 
 class Connections:
@@ -56,37 +52,18 @@ class Connections:
         self._since.pop(client.id, None)
         self._open.closed(client.id)
 
-    def tcp_message(self, flow: tcp.TCPFlow) -> None:
-        """Drop what passes through an upgraded connection: mitmproxy would keep all of an exec or a copy."""
-        flow.messages.clear()
-
     def _close_late(self) -> int:
         """Close the clients for whose first request, next head or surplus body the hub waits too long; how many."""
         now, closed = self._clock(), 0
         for client_id, since in list(self._since.items()):
-            layer = layer_of(client_id)
-            if layer is None and is_open(client_id):
-                continue
-            waits_since = since if layer is None else layer.waits_since(since)
+            waits_since = accepted[client_id].waits_since(since) if client_id in accepted else since
             if waits_since is not None and now - waits_since > FIRST_REQUEST:
                 closed += close_client(client_id, "no request came in time")
         if closed:
             metrics.CONNECTIONS_REFUSED.labels("late").inc(closed)
         return closed
 
-    async def _end_late_bodies(self) -> None:
-        """Have no stream hold a body that takes too long: see `RequestStream.is_late`."""
-        now = self._clock()
-        for client_id in list(self._since):
-            handler, layer = handler_of(client_id), layer_of(client_id)
-            streams = layer.streams.values() if layer is not None else ()
-            if handler is not None and any(
-                isinstance(stream, RequestStream) and stream.is_late(now) for stream in streams
-            ):
-                await handler.server_event(BodyTime(now))
-
     async def _sweep_regularly(self) -> None:
         while True:
             await asyncio.sleep(SWEEP)
             self._close_late()
-            await self._end_late_bodies()

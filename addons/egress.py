@@ -20,12 +20,12 @@ from addons.link.servers import Server
 from addons.offline.cached_response import is_too_large
 from addons.pool.shared_links.lending import LentWays
 from addons.requests.caller import Caller, Lending, Listener
-from addons.requests.exchange.lent_tunnel import AskedWay, Lent
-from addons.requests.exchange.open_connections import OpenConnections
-from addons.requests.exchange.request_head import is_upgrade
 from addons.requests.hidden_credentials import lend
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import RouteKind
+from addons.server.limits.open_connections import OpenConnections
+from addons.server.limits.request_head import is_upgrade
+from addons.server.peer.lent_tunnel import AskedWay, Lent
 from kube.errors import forbidden, internal, unavailable
 
 SENT = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY, RouteKind.KUBELET})

@@ -10,9 +10,9 @@ from addons.memory import Memory
 from addons.options import Options
 from addons.proxy.hub_addon import HubAddon
 from addons.proxy.own_listeners import OwnListeners
-from addons.requests.exchange.open_connections import OpenConnections
 from addons.resolve import Resolve
 from addons.router import Router
+from addons.server.limits.open_connections import OpenConnections
 from addons.startup.descriptors import raise_descriptor_limit
 from addons.traffic import Traffic
 

@@ -19,11 +19,8 @@ from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_response import CachedResponse
 from addons.offline.offline_request import OfflineRequest
 from addons.options import Options
-from addons.proxy.http.server_side import finish
-from addons.proxy.listener_mode import DEAD_ADDRESS
 from addons.requests.answers import Answerer
 from addons.requests.caller import Lending, Listener
-from addons.requests.exchange.client_side import SWITCHED
 from addons.requests.hidden_credentials import lend, path_of, redirect
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.route_decision import (
@@ -35,6 +32,8 @@ from addons.requests.route_decision import (
     may_be_filtered,
 )
 from addons.rules.in_force import RulesInForce
+from addons.server.messages import NOWHERE, SWITCHED
+from addons.server.relay import finish
 from addons.telemetry import metrics
 from addons.views.tables.single_object import single_object
 from addons.views.tally import tallies_of_one
@@ -220,7 +219,7 @@ class Router:
         self._answer_here(context)
         context.upstream = None
         flow.request.scheme = "http"
-        flow.request.data.host, flow.request.data.port = DEAD_ADDRESS
+        flow.request.data.host, flow.request.data.port = NOWHERE
 
     async def _lead_to_kubelet(self, context: RequestContext, request: http.Request) -> None:
         cached_relay = self._parts.cached_relay

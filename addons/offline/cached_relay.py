@@ -2,7 +2,7 @@
 
 While the cloud is up, such a request is relayed like any other, and `keep_response` keeps the answer. `answer` is for
 requests that have no server to go to, and for those whose server failed under them (see
-`addons.proxy.http.request_stream`). It sends these on to the cloud where that may answer yet.
+`addons.server.serve`). It sends these on to the cloud where that may answer yet.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from mitmproxy import connection, http, tls
 from mitmproxy.proxy.server_hooks import ServerConnectionHookData
 from OpenSSL import SSL
 
-from addons.proxy.http.messages import refuse
-from addons.requests.exchange.lent_tunnel import AskedWay
+from addons.server.messages import refuse
+from addons.server.peer.lent_tunnel import AskedWay
 from addons.telemetry import metrics
 from kube.errors import StatusError, internal
 
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 FLOW_HOOKS = ("requestheaders", "request", "responseheaders", "response", "error")
 CONNECTION_HOOKS = (
     *("client_connected", "client_disconnected", "server_connect"),
-    *("tls_start_client", "tls_established_client", "lend_way", "tcp_message"),
+    *("tls_start_client", "tls_established_client", "lend_way"),
 )
-"""Those that parts of the hub have; the last two are of connections that do not speak HTTP, or no longer do."""
+"""Those that parts of the hub have; the last one is of connections that do not speak HTTP."""
 BEFORE_ANSWER = ("requestheaders", "request")
 """Hooks that have nothing to do once a flow has its answer."""
 MALFORMED = frozenset({400, 413, 414, 431})
@@ -93,13 +93,6 @@ def _answer(flow: http.HTTPFlow, hook: str, error: StatusError) -> None:
         metrics.REQUESTS_REFUSED.labels(str(error.code)).inc()
     refuse(flow, error)
     if hook == "responseheaders" and flow.response is not None:
-        # mitmproxy puts the body that it goes on to collect into whatever response the flow has: upstream's body in
-        # our Status. So the Status is sent as a stream, and its end is the connection's, because mitmproxy would
-        # leave a promised length unfulfilled where upstream's body is empty.
-        parts = [flow.response.content or b""]
-        del flow.response.headers["Content-Length"]
-        flow.response.headers["Connection"] = "close"
-        flow.response.stream = lambda _: parts.pop() if parts else b""
         _refused.add(flow.response)
 
 

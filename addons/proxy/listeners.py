@@ -12,7 +12,7 @@ from mitmproxy import ctx
 from mitmproxy.proxy.mode_servers import ProxyConnectionHandler, ServerInstance, ServerManager
 from mitmproxy.proxy.mode_specs import ProxyMode
 
-from addons.proxy.listener_mode import HubMode
+from addons.proxy.listener_mode import HubInstance, HubMode
 
 
 class OpenServers:
@@ -51,7 +51,7 @@ class Listening:
 
     @contextlib.contextmanager
     def register_connection(self, _id: object, _handler: object) -> Iterator[None]:
-        """Nobody looks for a connection here: see `addons.proxy.hub_handler.handler_of`."""
+        """Nobody looks for a connection here: see `addons.server.accept.accepted`."""
         yield
 
 
@@ -96,8 +96,8 @@ async def open_again(specs: Sequence[str]) -> None:
 def stop_accepting() -> None:
     """Accept no connection any more. Those on sockets that were handed over wait in the kernel for the next hub."""
     for instance in _servers():
-        for server in getattr(instance, "_servers", ()):
-            server.close()
+        if isinstance(instance, HubInstance):
+            instance.stop_accepting()
 
 
 def closed(specs: Sequence[str]) -> list[str]:

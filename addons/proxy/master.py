@@ -31,7 +31,7 @@ LAYER_OPTIONS: tuple[tuple[str, object, object], ...] = (
     ("stream_large_bodies", str | None, None),
     ("validate_inbound_headers", bool, True),
 )
-"""What mitmproxy's layers read and its addon `proxyserver` declares: name, type and default."""
+"""What mitmproxy's addon `proxyserver` declares, and configuration files may have: name, type and default."""
 SIZES = ("body_size_limit", "stream_large_bodies")
 """Those of them that are sizes, such as 3m."""
 

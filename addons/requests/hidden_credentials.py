@@ -1,7 +1,7 @@
 """Keeps out of flows what mitmproxy must not show or save: credentials.
 
 `hide` takes credentials off a request as it comes in. `sent_fields` and `path_of` have what is to be sent;
-`addons.proxy.http.played_stream` asks for it at the last moment. A request that is sent without them is anonymous.
+`addons.server.relay` asks for it at the last moment. A request that is sent without them is anonymous.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ from addons.proxy.hub_addon import HubAddon
 from addons.proxy.master import HubMaster
 from addons.proxy.own_listeners import OwnListeners
 from addons.requests.caller import Lending
-from addons.requests.exchange.open_connections import OpenConnections
 from addons.resolve import Resolve
 from addons.router import Router
+from addons.server.limits.open_connections import OpenConnections
 from addons.settings import Settings, parse_settings
 from addons.telemetry.log import Level, log_to_stderr
 from addons.traffic import Traffic

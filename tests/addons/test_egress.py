@@ -18,10 +18,10 @@ from addons.link.servers import SHARED_LANES, Server, Way, parse_server
 from addons.link.uplinks.uplink import Fault, fault_of
 from addons.offline.cached_response import MAX_KEPT
 from addons.requests.caller import Caller, Lending
-from addons.requests.exchange.lent_tunnel import AskedWay
 from addons.requests.hidden_credentials import hide, with_credentials
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import Route, RouteKind
+from addons.server.peer.lent_tunnel import AskedWay
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials, Piece

@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 from mitmproxy import hooks, http
 from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.proxy.layers.http._hooks import HttpRequestHeadersHook, HttpResponseHeadersHook
 from mitmproxy.proxy.mode_specs import ProxyMode
 from mitmproxy.test import taddons, tflow, tutils
 
@@ -34,12 +33,13 @@ from addons.parts import Parts
 from addons.proxy.hub_addon import HubAddon
 from addons.proxy.own_listeners import OwnListeners
 from addons.requests.caller import Lending
-from addons.requests.exchange.open_connections import OpenConnections
 from addons.requests.request_context import context_of
 from addons.resolve import Resolve
 from addons.router import Router, RouterParts
 from addons.rules.in_force import RulesInForce
 from addons.rules.table import parse_rules
+from addons.server.flow_hooks import HOOKS
+from addons.server.limits.open_connections import OpenConnections
 from addons.settings import Settings, parse_settings
 from addons.traffic import Traffic
 from addons.ui.attached.attachments import Attachments
@@ -171,7 +171,7 @@ async def send(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
     headers = http.Headers([(b"User-Agent", b"kubectl/v1")])
     flow = tflow.tflow(req=tutils.treq(path=b"/api/v1/pods", headers=headers, content=b""))
     flow.client_conn.proxy_mode = ProxyMode.parse(SPEC)
-    await run(chain, [kind for kind in order if kind in chain], HttpRequestHeadersHook(flow))
+    await run(chain, [kind for kind in order if kind in chain], HOOKS["requestheaders"](flow))
     return flow
 
 
@@ -226,7 +226,7 @@ async def send_list(chain: dict[type, Any], order: list[type]) -> http.HTTPFlow:
     flow = tflow.tflow(req=tutils.treq(path=target, headers=headers, content=b""))
     flow.client_conn.proxy_mode = ProxyMode.parse(SPEC)
     await run(
-        chain, [kind for kind in order if kind in (Resolve, Identity, Router)], HttpRequestHeadersHook(flow)
+        chain, [kind for kind in order if kind in (Resolve, Identity, Router)], HOOKS["requestheaders"](flow)
     )
     return flow
 
@@ -238,7 +238,7 @@ async def counts_nothing_of_a_relay(chain: dict[type, Any], order: list[type]) -
         flow = await send(chain, ORDER)
         flow.response = tutils.tresp()
         order_of_these = [kind for kind in path if kind in (Router, Egress, Traffic)]
-        await run(chain, order_of_these, HttpResponseHeadersHook(flow))
+        await run(chain, order_of_these, HOOKS["responseheaders"](flow))
         before = chain[Traffic].counts.sent()
         assert callable(flow.response.stream)
         flow.response.stream(b"abc")

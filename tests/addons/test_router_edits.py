@@ -10,13 +10,13 @@ from mitmproxy import http
 
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.offline_request import OfflineRequest
-from addons.proxy.listener_mode import DEAD_ADDRESS
 from addons.requests.caller import Caller
 from addons.requests.hidden_credentials import lend, with_credentials
 from addons.requests.offline_policy import OfflinePolicy
 from addons.requests.request_context import context_of
 from addons.requests.route_decision import RouteKind
 from addons.rules.table import parse_rules
+from addons.server.messages import NOWHERE
 from kube.http.client import RawResponse
 from kube.requests.request_info import RequestInfo
 from tests.addons.support.routed import ANSWERERS, Routed, decided, route_of
@@ -228,7 +228,7 @@ async def test_a_rescued_request_is_answered_by_the_hub_and_carries_no_lent_toke
     assert failover is not None
     failover(flow)
     assert is_answered_here(flow)
-    assert (flow.request.scheme, flow.request.host, flow.request.port) == ("http", *DEAD_ADDRESS)
+    assert (flow.request.scheme, flow.request.host, flow.request.port) == ("http", *NOWHERE)
     assert decided(flow).sent == 1
     assert with_credentials(flow.request).headers.get("Authorization") == kept
 

@@ -13,8 +13,9 @@ from mitmproxy.test import tflow, tutils
 from addons import connections
 from addons.connections import FIRST_REQUEST, Connections
 from addons.requests.caller import Listener
-from addons.requests.exchange.open_connections import OWN_DESCRIPTORS, OpenConnections
 from addons.requests.request_context import begin
+from addons.server.accept import accepted
+from addons.server.limits.open_connections import OWN_DESCRIPTORS, OpenConnections
 from addons.telemetry.component_traffic import ComponentCounts
 from addons.telemetry.observation import WantedLines
 from addons.traffic import Traffic
@@ -137,15 +138,8 @@ def test_a_connection_that_is_too_many_is_refused() -> None:
     assert client.error == "too many connections"
 
 
-def test_what_passes_an_upgraded_connection_is_not_kept() -> None:
-    flow = tflow.ttcpflow()
-    assert flow.messages
-    Connections(OpenConnections(MANY)).tcp_message(flow)
-    assert flow.messages == []
-
-
-class Layer:
-    """As the HTTP layer of a connection: since when it waits for its client."""
+class Open:
+    """As an accepted connection: since when it waits for its client."""
 
     def __init__(self, waits: float | None) -> None:
         self._waits = waits
@@ -155,22 +149,23 @@ class Layer:
 
 
 @pytest.mark.parametrize(
-    ("layer", "is_closed"), [(None, True), (Layer(0.0), True), (Layer(10.0), False), (Layer(None), False)]
+    ("found", "is_closed"), [(None, True), (Open(0.0), True), (Open(10.0), False), (Open(None), False)]
 )
 def test_a_client_that_says_nothing_is_closed(
-    monkeypatch: pytest.MonkeyPatch, layer: Layer | None, is_closed: bool
+    monkeypatch: pytest.MonkeyPatch, found: Open | None, is_closed: bool
 ) -> None:
     closed: list[str] = []
     now = 0.0
-    monkeypatch.setattr(connections, "layer_of", lambda _: layer)
 
     def close(client_id: str, _why: str) -> bool:
         closed.append(client_id)
         return True
 
     monkeypatch.setattr(connections, "close_client", close)
-    limits = Connections(OpenConnections(MANY), lambda: now)
-    limits.client_connected(client_of())
+    limits, client = Connections(OpenConnections(MANY), lambda: now), client_of()
+    if found is not None:
+        monkeypatch.setitem(accepted, client.id, found)
+    limits.client_connected(client)
     assert limits._close_late() == 0
     now = FIRST_REQUEST + 1
     assert limits._close_late() == len(closed) == int(is_closed)
@@ -184,7 +179,7 @@ def test_a_lent_way_may_be_silent_and_one_that_does_not_open_may_not(monkeypatch
         return True
 
     monkeypatch.setattr(connections, "close_client", close)
-    monkeypatch.setattr(connections, "is_open", lambda each: each == opened.id)
+    monkeypatch.setitem(accepted, opened.id, Open(None))
     limits = Connections(OpenConnections(MANY), lambda: now)
     waiting = client_of()
     for each in (opened, waiting):

@@ -36,7 +36,7 @@ def test_the_page_has_the_layers_of_a_package(package: str) -> None:
 def derived_classes() -> dict[str, tuple[str, set[str]]]:
     """By each class of the hub that derives from one of mitmproxy's or h2's: that class, and what it overrides."""
     found = {}
-    for path in (ROOT / "addons" / "proxy").rglob("*.py"):
+    for path in [*(ROOT / "addons" / "proxy").rglob("*.py"), *(ROOT / "addons" / "server").rglob("*.py")]:
         module = import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         for own in vars(module).values():
             if isinstance(own, type) and own.__module__ == module.__name__ and (base := library_base(own)):
@@ -69,7 +69,7 @@ DERIVED = derived_classes()
 def test_the_page_has_each_class_that_derives_from_mitmproxys() -> None:
     told = {}
     for own, base, overridden, _ in rows("class of the hub"):
-        told[f"addons.proxy.{own.strip('`')}"] = (base.strip("`"), set(re.findall(r"`(\w+)`", overridden)))
+        told[f"addons.{own.strip('`')}"] = (base.strip("`"), set(re.findall(r"`(\w+)`", overridden)))
     assert told == DERIVED
 
 

@@ -12,13 +12,10 @@ from mitmproxy.addons import clientplayback, savehar
 from mitmproxy.addons.script import ScriptLoader
 from mitmproxy.connection import Server
 from mitmproxy.master import Master
-from mitmproxy.options import Options
-from mitmproxy.proxy.layers.http import HTTPMode
 from mitmproxy.utils import asyncio_utils
 
-from addons.proxy.http.http_layer import HubHttpLayer
-from addons.proxy.http.played_stream import Player, players
 from addons.proxy.listeners import mode_of_state
+from addons.server.flow_replay import replay
 
 HUB = Path(__file__).parents[2] / "hub.py"
 
@@ -60,7 +57,7 @@ def _stop_watching(master: Master) -> None:
 
 
 class FlowReplays(clientplayback.ClientPlayback):
-    """Replays one request after the other, or all at once, as the options want it, through the hub's layers.
+    """Replays one request after the other, or all at once, as the options want it, by the hub's own way.
 
     mitmproxy's layers would send a request without its credentials, which a flow does not have.
     """
@@ -72,30 +69,22 @@ class FlowReplays(clientplayback.ClientPlayback):
             self.inflight = await self.queue.get()
             assert self.inflight is not None
             try:
-                replay = FlowReplay(self.inflight, self.options).replay()
+                replaying = _replay(self.inflight)
                 if ctx.options.client_replay_concurrency == -1:
-                    task = asyncio_utils.create_task(replay, name="replay", keep_ref=False)
+                    task = asyncio_utils.create_task(replaying, name="replay", keep_ref=False)
                     self.replay_tasks.add(task)
                     task.add_done_callback(self.replay_tasks.remove)
                 else:
-                    await replay
+                    await replaying
             except Exception:
                 logger.exception("the replay failed")
             self.queue.task_done()
             self.inflight = None
 
 
-class FlowReplay(clientplayback.ReplayHandler, Player):
-    """One request on its way, as if it came to the listener again to which it came once."""
-
-    def __init__(self, flow: http.HTTPFlow, options: Options) -> None:
-        super().__init__(flow, options)
-        context = self.layer.context
-        context.layers.clear()
-        flow.client_conn.proxy_mode = self.client.proxy_mode = mode_of_state(flow.client_conn.proxy_mode)
-        self.layer = HubHttpLayer(context, HTTPMode.transparent)
-        self.layer.connections[self.client] = clientplayback.MockServer(flow, context.fork())
-        players[self.client.id] = self
+async def _replay(flow: http.HTTPFlow) -> None:
+    flow.client_conn.proxy_mode = mode_of_state(flow.client_conn.proxy_mode)
+    await replay(flow)
 
 
 class CommentedHar(savehar.SaveHar):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mitmproxy import flowfilter, http
 from mitmproxy.io import tnetstring
 
-from addons.proxy.http.messages import refuse
 from addons.requests.caller import masked
 from addons.requests.request_context import context_of
+from addons.server.messages import refuse
 from addons.ui.flows.annotations import remark
 from addons.ui.flows.interface import size_of
 from kube.bounds import reached

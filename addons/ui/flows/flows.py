@@ -12,9 +12,9 @@ from mitmproxy.hooks import Hook, UpdateHook
 from mitmproxy.websocket import WebSocketMessage
 
 from addons.link.drills import Drills
-from addons.proxy.http.messages import refuse
 from addons.requests.caller import Listener
 from addons.requests.request_context import RequestContext, context_of
+from addons.server.messages import refuse
 from addons.ui.flows import interventions
 from addons.ui.flows.annotations import ARROW, comment_of, mark_of, remark, why_refused
 from addons.ui.flows.bodies import NOTE, Copy, Room, keep

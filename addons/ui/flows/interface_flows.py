@@ -14,9 +14,9 @@ from mitmproxy.proxy.layers.websocket import WebsocketEndHook
 
 from addons.link.drills import Drills
 from addons.link.request_records import RequestRecord
-from addons.proxy.http.messages import refuse
 from addons.requests.caller import masked
 from addons.requests.request_context import context_of
+from addons.server.messages import refuse
 from addons.telemetry.labels import HUB
 from addons.ui.flows import interventions
 from addons.ui.flows.annotations import ARROW, OWN, component_of

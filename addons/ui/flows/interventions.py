@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from mitmproxy import http
 
 from addons.requests.caller import Lending
-from addons.requests.exchange.request_head import FRAMING, fault_of, fields_fault_of
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
+from addons.server.limits.request_head import FRAMING, fault_of, fields_fault_of
 from kube.errors import bad_request, forbidden
 from kube.requests.request_info import LONG_SUBRESOURCES
 

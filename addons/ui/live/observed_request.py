@@ -10,9 +10,9 @@ from functools import partial
 from mitmproxy import ctx, http
 
 from addons.requests.caller import masked
-from addons.requests.exchange.request_head import MAX_METHOD
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
+from addons.server.limits.request_head import MAX_METHOD
 from addons.settings import Settings
 from addons.telemetry.log import without_credentials
 from addons.telemetry.observation import ENDED, Observation, Observations, line

@@ -14,24 +14,20 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.proxy.mode_specs import ProxyMode, ReverseMode
 from mitmproxy.test import taddons, tflow
 
-from addons.proxy.http.http_layer import HubHttpLayer
-from addons.proxy.hub_handler import HubHandler
 from addons.proxy.listener_mode import (
-    DEAD_ADDRESS,
-    LONGEST_FAULT,
-    MAX_HANDSHAKE,
     HubMode,
-    HubTLSLayer,
     listener_of,
     listener_specs,
     peer_spec,
 )
 from addons.proxy.listeners import closed, mode_of_state, open_listeners
 from addons.requests.caller import Listener
+from addons.server.client_tls import LONGEST_FAULT, MAX_HANDSHAKE
+from addons.server.messages import NOWHERE
 from addons.settings import parse_settings
 from addons.telemetry import metrics
 from tests.addons.support.listening import address_of
-from tests.addons.support.observed import value_of
+from tests.addons.support.observed import until, value_of
 from tests.addons.test_settings import values
 
 ANY = "hub:plain@127.0.0.1:0"
@@ -59,7 +55,7 @@ def test_any_mitmproxy_reads_a_saved_flow() -> None:
     flow.client_conn.proxy_mode = HubMode.parse("hub:tls@fd00::5:10268")
     saved = type(flow).from_state(flow.get_state()).client_conn.proxy_mode
     assert isinstance(saved, ReverseMode)
-    assert saved.address == DEAD_ADDRESS
+    assert saved.address == NOWHERE
     assert (saved.custom_listen_host, saved.custom_listen_port) == ("fd00::5", 10268)
 
 
@@ -73,26 +69,19 @@ async def test_a_saved_flow_is_of_the_listener_that_is_open_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "layers"),
-    [(b"GET / HTTP/1.1\r\n", [HubHttpLayer]), (b"\x16\x03\x01\x00", [HubTLSLayer, HubHttpLayer])],
-    ids=["HTTP", "TLS"],
+    ("first", "served"),
+    [(b"GET / HTTP/1.1\r\n", True), (b"\x16\x03\x01\x00", False), (b"\x16", False)],
+    ids=["HTTP", "TLS", "the first byte of TLS"],
 )
-async def test_a_client_meets_the_hubs_layers(first: bytes, layers: list[type]) -> None:
+async def test_a_client_says_first_whether_it_wants_tls(first: bytes, served: bool) -> None:
     with taddons.context(server := Proxyserver()):
         await open_listeners([ANY])
         _, writer = await asyncio.open_connection(*address_of(ANY))
         writer.write(first)
-        async with asyncio.timeout(20):
-            while not (found := _of(server, writer)) or len(found.layer.context.layers) < 2:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0)
-        assert isinstance(found, HubHandler)
-        assert [type(each) for each in found.layer.context.layers[1 : len(layers) + 1]] == layers
-        assert found.layer.context.server.address == DEAD_ADDRESS
-        assert not found.layer.context.server.connected
+        await until(lambda: (found := _of(server, writer)) is not None and found.client.tls is not served)
+        await until(lambda: (_of(server, writer).served is not None) is served)
         writer.transport.abort()
-        async with asyncio.timeout(20):
-            while server.connections:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0)
+        await until(lambda: not server.connections)
         await server.servers.update([])
 
 
@@ -109,9 +98,7 @@ async def test_a_handshake_without_end_is_not_collected(caplog: pytest.LogCaptur
             async with asyncio.timeout(20):
                 assert await reader.read() == b""
             writer.transport.abort()
-        async with asyncio.timeout(20):
-            while server.connections:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0)
+        await until(lambda: not server.connections)
         await server.servers.update([])
     assert value_of(metrics.CONNECTIONS_REFUSED.labels("handshake")) == before + 1
     assert len(endless) > MAX_HANDSHAKE

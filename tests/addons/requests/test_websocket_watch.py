@@ -7,16 +7,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from mitmproxy import http
 from wsproto.frame_protocol import CloseReason, FrameProtocol, Opcode
 
-from addons.requests.answers import Answer, ClientRequest, ClientStream
-from addons.requests.exchange.own_answers import answer_request
+from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream
+from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import Route, RouteKind
 from addons.requests.websocket_watch import MAX_SENT
+from addons.server.serve import serve
 from kube.errors import expired, forbidden
 from kube.requests.websocket_offer import WebSocketOffer
 from kube.wire.encoding import Encoding
-from tests.addons.support.client_side import NotedClient
+from tests.addons.support.noted_request import NotedRequest, hooks_of
 
 OFFER = WebSocketOffer("AAAA", "13", ("v1",), (), "http://here")
 PROTOBUF = f"{Encoding.PROTOBUF};stream=watch"
@@ -41,7 +43,7 @@ class Events:
 class Watching:
     """One watch under way, and its client."""
 
-    def __init__(self, client: NotedClient, events: Events) -> None:
+    def __init__(self, client: NotedRequest, events: Events) -> None:
         self.client, self.events = client, events
         self._protocol = FrameProtocol(client=True, extensions=[])
         self._taken = 1
@@ -50,7 +52,7 @@ class Watching:
         """The next messages, once there are so many."""
         found: list[tuple[Opcode, object]] = []
         while True:
-            told = self.client.told
+            told = self.client.parts
             for part in told[self._taken :]:
                 if part[0] == "data":
                     assert isinstance(part[1], bytes)
@@ -59,12 +61,11 @@ class Watching:
             self._taken = len(told)
             if len(found) >= count:
                 return found
-            self.client.played.clear()
-            await self.client.played.wait()
+            self.client.told.clear()
+            await self.client.told.wait()
 
     def send(self, data: bytes | bytearray) -> None:
-        assert self.client.receive is not None
-        self.client.receive(bytes(data))
+        self.client.inbox.put(bytes(data))
 
     def ping(self, text: bytes) -> None:
         self.send(self._protocol.ping(text))
@@ -73,23 +74,35 @@ class Watching:
         self.send(self._protocol.close(CloseReason.GOING_AWAY))
 
 
+async def served(answerer: Answerer) -> NotedRequest:
+    """A request for a watch that is answered, to its end."""
+    client = NotedRequest()
+    await _serve(client, answerer)
+    return client
+
+
+async def _serve(client: NotedRequest, answerer: Answerer) -> None:
+    def decide(_flow: http.HTTPFlow, context: RequestContext) -> None:
+        context.route, context.answerer = Route(RouteKind.VIEW, "test"), answerer
+        context.websocket = OFFER
+
+    with hooks_of(decide):
+        await serve(client)
+
+
 @asynccontextmanager
 async def watching(content_type: str = Encoding.JSON) -> AsyncIterator[Watching]:
-    client, events = NotedClient(), Events(content_type)
-    assert client.context is not None
-    client.context.route, client.context.answerer = Route(RouteKind.VIEW, "test"), events
-    client.context.websocket = OFFER
-    answering = asyncio.create_task(answer_request(client))
-    await client.played.wait()
+    client, events = NotedRequest(), Events(content_type)
+    answering = asyncio.create_task(_serve(client, events))
+    await client.told.wait()
     yield Watching(client, events)
     events.pieces.put_nowait(None)
     await answering
-    assert client.told[-1][0] in ("end", "broken off")
 
 
 async def test_events_of_json_are_messages_of_text_however_they_are_written() -> None:
     async with watching() as watch:
-        assert watch.client.told[0] == ("head", 101, dict(OFFER.switched()))
+        assert watch.client.parts[0] == ("switched", dict(OFFER.switched()))
         for piece in (b'{"n":1}\n{"n":2}\n{"n"', b":3}\n", '{"ö":4}\n'.encode()):
             watch.events.pieces.put_nowait(piece)
         texts = ['{"n":1}\n', '{"n":2}\n', '{"n":3}\n', '{"ö":4}\n']
@@ -125,7 +138,7 @@ async def test_the_newest_ping_alone_is_answered_once_the_client_reads() -> None
         watch.ping(b"last")
         (last,) = await watch.until(1)
         assert last == (Opcode.PONG, b"last") or await watch.until(1) == [(Opcode.PONG, b"last")]
-        assert len([part for part in watch.client.told if part[0] == "data"]) <= 3
+        assert len([part for part in watch.client.parts if part[0] == "data"]) <= 3
 
 
 @pytest.mark.parametrize(
@@ -156,7 +169,7 @@ async def test_messages_of_the_client_are_dropped() -> None:
 async def test_what_fails_after_the_handshake_breaks_off() -> None:
     async with watching() as watch:
         watch.events.pieces.put_nowait(expired("too old"))
-    assert watch.client.told[-1][0] == "broken off"
+    assert watch.client.parts[-1][0] == "broken off"
 
 
 async def test_a_refusal_before_the_handshake_is_an_answer_of_http() -> None:
@@ -164,9 +177,5 @@ async def test_a_refusal_before_the_handshake_is_an_answer_of_http() -> None:
         async def answer(self, _wanted: ClientRequest, _stream: ClientStream) -> Answer | None:
             raise forbidden("not yours")
 
-    client = NotedClient()
-    assert client.context is not None
-    client.context.route, client.context.answerer = Route(RouteKind.VIEW, "test"), Refuses()
-    client.context.websocket = OFFER
-    assert await answer_request(client)
-    assert client.told[0][:2] == ("head", 403)
+    client = await served(Refuses())
+    assert client.parts[0][:2] == ("head", 403)

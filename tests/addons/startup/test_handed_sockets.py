@@ -98,12 +98,13 @@ async def test_others_go_between_the_connections_of_a_burst(
     waiting = await asyncio.to_thread(connect)
     turns, came_in = 0, []
 
-    async def handle_stream(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        came_in.append(turns)
-        writer.close()
+    class Accepting(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            came_in.append(turns)
+            transport.close()
 
+    monkeypatch.setattr(listener_mode, "Accepted", lambda *_: Accepting())
     instance: Any = HubInstance.make(spec_of(opened), Proxyserver())
-    instance.handle_stream = handle_stream
     (server,) = await instance.listen(host, port)
     async with asyncio.timeout(30):
         while len(came_in) < len(waiting):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from addons.link.servers import Server
 from addons.requests.caller import Listener
-from addons.requests.exchange.open_connections import OpenConnections
+from addons.server.limits.open_connections import OpenConnections
 
 
 class Cut(OpenConnections):

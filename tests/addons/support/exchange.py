@@ -40,7 +40,7 @@ class Exchange:
         task.add_done_callback(self._end)
 
     async def answered(self, answering: Awaitable[Answer | None]) -> None:
-        """Take the answer to its end, as `addons.requests.exchange.own_answers` does."""
+        """Take the answer to its end, as `addons.server.respond` does."""
         try:
             await self.give(await answering)
         except StatusError as error:

@@ -1,4 +1,4 @@
-"""A client of HTTP/2 whose requests go to a server through a real mitmproxy, on one connection for a whole test."""
+"""A client of HTTP/2 whose requests go to a server through the hub, on one connection for a whole test."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.proxy.layers.http import HttpLayer
 from mitmproxy.test import taddons
 
-from addons.proxy.http.http_layer import HubHttpLayer
 from tests.addons.support.proxied import FROM_NODE, Http2Server, Proxy, Raw
 from tests.hub.support.http2 import Streams
 
 
 @asynccontextmanager
 async def connected[Server: Raw | Http2Server](
-    server: Server, layer_type: type[HttpLayer] = HubHttpLayer
+    server: Server,
 ) -> AsyncIterator[tuple[Proxy[Server], Streams]]:
-    """A client of HTTP/2 whose requests go to the server through mitmproxy."""
-    with taddons.context(Proxyserver()) as context:
-        proxy = Proxy(context.options, server, Raw(FROM_NODE), layer_type)
+    """A client of HTTP/2 whose requests go to the server through the hub."""
+    with taddons.context(Proxyserver()):
+        proxy = Proxy(server, Raw(FROM_NODE))
         proxy.failover = None
         proxy.is_streamed = True
         async with proxy.serve(is_h2=True), asyncio.timeout(20):

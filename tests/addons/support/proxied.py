@@ -1,4 +1,4 @@
-"""A real mitmproxy in this process, on a socket, before a server that misbehaves; the hub may answer instead."""
+"""Requests through the hub in this process, on sockets, to a server that misbehaves; the hub may answer instead."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ import h2.connection
 import h2.errors
 import h2.events
 from hyperframe.frame import GoAwayFrame
-from mitmproxy import http
+from mitmproxy import ctx, hooks, http
 from mitmproxy.addons.proxyserver import Proxyserver
-from mitmproxy.options import Options
-from mitmproxy.proxy import commands, mode_specs
-from mitmproxy.proxy.layers.http import HttpLayer, HTTPMode
+from mitmproxy.proxy import mode_specs
 from mitmproxy.test import taddons
 
-from addons.proxy.http.http_layer import HubHttpLayer
-from addons.proxy.hub_handler import HubHandler
-from addons.requests.exchange.client_addresses import listeners
+from addons.requests.caller import Listener
 from addons.requests.request_context import begin, context_of
+from addons.server.accept import Accepted
+from addons.server.client_connection import ClientConnection
+from addons.server.limits.client_addresses import listeners
 from kube.http.transport.connection_pool import Connection, ConnectionPool
 from kube.http.transport.http1_connection import Http1Connection
 from kube.http.transport.http2_connection import Http2Connection
@@ -220,23 +219,27 @@ async def settled(sent: Endless | Http2Server) -> int:
     return before
 
 
-class Handler(HubHandler):
-    """One client connection; hooks are plain functions of the test's."""
+class Handler(Accepted):
+    """One client connection, of HTTP/1.1 or HTTP/2 without TLS."""
 
-    def __init__(
-        self, proxy: Proxy[Any], is_h2: bool, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        super().__init__(None, reader, writer, proxy.options, mode_specs.ProxyMode.parse("regular"))
-        self._proxy = proxy
-        context = self.layer.context
-        context.client.alpn = b"h2" if is_h2 else b"http/1.1"
-        self.layer = proxy.layer_type(context, HTTPMode.regular)
+    def __init__(self, proxy: Proxy[Any], is_h2: bool) -> None:
+        super().__init__(mode_specs.ProxyMode.parse("regular"), Listener.PLAIN)
+        self._is_h2 = is_h2
+        self.ended = asyncio.Event()
         proxy.handlers.append(self)
 
-    async def handle_hook(self, hook: commands.StartHook) -> None:
-        if self._proxy.hook_delay:
-            await asyncio.sleep(self._proxy.hook_delay)
-        self._proxy.hook(hook)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.client.alpn = b"h2" if self._is_h2 else b"http/1.1"
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self.ended.set()
+
+    @property
+    def unwritten(self) -> int:
+        assert self.served is not None
+        return self.served.unwritten
 
 
 class Straight:
@@ -265,14 +268,11 @@ class Straight:
 
 
 class Proxy[Server: Raw | Http2Server]:
-    """Sends each request to `server`, and a rescued one to `node`."""
+    """Sends each request to `server`, and a rescued one to `node`. Hooks are plain functions of the test's."""
 
-    def __init__(
-        self, options: Options, server: Server, node: Raw, layer_type: type[HttpLayer] = HubHttpLayer
-    ) -> None:
+    def __init__(self, server: Server, node: Raw) -> None:
         self.server, self.node = server, node
         self.to_server, self.to_node = Straight(lambda: self.server), Straight(lambda: self.node)
-        self.layer_type = layer_type
         self.handlers: list[Handler] = []
         self.hooks: list[str] = []
         """The names of the flow's hooks, in their order."""
@@ -284,22 +284,38 @@ class Proxy[Server: Raw | Http2Server]:
         """Seconds that the addons think about each hook."""
         self.decide: Callable[[http.HTTPFlow], None] | None = None
         """What an addon does to a request whose headers have come."""
+        self.thinks: dict[str, tuple[asyncio.Event, asyncio.Event]] = {}
+        """By hook: set when an addon works on it, and what lets it go on."""
         self.port = 0
-        self.options = options
+        ctx.master.addons.handle_lifecycle = self.handle_hook  # type: ignore[method-assign,assignment]  # of this test's master
 
     @property
-    def layer(self) -> HubHttpLayer:
-        """The HTTP layer of the first connection."""
-        layer = self.handlers[0].layer
-        assert isinstance(layer, HubHttpLayer)
-        return layer
+    def layer(self) -> ClientConnection:
+        """What serves the first connection."""
+        served = self.handlers[0].served
+        assert served is not None
+        return served
 
     def turn(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         assert context is not None
         context.upstream = self.to_node
 
-    def hook(self, hook: commands.StartHook) -> None:
+    def held_at(self, name: str) -> tuple[asyncio.Event, asyncio.Event]:
+        """Have an addon work on each request at this hook: begun, and what lets it go on."""
+        self.thinks[name] = asyncio.Event(), asyncio.Event()
+        return self.thinks[name]
+
+    async def handle_hook(self, hook: hooks.Hook) -> None:
+        if self.hook_delay:
+            await asyncio.sleep(self.hook_delay)
+        if hook.name in self.thinks:
+            begun, goes_on = self.thinks[hook.name]
+            begun.set()
+            await goes_on.wait()
+        self.hook(hook)
+
+    def hook(self, hook: hooks.Hook) -> None:
         (found,) = hook.args()
         if not isinstance(found, http.HTTPFlow):
             return
@@ -309,37 +325,31 @@ class Proxy[Server: Raw | Http2Server]:
             made.failover, made.stream_too_large = self.failover, self.stream_too_large
             begin(found, made)
             made.upstream = self.to_server
-            if not issubclass(self.layer_type, HubHttpLayer):  # mitmproxy's own goes where the request says
-                found.request.scheme = "http"
-                found.request.host, found.request.port = "127.0.0.1", self.server.port
             found.request.stream = self.is_request_streamed
             if self.decide is not None:
                 self.decide(found)
         elif hook.name == "responseheaders" and self.is_streamed and found.response is not None:
             found.response.stream = True
-        elif hook.name == "error":
-            assert context_of(found) is not None
 
     @asynccontextmanager
     async def serve(self, *, is_h2: bool = False) -> AsyncIterator[None]:
-        tasks: list[asyncio.Task[None]] = []
-
-        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            tasks.append(asyncio.current_task())  # type: ignore[arg-type]  # this is one
-            await Handler(self, is_h2, reader, writer).handle_client()
-
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.server.serve())
             await stack.enter_async_context(self.node.serve())
-            server = await asyncio.start_server(accept, "127.0.0.1", 0)
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(lambda: Handler(self, is_h2), "127.0.0.1", 0)
             self.port = server.sockets[0].getsockname()[1]
-            async with server:
-                try:
-                    yield
-                finally:
-                    self.to_server.pool.close()
-                    self.to_node.pool.close()
-            await asyncio.gather(*tasks)
+            opened: list[Handler] = self.handlers
+            try:
+                yield
+            finally:
+                server.close()
+                self.to_server.pool.close()
+                self.to_node.pool.close()
+            for handler in opened:
+                await handler.ended.wait()
+            serving = [task for task in asyncio.all_tasks() if task.get_name() == "request"]
+            await asyncio.gather(*serving)
 
     async def ask(self, request: bytes) -> bytes:
         """All that comes until the connection is closed."""
@@ -354,10 +364,17 @@ class Proxy[Server: Raw | Http2Server]:
 
 
 @contextmanager
+def holding_proxy(says: bytes = ANSWER) -> Iterator[Proxy[Raw]]:
+    """Before a server of HTTP/1.1 that says this to each request."""
+    with taddons.context(Proxyserver()):
+        yield Proxy(Raw(says), Raw(FROM_NODE))
+
+
+@contextmanager
 def watching_proxy() -> Iterator[Proxy[Raw]]:
     """Before a server of HTTP/1.1 that answers with the beginning of a watch, and keeps its connection."""
-    with taddons.context(Proxyserver()) as context:
-        made = Proxy(context.options, Raw(WATCH, kept=True), Raw(FROM_NODE), HubHttpLayer)
+    with taddons.context(Proxyserver()):
+        made = Proxy(Raw(WATCH, kept=True), Raw(FROM_NODE))
         made.is_streamed, made.failover = True, None
         yield made
 

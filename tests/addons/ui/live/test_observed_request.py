@@ -16,9 +16,9 @@ from addons.link.link import Link, Relaying
 from addons.link.servers import NO_LANE, Way, parse_server
 from addons.requests.answers import Answer, Answerer, ClientRequest, ClientStream, Served
 from addons.requests.caller import Lending
-from addons.requests.exchange.request_head import MAX_METHOD
 from addons.requests.request_context import begin, context_of
 from addons.requests.route_decision import Route, RouteKind
+from addons.server.limits.request_head import MAX_METHOD
 from addons.telemetry.observation import Observation, Observations, Tally, line
 from addons.ui.live.observed_request import observed, tell_log_and_terminal
 from kube.errors import unavailable

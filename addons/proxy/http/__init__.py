@@ -1,1 +1,0 @@
-"""mitmproxy's HTTP layers, derived from: connections, streams, and what they hold."""

@@ -1,0 +1,182 @@
+"""A connection that was accepted: its hooks, its first byte, and what serves it from then on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from mitmproxy import connection, ctx
+from mitmproxy.connection import ConnectionState
+from mitmproxy.proxy import server_hooks
+from mitmproxy.proxy.mode_specs import ProxyMode
+
+from addons.requests.caller import Listener
+from addons.server.client_connection import LARGEST_READ, ClientConnection
+from addons.server.client_tls import FIRST_BYTE, TlsSocket
+from addons.server.http1_client import Http1
+from addons.server.http2_client import Http2
+from addons.server.peer.peer_socket import PeerSocket
+from addons.server.serve import serve
+
+VANISHED = 60
+"""Seconds without a sign of another node's hub, after which its connection to the peer port ends."""
+
+accepted: dict[str, Accepted] = {}
+"""Those that are open, by the client's id."""
+
+
+class Accepted(asyncio.Protocol):
+    """The protocol of a client's socket."""
+
+    def __init__(
+        self,
+        mode: ProxyMode,
+        listener: Listener,
+        register: Callable[[str, Any], AbstractContextManager[Any]] | None = None,
+    ) -> None:
+        """`register` has mitmproxy know the connection as long as it is open."""
+        self._mode, self._listener, self._register = mode, listener, register
+        self._registered: AbstractContextManager[Any] | None = None
+        self._socket: asyncio.Transport | None = None
+        self._early = b""
+        """What came while addons handled a hook of the connection."""
+        self._hooks = 0
+        self._beyond: asyncio.Protocol | None = None
+        self.served: ClientConnection | None = None
+        """What speaks HTTP; None before the first byte, and for a way that is lent."""
+        self._peer: PeerSocket | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._socket = transport
+        transport.max_size = LARGEST_READ  # type: ignore[attr-defined]  # asyncio says so in no other way
+        if self._listener is Listener.PEER:
+            end_with_its_peer(transport.get_extra_info("socket"))
+        self.client = connection.Client(
+            peername=transport.get_extra_info("peername"),
+            sockname=transport.get_extra_info("sockname"),
+            timestamp_start=time.time(),
+            state=ConnectionState.OPEN,
+            proxy_mode=self._mode,
+        )
+        accepted[self.client.id] = self
+        if self._register is not None:
+            self._registered = self._register(self.client.id, self)
+            self._registered.__enter__()
+        self._call_hook(server_hooks.ClientConnectedHook(self.client), self._check)
+
+    def _check(self) -> None:
+        if self.client.error:
+            self.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        beyond, self._socket, self._beyond, self.served, self._peer = self._beyond, None, None, None, None
+        if beyond is not None:
+            beyond.connection_lost(error)
+        accepted.pop(self.client.id, None)
+        if self._registered is not None:
+            self._registered.__exit__(None, None, None)
+        self.client.state, self.client.timestamp_end = ConnectionState.CLOSED, time.time()
+        self._call_hook(server_hooks.ClientDisconnectedHook(self.client), _nothing)
+
+    def data_received(self, data: bytes) -> None:
+        if self._hooks:
+            self._early += data
+        elif self._beyond is not None:
+            self._beyond.data_received(data)
+        elif self._socket is not None and not self._socket.is_closing():
+            self._begin(self._socket, data)
+
+    def eof_received(self) -> bool | None:
+        return self._beyond.eof_received() if self._beyond is not None else False
+
+    def pause_writing(self) -> None:
+        if self._beyond is not None:
+            self._beyond.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._beyond is not None:
+            self._beyond.resume_writing()
+
+    def _begin(self, transport: asyncio.Transport, data: bytes) -> None:
+        is_tls = data[0] == FIRST_BYTE
+        self._beyond = TlsSocket(self.client, self._call_hook, self._speak) if is_tls else self._speak()
+        self._beyond.connection_made(transport)
+        self._beyond.data_received(data)
+
+    def _speak(self) -> asyncio.Protocol:
+        if self._listener is Listener.PEER:
+            self._peer = PeerSocket(self.client, self._call_hook, self._speak_http)
+            return self._peer
+        return self._speak_http()
+
+    def _speak_http(self) -> asyncio.Protocol:
+        self.served = (Http2 if self.client.alpn == b"h2" else Http1)(self.client, serve)
+        return self.served
+
+    def _call_hook(self, hook: Any, then: Callable[[], None]) -> None:
+        """Have the addons handle a hook of the connection, and go on: at once, where none of them waits."""
+        loop = asyncio.get_running_loop()
+        task = asyncio.Task(ctx.master.addons.trigger_event(hook), loop=loop, eager_start=True)
+        if task.done():
+            then()
+            return
+        self._hooks += 1
+        if self._socket is not None:
+            self._socket.pause_reading()
+        task.add_done_callback(lambda _: self._go_on(then))
+
+    def _go_on(self, then: Callable[[], None]) -> None:
+        self._hooks -= 1
+        then()
+        if self._socket is None or self._hooks:
+            return
+        self._socket.resume_reading()
+        early, self._early = self._early, b""
+        if early:
+            self.data_received(early)
+
+    def abort(self) -> None:
+        """End the connection now."""
+        if self._socket is not None:
+            self._socket.abort()
+
+    def waits_since(self, connected: float) -> float | None:
+        """Since when the hub waits for a request, or for the rest of one that it has answered; None where it does not.
+
+        By the monotonic clock.
+        """
+        if self._peer is not None and self._peer.is_open:
+            return None
+        if self.served is None or not self.served.has_served:
+            return connected
+        return self.served.waits_since
+
+
+def close_client(client_id: str, why: str) -> bool:
+    """Close a client's connection; whether there was one."""
+    found = accepted.get(client_id)
+    if found is None:
+        return False
+    for request in list(found.served.requests) if found.served is not None else ():
+        request.leave(why)
+    found.abort()
+    return True
+
+
+def end_with_its_peer(conn: socket.socket) -> None:
+    """Have the kernel end a connection whose other end is gone without a word: a tunnel may be silent for hours."""
+    conn.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, VANISHED // 2)
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, VANISHED // 4)
+        conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, VANISHED * 1000)
+
+
+def _nothing() -> None:
+    """Follows the last hook."""

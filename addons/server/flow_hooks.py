@@ -1,0 +1,68 @@
+"""The hooks of a flow, as mitmproxy's own connection handler calls them: addons, then people who hold, edit or kill."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import mitmproxy.proxy.layers.http  # noqa: F401 - declares the hooks
+from mitmproxy import ctx, flow, http
+from mitmproxy.connection import ConnectionState, Server
+from mitmproxy.hooks import all_hooks
+
+from addons.requests.answers import ClientLeft
+from addons.server.request import ServedRequest
+
+NO_SERVER = Server(address=None, state=ConnectionState.OPEN)
+"""Of a flow that no server answers."""
+
+HOOKS: dict[str, Any] = {**all_hooks}
+
+
+class Killed(Exception):
+    """A person has ended the flow."""
+
+
+def flow_of(request: ServedRequest) -> http.HTTPFlow:
+    """The flow of a request that has just come."""
+    made = request.flow = http.HTTPFlow(request.client, NO_SERVER, live=True)
+    made.request = request.head
+    return made
+
+
+async def requestheaders(request: ServedRequest, shown: http.HTTPFlow) -> None:
+    await _run(HOOKS["requestheaders"](shown), request, shown)
+
+
+async def whole_request(request: ServedRequest, shown: http.HTTPFlow) -> None:
+    await _run(HOOKS["request"](shown), request, shown)
+
+
+async def responseheaders(request: ServedRequest, shown: http.HTTPFlow) -> None:
+    await _run(HOOKS["responseheaders"](shown), request, shown)
+
+
+async def whole_response(request: ServedRequest, shown: http.HTTPFlow) -> None:
+    request.is_told = True
+    if shown.response is not None:
+        shown.response.timestamp_end = time.time()
+    await _run(HOOKS["response"](shown), request, shown)
+
+
+async def error(shown: http.HTTPFlow) -> None:
+    await ctx.master.addons.handle_lifecycle(HOOKS["error"](shown))
+
+
+async def _run(hook: Any, request: ServedRequest, shown: http.HTTPFlow) -> None:
+    """Return when the addons have handled the hook, and nobody holds the flow. ClientLeft or Killed as they say."""
+    request.hooks += 1
+    try:
+        await ctx.master.addons.handle_lifecycle(hook)
+        if shown.intercepted:
+            await shown.wait_for_resume()
+    finally:
+        request.hooks -= 1
+    if shown.error is not None and shown.error.msg == flow.Error.KILLED_MESSAGE:
+        raise Killed
+    if request.why_left:
+        raise ClientLeft

@@ -1,0 +1,69 @@
+"""Replays a flow's request as if it came to the listener again to which it came once.
+
+A person alone reads the answer.
+"""
+
+from __future__ import annotations
+
+from mitmproxy import http
+
+from addons.server.client_connection import ClientConnection
+from addons.server.request import AnswerFields, ServedRequest
+from addons.server.serve import serve
+
+
+class NoSocket(ClientConnection):
+    """The connection of a replay."""
+
+    waits_since = None
+    requests = ()
+
+    def handle(self) -> bool:
+        return False
+
+    def over(self, request: ServedRequest) -> None:
+        """Nothing follows."""
+
+
+class ReplayedRequest(ServedRequest):
+    """A request that is there in whole. Its flow keeps the answer."""
+
+    def __init__(self, flow: http.HTTPFlow) -> None:
+        super().__init__(NoSocket(flow.client_conn, serve), flow.request, has_body=False)
+        self.flow = flow
+
+    def check(self) -> None:
+        """Nobody leaves."""
+
+    async def read(self) -> bytes:
+        return b""
+
+    def send_head(self, status: int, fields: AnswerFields) -> None:
+        self.has_begun = True
+
+    def has_room(self, size: int) -> bool:
+        return True
+
+    def send_now(self, data: bytes) -> None:
+        """Drop it."""
+
+    async def send(self, data: bytes) -> None:
+        """Drop it."""
+
+    async def until_room(self) -> None:
+        """There is room."""
+
+    def end(self, trailers: AnswerFields = ()) -> None:
+        self.is_over = True
+
+    async def send_whole(self, status: int, fields: AnswerFields, body: bytes) -> None:
+        self.has_begun = self.is_over = True
+
+    def abort(self) -> None:
+        self.is_over = True
+
+
+async def replay(flow: http.HTTPFlow) -> None:
+    """Send the request of a flow once more by the hub's own way, and have its answer in the flow."""
+    flow.live = True
+    await serve(ReplayedRequest(flow), flow)

@@ -1,0 +1,356 @@
+"""A client's connection of HTTP/1.1, by h11: requests in their order, each answered before the next is read."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+
+import h11
+from mitmproxy import connection, http
+from mitmproxy.net.http import status_codes
+
+from addons.server.client_connection import SOCKET_ROOM, STREAM_UNREAD, ClientConnection
+from addons.server.error_responses import error_response
+from addons.server.limits.client_addresses import MAX_REQUEST_BODY
+from addons.server.limits.request_bodies import CHUNK_LINE_TOO_LONG, CHUNKS_AT_ONCE, MAX_CHUNK_LINE
+from addons.server.limits.request_head import (
+    FRAMING,
+    MAX_HEADERS,
+    MAX_TARGET,
+    headers_too_large,
+    target_too_long,
+)
+from addons.server.messages import request_of_line
+from addons.server.request import AnswerFields, Serve, ServedRequest
+from addons.server.respond import WITHOUT_BODY
+from addons.telemetry import metrics
+from kube.errors import StatusError, bad_request
+
+MAX_DISCARDED = MAX_REQUEST_BODY
+"""Bytes that the hub reads and drops after it has answered a request of HTTP/1.1, before it ends the connection."""
+LINE_EXTRA = 64
+"""Bytes of a request line beside its target: method and version."""
+TRAILERS = "the request has trailers, which no Kubernetes client sends"
+
+_HEAD_END = re.compile(rb"\n\r?\n")
+_FOLDED = re.compile(rb"\n[ \t]")
+
+
+class Http1(ClientConnection):
+    """Has one request at a time. What the client sends behind it waits."""
+
+    def __init__(self, client: connection.Client, serve: Serve) -> None:
+        super().__init__(client, serve)
+        self._h11 = _new()
+        self._now: Http1Request | None = None
+        self._looked = 0
+        """Bytes of a head that is not whole in which its end is not."""
+        self._discarded = 0
+        self._head_since: float | None = None
+        """Since when the head of a request is not complete, by the monotonic clock."""
+        self._answered_since: float | None = None
+        """Since when the last request that the hub answered before its end is answered."""
+
+    @property
+    def requests(self) -> Iterable[Http1Request]:
+        return () if self._now is None else (self._now,)
+
+    @property
+    def waits_since(self) -> float | None:
+        """Since when the hub waits for the rest of a head, or of a request that is answered; None where it does not."""
+        return self._answered_since if self._answered_since is not None else self._head_since
+
+    @property
+    def held(self) -> int:
+        # A client of HTTP/1.1 has one answer, which waits where the socket's buffer does.
+        return max(0, self.unread + self.unwritten - SOCKET_ROOM)
+
+    @property
+    def has_enough(self) -> bool:
+        now = self._now
+        return super().has_enough or (now is not None and now.inbox.size > STREAM_UNREAD)
+
+    def eof_received(self) -> bool:
+        """Take a client that has closed its side for one that has left, as Go's server does."""
+        if self._now is not None and self._now.is_switched:
+            self._now.inbox.end()
+        return False
+
+    # -- what comes
+
+    def handle(self) -> bool:
+        now = self._now
+        if now is None:
+            return self._read_head()
+        if now.is_switched:
+            now.inbox.put(self._take())
+            return False
+        if not now.inbox.has_ended:
+            if self._came:
+                self._h11.receive_data(self._take())
+            return self._read_body(now)
+        if len(self._came) > MAX_HEADERS:
+            # The request is not answered yet, a watch mostly, and its client sends on and on behind it.
+            self._end("ahead")
+        return False
+
+    def _take(self) -> bytes:
+        data = bytes(self._came)
+        self._came.clear()
+        return data
+
+    def _read_head(self) -> bool:
+        came = self._came
+        while came.startswith((b"\r", b"\n")):
+            del came[0]
+        end = _HEAD_END.search(came, max(0, self._looked - 2))
+        if end is None:
+            self._looked = len(came)
+            if came and self._head_since is None:
+                self._head_since = time.monotonic()
+            if (fault := self._fault_of_rest()) is not None:
+                self._refuse(fault)
+            return False
+        head = bytes(came[: end.end()])
+        del came[: end.end()]
+        self._looked, self._head_since = 0, None
+        try:
+            if _FOLDED.search(head):
+                raise ValueError("a line of the head goes on in the next one")
+            self._h11.receive_data(head)
+            event = self._h11.next_event()
+            assert isinstance(event, h11.Request)
+            fields = tuple(event.headers.raw_items())
+            if len({name.lower() for name, _ in fields} & FRAMING) > 1:
+                raise ValueError("it says the length of the body in two ways")
+            request = request_of_line(event.method, event.target, b"HTTP/" + event.http_version, fields)
+        except h11.RemoteProtocolError as error:
+            self._refuse(
+                StatusError(error.error_status_hint, "BadRequest", f"the head is malformed: {error}")
+            )
+            return False
+        except ValueError as error:
+            self._refuse(bad_request(f"the head is malformed: {error}"))
+            return False
+        self._begin(Http1Request(self, request, self._h11))
+        return False
+
+    def _begin(self, request: Http1Request) -> None:
+        self.has_served = True
+        self._now = request
+        if self._came and request.has_body:
+            self._h11.receive_data(self._take())
+        has_more = self._read_body(request)
+        if self._now is request and self.transport is not None:
+            request.start(self._serve)
+        if has_more:
+            self.ask_for_turn()
+
+    def _read_body(self, now: Http1Request) -> bool:
+        """Hand on what has come of a body; whether there is more than one turn may take."""
+        pieces: list[bytes] = []
+        has_more = False
+        try:
+            while (event := self._h11.next_event()) not in (h11.NEED_DATA, h11.PAUSED):
+                if isinstance(event, h11.Data):
+                    pieces.append(bytes(event.data))
+                    if has_more := len(pieces) == CHUNKS_AT_ONCE:
+                        break
+                elif isinstance(event, h11.EndOfMessage):
+                    if [*event.headers]:
+                        self._refuse(bad_request(TRAILERS))
+                        return False
+                    now.inbox.has_ended = True
+                    break
+                else:  # the client has ended its side
+                    now.leave()
+                    break
+        except h11.RemoteProtocolError as error:
+            self._refuse(bad_request(f"the body of the request is malformed: {error}"))
+            return False
+        if pieces:
+            self._add(now, b"".join(pieces))
+        if now.inbox.has_ended:
+            self._came += self._h11.trailing_data[0]
+            now.inbox.end()
+            if now.is_done:
+                self._next()
+        elif (
+            not has_more and len(self._h11.trailing_data[0]) > MAX_CHUNK_LINE
+        ):  # all else is taken as it comes
+            self._refuse(bad_request(CHUNK_LINE_TOO_LONG))
+        return has_more
+
+    def _add(self, now: Http1Request, piece: bytes) -> None:
+        if not now.is_done:
+            now.inbox.put(piece)
+            return
+        self._discarded += len(piece)
+        if self._discarded > MAX_DISCARDED:
+            self._end("behind")
+
+    def _fault_of_rest(self) -> StatusError | None:
+        """Why the head that is not complete yet is refused."""
+        if len(self._came) > MAX_TARGET + LINE_EXTRA:
+            end = self._came.find(b"\n")
+            if not 0 <= end <= MAX_TARGET + LINE_EXTRA:
+                return target_too_long()
+        return headers_too_large() if len(self._came) > MAX_HEADERS + MAX_TARGET else None
+
+    def _refuse(self, fault: StatusError) -> None:
+        """End the connection with a Status, unless an answer has begun."""
+        metrics.REQUESTS_REFUSED.labels(str(fault.code)).inc()
+        now = self._now
+        if now is None or not now.has_begun:
+            self.write(error_response(fault.code, fault.message))
+        if now is not None:
+            now.has_begun = True
+            now.leave(fault.message)
+        self._came.clear()
+        self.close()
+
+    def _end(self, reason: str) -> None:
+        """End the connection, and drop what came and was not read."""
+        metrics.CONNECTIONS_REFUSED.labels(reason).inc()
+        self._came.clear()
+        if self._now is not None:
+            self._now.leave()
+        self.close()
+
+    def give_up(self, request: ServedRequest) -> None:
+        """Abort the connection: its client would have to read the rest first."""
+        super().give_up(request)
+        if self.transport is not None:
+            self.transport.abort()
+
+    def pass_on_rest(self) -> None:
+        """Hand on what came behind the head of a request that was switched."""
+        if self._now is not None and self._came:
+            self._now.inbox.put(self._take())
+
+    # -- the end of a request
+
+    def over(self, request: ServedRequest) -> None:
+        """Read the next request, or close behind an answer that is not whole."""
+        if self._now is not request:
+            return
+        if self.transport is None:
+            self._now = None
+            return
+        assert isinstance(request, Http1Request)
+        request.is_done = True
+        if request.is_switched or self._h11.our_state not in (h11.DONE, h11.MUST_CLOSE):
+            self.close()
+            return
+        if not request.inbox.has_ended:
+            self._answered_since = time.monotonic()
+            self._discarded += request.inbox.clear()
+            self.settle_reading()
+            return
+        self._next()
+
+    def _next(self) -> None:
+        self._now, self._answered_since, self._discarded = None, None, 0
+        if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
+            self.close()
+            return
+        if self._h11.trailing_data[0]:  # is in `_came`: only a head, or its body, goes to h11
+            self._h11 = _new()
+        else:
+            self._h11.start_next_cycle()
+        if self._came and not self._waits:
+            self.ask_for_turn()  # others go between, and no stack grows with such requests
+        self.settle_reading()
+
+
+def _new() -> h11.Connection:
+    return h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEADERS + MAX_TARGET)
+
+
+class Http1Request(ServedRequest):
+    """Writes an answer as h11 has it."""
+
+    connection: Http1
+    is_switched = False
+    """The connection speaks another protocol."""
+    is_done = False
+    """Its task has ended: what still comes of the request is dropped."""
+
+    def __init__(self, connection: Http1, head: http.Request, h11_connection: h11.Connection) -> None:
+        names = {name.lower() for name, _ in head.data.headers.fields}
+        super().__init__(connection, head, has_body=not names.isdisjoint(FRAMING))
+        self._h11 = h11_connection
+
+    async def read(self) -> bytes:
+        inbox = self.inbox
+        if not inbox.pieces and not inbox.has_ended and self._h11.they_are_waiting_for_100_continue:
+            self._send(h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue"))
+        piece = await inbox.get()
+        self.connection.settle_reading()
+        return piece
+
+    def answer_last(self, response: http.Response) -> None:
+        response.headers["Connection"] = "close"
+
+    def _send(self, event: h11.Event) -> None:
+        self.check()
+        self.connection.write(self._h11.send(event) or b"")
+
+    def send_head(self, status: int, fields: AnswerFields) -> None:
+        self.check()
+        reason = status_codes.RESPONSES.get(status, "").encode()
+        head = h11.Response(status_code=status, headers=[*fields], reason=reason)
+        self.has_begun = True
+        self.connection.write(self._h11.send(head) or b"")
+
+    def has_room(self, size: int) -> bool:
+        connection = self.connection
+        if connection.transport is None or self.why_left or self.is_over or self._unsent:
+            return False
+        connection.load()
+        return not connection.is_full
+
+    def send_now(self, data: bytes) -> None:
+        if self.is_switched:
+            self.connection.write(data)
+        elif data and not self.is_head:
+            self._send(h11.Data(data=data))
+
+    async def send(self, data: bytes) -> None:
+        self.check()
+        if not self.has_room(len(data)):
+            self.wait_with(len(data))
+            await self.until_room()
+            self.wait_with(0)
+        self.send_now(data)
+
+    async def until_room(self) -> None:
+        self.check()
+        self.connection.load()
+        while self.connection.is_full or self.connection.is_behind:
+            await self.connection.moved(self)
+
+    def end(self, trailers: AnswerFields = ()) -> None:
+        """End the answer, without trailers, which HTTP/1.1 lets a proxy drop (RFC 9110, 6.5.1)."""
+        self._send(h11.EndOfMessage())
+        self.is_over = True
+
+    async def send_whole(self, status: int, fields: AnswerFields, body: bytes) -> None:
+        has_length = any(name.lower() == b"content-length" for name, _ in fields)
+        if status not in WITHOUT_BODY and not has_length and not (self.is_head and not body):
+            fields = [*fields, (b"Content-Length", b"%d" % len(body))]
+        self.send_head(status, fields)
+        self.send_now(body)
+        self.end()
+
+    def abort(self) -> None:
+        self.is_over = True
+        self.connection.close()
+
+    def switch(self, fields: AnswerFields) -> None:
+        self.has_begun = self.is_switched = True
+        reason = status_codes.RESPONSES[101].encode()
+        self._send(h11.InformationalResponse(status_code=101, headers=[*fields], reason=reason))
+        self.inbox.has_ended = False
+        self.connection.pass_on_rest()

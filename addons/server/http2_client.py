@@ -1,0 +1,384 @@
+"""A client's connection of HTTP/2, by h2: a task for each stream.
+
+A stream's window opens again when the server, or the hub, has taken what came through it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    RemoteSettingsChanged,
+    RequestReceived,
+    StreamEnded,
+    StreamReset,
+    TrailersReceived,
+    WindowUpdated,
+)
+from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes, Settings
+from h2.utilities import HeaderValidationFlags, validate_headers
+from mitmproxy import connection, http
+
+from addons.requests.answers import ClientLeft
+from addons.server.client_connection import ClientConnection
+from addons.server.error_responses import error_body
+from addons.server.http1_client import TRAILERS
+from addons.server.limits.http2_frames import Frames, FrameTooLarge, HeadEncoder
+from addons.server.limits.request_head import MAX_HEADERS
+from addons.server.messages import request_of_fields
+from addons.server.request import AnswerFields, Serve, ServedRequest
+from addons.server.respond import WITHOUT_BODY
+from addons.telemetry import metrics
+from kube.http.transport.request_fields import OF_CONNECTION
+
+STREAMS_PER_CLIENT = 1_000
+"""Watches that one client connection may hold."""
+STREAM_WINDOW = 128 * 1024
+"""Bytes that a client may send on a stream before the other side has taken any of them. It is near by: more would wait
+here, not there."""
+CONNECTION_WINDOW = 2**31 - 1
+"""Bytes for all streams together, each of which has a window of its own: none waits for another."""
+FIRST_WINDOW = 2**16 - 1
+"""As HTTP/2 begins."""
+MAX_REMEMBERED = 1_000
+"""Ended streams whose numbers a connection remembers."""
+OF_A_STREAM = 4 * 1024
+"""Bytes that a stream counts whose answer waits for a window, beside those of the answer: h2 keeps as much of it."""
+LARGEST_HEADER_LIST = 4 * MAX_HEADERS
+"""Bytes of headers, as HTTP/2 counts them, beyond which the connection ends; below, the request gets a Status."""
+LARGEST_FRAME = 16 * 1024 - 9
+"""Bytes of a frame that fits one TLS record with its head. Every peer takes frames of this size."""
+
+SETTINGS = {
+    SettingCodes.ENABLE_PUSH: 0,
+    SettingCodes.MAX_CONCURRENT_STREAMS: STREAMS_PER_CLIENT,
+    SettingCodes.INITIAL_WINDOW_SIZE: STREAM_WINDOW,
+    SettingCodes.MAX_HEADER_LIST_SIZE: LARGEST_HEADER_LIST,
+}
+CONFIG = H2Configuration(
+    client_side=False,
+    header_encoding=None,
+    validate_inbound_headers=False,  # `_request_of` does: h2 ends the connection, with all other streams
+    normalize_inbound_headers=False,
+    validate_outbound_headers=False,
+    normalize_outbound_headers=False,
+)
+OF_REQUESTS = HeaderValidationFlags(
+    is_client=False, is_trailer=False, is_response_header=False, is_push_promise=False
+)
+"""As h2 calls what a server receives at the head of a request."""
+
+
+class Framing(H2Connection):
+    """h2's state of a connection, which forgets what has ended."""
+
+    MAX_CLOSED_STREAMS = MAX_REMEMBERED
+
+    def __init__(self) -> None:
+        super().__init__(CONFIG)
+        self.encoder = HeadEncoder()
+        self.local_settings = Settings(client=False, initial_values=SETTINGS)
+        self.decoder.max_header_list_size = LARGEST_HEADER_LIST
+
+
+class Http2(ClientConnection):
+    """Serves the streams of a connection."""
+
+    OF_A_REQUEST = OF_A_STREAM
+    _has_greeted = False
+
+    def __init__(self, client: connection.Client, serve: Serve) -> None:
+        super().__init__(client, serve)
+        self.h2 = Framing()
+        self._frames = Frames()
+        self._streams: dict[int, Http2Request] = {}
+
+    @property
+    def requests(self) -> Iterable[Http2Request]:
+        return self._streams.values()
+
+    @property
+    def waits_since(self) -> None:
+        """Nothing: what begins to come has a bound, and holds up no other stream."""
+        return None
+
+    # -- what comes
+
+    def handle(self) -> bool:
+        has_more = False
+        try:
+            if not self._has_greeted:
+                self._greet()
+            data, has_more = self._frames.take(self._came)
+            for event in self._merged(self.h2.receive_data(data)) if data else ():
+                self._take(event)
+        except (ProtocolError, FrameTooLarge):
+            self.say()
+            self._came.clear()
+            self.close()
+            return False
+        self.say()
+        return has_more
+
+    def _greet(self) -> None:
+        self._has_greeted = True
+        self.h2.initiate_connection()
+        self.h2.increment_flow_control_window(CONNECTION_WINDOW - FIRST_WINDOW)
+
+    def say(self) -> None:
+        """Write what h2 has to say."""
+        self.write(self.h2.data_to_send())
+
+    def _merged(self, events: Iterable[Event]) -> Iterable[Event]:
+        """The events; those that give all streams room are one, behind the last: each would have all of them look."""
+        has_room = False
+        for event in events:
+            if isinstance(event, RemoteSettingsChanged) or (
+                isinstance(event, WindowUpdated) and not event.stream_id
+            ):
+                has_room = True
+            else:
+                yield event
+        if has_room:
+            self.wake()
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case RequestReceived():
+                self._begin(event)
+            case DataReceived():
+                request = self._streams.get(event.stream_id)
+                if request is not None:
+                    request.came(bytes(event.data), event.flow_controlled_length)
+                else:
+                    self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            case StreamEnded():
+                if (request := self._streams.get(event.stream_id)) is not None:
+                    request.inbox.end()
+            case WindowUpdated():
+                if (request := self._streams.get(event.stream_id)) is not None:
+                    self.wake(request)
+            case StreamReset():
+                if (request := self._streams.get(event.stream_id)) is not None:
+                    request.is_over = True
+                    request.leave()
+            case TrailersReceived():
+                self._refuse_trailers(event.stream_id)
+            case ConnectionTerminated():
+                self.close()
+
+    def _begin(self, event: RequestReceived) -> None:
+        self.has_served = True
+        try:
+            head = _request_of(event)
+        except (ProtocolError, ValueError) as error:
+            metrics.REQUESTS_REFUSED.labels("400").inc()
+            is_head = (b":method", b"HEAD") in event.headers
+            self._answer(event.stream_id, f"the head of the request is malformed: {error}", is_head)
+            return
+        if event.stream_id not in self.h2.streams:
+            return  # its client has taken it back since
+        request = Http2Request(self, head, event.stream_id, has_body=event.stream_ended is None)
+        self._streams[event.stream_id] = request
+        if event.stream_ended is not None:
+            request.inbox.has_ended = True
+        request.start(self._serve)
+
+    def _answer(self, number: int, why: str, is_head: bool = False) -> None:
+        """Refuse a request of which no flow is made, unless its client has taken it back since."""
+        headers = [(b":status", b"400"), (b"content-type", b"application/json")]
+        with contextlib.suppress(ProtocolError):
+            self.h2.send_headers(number, headers, end_stream=is_head)
+            if not is_head:
+                self.h2.send_data(number, error_body(400, why), end_stream=True)
+
+    def _refuse_trailers(self, number: int) -> None:
+        metrics.REQUESTS_REFUSED.labels("400").inc()
+        request = self._streams.get(number)
+        if request is None or request.is_over:
+            return
+        if not request.has_begun:
+            self._answer(number, TRAILERS, request.is_head)
+            request.has_begun = request.is_over = True
+        request.leave(TRAILERS)
+
+    # -- the end
+
+    def over(self, request: ServedRequest) -> None:
+        """End the stream, also of a request that still comes although its answer has gone (RFC 9113, 8.1)."""
+        assert isinstance(request, Http2Request)
+        if self._streams.pop(request.number, None) is None or self.transport is None:
+            return
+        request.acknowledge(0)
+        if not request.is_over:
+            request.reset(ErrorCodes.INTERNAL_ERROR)
+        elif not request.inbox.has_ended:
+            request.reset(ErrorCodes.NO_ERROR)
+        self.say()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._streams.clear()
+
+
+def _request_of(event: RequestReceived) -> http.Request:
+    """A request's head; ProtocolError or ValueError where it is malformed (RFC 9113, 8.1.1)."""
+    for _ in validate_headers(event.headers, OF_REQUESTS):
+        pass  # each is looked at as it is taken
+    # h2 compares the length with a body alone. A server of HTTP/1.1 would take the next request for the body.
+    lengths = [value for name, value in event.headers if name == b"content-length"]
+    if event.stream_ended is not None and any(length.strip(b"0") for length in lengths):
+        raise ValueError("the request promises a body, and has none")
+    if len(lengths) > 1:
+        raise ValueError("the request says its length twice")
+    return request_of_fields([(bytes(name), bytes(value)) for name, value in event.headers])
+
+
+class Http2Request(ServedRequest):
+    """Writes an answer as frames."""
+
+    connection: Http2
+
+    def __init__(self, connection: Http2, head: http.Request, number: int, *, has_body: bool) -> None:
+        super().__init__(connection, head, has_body=has_body)
+        self.number = number
+        self._h2 = connection.h2
+        self._stream = connection.h2.streams[number]
+        self._untaken = 0
+        """Bytes of the window that were read and are not acknowledged yet."""
+        self._may_continue = head.headers.get("expect", "").lower() == "100-continue"
+
+    # -- the body
+
+    def came(self, piece: bytes, size: int) -> None:
+        """Take a piece that has `size` bytes of the stream's window, with its padding."""
+        self._untaken += size - len(piece)
+        if piece:
+            self.inbox.put(piece)
+
+    async def read(self) -> bytes:
+        if self._may_continue and not self.inbox.size and not self.inbox.has_ended:
+            self._may_continue = False
+            self._send_headers([(b":status", b"100")], is_last=False)
+            self.connection.say()
+        self.acknowledge(STREAM_WINDOW // 4)
+        piece = await self.inbox.get()
+        self._untaken += len(piece)
+        return piece
+
+    def acknowledge(self, at_least: int) -> None:
+        """Open the window by what was read, where that is more than so much; and by what is never read, at the end."""
+        if not at_least:
+            self._untaken += self.inbox.clear()
+        if self._untaken > at_least:
+            size, self._untaken = self._untaken, 0
+            with contextlib.suppress(ProtocolError):
+                self._h2.acknowledge_received_data(size, self.number)
+            self.connection.say()
+
+    # -- the answer
+
+    def _send_headers(self, fields: AnswerFields, *, is_last: bool) -> None:
+        self.check()
+        try:
+            self._h2.send_headers(self.number, [*fields], end_stream=is_last)
+        except ProtocolError:
+            raise ClientLeft from None
+        self.is_over = self.is_over or is_last
+
+    def _send_head(self, status: int, fields: AnswerFields, *, is_last: bool) -> None:
+        lower = [(name.lower(), value) for name, value in fields]
+        head = [(b":status", b"%d" % status), *(field for field in lower if field[0] not in OF_CONNECTION)]
+        self._send_headers(head, is_last=is_last)
+        self.has_begun = True
+
+    def send_head(self, status: int, fields: AnswerFields) -> None:
+        self._send_head(status, fields, is_last=False)
+        self.connection.say()
+
+    @property
+    def window(self) -> int:
+        """Bytes that the client takes now."""
+        return min(self._stream.outbound_flow_control_window, self._h2.outbound_flow_control_window)
+
+    def has_room(self, size: int) -> bool:
+        connection = self.connection
+        if connection.transport is None or connection.is_full or self.why_left:
+            return False
+        if self.is_over or self._unsent:
+            return False
+        return size <= self.window
+
+    def send_now(self, data: bytes) -> None:
+        """Send DATA frames as h2 makes them (RFC 9113, 6.1). They change nothing of an open stream but the windows."""
+        if self.is_head or not data:
+            return
+        self._stream.outbound_flow_control_window -= len(data)
+        self._h2.outbound_flow_control_window -= len(data)
+        number = self.number.to_bytes(4)
+        for at in range(0, len(data), LARGEST_FRAME):
+            piece = data[at : at + LARGEST_FRAME]
+            self.connection.write(b"%b\x00\x00%b%b" % (len(piece).to_bytes(3), number, piece))
+
+    async def send(self, data: bytes) -> None:
+        self.check()
+        if self.is_head:
+            return
+        at, connection = 0, self.connection
+        while at < len(data):
+            connection.load()
+            size = 0 if connection.is_full else min(self.window, len(data) - at)
+            if size > 0:
+                self.send_now(data[at : at + size])
+                at += size
+                continue
+            self.wait_with(len(data) - at)
+            await connection.moved(self)
+        if self._unsent:
+            self.wait_with(0)
+
+    async def until_room(self) -> None:
+        self.check()
+        self.connection.load()
+        while self.connection.is_full or self.window <= 0 or self.connection.is_behind:
+            await self.connection.moved(self)
+
+    def end(self, trailers: AnswerFields = ()) -> None:
+        if trailers:
+            self._send_headers([(name.lower(), value) for name, value in trailers], is_last=True)
+        else:
+            self.check()
+            try:
+                self._h2.end_stream(self.number)
+            except ProtocolError:
+                raise ClientLeft from None
+            self.is_over = True
+        self.connection.say()
+
+    async def send_whole(self, status: int, fields: AnswerFields, body: bytes) -> None:
+        has_length = any(name.lower() == b"content-length" for name, _ in fields)
+        if status not in WITHOUT_BODY and not has_length and not (self.is_head and not body):
+            fields = [*fields, (b"content-length", b"%d" % len(body))]
+        self._send_head(status, fields, is_last=self.is_head or not body)
+        self.connection.say()
+        if not self.is_over:
+            await self.send(body)
+            self.end()
+
+    def abort(self) -> None:
+        if not self.is_over:
+            self.reset(ErrorCodes.INTERNAL_ERROR)
+            self.connection.say()
+
+    def reset(self, code: ErrorCodes) -> None:
+        self.is_over = True
+        with contextlib.suppress(ProtocolError):
+            self._h2.reset_stream(self.number, code)

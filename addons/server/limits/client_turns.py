@@ -1,0 +1,46 @@
+"""When a client has what it sent handled: others go between.
+
+A client may send 2,000 requests in a packet, each of a millisecond of the event loop. A pod could make kubelet wait for
+seconds by that, or by a packet in each of many connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+
+class ClientTurns:
+    """Has the clients of a listener go on one at a time, an address after the other.
+
+    The event loop looks for what else is ready between two goes. So whoever waits for the loop, kubelet at another
+    listener too, waits for one go, however many clients have sent something, and however slow the machine is.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[object, deque[Callable[[], None]]] = {}
+        """The turns that were asked for, by address; the address that is next comes first."""
+        self._is_taken = False
+        """Somebody goes on in this round of the loop."""
+
+    def ask(self, address: object, go: Callable[[], None]) -> None:
+        """Have a client of the address go on, at once where nobody has done so in this round of the loop."""
+        if self._is_taken:
+            self._waiting.setdefault(address, deque()).append(go)
+            return
+        self._is_taken = True
+        asyncio.get_running_loop().call_soon(self._pass_on)
+        go()
+
+    def _pass_on(self) -> None:
+        if not self._waiting:
+            self._is_taken = False
+            return
+        address = next(iter(self._waiting))
+        turns = self._waiting.pop(address)
+        go = turns.popleft()
+        if turns:
+            self._waiting[address] = turns  # behind all others
+        asyncio.get_running_loop().call_soon(self._pass_on)
+        go()

@@ -1,0 +1,156 @@
+"""Requests and responses as mitmproxy has them, made without what mitmproxy does to each of them many times.
+
+A relayed request reads thirty headers, and is two messages of ten fields each. mitmproxy calls a function for each
+field at each read of a header, and compares the fields of each message that it makes with their annotations. For a
+field that is None the comparison leaves errors that refer to themselves, and so to all that called it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from mitmproxy import http
+from mitmproxy.net.http import status_codes, url
+
+from addons.requests.answers import status_answer
+from kube.errors import StatusError
+from kube.http.transport.request_fields import OF_CONNECTION
+
+type HeadFields = tuple[tuple[bytes, bytes], ...]
+
+NOWHERE = ("127.0.0.1", 1)
+"""Host and port of a request that is sent nowhere, as people see it. Nothing listens there."""
+SWITCHED = 101
+"""The status of an answer after which client and server speak another protocol."""
+
+
+class HeadersReadOnce(http.Headers):
+    """Header fields that are sorted once, until somebody changes them."""
+
+    _of: HeadFields | None = None
+    """The fields that the values are of."""
+    _values: dict[bytes, list[bytes]]
+
+    def get_all(self, name: str | bytes) -> list[str]:
+        return [_text(value) for value in self._all(name)]
+
+    def __getitem__(self, key: str | bytes) -> str:
+        values = self._all(key)
+        if not values:
+            raise KeyError(key)
+        return ", ".join(map(_text, values))
+
+    def get[T](self, key: str | bytes, default: T | None = None) -> str | T | None:
+        values = self._all(key)
+        return ", ".join(map(_text, values)) if values else default
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, (str, bytes)) and bool(self._all(key))
+
+    def _all(self, name: str | bytes) -> Sequence[bytes]:
+        if self._of is not self.fields:
+            self._of, self._values = self.fields, {}
+            for key, value in self.fields:
+                self._values.setdefault(key.lower(), []).append(value)
+        return self._values.get(_key(name), ())
+
+
+@lru_cache
+def _key(name: str | bytes) -> bytes:
+    """A name as names are compared. Who asks for one takes it from some thirty, as a rule."""
+    return (name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name).lower()
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "surrogateescape")
+
+
+def request_of_line(method: bytes, target: bytes, version: bytes, fields: HeadFields) -> http.Request:
+    """A request's head of HTTP/1.1; ValueError where its target is none, and for a CONNECT."""
+    if method == b"CONNECT":
+        raise ValueError("the hub opens no tunnel here")
+    if target.startswith(b"/") or target == b"*":
+        return _request(version, fields, (*NOWHERE, method, b"http", b"", target))
+    scheme, separator, rest = target.partition(b"://")
+    authority, _, path = rest.partition(b"/")
+    try:
+        host, port = url.parse_authority(authority, check=True)
+        port = port or url.default_port(scheme.decode())
+    except ValueError:
+        port = None
+    if not separator or not port:
+        raise ValueError("the request's target is neither a path nor an address")
+    return _request(version, fields, (host, port, method, scheme, authority, b"/" + path))
+
+
+def request_of_fields(fields: Iterable[tuple[bytes, bytes]]) -> http.Request:
+    """A request's head of HTTP/2; ValueError where it is malformed."""
+    of_line: dict[bytes, bytes] = {}
+    others = []
+    for name, value in fields:
+        if not name.startswith(b":"):
+            others.append((name, value))
+        elif name in of_line:
+            raise ValueError(f"{name!r} comes twice")
+        else:
+            of_line[name] = value
+    method, scheme, path = (of_line.get(name, b"") for name in (b":method", b":scheme", b":path"))
+    authority = of_line.get(b":authority", b"")
+    if authority:
+        url.parse_authority(authority, check=True)
+    return _request(b"HTTP/2.0", tuple(others), (*NOWHERE, method, scheme, authority, path))
+
+
+def response_of_answer(status: int, fields: Iterable[tuple[str, str]]) -> http.Response:
+    """The head of an answer that the hub makes itself."""
+    encoded = tuple(
+        (name.encode("utf-8", "surrogateescape"), value.encode("utf-8", "surrogateescape"))
+        for name, value in fields
+    )
+    reason = status_codes.RESPONSES.get(status, "").encode()
+    return _response(b"HTTP/1.1", encoded, status, reason)
+
+
+def response_of_server(
+    status: int, fields: Sequence[tuple[bytes, bytes]], request: http.Request
+) -> http.Response:
+    """The head of a server's answer as the client's version of HTTP has it."""
+    if status != SWITCHED:
+        fields = [field for field in fields if field[0] not in OF_CONNECTION]
+    if request.is_http2:
+        return _response(b"HTTP/2.0", tuple(fields), status, b"")
+    reason = status_codes.RESPONSES.get(status, "").encode()
+    return _response(b"HTTP/1.1", tuple(fields), status, reason)
+
+
+def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
+    """Answer with a Status; what came from upstream, and what was to be streamed, is dropped."""
+    answer = status_answer(error)
+    flow.request.stream = False
+    flow.request.headers.pop("Expect", None)  # nobody is asked to go on with a body that nobody reads
+    flow.response = response_of_answer(answer.status, answer.headers.items())
+    flow.response.content = error.to_json()
+
+
+def _request(version: bytes, fields: HeadFields, head: Iterable[object]) -> http.Request:
+    made = http.Request.__new__(http.Request)
+    names = ("host", "port", "method", "scheme", "authority", "path")
+    made.data = _data(http.RequestData, version, fields, dict(zip(names, head, strict=True)))
+    return made
+
+
+def _response(version: bytes, fields: HeadFields, code: int, reason: bytes) -> http.Response:
+    made = http.Response.__new__(http.Response)
+    made.data = _data(http.ResponseData, version, fields, {"status_code": code, "reason": reason})
+    return made
+
+
+def _data[T](kind: type[T], version: bytes, fields: HeadFields, others: Mapping[str, object]) -> T:
+    """The data of a message, past the constructor, which checks types: its parsers are mitmproxy's."""
+    made, read_once = kind.__new__(kind), HeadersReadOnce.__new__(HeadersReadOnce)
+    read_once.fields = fields
+    common = {"content": None, "trailers": None, "timestamp_start": time.time(), "timestamp_end": None}
+    vars(made).update(http_version=version, headers=read_once, **common, **others)
+    return made

@@ -1,0 +1,1 @@
+"""The peer port: what another hub of the pool may borrow."""

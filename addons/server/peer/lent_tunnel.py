@@ -1,0 +1,159 @@
+"""What passes the way to the cloud that the peer port lends to another hub."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from addons.requests.answers import ClientLeft
+from addons.server.client_connection import LARGEST_READ
+from addons.server.error_responses import error_response
+from addons.server.limits.request_head import fields_fault_of, headers_too_large
+from kube.errors import StatusError, bad_request
+from kube.http.proxies import END
+
+METHOD = b"CONNECT "
+MAX_HEAD = 8 * 1024
+"""Bytes of the head of a CONNECT: a borrower sends a hundred."""
+_CONNECT = re.compile(rb"CONNECT (\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+):([0-9]{1,5}) HTTP/1\.1")
+OPENED = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
+logger = logging.getLogger(__name__)
+
+
+class Lent(NamedTuple):
+    """The way that a connection of the peer port is lent."""
+
+    open: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+    """A connection to the server; OSError where there is none."""
+    pace: Callable[[str, int], Awaitable[None]]
+    """Returns when so many bytes may go on. The direction is up, to the cloud, or down."""
+
+
+@dataclass(slots=True)
+class AskedWay:
+    """What a hub asks for, and what it gets: a way, or a refusal."""
+
+    client_id: str
+    address: str
+    """Of the hub that asks."""
+    headers: tuple[tuple[str, str], ...]
+    host: str
+    port: int
+    lent: Lent | None = None
+    refusal: StatusError | None = None
+
+
+def parse_connect(client_id: str, address: str, head: bytes) -> AskedWay:
+    """StatusError 400 or 431 for anything but the head of a CONNECT, and nothing behind it."""
+    head, end, rest = head.partition(END)
+    if not end or len(head) > MAX_HEAD:
+        raise headers_too_large()
+    line, *others = head.split(b"\r\n")
+    asked = _CONNECT.fullmatch(line)
+    if asked is None or rest or not 0 < int(asked[2]) < 2**16:
+        raise bad_request(
+            "a CONNECT is of HTTP/1.1, for a host and a port, and nothing follows before its answer"
+        )
+    fields = [(name, value.strip(b" \t")) for name, _, value in (other.partition(b":") for other in others)]
+    if (fault := fields_fault_of(fields)) is not None:
+        raise fault
+    headers = tuple((name.decode(), value.decode("utf-8", "surrogateescape")) for name, value in fields)
+    return AskedWay(client_id, address, headers, asked[1].strip(b"[]").decode().lower(), int(asked[2]))
+
+
+class Borrower(Protocol):
+    """The handler of the borrower's connection."""
+
+    is_full: Callable[[], bool]
+    """Whether nothing further is read from the borrower."""
+
+    def server_has_room(self) -> None:
+        """Look again whether it is."""
+
+    async def drained(self) -> None:
+        """Return when the borrower's socket has room. ClientLeft when the borrower has left."""
+
+
+class LentTunnel:
+    """Carries between a borrower and the server of its lent way, at the pace of that way.
+
+    Nothing further is read from the borrower before the server has taken what came, and from the server no more than
+    was read at once while the borrower takes the piece before.
+    """
+
+    def __init__(
+        self, lent: Lent, borrower: Borrower, tell: Callable[[bytes, bool], Awaitable[None]]
+    ) -> None:
+        """`tell` gives the borrower what is for it, and says whether that is the last."""
+        self._lent = lent
+        self._borrower = borrower
+        self._tell = tell
+        self._said: asyncio.Queue[bytes] = asyncio.Queue()
+        """What the borrower has said."""
+        self._is_full = True
+        """The server has not taken all of that, or is not there yet."""
+        self._carrying: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Open the connection, and read nothing from the borrower before it is open."""
+        self._borrower.is_full = lambda: self._is_full
+        # Not at once, as mitmproxy's tasks begin: the layers are at work.
+        self._carrying = asyncio.Task(
+            self._carry(), loop=asyncio.get_running_loop(), name="carries over a lent way", eager_start=False
+        )
+
+    def send(self, data: bytes) -> None:
+        """Take what the borrower has said."""
+        self._is_full = True
+        self._said.put_nowait(data)
+
+    def close(self) -> None:
+        """The borrower has left."""
+        if self._carrying is not None:
+            self._carrying.cancel()
+
+    async def _carry(self) -> None:
+        try:
+            reader, writer = await self._lent.open()
+        except OSError as error:
+            await self._tell(error_response(502, str(error) or type(error).__name__), True)
+            return
+        except Exception:
+            logger.exception("a lent way could not be opened")
+            await self._tell(error_response(502, "the hub could not open a connection"), True)
+            return
+        try:
+            await self._tell(OPENED, False)
+            async with asyncio.TaskGroup() as both:
+                up = both.create_task(self._carry_up(writer))
+                await self._carry_down(reader)
+                up.cancel()
+        finally:
+            # Not closed in order: a server that does not read would keep the socket of a tunnel that counts no more.
+            writer.transport.abort()
+        await self._tell(b"", True)
+
+    async def _carry_up(self, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):  # that the server has left is learned by reading
+            while True:
+                if self._said.empty():
+                    self._is_full = False
+                    self._borrower.server_has_room()
+                data = await self._said.get()
+                await self._lent.pace("up", len(data))
+                writer.write(data)
+                await writer.drain()
+
+    async def _carry_down(self, reader: asyncio.StreamReader) -> None:
+        with contextlib.suppress(OSError, ClientLeft):
+            while data := await reader.read(LARGEST_READ):
+                await self._lent.pace("down", len(data))
+                await self._tell(data, False)
+                await self._borrower.drained()

@@ -1,0 +1,143 @@
+"""The peer port: the CONNECT of another hub, which may borrow this node's way to the cloud, or HTTP.
+
+Only the first thing that a connection says can ask for a way, by HTTP/1.1. A CONNECT elsewhere is refused as malformed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mitmproxy import connection
+from mitmproxy.hooks import Hook
+
+from addons.requests.answers import ClientLeft
+from addons.server.error_responses import error_response
+from addons.server.peer.lent_tunnel import MAX_HEAD, METHOD, AskedWay, LentTunnel, parse_connect
+from addons.telemetry import metrics
+from kube.errors import StatusError
+from kube.http.proxies import END
+
+
+@dataclass
+class LendWayHook(Hook):
+    """Another hub of the pool asks for a way to the cloud."""
+
+    asked: AskedWay
+
+
+class PeerSocket(asyncio.Protocol):
+    """Lends a way where a CONNECT comes first, else has HTTP served. It is the tunnel's borrower."""
+
+    def __init__(
+        self,
+        client: connection.Client,
+        call_hook: Callable[[Any, Callable[[], None]], None],
+        speak_http: Callable[[], asyncio.Protocol],
+    ) -> None:
+        self._client, self._call_hook, self._speak_http = client, call_hook, speak_http
+        self._head = b""
+        self._transport: asyncio.Transport | None = None
+        self._http: asyncio.Protocol | None = None
+        self._tunnel: LentTunnel | None = None
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self.is_full: Callable[[], bool] = bool
+        self.is_open = False
+        """The way leads to a server."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._http is not None:
+            self._http.data_received(data)
+        elif self._tunnel is not None:
+            self._tunnel.send(data)
+            self.server_has_room()
+        else:
+            self._head += data
+            if not self._head.startswith(METHOD):
+                if not METHOD.startswith(self._head):
+                    self._serve()
+            elif END in self._head or len(self._head) > MAX_HEAD:
+                self._lend()
+
+    def eof_received(self) -> bool | None:
+        return self._http.eof_received() if self._http is not None else False
+
+    def pause_writing(self) -> None:
+        self._has_room.clear()
+        if self._http is not None:
+            self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._has_room.set()
+        if self._http is not None:
+            self._http.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        http, tunnel, self._transport, self._http, self._tunnel = self._http, self._tunnel, None, None, None
+        self._has_room.set()
+        self.is_full = bool
+        if http is not None:
+            http.connection_lost(error)
+        if tunnel is not None:
+            tunnel.close()
+
+    def _serve(self) -> None:
+        assert self._transport is not None
+        self._http = self._speak_http()
+        self._http.connection_made(self._transport)
+        self._http.data_received(self._head)
+
+    def _lend(self) -> None:
+        try:
+            way = parse_connect(self._client.id, self._client.peername[0], self._head)
+        except StatusError as error:
+            metrics.REQUESTS_REFUSED.labels(str(error.code)).inc()
+            self._refuse(error)
+        else:
+            self._call_hook(LendWayHook(way), lambda: self._begin(way))
+
+    def _begin(self, way: AskedWay) -> None:
+        if way.lent is None:
+            assert way.refusal is not None, "who lends nothing says why"
+            self._refuse(way.refusal)
+        elif self._transport is not None:
+            self._tunnel = LentTunnel(way.lent, self, self._tell)
+            self._tunnel.begin()
+            self.server_has_room()
+
+    def _refuse(self, refusal: StatusError) -> None:
+        if self._transport is not None:
+            self._transport.write(error_response(refusal.code, refusal.message))
+            self._transport.close()
+
+    # -- the borrower of the tunnel
+
+    async def _tell(self, data: bytes, is_last: bool) -> None:
+        if self._transport is None:
+            return
+        if data:
+            self._transport.write(data)
+        if is_last:
+            self._transport.close()
+        else:
+            self.is_open = True
+
+    def server_has_room(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self.is_full():
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    async def drained(self) -> None:
+        await self._has_room.wait()
+        if self._transport is None:
+            raise ClientLeft

@@ -1,0 +1,342 @@
+"""Has a server answer a request, by a connection that clients and the hub share.
+
+The server may send on as the client takes what came, and the client as the server does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+from weakref import WeakKeyDictionary
+
+from mitmproxy import http
+from mitmproxy.connection import ConnectionState, Server
+
+from addons.requests.answers import ClientLeft
+from addons.requests.hidden_credentials import path_of, sent_fields
+from addons.requests.request_context import RelayUpstream, RequestContext, context_of
+from addons.server import flow_hooks
+from addons.server.client_connection import STREAM_UNREAD
+from addons.server.limits.client_addresses import RETRY_AFTER
+from addons.server.limits.request_bodies import BODY_TIME
+from addons.server.limits.request_head import fields_to_send
+from addons.server.messages import SWITCHED, response_of_server
+from addons.server.request import ServedRequest
+from addons.server.respond import Sending, changed
+from addons.telemetry import metrics
+from kube.errors import StatusError, too_many_requests
+from kube.http.transport.connection_pool import Connection
+from kube.http.transport.request_fields import HeaderFields
+from kube.http.transport.response_sink import FIRST_WINDOW, ResponseSink
+
+LARGEST_WINDOW = 512 * 1024
+"""Bytes of one answer that its server may send ahead of the client."""
+MAX_AHEAD = 1024 * 1024
+"""Bytes that servers may send ahead of all clients at one address; but each answer may have FIRST_WINDOW."""
+
+OK = 200
+
+logger = logging.getLogger(__name__)
+
+_under_way: WeakKeyDictionary[http.HTTPFlow, ServerAnswer] = WeakKeyDictionary()
+_shown: WeakKeyDictionary[Connection, Server] = WeakKeyDictionary()
+
+
+async def relay(
+    request: ServedRequest, flow: http.HTTPFlow, context: RequestContext, upstream: RelayUpstream
+) -> None:
+    """Have the server answer to which `upstream` leads. OSError where it fails."""
+    answer = _under_way[flow] = ServerAnswer(request, flow, upstream)
+    sending = Sending(request, flow)
+    try:
+        await answer.ask()
+        context.is_unframed = not answer.is_framed
+        if answer.status == SWITCHED:
+            await _switch(sending, flow, answer)
+            return
+        await sending.begin(response_of_server(answer.status, answer.fields, flow.request))
+        async for piece in answer.pieces():
+            await sending.write(piece)
+        await answer.told_in_whole()
+        await sending.end(answer.trailers)
+    finally:
+        sending.release()
+        answer.release()
+
+
+def finish(flow: http.HTTPFlow, why: str) -> None:
+    """End the watch that a server answers to a flow."""
+    if (answer := _under_way.get(flow)) is not None:
+        if (context := context_of(flow)) is not None:
+            context.served.ended = why
+        answer.finish(why)
+
+
+async def _switch(sending: Sending, flow: http.HTTPFlow, answer: ServerAnswer) -> None:
+    """Carry another protocol both ways. One side that ends, ends both."""
+    await sending.switch(response_of_server(SWITCHED, answer.fields, flow.request))
+    answer.carry_up()
+    with contextlib.suppress(OSError):  # an end is an end here
+        async for piece in answer.pieces():
+            await sending.write(piece)
+
+
+class ServerAnswer(ResponseSink):
+    """One request at a server, and what that answers. To be released in the end."""
+
+    def __init__(self, request: ServedRequest, flow: http.HTTPFlow, upstream: RelayUpstream) -> None:
+        self._request, self._flow, self._upstream = request, flow, upstream
+        self.fields: HeaderFields = []
+        self.trailers: HeaderFields = []
+        self._connection: Connection | None = None
+        self._fault: StatusError | None = None
+        self._waiting: list[bytes] = []
+        """What has come of the answer's body, and the bytes of its window."""
+        self._window = 0
+        self._taken = 0
+        """Bytes of the window of the piece that the client is taking."""
+        self._moved: list[asyncio.Future[None]] = []
+        self._is_streamed = request.has_body and bool(flow.request.stream)
+        self._body = b"" if self._is_streamed else flow.request.raw_content or b""
+        self._kept: bytearray | None = bytearray() if self._is_streamed else None
+        """What has come of a streamed body, for another server; None where it is not kept."""
+        self._kept_counted = 0
+        self._keeping: asyncio.TimerHandle | None = None
+        self._unsent = bytearray()
+        """What waits for a connection of a streamed body."""
+        self._is_told = not self._is_streamed
+        """Addons have seen the whole request."""
+        self._is_whole = not self._is_streamed
+        self._upload: asyncio.Task[None] | None = None
+
+    @property
+    def most_untaken(self) -> int:
+        return min(LARGEST_WINDOW, max(FIRST_WINDOW, MAX_AHEAD // max(self._request.address.requests, 1)))
+
+    # -- what the connection tells
+
+    def begin(self, status: int, fields: HeaderFields) -> None:
+        super().begin(status, fields)
+        self.fields = fields
+
+    def add(self, piece: bytes, size: int) -> None:
+        self._window += size
+        if piece:
+            self._waiting.append(piece)
+
+    def trail(self, fields: HeaderFields) -> None:
+        self.trailers = fields
+
+    def settle(self) -> None:
+        if self._connection is not None:
+            self._request.queue(self._window if self._taken else 0)
+            self._count_unsent()
+        moved, self._moved = self._moved, []
+        for waiter in moved:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _change(self) -> None:
+        """Return when the server has said or taken something. StatusError where the hub ends the request."""
+        if self._fault is None:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._moved.append(waiter)
+            await waiter
+        if self._fault is not None:
+            raise self._fault
+
+    # -- the request
+
+    async def ask(self) -> None:
+        """Send the request, and return when the head of the answer has come."""
+        while True:
+            try:
+                self._connection = self._upstream.kept() or await self._open()
+                self._send(self._connection)
+                while not self.status:
+                    if self.error is not None:
+                        raise self.error
+                    await self._change()
+            except OSError:
+                self._disconnect()
+                if (self._is_streamed and self._kept is None) or not self.begin_anew():
+                    raise
+                metrics.REQUESTS_RESENT.inc()
+                self._unsent[:] = self._kept or b""
+            else:
+                self._keep_no_longer()
+                return
+
+    async def _open(self) -> Connection:
+        try:
+            return await self._upstream.opened()
+        except OSError:
+            raise
+        except Exception:
+            logger.exception("a connection could not be opened")
+            raise ConnectionError("the hub could not open a connection") from None
+
+    def _send(self, connection: Connection) -> None:
+        body = bytes(self._unsent) if self._is_streamed else self._body
+        self._unsent.clear()
+        request = self._flow.request
+        length = len(body) if self._is_whole else None
+        method, target = request.data.method, path_of(request)
+        fields = fields_to_send(method, target, sent_fields(request), self._upstream, length)
+        connection.send(fields, body, self, is_whole=self._is_whole)
+        self._show(connection)
+        if self._upload is None and not self._is_whole:
+            self._upload = asyncio.create_task(self._take_body(), name="body of a request")
+
+    def _show(self, connection: Connection) -> None:
+        """Show people by which connection the request goes."""
+        if (shown := _shown.get(connection)) is None:
+            shown = Server(address=(self._upstream.host, self._upstream.port), timestamp_start=time.time())
+            shown.state = ConnectionState.OPEN
+            shown.tls = self._upstream.scheme == "https"
+            _shown[connection] = shown
+        self._flow.server_conn = shown
+
+    async def _take_body(self) -> None:
+        """Hand on the request's body as it comes, and as the server takes it."""
+        self._request.inbox.grown = self._count_unsent
+        request = self._flow.request
+        self._keeping = asyncio.get_running_loop().call_later(BODY_TIME, self._keep_no_longer)
+        with contextlib.suppress(ClientLeft, flow_hooks.Killed, StatusError, OSError):
+            while piece := await self._request.read():
+                for part in changed(request.stream, piece):
+                    await self._say(part)
+            for part in changed(request.stream, b"") if callable(request.stream) else ():
+                await self._say(part)
+            await self._tell_request()
+            self._is_whole = True
+            if self._connection is not None:
+                self._connection.send_more(self, b"", is_last=True)
+
+    async def _tell_request(self) -> None:
+        """Show the addons the whole request."""
+        if not self._is_told:
+            self._is_told = True
+            self._flow.request.timestamp_end = time.time()
+            await flow_hooks.whole_request(self._request, self._flow)
+
+    async def told_in_whole(self) -> None:
+        """Have the addons see the request before its answer is over: a server may answer before the end of a body."""
+        if self._upload is not None and not self._is_told:
+            self._upload.cancel()
+            await self._tell_request()
+
+    async def _say(self, piece: bytes) -> None:
+        self._keep(piece)
+        if self._connection is None:
+            self._unsent += piece
+        elif piece:
+            self._connection.send_more(self, piece, is_last=False)
+        self._count_unsent()
+        while self._still_unsent > STREAM_UNREAD and self.error is None:
+            await self._change()
+
+    def _keep(self, piece: bytes) -> None:
+        """Keep the body for another server, as long as the server has said nothing."""
+        if self._kept is None:
+            return
+        size = len(self._kept) + len(piece)
+        if self.status or self._request.address.resize_body(self._kept_counted, size) is not None:
+            self._keep_no_longer()
+        else:
+            self._kept += piece
+            self._kept_counted = size
+
+    def _keep_no_longer(self) -> None:
+        self._kept = None
+        if self._keeping is not None:
+            self._keeping.cancel()
+        self._request.address.resize_body(self._kept_counted, 0)
+        self._kept_counted = 0
+
+    def carry_up(self) -> None:
+        """Hand on what the client says behind a 101, to the end of either side."""
+        self._is_streamed = True
+        self._upload = asyncio.create_task(self._carry_up(), name="carries up")
+
+    async def _carry_up(self) -> None:
+        self._request.inbox.grown = self._count_unsent
+        with contextlib.suppress(ClientLeft, StatusError, OSError):
+            while piece := await self._request.read():
+                await self._say(piece)
+        self.break_off("the client has ended the connection")
+
+    @property
+    def _still_unsent(self) -> int:
+        """Bytes of the request's body that the server has no room for."""
+        return self._connection.unsent(self) if self._connection is not None else len(self._unsent)
+
+    def _count_unsent(self) -> None:
+        if self._is_streamed:
+            self._request.address.hold_unsent(self, self._still_unsent + self._request.inbox.size)
+
+    # -- the answer
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body; the server may send on when a piece was taken. ConnectionResetError where it breaks off."""
+        while True:
+            if self._waiting or self._window:
+                piece = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
+                self._waiting.clear()
+                self._taken, self._window = self._window, 0
+                if piece:
+                    yield piece
+                size, self._taken = self._taken, 0
+                self._request.queue(0)
+                if self._connection is not None:
+                    self._connection.take(self, size)
+            elif self.has_ended:
+                return
+            elif self.error is not None:
+                raise self.error
+            else:
+                await self._change()
+
+    # -- the end
+
+    def break_off(self, why: str) -> None:
+        """End the answer as if the server had failed."""
+        self._disconnect()
+        self.fail(ConnectionResetError(why))
+        self.settle()
+
+    def finish(self, why: str) -> None:
+        """End a watch as its server would, so that its client comes back; break off what is no watch yet."""
+        if self.status != OK:
+            self.break_off(why)
+            return
+        self.end()
+        self.settle()
+
+    def give_up(self) -> None:
+        """End the request: among too many bodies that wait for servers, most waits of this one."""
+        metrics.REQUESTS_REFUSED.labels("429").inc()
+        self._fault = too_many_requests(
+            "the servers take bodies of requests slower than they come", RETRY_AFTER
+        )
+        self._disconnect()
+        self.settle()
+
+    def release(self) -> None:
+        """Tell a server that answers still that nobody takes more of it."""
+        _under_way.pop(self._flow, None)
+        if self._upload is not None and not self._request.hooks:
+            self._upload.cancel()
+        self._request.inbox.grown = None
+        self._disconnect()
+        self._keep_no_longer()
+        if self._is_streamed:
+            self._request.address.hold_unsent(self, 0)
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.release(self)

@@ -1,0 +1,218 @@
+"""Serves one request: hooks, body, answer or relay, send.
+
+Nothing goes to a server but by `relay`, which takes the way there that `addons.egress` alone makes. Whatever raises
+before is a Status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+
+from mitmproxy import flow as mitmproxy_flow
+from mitmproxy import http
+
+from addons.requests.answers import Answerer, ClientLeft, ToCloud
+from addons.requests.request_context import RelayUpstream, RequestContext, context_of
+from addons.server import flow_hooks
+from addons.server.error_responses import error_body
+from addons.server.flow_hooks import Killed
+from addons.server.limits.client_addresses import MAX_REQUEST_BODY
+from addons.server.limits.request_bodies import BODY_TIME
+from addons.server.limits.request_head import fault_of
+from addons.server.messages import refuse
+from addons.server.relay import relay
+from addons.server.request import LEFT, ServedRequest
+from addons.server.respond import Replaced, respond, send_status, send_whole
+from addons.telemetry import metrics
+from kube.errors import (
+    StatusError,
+    entity_too_large,
+    internal,
+    request_timeout,
+    too_many_requests,
+    unavailable,
+)
+
+logger = logging.getLogger(__name__)
+
+
+async def serve(request: ServedRequest, flow: http.HTTPFlow | None = None) -> None:
+    """Answer a request. `flow` is that of a replay."""
+    if flow is None:
+        flow = flow_hooks.flow_of(request)
+    body = HeldBody(request)
+    try:
+        if (fault := _fault_of(request)) is not None:
+            _refuse(request, flow, fault)
+        await flow_hooks.requestheaders(request, flow)
+        if flow.response is not None or not request.has_body or not flow.request.stream:
+            await body.take(flow)
+            await flow_hooks.whole_request(request, flow)
+        await _answer(request, flow)
+    except Killed:
+        request.abort()
+    except (ClientLeft, asyncio.CancelledError):
+        # A task that were cancelled would keep the error, with all frames and what they name.
+        flow.error = flow.error or mitmproxy_flow.Error(request.why_left or LEFT)
+    except OSError as error:
+        flow.error = mitmproxy_flow.Error(str(error) or type(error).__name__)
+        await _fail(request, 502, flow.error.msg)
+    except Exception as error:
+        logger.exception("a request could not be served")
+        flow.error = mitmproxy_flow.Error(str(error))
+        await _fail(request, 500, "the hub could not answer this request")
+    finally:
+        body.release()
+        if flow.error is not None and not request.is_told:
+            await flow_hooks.error(flow)
+        flow.live = False
+
+
+async def _answer(request: ServedRequest, flow: http.HTTPFlow) -> None:
+    try:
+        if flow.response is not None:
+            await flow_hooks.responseheaders(request, flow)
+            await send_whole(request, flow)
+            return
+        while not await _has_answered(request, flow):
+            pass
+    except Replaced:
+        await send_whole(request, flow)
+    except StatusError as error:
+        if request.has_begun:
+            raise ConnectionResetError(error.message) from None
+        await send_status(request, flow, error)
+
+
+async def _has_answered(request: ServedRequest, flow: http.HTTPFlow) -> bool:
+    """Have the hub answer, or a server; False where the other is to answer in its place."""
+    context = context_of(flow)
+    if context is None:
+        raise internal("nobody answers this request")
+    if context.answerer is not None:
+        return await _has_responded(request, flow, context, context.answerer)
+    if context.upstream is None:
+        raise internal("nobody answers this request")
+    return await _has_relayed(request, flow, context, context.upstream)
+
+
+async def _has_responded(
+    request: ServedRequest, flow: http.HTTPFlow, context: RequestContext, answerer: Answerer
+) -> bool:
+    try:
+        await respond(request, flow, context, answerer)
+    except ToCloud:
+        if context.relay is None:
+            raise unavailable("the hub has no answer of its own", retry_after=1) from None
+        context.relay(flow)
+        return False
+    except (ClientLeft, Killed, Replaced, StatusError):
+        raise
+    except Exception:
+        logger.exception("a request could not be answered")
+        raise internal("the hub could not answer this request") from None
+    return True
+
+
+async def _has_relayed(
+    request: ServedRequest, flow: http.HTTPFlow, context: RequestContext, upstream: RelayUpstream
+) -> bool:
+    try:
+        await relay(request, flow, context, upstream)
+    except OSError:
+        is_whole = not (request.has_body and flow.request.stream)
+        if request.has_begun or not is_whole or not _fails_over(flow, context):
+            raise
+        return False
+    return True
+
+
+def _fails_over(flow: http.HTTPFlow, context: RequestContext) -> bool:
+    """Have the hub answer in the place of a server that failed; False where it cannot."""
+    if context.failover is None:
+        return False
+    failover, context.failover = context.failover, None
+    try:
+        failover(flow)
+    except Exception:
+        logger.exception("a request whose server failed could not be answered")
+        metrics.HOOK_ERRORS.labels("edgehub-failover", "failover").inc()
+        return False
+    flow.response = None
+    return True
+
+
+async def _fail(request: ServedRequest, code: int, why: str) -> None:
+    """Answer with the Status of what went wrong. An answer that has begun is broken off."""
+    if request.has_begun:
+        request.abort()
+        return
+    fields = [(b"Content-Type", b"application/json"), (b"Connection", b"close")]
+    with contextlib.suppress(ClientLeft, asyncio.CancelledError):
+        await request.send_whole(code, fields, error_body(code, why))
+
+
+class HeldBody:
+    """The body of a request that the hub holds until the request is answered, counted at its client's address."""
+
+    def __init__(self, request: ServedRequest) -> None:
+        self._request = request
+        self._counted = 0
+
+    async def take(self, flow: http.HTTPFlow) -> None:
+        """Read the body into the flow, unless the request is answered already, or refused now."""
+        request = self._request
+        if not request.has_body:
+            flow.request.data.content = b""
+        elif flow.response is None:
+            flow.request.headers.pop("Expect", None)
+            if (fault := await self._collect(flow)) is not None:
+                _refuse(request, flow, fault)
+        if flow.response is not None and request.has_body and not request.inbox.has_ended:
+            request.answer_last(flow.response)
+        flow.request.timestamp_end = time.time()
+
+    async def _collect(self, flow: http.HTTPFlow) -> StatusError | None:
+        if _length_of(flow.request) > MAX_REQUEST_BODY:
+            return entity_too_large(f"limit is {MAX_REQUEST_BODY}")
+        body = bytearray()
+        try:
+            async with asyncio.timeout(BODY_TIME):
+                while piece := await self._request.read():
+                    fault = self._request.address.resize_body(self._counted, len(body) + len(piece))
+                    if fault is not None:
+                        return fault
+                    body += piece
+                    self._counted = len(body)
+        except TimeoutError:
+            return request_timeout(f"the body did not come within {BODY_TIME:.0f} seconds")
+        flow.request.data.content = bytes(body)
+        return None
+
+    def release(self) -> None:
+        self._request.address.resize_body(self._counted, 0)
+        self._counted = 0
+
+
+def _length_of(request: http.Request) -> int:
+    """What the head says; 0 where it says nothing."""
+    length = request.headers.get("content-length", "0")
+    return int(length) if length.isdecimal() else 0
+
+
+def _fault_of(request: ServedRequest) -> StatusError | None:
+    head = request.head.data
+    fault = fault_of(head.method, head.path, head.authority, head.headers.fields)
+    if fault is None and not request.address.has_room:
+        return too_many_requests("too many requests from this address are under way", 1)
+    return fault
+
+
+def _refuse(request: ServedRequest, flow: http.HTTPFlow, fault: StatusError) -> None:
+    metrics.REQUESTS_REFUSED.labels(str(fault.code)).inc()
+    refuse(flow, fault)
+    assert flow.response is not None
+    request.answer_last(flow.response)

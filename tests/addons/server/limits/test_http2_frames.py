@@ -1,0 +1,117 @@
+"""Frames that a client sends: how many are handled in one go, which are too large, which settings are kept."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from hyperframe.frame import ContinuationFrame, DataFrame, Frame, HeadersFrame, PingFrame, SettingsFrame
+
+from addons.server.limits.http2_frames import AT_ONCE, MAX_FRAME, MAX_HEAD, Frames, FrameTooLarge
+
+BEGIN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+def heads(count: int) -> bytes:
+    return b"".join(
+        HeadersFrame(2 * number + 1, b"x", flags=["END_HEADERS"]).serialize() for number in range(count)
+    )
+
+
+def pieces(*data: bytes) -> list[bytes]:
+    """What is handed out, one go after another, when data comes in such pieces."""
+    frames, found, came = Frames(), list[bytes](), bytearray()
+    for each in data:
+        came += each
+        has_more = True
+        while has_more:
+            taken, has_more = frames.take(came)
+            if taken:
+                found.append(taken)
+    return found
+
+
+def test_a_few_requests_are_handed_out_at_once() -> None:
+    found = pieces(BEGIN + heads(2 * AT_ONCE + 1))
+    assert found == [BEGIN + heads(AT_ONCE), *_rest(AT_ONCE), heads(2 * AT_ONCE + 1)[-10:]]
+
+
+def _rest(count: int) -> list[bytes]:
+    size = len(heads(count))
+    return [heads(2 * count)[size:]]
+
+
+@pytest.mark.parametrize("size", [1, 7, 10, 24, 100, 100_000])
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [
+            HeadersFrame(1, b"x" * 50, flags=["END_HEADERS"]),
+            DataFrame(1, b"y" * 16_000),
+            DataFrame(1, b"y" * 300),
+        ],
+        [PingFrame(0, b"x" * 8)] * 300,
+        [
+            each
+            for number in range(1, 200, 2)
+            for each in (HeadersFrame(number, b"x", flags=["END_HEADERS"]), DataFrame(number, b""))
+        ],
+    ],
+    ids=["a body", "pings", "requests"],
+)
+def test_all_is_handed_out_in_order(frames: list[Frame], size: int) -> None:
+    sent = BEGIN + b"".join(each.serialize() for each in frames)
+    assert b"".join(pieces(*(sent[at : at + size] for at in range(0, len(sent), size)))) == sent
+
+
+def head(length: int) -> bytes:
+    return length.to_bytes(3) + bytes((0, 0, 0, 0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    ("sent", "fits"),
+    [
+        (b"", True),
+        (b"\xff", True),
+        (head(MAX_FRAME), True),
+        (PingFrame(0, b"x" * 8).serialize() + head(MAX_FRAME) + b"x" * (MAX_FRAME - 1), True),
+        (head(MAX_FRAME + 1), False),
+        (head(2**24 - 1), False),
+        (PingFrame(0, b"x" * 8).serialize() + head(MAX_FRAME + 1) + b"x", False),
+    ],
+)
+def test_a_frame_that_is_too_large_is_refused_when_it_begins(sent: bytes, fits: bool) -> None:
+    with nullcontext() if fits else pytest.raises(FrameTooLarge):
+        pieces(BEGIN + sent)
+
+
+@pytest.mark.parametrize(("more", "fits"), [(0, True), (MAX_HEAD // MAX_FRAME - 1, True), (100, False)])
+def test_a_head_is_refused_before_its_last_frame(more: int, fits: bool) -> None:
+    frames = [
+        HeadersFrame(1, bytes(MAX_FRAME)),
+        *(ContinuationFrame(1, bytes(MAX_FRAME)) for _ in range(more)),
+    ]
+    with nullcontext() if fits else pytest.raises(FrameTooLarge):
+        pieces(BEGIN + b"".join(each.serialize() for each in frames))
+
+
+def test_a_preface_that_is_not_whole_is_no_frame() -> None:
+    assert pieces(BEGIN[:10]) == []
+
+
+def test_settings_that_nobody_knows_are_not_kept() -> None:
+    """A client without a token sent 400 KB of them, of which h2 made 56 MB for as long as the connection lasted."""
+    known = {SettingsFrame.INITIAL_WINDOW_SIZE: 7, SettingsFrame.MAX_CONCURRENT_STREAMS: 8}
+    unknown = dict.fromkeys(range(100, 256), 1)
+    connection = H2Connection(H2Configuration(client_side=False))
+    connection.initiate_connection()
+    for piece in pieces(BEGIN + SettingsFrame(0, known | unknown).serialize()):
+        connection.receive_data(piece)
+    assert (connection.remote_settings.initial_window_size, len(connection.remote_settings)) == (7, 6)
+
+
+def test_an_acknowledgement_of_settings_passes() -> None:
+    ack = SettingsFrame(0, flags=["ACK"]).serialize()
+    assert b"".join(pieces(BEGIN + ack)) == BEGIN + ack

@@ -1,0 +1,202 @@
+"""Heads of requests within their bounds, the refusals of malformed ones, and the buffers of HTTP/2."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hpack import Decoder
+from hypothesis import given
+from hypothesis import strategies as st
+
+from addons.server.error_responses import error_body, error_response
+from addons.server.limits.http2_frames import LONGEST_CODED, MAX_TABLE, HeadEncoder
+from addons.server.limits.request_head import (
+    MAX_FIELDS,
+    MAX_HEADERS,
+    MAX_TARGET,
+    fault_of,
+    fields_to_send,
+    is_upgrade,
+)
+from kube.errors import StatusError
+from kube.http.transport.connection_pool import Connection
+from tests.support.cpu_time import own_seconds
+
+type Fields = Sequence[tuple[bytes, bytes]]
+
+
+def fault(
+    method: bytes = b"GET", path: bytes = b"/api", fields: Fields = (), authority: bytes = b"hub"
+) -> StatusError | None:
+    return fault_of(method, path, authority, fields)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "fields"),
+    [
+        (b"GET", b"/api/v1/pods?labelSelector=a%3Db", [(b"accept", b"application/json")]),
+        (b"PATCH", b"/" + b"x" * (MAX_TARGET - 1), []),
+        (b"DELETECOLLECTION", b"/", [(b"x", b"y" * (MAX_HEADERS - 1))]),
+        (b"GET", b"/", [(b"impersonate-group", b"a")] * MAX_FIELDS),
+        (b"GET", b"*", [(b"x-text", "Größe".encode()), (b"empty", b"")]),
+    ],
+)
+def test_what_clients_send_is_no_fault(method: bytes, path: bytes, fields: Fields) -> None:
+    assert fault(method, path, fields) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        (414, fault(path=b"/" + b"x" * MAX_TARGET)),
+        (431, fault(fields=[(b"x", b"y" * MAX_HEADERS)])),
+        (431, fault(fields=[(b"x", b"")] * (MAX_FIELDS + 1))),
+        (431, fault(fields=[(b"name", b"value")] * (MAX_HEADERS // 8))),
+        (400, fault(method=b"GET /evil")),
+        (400, fault(method=b"")),
+        (400, fault(method=b"G\x00T")),
+        (400, fault(path=b"/a b")),
+        (400, fault(path=b"/a\x00")),
+        (400, fault(path=b"/\xff")),
+        (400, fault(authority=b"hub\r\nx: y")),
+        (400, fault(fields=[(b"", b"y")])),
+        # What the coding packs would go on as if it were the body: a server unpacks or refuses it.
+        (501, fault(fields=[(b"Transfer-Encoding", b"gzip, chunked")])),
+        (501, fault(fields=[(b"transfer-encoding", b"deflate,chunked")])),
+        (400, fault(fields=[(b"a b", b"y")])),
+        (400, fault(fields=[(b"x", b"a\rb")])),
+        (400, fault(fields=[(b"x", b"a\nb")])),
+        (400, fault(fields=[(b"x", b"a\x00b")])),
+    ],
+)
+def test_what_is_refused(code: int, found: StatusError | None) -> None:
+    assert found is not None
+    assert (found.code, found.reason) == (code, "BadRequest")
+
+
+@dataclass(frozen=True)
+class To:
+    """A server."""
+
+    scheme: str = "https"
+    host: str = "a"
+    port: int = 6443
+
+    def kept(self) -> None:
+        """There is no connection."""
+
+    async def opened(self) -> Connection:
+        raise AssertionError("nobody asks for one")
+
+
+HEAD = [(b":method", b"GET"), (b":scheme", b"https"), (b":authority", b"a:6443"), (b":path", b"/api")]
+LENGTH = (b"content-length", b"5")
+
+
+@pytest.mark.parametrize(
+    ("fields", "sent"),
+    [
+        ([(b"Host", b"hub"), (b"X-A", b"1")], [(b"x-a", b"1")]),
+        ([(b"Connection", b"Host, X-B"), (b"x-b", b"1"), (b"X-C", b"2")], [(b"x-c", b"2")]),
+        ([(b"Connection", b"close"), (b"connection", b"x-b"), (b"X-B", b"1")], []),
+        ([(b"Keep-Alive", b"1"), (b"TE", b"gzip"), (b"Proxy-Connection", b"x")], []),
+        (
+            [(b"Connection", b"upgrade, x-b"), (b"Upgrade", b"SPDY/3.1"), (b"X-B", b"1")],
+            [(b"connection", b"Upgrade"), (b"upgrade", b"SPDY/3.1")],
+        ),
+        ([(b"Upgrade", b"h2c")], []),
+        (
+            [(b"Connection", b"Content-Length, Authorization"), LENGTH, (b"Authorization", b"t")],
+            [LENGTH, (b"authorization", b"t")],
+        ),
+        ([(b"Transfer-Encoding", b"chunked")], []),
+        ([(b"cookie", b"a=1"), (b"x", b"y"), (b"Cookie", b"b=2")], [(b"x", b"y"), (b"cookie", b"a=1; b=2")]),
+    ],
+)
+def test_what_was_for_one_connection_goes_no_further(fields: Fields, sent: Fields) -> None:
+    assert fields_to_send(b"GET", b"/api", fields, To(), None) == [*HEAD, *sent]
+    assert is_upgrade(fields) is ((b"connection", b"Upgrade") in sent)
+
+
+@pytest.mark.parametrize(
+    ("method", "length", "sent"),
+    [
+        (b"GET", 0, []),
+        (b"POST", 0, [(b"content-length", b"0")]),
+        (b"DELETE", 7, [(b"content-length", b"7")]),
+        (b"POST", None, [LENGTH]),
+    ],
+)
+def test_a_whole_body_has_its_own_length(method: bytes, length: int | None, sent: Fields) -> None:
+    assert fields_to_send(method, b"/api", [LENGTH], To(), length)[4:] == sent
+
+
+def test_an_address_of_ipv6_is_named_with_its_brackets() -> None:
+    assert (b":authority", b"[fd00::5]:6443") in fields_to_send(b"GET", b"/api", [], To(host="fd00::5"), None)
+
+
+@given(st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20), st.binary(max_size=20))
+def test_what_passes_is_one_line_each(method: bytes, path: bytes, name: bytes, value: bytes) -> None:
+    if fault(method, path, [(name, value)]) is None:
+        assert not {0, 10, 13} & set(method + path + name + value)
+        assert not {0x20, 0x09, 0x3A} & set(method + name)
+        assert b" " not in path
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (400, "BadRequest"),
+        (413, "RequestEntityTooLarge"),
+        (502, "ServiceUnavailable"),
+        (504, "ServiceUnavailable"),
+    ],
+)
+def test_mitmproxys_own_errors_are_statuses(code: int, reason: str) -> None:
+    head, _, body = error_response(code, "why\nit <b>failed</b>").partition(b"\r\n\r\n")
+    said = json.loads(body)
+    assert (said["kind"], said["status"], said["code"], said["reason"]) == ("Status", "Failure", code, reason)
+    assert head.startswith(b"HTTP/1.1 %d " % code)
+    lines = head.split(b"\r\n")
+    assert b"Content-Type: application/json" in lines
+    assert b"Content-Length: %d" % len(body) in lines
+    assert json.loads(error_body(code, "why"))["code"] == code
+
+
+def test_a_code_without_a_phrase_is_answered_too() -> None:
+    assert error_response(599).startswith(b"HTTP/1.1 599 Error\r\n")
+
+
+def test_a_long_reason_is_cut_and_stays_on_one_line() -> None:
+    said = json.loads(error_body(502, "a\nb " * 1000))
+    assert "\n" not in said["message"]
+    assert len(said["message"]) < 300
+
+
+@pytest.mark.parametrize("length", [0, LONGEST_CODED, LONGEST_CODED + 1, 64 * 1024])
+def test_a_head_arrives_as_it_was_whatever_its_length(length: int) -> None:
+    fields = [(b":path", b"/"), (b"authorization", b"~" * length), (b"x", b"y")]
+    encoder, decoder = HeadEncoder(), Decoder(max_header_list_size=2**20)
+    for _ in range(2):
+        assert [tuple(each) for each in decoder.decode(encoder.encode(iter(fields)), raw=True)] == fields
+
+
+def test_a_long_value_costs_no_more_for_each_byte() -> None:
+    """A token of 58 KB took half a second of the loop, each time that it was sent on."""
+    fields = [(b"authorization", b"~" * 60_000)]
+    assert own_seconds(lambda: HeadEncoder().encode(fields)) < 0.1
+
+
+def test_a_head_remembers_no_more_than_it_may_however_much_a_client_allows() -> None:
+    """A client that allowed 2 GiB had the hub keep the head of each answer, and search all of them for each field."""
+    encoder, decoder = HeadEncoder(), Decoder()
+    for size in [2**31 - 1, 100, 2**31 - 1] * 10_000:
+        encoder.header_table_size = size
+    assert len(encoder.table_size_changes) == 2, "what the next head says, after 30,000 SETTINGS"
+    for number in range(1_000):
+        fields = [(b":status", b"200"), (b"audit-id", b"%d" % number)]
+        assert [tuple(each) for each in decoder.decode(encoder.encode(fields), raw=True)] == fields
+    assert encoder.header_table._current_size <= MAX_TABLE

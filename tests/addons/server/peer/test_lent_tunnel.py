@@ -1,0 +1,260 @@
+"""What passes a lent way waits for the side that it goes to, and no more is read meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from addons.requests.answers import ClientLeft
+from addons.server.peer.lent_tunnel import MAX_HEAD, OPENED, AskedWay, Lent, LentTunnel, parse_connect
+from tests.addons.support.refusals import refuses
+
+
+class Socket(asyncio.Transport):
+    """A connection to a server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: list[bytes] = []
+        self.is_paused = self.is_closed = False
+
+    def write(self, data: Any) -> None:
+        self.written.append(bytes(data))
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def abort(self) -> None:
+        self.is_closed = True
+
+
+class Way:
+    """Opens once it may, and lets bytes go on once they may."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.socket = Socket()
+        self.may_open, self.may_pass = asyncio.Event(), asyncio.Event()
+        self.may_pass.set()
+        self.paced: list[tuple[str, int]] = []
+        self._error = error
+        self._reader = asyncio.StreamReader(limit=1)
+        self.server = asyncio.StreamReaderProtocol(self._reader)
+        """Is told what the server does."""
+
+    async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        await self.may_open.wait()
+        if self._error is not None:
+            raise self._error
+        self.server.connection_made(self.socket)
+        loop = asyncio.get_running_loop()
+        return self._reader, asyncio.StreamWriter(self.socket, self.server, self._reader, loop)
+
+    async def pace(self, direction: str, size: int) -> None:
+        self.paced.append((direction, size))
+        await self.may_pass.wait()
+
+
+class Client:
+    """The handler of a client's connection: notes what its layers are told."""
+
+    def __init__(self) -> None:
+        self.is_full: Callable[[], bool] = bool
+        self.told: list[tuple[bytes, bool]] = []
+        self.reads = asyncio.Event()
+        self.reads.set()
+        self.has_left = False
+        self.woken = 0
+
+    async def tell(self, data: bytes, is_last: bool) -> None:
+        self.told.append((data, is_last))
+
+    async def drained(self) -> None:
+        await self.reads.wait()
+        if self.has_left:
+            raise ClientLeft
+
+    def server_has_room(self) -> None:
+        self.woken += 1
+
+
+async def turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def begun(way: Way, client: Client) -> LentTunnel:
+    tunnel = LentTunnel(Lent(way.open, way.pace), client, client.tell)
+    tunnel.begin()
+    return tunnel
+
+
+async def opened() -> tuple[LentTunnel, Way, Client]:
+    way, client = Way(), Client()
+    tunnel = begun(way, client)
+    way.may_open.set()
+    await turns()
+    assert client.told.pop() == (OPENED, False)
+    return tunnel, way, client
+
+
+async def test_nothing_is_read_from_a_client_whose_way_is_not_open_yet() -> None:
+    way, client = Way(), Client()
+    tunnel = begun(way, client)
+    await turns()
+    assert (client.is_full(), client.told) == (True, [])
+    way.may_open.set()
+    await turns()
+    assert (client.is_full(), client.told, client.woken) == (False, [(OPENED, False)], 1)
+    tunnel.close()
+    await turns()
+
+
+@pytest.mark.parametrize(
+    ("error", "says"), [(ConnectionRefusedError("no"), b"no"), (RuntimeError("secret"), b"the hub could not")]
+)
+async def test_a_way_that_does_not_open_is_answered(error: Exception, says: bytes) -> None:
+    way, client = Way(error), Client()
+    begun(way, client)
+    way.may_open.set()
+    await turns()
+    ((answer, is_last),) = client.told
+    assert is_last
+    assert answer.startswith(b"HTTP/1.1 502 ")
+    assert says in answer
+    assert b"secret" not in answer
+
+
+async def test_a_client_waits_for_the_pace_and_for_a_server_that_does_not_read() -> None:
+    tunnel, way, client = await opened()
+    way.may_pass.clear()
+    tunnel.send(b"one")
+    await turns()
+    assert (client.is_full(), way.socket.written, way.paced) == (True, [], [("up", 3)])
+    way.server.pause_writing()
+    way.may_pass.set()
+    await turns()
+    assert (client.is_full(), way.socket.written, client.woken) == (True, [b"one"], 1)
+    way.server.resume_writing()
+    await turns()
+    assert (client.is_full(), client.woken) == (False, 2)
+    tunnel.close()
+    await turns()
+
+
+async def test_a_server_waits_for_the_pace_and_for_a_client_that_does_not_read() -> None:
+    tunnel, way, client = await opened()
+    way.may_pass.clear()
+    client.reads.clear()
+    way.server.data_received(b"one")
+    await turns()
+    assert (client.told, way.paced) == ([], [("down", 3)])
+    way.server.data_received(b"two")
+    await turns()
+    assert way.socket.is_paused
+    way.may_pass.set()
+    await turns()
+    assert (way.socket.is_paused, client.told) == (True, [(b"one", False)])
+    client.reads.set()
+    await turns()
+    assert not way.socket.is_paused
+    assert client.told == [(b"one", False), (b"two", False)]
+    tunnel.close()
+    await turns()
+
+
+async def test_what_a_server_says_before_it_ends_comes_before_the_end() -> None:
+    _, way, client = await opened()
+    way.may_pass.clear()
+    way.server.data_received(b"one")
+    await turns()
+    way.server.data_received(b"two")
+    way.server.eof_received()
+    way.may_pass.set()
+    await turns()
+    assert client.told == [(b"one", False), (b"two", False), (b"", True)]
+    assert way.socket.is_closed
+
+
+async def test_a_server_that_breaks_off_keeps_no_client_waiting() -> None:
+    tunnel, way, client = await opened()
+    way.server.pause_writing()
+    tunnel.send(b"one")
+    await turns()
+    way.server.connection_lost(ConnectionResetError())
+    await turns()
+    assert client.told == [(b"", True)]
+    assert way.socket.written == [b"one"]
+    assert way.socket.is_closed
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+async def test_a_client_that_leaves_ends_its_way(is_open: bool) -> None:
+    way, client = Way(), Client()
+    tunnel = begun(way, client)
+    await turns()
+    if is_open:
+        way.may_open.set()
+        await turns()
+        way.may_pass.clear()
+        way.server.data_received(b"one")
+    tunnel.close()
+    way.may_open.set()
+    way.may_pass.set()
+    await turns()
+    way.server.connection_lost(None)
+    await turns()
+    assert client.told == ([(OPENED, False)] if is_open else [])
+    assert way.socket.is_closed is is_open
+
+
+async def test_a_way_ends_whose_client_left_while_its_socket_was_full() -> None:
+    _, way, client = await opened()
+    client.has_left = True
+    way.server.data_received(b"one")
+    await turns()
+    assert way.socket.is_closed
+
+
+CONNECT = b"CONNECT Cloud.example:6443 HTTP/1.1\r\nHost: x\r\nX-Edgehub-Lends:  1 \r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("head", "host"),
+    [(CONNECT, "cloud.example"), (CONNECT.replace(b"Cloud.example", b"[FD00::5]"), "fd00::5")],
+)
+def test_a_connect_names_a_server(head: bytes, host: str) -> None:
+    headers = (("Host", "x"), ("X-Edgehub-Lends", "1"))
+    assert parse_connect("c1", "10.0.0.5", head) == AskedWay("c1", "10.0.0.5", headers, host, 6443)
+
+
+@pytest.mark.parametrize(
+    ("head", "code"),
+    [
+        (CONNECT + b"more", 400),
+        (CONNECT.replace(b"1.1", b"1.0"), 400),
+        (CONNECT.replace(b":6443", b""), 400),
+        (CONNECT.replace(b"6443", b"0"), 400),
+        (CONNECT.replace(b"6443", b"65536"), 400),
+        (CONNECT.replace(b"Cloud", b"user@Cloud"), 400),
+        (CONNECT.replace(b"Cloud", b"http://Cloud"), 400),
+        (CONNECT.replace(b"Cloud", b"Cl\x00oud"), 400),
+        (CONNECT.replace(b"Host: x", b"no colon"), 400),
+        (CONNECT.replace(b"Host: x", b" folded: x"), 400),
+        (CONNECT.replace(b"Host: x", b": nameless"), 400),
+        (CONNECT.replace(b"Host: x", b"Host: x\ny: z"), 400),
+        (CONNECT.replace(b"Host: x", b"Host: " + b"x" * MAX_HEAD), 431),
+        (CONNECT[:-2] + b"x" * MAX_HEAD, 431),
+    ],
+)
+def test_anything_else_is_refused(head: bytes, code: int) -> None:
+    with refuses(code):
+        parse_connect("c1", "10.0.0.5", head)

@@ -1,0 +1,214 @@
+"""Heads and bodies as the hub reads them beside mitmproxy: fields once, chunks within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+
+import pytest
+from mitmproxy import http
+from mitmproxy.addons.proxyserver import Proxyserver
+from mitmproxy.test import taddons, tflow
+from mitmproxy.utils import typecheck
+
+from addons.server.limits.request_bodies import (
+    CHUNKS_AT_ONCE,
+    MAX_CHUNK_LINE,
+)
+from addons.server.messages import (
+    HeadersReadOnce,
+    refuse,
+    request_of_fields,
+    request_of_line,
+    response_of_server,
+)
+from kube.errors import bad_request
+from tests.addons.support.proxied import ANSWER, FROM_NODE, Proxy, Raw
+
+FIELDS = ((b"Host", b"hub"), (b"accept", b"a"), (b"Accept", b"\xff"), (b"empty", b""))
+OF_HTTP1 = ((b"Host", b"hub"), (b"Accept", b"a"))
+HEAD = [
+    (b":method", b"GET"),
+    (b":scheme", b"https"),
+    (b":path", b"/api"),
+    (b":authority", b"hub:1"),
+    (b"a", b"b"),
+]
+
+
+@pytest.mark.parametrize("name", ["host", b"HOST", "Accept", "empty", "absent", "\udcff"])
+def test_fields_read_as_mitmproxy_reads_them(name: str | bytes) -> None:
+    own, ours = http.Headers(FIELDS), HeadersReadOnce(FIELDS)
+    assert ours.get_all(name) == own.get_all(name)
+    assert ours.get(name) == own.get(name)
+    assert ours.get(name, "default") == own.get(name, "default")
+    assert (name in ours) is (name in own)
+    assert ours == own
+    if name in own:
+        assert ours[name] == own[name]
+    else:
+        with pytest.raises(KeyError):
+            ours[name]
+
+
+def test_what_is_changed_is_read_anew() -> None:
+    headers = HeadersReadOnce(FIELDS)
+    assert headers["Host"] == "hub"
+    headers["host"] = "other"
+    headers.add("accept", "more")
+    del headers["empty"]
+    assert (headers["Host"], headers["Accept"], "empty" in headers) == ("other", "a, \udcff, more", False)
+    headers.get_all("host").clear()
+    assert headers["Host"] == "other"
+    headers.fields = ()
+    assert "host" not in headers
+
+
+def test_mitmproxy_itself_calls_a_function_for_each_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When this fails, header reads need not be cheaper any longer."""
+    asked: list[bytes] = []
+
+    def lower(key: bytes) -> bytes:
+        asked.append(key)
+        return key.lower()
+
+    monkeypatch.setattr(http.Headers, "_kconv", staticmethod(lower))
+    for _ in range(2):
+        http.Headers(FIELDS).get("host")
+    assert len(asked) == 2 * (1 + len(FIELDS))
+    assert HeadersReadOnce(FIELDS).get("host") == "hub"
+    assert len(asked) == 2 * (1 + len(FIELDS))
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The fields whose types mitmproxy compares."""
+    found: list[str] = []
+    monkeypatch.setattr(typecheck, "check_option_type", lambda name, *_: found.append(name))
+    return found
+
+
+type Fields = list[tuple[bytes, bytes]]
+
+LENGTH = (b"content-length", b"3")
+REQUEST = request_of_line(b"GET", b"/api?a=b", b"HTTP/1.1", OF_HTTP1)
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        (b"/api?a=b", ("127.0.0.1", 1, "http", "", "/api?a=b")),
+        (b"*", ("127.0.0.1", 1, "http", "", "*")),
+        (b"http://hub/api", ("hub", 80, "http", "hub", "/api")),
+        (b"https://hub:8/api", ("hub", 8, "https", "hub:8", "/api")),
+    ],
+)
+def test_what_a_request_line_says(target: bytes, shown: tuple[object, ...]) -> None:
+    made = request_of_line(b"GET", target, b"HTTP/1.1", OF_HTTP1)
+    assert (made.host, made.port, made.scheme, made.authority, made.path) == shown
+    assert (made.http_version, made.method, made.headers["host"]) == ("HTTP/1.1", "GET", "hub")
+
+
+@pytest.mark.parametrize("target", [b"api", b"gopher://hub/", b"http://a@hub/", b"http:///x"])
+def test_a_malformed_target_is_a_value_error(target: bytes) -> None:
+    with pytest.raises(ValueError, match="neither a path nor an address"):
+        request_of_line(b"GET", target, b"HTTP/1.1", OF_HTTP1)
+
+
+def test_the_pseudo_fields_of_http2_are_the_request_line() -> None:
+    request = request_of_fields(HEAD)
+    assert (request.authority, request.path, request.http_version) == ("hub:1", "/api", "HTTP/2.0")
+    assert (request.method, [*request.headers.items()]) == ("GET", [("a", "b")])
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "fields", "sent"),
+    [
+        (request_of_fields(HEAD), 200, [LENGTH], [LENGTH]),
+        (request_of_fields(HEAD), 200, [], []),
+        (request_of_fields(HEAD), 200, [(b"connection", b"close"), (b"a", b"b")], [(b"a", b"b")]),
+        (REQUEST, 200, [LENGTH], [LENGTH]),
+        (REQUEST, 200, [(b"transfer-encoding", b"chunked")], []),
+        (REQUEST, 204, [], []),
+        (REQUEST, 101, *2 * ([(b"connection", b"Upgrade"), (b"upgrade", b"SPDY/3.1")],)),
+    ],
+)
+def test_a_servers_head_as_the_client_has_it(
+    request_: http.Request, status: int, fields: Fields, sent: Fields
+) -> None:
+    made = response_of_server(status, fields, request_)
+    assert (made.status_code, list(made.headers.fields)) == (status, sent)
+    assert made.is_http2 is request_.is_http2
+
+
+def test_a_head_that_is_made_here_is_not_checked(checked: list[str]) -> None:
+    """mitmproxy's check of a field that is None leaves a cycle, and in it all that called."""
+    flow = tflow.tflow()
+    checked.clear()
+    refuse(flow, bad_request("nobody"))
+    request_of_line(b"GET", b"/", b"HTTP/1.1", OF_HTTP1)
+    response_of_server(200, [(b"a", b"b")], request_of_fields(HEAD))
+    assert not checked
+
+
+IN_CHUNKS = b"Host: hub\r\nTransfer-Encoding: chunked\r\n\r\n"
+POST = b"POST http://hub/ HTTP/1.1\r\n" + IN_CHUNKS
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy[Raw]]:
+    with taddons.context(Proxyserver()):
+        made = Proxy(Raw(ANSWER), Raw(FROM_NODE))
+        made.failover = None
+        yield made
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("begin", [b"5;a=", b"0", b"1\r\nx\r\n0\r\nX: "])
+async def test_a_line_without_end_is_refused(proxy: Proxy[Raw], begin: bytes, is_streamed: bool) -> None:
+    proxy.is_request_streamed = is_streamed
+    async with proxy.serve(), asyncio.timeout(20):
+        answer = await proxy.ask(POST + begin + b"0" * (MAX_CHUNK_LINE + 1))
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize(
+    "begin",
+    [
+        *(b"zz\r\n", b"-1\r\n", b" 5\r\n", b"0x5\r\n", b"5 5\r\n", b"\r\n", b"\xef\xbc\x95\r\n"),
+        *(b"5\r\nhello!!", b"5\r\nhello\r\nzz\r\n"),
+        b"1" + b"0" * 30 + b"\r\n",
+    ],
+)
+async def test_a_malformed_chunk_is_refused_with_a_status(
+    proxy: Proxy[Raw], begin: bytes, is_streamed: bool
+) -> None:
+    proxy.is_request_streamed = is_streamed
+    async with proxy.serve(), asyncio.timeout(20):
+        answer = await proxy.ask(POST + begin)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["reason"] == "BadRequest"
+    assert not proxy.server.got or is_streamed
+
+
+async def test_a_servers_line_without_end_is_a_502(proxy: Proxy[Raw]) -> None:
+    proxy.server.says = b"HTTP/1.1 200 OK\r\n" + IN_CHUNKS + b"5;" + b"x" * 2 * MAX_CHUNK_LINE
+    async with proxy.serve(), asyncio.timeout(20):
+        answer = await proxy.ask(b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 502")
+
+
+async def test_a_body_in_very_small_chunks_arrives_whole_and_in_turns(proxy: Proxy[Raw]) -> None:
+    """More than are handled in one go come in one packet."""
+    count = 5 * CHUNKS_AT_ONCE + 3
+    close = POST.replace(b"Host", b"Connection: close\r\nHost")
+    flows: list[http.HTTPFlow] = []
+    proxy.decide = flows.append
+    async with proxy.serve(), asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(close + b"1\r\nx\r\n" * count + b"0\r\n\r\n")
+        assert (await reader.read()).endswith(b"server")
+        writer.close()
+    assert flows[0].request.raw_content == b"x" * count

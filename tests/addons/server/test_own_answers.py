@@ -1,0 +1,207 @@
+"""The hub's own answers, played through a real mitmproxy to clients of HTTP/1.1 and HTTP/2."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+
+import pytest
+
+from addons.requests.answers import ClientLeft, ClientStream
+from addons.server import client_connection
+from addons.server.client_connection import MAX_UNWRITTEN, STREAM_UNREAD
+from addons.server.limits import client_addresses
+from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, answer_here
+from tests.addons.support.lasting_parts import connected
+from tests.addons.support.proxied import Raw, watching_proxy
+
+PIECE = bytes(32 * 1024)
+MUCH = 2_000
+"""Pieces that no socket's buffers hold."""
+
+
+async def three(stream: ClientStream) -> None:
+    await stream.write_all([b"one ", b"two "])
+    await asyncio.sleep(0)
+    await stream.write(b"three")
+
+
+async def test_an_answer_that_mitmproxy_holds_is_there_in_whole_for_its_addons() -> None:
+    answering = Answering(three)
+    with watching_proxy() as proxy:
+        proxy.is_streamed = False
+        answer_here(proxy, answering)
+        async with proxy.serve(), asyncio.timeout(20):
+            answer = await proxy.ask(REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    response = answering.flows[0].response
+    assert response is not None
+    assert response.raw_content == b"one two three"
+    assert b"one two three" in answer
+
+
+async def test_addons_that_think_about_the_head_are_waited_for() -> None:
+    answering = Answering(three)
+    async with connected(Raw(b"")) as (proxy, streams):
+        answer_here(proxy, answering)
+        proxy.hook_delay = 0.05
+        stream = streams.get("/watch", {})
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.received[stream] == len("one two three")
+
+
+class Writing:
+    """Writes so many pieces, and counts."""
+
+    def __init__(self, pieces: int = MUCH) -> None:
+        self.written = 0
+        self._pieces = pieces
+
+    async def __call__(self, stream: ClientStream) -> None:
+        for _ in range(self._pieces):
+            await stream.write(PIECE)
+            self.written += len(PIECE)
+
+    async def settled(self) -> int:
+        """What has been written when nothing more can be."""
+        before = -1
+        while self.written != before:
+            before = self.written
+            await asyncio.sleep(0.3)
+        return before
+
+
+async def test_an_answer_waits_for_a_client_of_http2_that_does_not_read_and_ends_with_its_stream() -> None:
+    writing = Writing()
+    answering = Answering(writing)
+    async with connected(Raw(b"")) as (proxy, streams):
+        answer_here(proxy, answering)
+        streams.reads = False
+        stream = streams.get("/watch", {})
+        await streams.until(lambda: streams.received[stream] > 0)
+        assert await writing.settled() <= CLIENT_WINDOW + STREAM_UNREAD + len(PIECE)
+        streams.cancel(stream)
+        await answering.over.wait()
+
+
+async def test_an_answer_goes_on_when_its_client_of_http2_reads_again() -> None:
+    writing = Writing(50)
+    async with connected(Raw(b"")) as (proxy, streams):
+        answer_here(proxy, Answering(writing))
+        streams.reads = False
+        stream = streams.get("/watch", {})
+        await streams.until(lambda: streams.received[stream] > 0)
+        assert await writing.settled() < 50 * len(PIECE)
+        streams.reads = True
+        streams.take(stream)
+        await streams.until(lambda: stream in streams.ended)
+        assert streams.received[stream] == 50 * len(PIECE)
+
+
+async def test_an_answer_waits_for_a_client_of_http1_that_does_not_read_and_ends_when_it_leaves() -> None:
+    writing = Writing()
+    answering = Answering(writing)
+    with watching_proxy() as proxy:
+        answer_here(proxy, answering)
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(REQUEST)
+            await reader.readuntil(b"\r\n\r\n")
+            assert await writing.settled() < MUCH * len(PIECE)
+            writer.transport.abort()
+            await answering.over.wait()
+
+
+class Counted(bytes):
+    """A piece that counts how many of its kind there are."""
+
+    alive = 0
+
+    def __new__(cls, size: int) -> Counted:
+        cls.alive += 1
+        return super().__new__(cls, size)
+
+    def __del__(self) -> None:
+        type(self).alive -= 1
+
+
+async def test_what_waits_for_a_client_is_a_socket_full_and_no_piece() -> None:
+    """100 clients that did not read their lists had the hub hold 20 MB, twice what their sockets may."""
+    answering = Answering(lambda stream: stream.write_all(Counted(len(PIECE)) for _ in range(MUCH)))
+    with watching_proxy() as proxy:
+        answer_here(proxy, answering)
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(REQUEST)
+            await reader.readuntil(b"\r\n\r\n")
+            handler, before = proxy.handlers[0], -1
+            while handler.unwritten == 0 or handler.unwritten != before:
+                before = handler.unwritten
+                await asyncio.sleep(0.2)
+            pieces = Counted.alive
+            writer.transport.abort()
+            await answering.over.wait()
+    assert before <= MAX_UNWRITTEN + len(PIECE) + 100
+    assert pieces == 0
+
+
+async def test_a_client_that_leaves_as_it_is_written_to_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    left = asyncio.Event()
+
+    async def late(stream: ClientStream) -> None:
+        await left.wait()
+        await stream.write(b"more")
+
+    answering = Answering(late)
+    with watching_proxy() as proxy:
+        answer_here(proxy, answering)
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(REQUEST)
+            await reader.readuntil(b"\r\n\r\n")
+            # The write comes in the turn of the loop that resets the connection, before the hub has seen it.
+            reset = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            writer.transport.abort()
+            left.set()
+            await answering.over.wait()
+    assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+async def test_nobody_can_write_to_a_stream_that_is_over() -> None:
+    answering, taken = Answering(three), []
+
+    async def keep(stream: ClientStream) -> None:
+        taken.append(stream)
+
+    answering.write = keep
+    async with connected(Raw(b"")) as (proxy, streams):
+        answer_here(proxy, answering)
+        stream = streams.get("/watch", {})
+        await streams.until(lambda: stream in streams.ended)
+        with pytest.raises(ClientLeft):
+            await taken[0].write(b"late")
+
+
+async def test_a_client_that_reads_slowly_loses_none_of_many_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """250 watches of 20 KB each were more than all clients may leave unread, so that some were reset."""
+    monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 8 * len(PIECE))
+    monkeypatch.setattr(client_connection, "FAIR_UNREAD", 8 * len(PIECE))
+    monkeypatch.setattr(client_addresses, "MAX_UNREAD", 16 * len(PIECE))
+
+    async def write(stream: ClientStream) -> None:
+        await stream.write(PIECE)
+        await asyncio.Event().wait()
+
+    answering = Answering(write)
+    async with connected(Raw(b"")) as (proxy, streams):
+        answer_here(proxy, answering)
+        streams.reads = False
+        opened = [streams.get("/watch", {}) for _ in range(50)]
+        await streams.until(lambda: all(each in streams.status for each in opened))
+        streams.reads = True
+        for each in opened:
+            streams.take(each)
+        await streams.until(lambda: all(streams.received[each] == len(PIECE) for each in opened))
+        assert not streams.ended

@@ -1,0 +1,269 @@
+"""A request at a server: what the server is asked, and when it may send more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from mitmproxy import http
+
+from addons.requests.request_context import RequestContext
+from addons.server.limits import client_addresses
+from addons.server.messages import SWITCHED
+from addons.server.relay import finish
+from addons.server.serve import serve
+from addons.telemetry import metrics
+from kube.errors import bad_request
+from kube.http.transport.connection_pool import Connection
+from kube.http.transport.response_sink import NotProcessed, ResponseSink
+from tests.addons.support.noted_request import NotedRequest, hooks_of
+from tests.addons.support.observed import value_of
+
+
+class Server:
+    """A connection to a server, which notes what it is asked, and the connections of one identity."""
+
+    scheme, host, port = "https", "cloud", 6443
+
+    def __init__(self) -> None:
+        self.did: list[tuple[object, ...]] = []
+        self.is_kept = True
+        self.refuses: Exception | None = None
+        self.opens = asyncio.Event()
+        self.waiting = 0
+        self.response = ResponseSink()
+
+    def kept(self) -> Connection | None:
+        return self._connection if self.is_kept else None
+
+    async def opened(self) -> Connection:
+        await self.opens.wait()
+        if self.refuses is not None:
+            raise self.refuses
+        return self._connection
+
+    @property
+    def _connection(self) -> Connection:
+        made: Any = self
+        return made  # type: ignore[no-any-return]  # it has what a relayed answer calls
+
+    def send(self, fields: object, body: bytes, response: ResponseSink, *, is_whole: bool) -> None:
+        self.response = response
+        if isinstance(self.refuses, Exception):
+            raise self.refuses
+        self.did.append(("send", body, is_whole))
+
+    def send_more(self, _response: ResponseSink, data: bytes, *, is_last: bool) -> None:
+        self.did.append(("more", data, is_last))
+
+    def unsent(self, _response: ResponseSink) -> int:
+        return self.waiting
+
+    def take(self, _response: ResponseSink, size: int) -> None:
+        self.did.append(("take", size))
+
+    def release(self, _response: ResponseSink) -> None:
+        self.did.append(("release",))
+
+
+class Relay:
+    """A request on its way, with both its sides. A context manager."""
+
+    def __init__(
+        self, method: str = "PUT", body: bytes | None = b"body", *, is_streamed: bool = False
+    ) -> None:
+        self.request, self.server = NotedRequest(method, body), Server()
+        self._is_streamed = is_streamed
+        self.flow: http.HTTPFlow | None = None
+        self.hooks: list[str] = []
+
+    @contextmanager
+    def under_way(self) -> Iterator[Relay]:
+        def decide(flow: http.HTTPFlow, context: RequestContext) -> None:
+            self.flow, context.upstream = flow, self.server
+            flow.request.stream = self._is_streamed
+
+        with hooks_of(decide) as self.hooks:
+            self.hooks.append("stream")
+            self.task = asyncio.create_task(serve(self.request))
+            yield self
+
+    async def says(self, *parts: bytes | int | ConnectionResetError | None) -> None:
+        """Have the server say so much at once: a status, pieces, an error, or the end (None)."""
+        await turns()
+        response = self.server.response
+        for part in parts:
+            if isinstance(part, int):
+                response.begin(part, [])
+            elif isinstance(part, bytes):
+                response.add(part, len(part))
+            elif part is None:
+                response.end()
+            else:
+                response.fail(part)
+        response.settle()
+        await turns()
+
+    @property
+    def told(self) -> list[object]:
+        """The kinds of the parts of the answer, and the data."""
+        return [part[1] if part[0] == "data" else part[0] for part in self.request.parts]
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_held_body_goes_out_in_whole_and_an_answer_is_sent_as_it_comes() -> None:
+    with Relay().under_way() as relay:
+        await relay.says(200, b"half")
+        assert relay.server.did == [("send", b"body", True), ("take", 4)]
+        await relay.says(b"more", None)
+        await relay.task
+    assert relay.told == ["head", b"half", b"more", "end"]
+    assert relay.server.did[-1] == ("release",)
+    assert relay.hooks[1:] == ["requestheaders", "request", "responseheaders", "response"]
+
+
+async def test_a_streamed_body_goes_out_as_it_comes_and_counts_until_the_server_has_room() -> None:
+    relay = Relay(is_streamed=True)
+    relay.server.waiting = 3
+    with relay.under_way():
+        await turns()
+        assert relay.request.address.unsent.size == 3
+        assert relay.server.did == [("send", b"", False), ("more", b"body", False), ("more", b"", True)]
+        relay.server.waiting = 0
+        await relay.says(200, None)
+        await relay.task
+    assert relay.request.address.unsent.size == 0
+    assert relay.hooks[1:] == ["requestheaders", "request", "responseheaders", "response"]
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_the_longest_body_that_waits_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, has_begun: bool
+) -> None:
+    monkeypatch.setattr(client_addresses, "MAX_UNSENT_OF_ADDRESS", 10)
+    relay, refused = Relay(is_streamed=True), value_of(metrics.REQUESTS_REFUSED.labels("429"))
+    with relay.under_way():
+        await turns()
+        if has_begun:
+            await relay.says(200, b"begun")
+        relay.server.waiting = 11
+        await relay.says()
+        await relay.task
+    assert value_of(metrics.REQUESTS_REFUSED.labels("429")) == refused + 1
+    assert relay.request.address.unsent.size == 0
+    assert relay.told[-1] == ("broken off" if has_begun else "end")
+    assert has_begun or relay.request.parts[0][1] == 429
+    assert relay.server.did[-1] == ("release",)
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (ConnectionRefusedError("connection refused"), b"connection refused"),
+        (TimeoutError(), b"TimeoutError"),
+        (RuntimeError("secret"), b"the hub could not open a connection"),
+    ],
+)
+async def test_a_connection_that_cannot_be_opened_is_a_502(error: Exception, why: bytes) -> None:
+    relay = Relay()
+    relay.server.is_kept, relay.server.refuses = False, error
+    relay.server.opens.set()
+    with relay.under_way():
+        await relay.task
+    (_, status, _), (_, body), _ = relay.request.parts
+    assert status == 502
+    assert isinstance(body, bytes)
+    assert why in body
+    assert relay.hooks[-1] == "error"
+
+
+async def test_a_client_that_leaves_while_a_connection_opens_sends_nothing() -> None:
+    relay = Relay()
+    relay.server.is_kept = False
+    with relay.under_way():
+        await turns()
+        relay.task.cancel()
+        relay.server.opens.set()
+        await relay.task
+    assert (relay.server.did, relay.told, relay.hooks[-1]) == ([], [], "error")
+
+
+async def test_a_head_that_cannot_be_sent_is_the_clients_fault() -> None:
+    relay = Relay()
+    relay.server.refuses = bad_request("no")
+    with relay.under_way():
+        await relay.task
+    assert relay.request.parts[0][1] == 400
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_what_a_server_did_not_process_is_sent_again_before_an_answer(has_begun: bool) -> None:
+    resent = value_of(metrics.REQUESTS_RESENT)
+    with Relay().under_way() as relay:
+        if has_begun:
+            await relay.says(200, b"begun")
+        await relay.says(NotProcessed("refused"))
+        sends = [done for done in relay.server.did if done[0] == "send"]
+        assert sends == [("send", b"body", True)] * (1 if has_begun else 2)
+        assert (relay.told[-1:] == ["broken off"]) is has_begun
+        if not has_begun:
+            await relay.says(200, None)
+        await relay.task
+    assert value_of(metrics.REQUESTS_RESENT) == resent + (not has_begun)
+
+
+async def test_a_server_waits_for_a_client_that_does_not_read() -> None:
+    relay = Relay("GET", None)
+    relay.request.reads.clear()
+    with relay.under_way():
+        await relay.says(200, b"one")
+        await relay.says(b"three")
+        assert [done for done in relay.server.did if done[0] == "take"] == []
+        assert relay.request.held == len(b"three"), "beside the piece that waits itself"
+        relay.request.reads.set()
+        await turns()
+        assert [done for done in relay.server.did if done[0] == "take"] == [("take", 3), ("take", 5)]
+        await relay.says(None)
+        await relay.task
+    assert relay.request.held == 0
+
+
+async def test_after_a_switch_both_sides_speak_until_one_ends() -> None:
+    relay = Relay("GET", None)
+    with relay.under_way():
+        await relay.says(SWITCHED)
+        relay.request.inbox.put(b"up")
+        await relay.says(b"down")
+        assert ("more", b"up", False) in relay.server.did
+        assert relay.told == ["switched", b"down"]
+        assert not relay.task.done()
+        await relay.says(None)
+        await relay.task
+    assert relay.hooks[-1] == "response"
+
+
+async def test_a_watch_is_ended_once_and_what_is_no_watch_yet_broken_off() -> None:
+    with Relay().under_way() as relay:
+        await relay.says(200, b"begun")
+        assert relay.flow is not None
+        finish(relay.flow, "the rules have changed")
+        finish(relay.flow, "again")
+        await relay.task
+        assert relay.flow.error is None
+    assert relay.told == ["head", b"begun", "end"]
+    assert relay.server.did[-1] == ("release",)
+    with Relay().under_way() as relay:
+        await turns()
+        assert relay.flow is not None
+        finish(relay.flow, "the rules have changed")
+        await relay.task
+        assert relay.flow.error is not None
+        assert relay.flow.error.msg == "the rules have changed"
+    assert relay.request.parts[0][1] == 502

@@ -1,0 +1,264 @@
+"""A request that is turned to the hub when its server fails, and answers that a person holds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+from mitmproxy import http
+from mitmproxy.addons.proxyserver import Proxyserver
+from mitmproxy.test import taddons
+
+from addons.offline.cached_response import MAX_KEPT
+from addons.server import respond
+from addons.server.client_connection import STREAM_UNREAD
+from addons.server.limits.client_addresses import ClientAddress
+from addons.telemetry import metrics
+from tests.addons.support.answering import REQUEST
+from tests.addons.support.lasting_parts import connected
+from tests.addons.support.observed import value_of
+from tests.addons.support.proxied import ANSWER, FROM_NODE, Endless, Proxy, Raw, watching_proxy
+from tests.hub.support.http2 import Streams
+
+GET = b"GET http://hub/api/v1/nodes HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"
+POST = b"POST http://hub/api/v1/x HTTP/1.1\r\nHost: hub\r\nConnection: close\r\nContent-Length: 5\r\n\r\nabc\n\xff"
+BROKEN = {
+    "closed before headers": b"",
+    "closed within headers": b"HTTP/1.1 200 OK\r\nContent-Le",
+    "closed within the body": b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\nX-Of: server\r\n\r\nhalf of",
+    "no HTTP": b"garbage\r\n\r\n",
+}
+SOCKETS = 16 * 2**20
+"""Bytes that the sockets' buffers between the server and the client may take, generously."""
+FAILED = metrics.HOOK_ERRORS.labels("edgehub-failover", "failover")
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy[Raw]]:
+    with taddons.context(Proxyserver()):
+        yield Proxy(Raw(ANSWER), Raw(FROM_NODE))
+
+
+def parts(answer: bytes) -> tuple[int, bytes]:
+    """Code and body."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), body
+
+
+async def test_a_server_that_answers_is_not_second_guessed(proxy: Proxy[Raw]) -> None:
+    async with proxy.serve():
+        assert parts(await proxy.ask(GET)) == (200, b"server")
+    assert not proxy.node.got
+
+
+@pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("request_", [GET, POST], ids=["GET", "POST"])
+async def test_a_request_whose_server_fails_is_answered_by_the_node(
+    proxy: Proxy[Raw], says: bytes, request_: bytes
+) -> None:
+    proxy.server.says = says
+    async with proxy.serve():
+        answer = await proxy.ask(request_)
+    assert parts(answer) == (200, b"node"), proxy.hooks
+    assert b"X-Of" not in answer, "nothing of what the server began to say"
+    assert (len(proxy.server.got), len(proxy.node.got)) == (1, 1)
+    assert proxy.node.got[0].partition(b"\r\n\r\n")[2] == request_.partition(b"\r\n\r\n")[2]
+    assert proxy.hooks[-1] == "response"
+    assert "error" not in proxy.hooks, "the flow did not fail"
+
+
+async def test_a_server_that_refuses_the_connection(proxy: Proxy[Raw]) -> None:
+    async with proxy.serve():
+        free = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        proxy.server.port = free.sockets[0].getsockname()[1]
+        free.close()
+        await free.wait_closed()
+        assert parts(await proxy.ask(POST)) == (200, b"node")
+    assert proxy.node.got[0].endswith(b"abc\n\xff")
+    assert "error" not in proxy.hooks
+
+
+@pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
+async def test_a_client_of_http2_is_answered_too_and_its_other_streams_are_not_disturbed(
+    proxy: Proxy[Raw], says: bytes
+) -> None:
+    proxy.server.says = says
+    async with proxy.serve(is_h2=True), asyncio.timeout(5):
+        streams = Streams(*await asyncio.open_connection("127.0.0.1", proxy.port))
+        asked = [streams.get("/api/v1/nodes", {}) for _ in range(3)]
+        try:
+            await streams.until(lambda: all(streams.received[each] for each in asked))
+            assert [(streams.status[each], streams.received[each]) for each in asked] == [(200, 4)] * 3
+        finally:
+            await streams.close()
+    assert len(proxy.node.got) == 3
+
+
+@pytest.mark.parametrize("node_says", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
+async def test_a_request_is_turned_once(proxy: Proxy[Raw], says: bytes, node_says: bytes) -> None:
+    """Where the node's own answer fails as well, the client gets 502: no loop, and no silence."""
+    proxy.server.says, proxy.node.says = says, node_says
+    async with proxy.serve(), asyncio.timeout(5):
+        assert parts(await proxy.ask(GET))[0] == 502
+    assert (len(proxy.server.got), len(proxy.node.got)) == (1, 1)
+    assert proxy.hooks.count("error") == 1
+
+
+@pytest.mark.parametrize("says", BROKEN.values(), ids=BROKEN)
+async def test_what_only_the_cloud_can_answer_is_a_502(proxy: Proxy[Raw], says: bytes) -> None:
+    proxy.failover = None
+    proxy.server.says = says
+    async with proxy.serve():
+        assert parts(await proxy.ask(GET))[0] == 502
+    assert not proxy.node.got
+    assert proxy.hooks.count("error") == 1
+
+
+async def test_a_rescue_that_fails_is_a_502_and_counted(proxy: Proxy[Raw]) -> None:
+    def fail(_: http.HTTPFlow) -> None:
+        raise RuntimeError("unforeseen")
+
+    before = value_of(FAILED)
+    proxy.failover = fail
+    proxy.server.says = b""
+    async with proxy.serve():
+        assert parts(await proxy.ask(GET))[0] == 502
+    assert value_of(FAILED) == before + 1
+    assert proxy.hooks.count("error") == 1
+
+
+async def test_an_answer_that_has_begun_to_reach_the_client_is_not_replaced(proxy: Proxy[Raw]) -> None:
+    proxy.is_streamed = True
+    proxy.server.says = BROKEN["closed within the body"]
+    async with proxy.serve():
+        answer = await proxy.ask(GET)
+    assert parts(answer) == (200, b"half of")
+    assert not proxy.node.got
+    assert proxy.hooks.count("error") == 1
+
+
+async def test_a_client_that_leaves_is_not_rescued(proxy: Proxy[Raw]) -> None:
+    proxy.server.says = b""
+    async with proxy.serve():
+        _, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(POST[:-2])
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+    assert (proxy.server.got, proxy.node.got) == ([], [])
+
+
+# -- answers without an end ----------------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_is_too_large_to_be_held_goes_on_as_it_comes(proxy: Proxy[Raw]) -> None:
+    """The hub holds such an answer to the end, and an endless one once filled the memory."""
+    proxy.server = server = Endless()
+    handled: list[int] = []
+
+    def count(chunk: bytes) -> bytes:
+        handled.append(len(chunk))
+        return chunk
+
+    proxy.stream_too_large = count
+    async with proxy.serve(), asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(GET)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        await reader.readexactly(3 * MAX_KEPT)
+        assert MAX_KEPT < handled[0] < MAX_KEPT + 2**20
+        assert server.sent < 3 * MAX_KEPT + SOCKETS, "it is not read faster than the client takes it"
+        writer.close()
+        await server.ended.wait()
+    assert not proxy.node.got
+
+
+async def test_an_answer_that_must_be_held_whole_ends_when_it_is_too_large(proxy: Proxy[Raw]) -> None:
+    """A filter must see the whole object: the client gets an error, and never a part that no filter saw."""
+    proxy.server = server = Endless()
+    async with proxy.serve(), asyncio.timeout(20):
+        assert parts(await proxy.ask(GET))[0] == 502
+        await server.ended.wait()
+    assert server.sent < MAX_KEPT + SOCKETS
+    assert not proxy.node.got
+    assert proxy.hooks.count("error") == 1
+
+
+LISTS = 3
+
+
+def saying(size: int) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size)
+
+
+@asynccontextmanager
+async def holding() -> AsyncIterator[tuple[Proxy[Raw], Streams]]:
+    """A client of a proxy that holds each answer, of MAX_KEPT bytes, until it has all of it."""
+    async with connected(Raw(saying(MAX_KEPT))) as (proxy, streams):
+        proxy.is_streamed, proxy.failover = False, proxy.turn
+        yield proxy, streams
+
+
+async def until_held(address: ClientAddress, size: int) -> None:
+    """Return when the hub holds so much of answers for the clients at an address, and all has come."""
+    async with asyncio.timeout(10):
+        while address.answers.size != size:  # noqa: ASYNC110 - nobody is told of a piece of a body
+            await asyncio.sleep(0.01)
+
+
+async def test_a_client_that_reads_gets_all_of_many_lists() -> None:
+    """Of three lists of 4 MiB, two were more than it may leave unread."""
+    async with holding() as (proxy, streams):
+        asked = [streams.get("/", {}) for _ in range(LISTS)]
+        await streams.until(lambda: streams.ended >= {*asked})
+        assert [streams.received[each] for each in asked] == [MAX_KEPT] * LISTS
+        assert proxy.hooks.count("response") == LISTS
+        assert "error" not in proxy.hooks
+        assert proxy.layer.address.answers.size == 0
+
+
+async def test_what_a_client_does_not_read_counts_as_held_and_goes_with_its_stream() -> None:
+    async with holding() as (proxy, streams):
+        streams.reads = False
+        asked = [streams.get("/", {}) for _ in range(LISTS)]
+        await streams.until(lambda: streams.status.keys() >= {*asked})
+        layer = proxy.layer
+        await until_held(layer.address, LISTS * MAX_KEPT)
+        assert layer.unread <= LISTS * 2 * STREAM_UNREAD
+        streams.cancel(asked[0])
+        await until_held(layer.address, (LISTS - 1) * MAX_KEPT)
+        assert "error" not in proxy.hooks, "the addons have seen the whole answer"
+        streams.reads = True
+        for each in asked:
+            streams.take(each)
+        await streams.until(lambda: streams.ended == {*asked[1:]})
+        assert [streams.received[each] for each in asked[1:]] == [MAX_KEPT] * (LISTS - 1)
+
+
+async def test_an_answer_is_held_for_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(respond, "BODY_TIME", 0.3)
+    before = value_of(metrics.UNREAD_STREAMS)
+    async with holding() as (proxy, streams):
+        streams.reads = False
+        asked = streams.get("/", {})
+        await streams.until(lambda: asked in streams.status)
+        await streams.until(lambda: asked in streams.ended)
+        assert streams.received[asked] < MAX_KEPT
+        assert proxy.layer.address.answers.size == 0
+    assert value_of(metrics.UNREAD_STREAMS) == before + 1
+
+
+@pytest.mark.parametrize("size", [STREAM_UNREAD, STREAM_UNREAD + 1])
+async def test_a_client_of_http1_gets_one_after_the_other(size: int) -> None:
+    with watching_proxy() as proxy:
+        proxy.server = Raw(saying(size))
+        async with proxy.serve(), asyncio.timeout(20):
+            reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+            writer.write(REQUEST * 2)
+            for _ in range(2):
+                await reader.readuntil(b"\r\n\r\n")
+                assert await reader.readexactly(size) == bytes(size)
+            writer.transport.abort()

@@ -1,0 +1,99 @@
+"""A request without a connection that notes each part of its answer, and the hooks of its flow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from mitmproxy import ctx, hooks, http
+from mitmproxy.test import taddons, tflow
+
+from addons.requests.request_context import RequestContext, begin
+from addons.server.flow_replay import NoSocket
+from addons.server.request import AnswerFields, ServedRequest
+from addons.server.serve import serve
+from tests.addons.support.samples import request_context
+
+type Part = tuple[object, ...]
+
+
+class NotedRequest(ServedRequest):
+    """Has room while `reads` is set."""
+
+    def __init__(self, method: str = "GET", body: bytes | None = None) -> None:
+        made = tflow.tflow()
+        made.request.method = method
+        super().__init__(NoSocket(made.client_conn, serve), made.request, has_body=body is not None)
+        self.parts: list[Part] = []
+        self.told = asyncio.Event()
+        """Set at each part."""
+        self.reads = asyncio.Event()
+        self.reads.set()
+        if body is not None:
+            self.inbox.put(body)
+            self.inbox.end()
+
+    def _note(self, part: Part) -> None:
+        self.parts.append(part)
+        self.told.set()
+
+    def switch(self, fields: AnswerFields) -> None:
+        self.has_begun = True
+        self._note(("switched", {name.decode(): value.decode() for name, value in fields}))
+
+    def check(self) -> None:
+        """The client is there."""
+
+    async def read(self) -> bytes:
+        return await self.inbox.get()
+
+    def send_head(self, status: int, fields: AnswerFields) -> None:
+        self.has_begun = True
+        self._note(("head", status, {name.decode(): value.decode() for name, value in fields}))
+
+    def has_room(self, size: int) -> bool:
+        return self.reads.is_set()
+
+    def send_now(self, data: bytes) -> None:
+        self._note(("data", data))
+
+    async def send(self, data: bytes) -> None:
+        await self.reads.wait()
+        self._note(("data", data))
+
+    async def until_room(self) -> None:
+        await self.reads.wait()
+
+    def end(self, trailers: AnswerFields = ()) -> None:
+        self.is_over = True
+        self._note(("end", *trailers))
+
+    async def send_whole(self, status: int, fields: AnswerFields, body: bytes) -> None:
+        self.send_head(status, fields)
+        self.send_now(body)
+        self.end()
+
+    def abort(self) -> None:
+        self.is_over = True
+        self._note(("broken off",))
+
+
+@contextmanager
+def hooks_of(decide: Callable[[http.HTTPFlow, RequestContext], None]) -> Iterator[list[str]]:
+    """The names of the hooks, with `decide` as the addon that handles the first of them."""
+    called: list[str] = []
+
+    async def handle(hook: hooks.Hook) -> None:
+        called.append(hook.name)
+        (flow,) = hook.args()
+        if hook.name == "requestheaders":
+            context = request_context(flow.request.path, method=flow.request.method)
+            begin(flow, context)
+            decide(flow, context)
+        elif hook.name == "responseheaders" and called.count("stream"):
+            flow.response.stream = True
+
+    with taddons.context():
+        ctx.master.addons.handle_lifecycle = handle  # type: ignore[method-assign,assignment]  # of this test's master
+        yield called
