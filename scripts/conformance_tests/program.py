@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from scripts.conformance_tests import specs, ways
+from scripts.conformance_tests import on_node, specs, ways
+from scripts.node_machine.commands import LackError, say
 from tests.cloud.build import E2E, ensure_binaries
 from tests.cloud.real import RealCloud
 
@@ -68,17 +69,29 @@ def table(direct: Mapping[str, str], modes: Mapping[str, Mapping[str, str]]) -> 
 
 
 def main() -> int:
-    """Exit status 1 where a spec passes straight and fails through a hub, in a mode that does not forbid it."""
+    """Exit status 1 where a spec passes straight and fails through a hub, in a mode that does not forbid it; 2 where
+    the machine lacks what a node needs."""
     parser = argparse.ArgumentParser(prog="scripts/conformance", description=__doc__)
     parser.add_argument("--mode", nargs="+", choices=ways.MODES, default=ways.MODES, help="Default: all.")
     parser.add_argument("--focus", default="", help="A regular expression; only specs whose names have it.")
+    parser.add_argument(
+        "--node", action="store_true", help="Specs with containers, on a node of scripts/node; no modes."
+    )
     options = parser.parse_args()
     programs = {**ensure_binaries(), **ensure_binaries(recipe=E2E)}
     folder = Path(tempfile.mkdtemp(prefix="conformance-"))
     print(f"logs: {folder}", file=sys.stderr, flush=True)
-    direct = outcomes(programs, specs.chosen(options.focus), DIRECT, folder / DIRECT)
-    passing = [name for name, why in direct.items() if not why]
-    modes = {mode: outcomes(programs, passing, mode, folder / mode) for mode in options.mode}
+    if options.node:
+        try:
+            direct, *others = on_node.outcomes(programs, specs.chosen(options.focus, specs.ON_NODE), folder)
+        except LackError as error:
+            say(str(error))
+            return 2
+        modes = dict(zip(on_node.MODES, others, strict=True))
+    else:
+        direct = outcomes(programs, specs.chosen(options.focus), DIRECT, folder / DIRECT)
+        passing = [name for name, why in direct.items() if not why]
+        modes = {mode: outcomes(programs, passing, mode, folder / mode) for mode in options.mode}
     print(table(direct, modes))
     verdicts = {verdict(name, mode, why) for mode, reports in modes.items() for name, why in reports.items()}
     return int(not verdicts <= {"passed", "forbidden"})

@@ -11,6 +11,8 @@ from xml.etree import ElementTree
 
 CANDIDATES = Path(__file__).with_name("specs.txt")
 """The names of upstream's specs that need no container to run."""
+ON_NODE = Path(__file__).with_name("specs_on_node.txt")
+"""The names of some [Conformance] specs whose containers run, with the images that a node of `scripts/node` has."""
 PROCESSES = 8
 """Processes of e2e.test at once. Its specs mostly wait."""
 ALONE = "[Serial]"
@@ -21,32 +23,46 @@ LONGEST = "30m"
 """That one process may take: one spec waits until etcd is compacted, which it is every five minutes."""
 
 
-def chosen(focus: str) -> list[str]:
+def chosen(focus: str, candidates: Path = CANDIDATES) -> list[str]:
     """The candidates whose name matches a regular expression."""
-    return [name for name in CANDIDATES.read_text().splitlines() if re.search(focus, name)]
+    return [name for name in candidates.read_text().splitlines() if re.search(focus, name)]
 
 
-def run(programs: Mapping[str, Path], kubeconfig: Path, specs: Sequence[str], folder: Path) -> dict[str, str]:
-    """What became of each spec: "" where it passed, else why not. `folder` gets the logs."""
+def run(
+    programs: Mapping[str, Path],
+    kubeconfig: Path,
+    specs: Sequence[str],
+    folder: Path,
+    enter: Sequence[str] = (),
+) -> dict[str, str]:
+    """What became of each spec: "" where it passed, else why not. `folder` gets the logs; `enter` is a command that
+    runs another one elsewhere."""
     together = [name for name in specs if ALONE not in name]
     parts = [together[number::PROCESSES] for number in range(PROCESSES)]
     outcomes = dict.fromkeys(specs, "was not run")
     with ThreadPoolExecutor(PROCESSES) as pool:
         for report in pool.map(
-            lambda numbered: _run_part(programs, kubeconfig, numbered[1], folder / f"part-{numbered[0]}"),
+            lambda numbered: _run_part(
+                programs, kubeconfig, numbered[1], folder / f"part-{numbered[0]}", enter
+            ),
             enumerate(filter(None, parts)),
         ):
             outcomes |= report
     if alone := [name for name in specs if ALONE in name]:
-        outcomes |= _run_part(programs, kubeconfig, alone, folder / "serial")
+        outcomes |= _run_part(programs, kubeconfig, alone, folder / "serial", enter)
     return {name: outcomes[name] for name in specs}
 
 
 def _run_part(
-    programs: Mapping[str, Path], kubeconfig: Path, specs: Iterable[str], folder: Path
+    programs: Mapping[str, Path],
+    kubeconfig: Path,
+    specs: Iterable[str],
+    folder: Path,
+    enter: Sequence[str],
 ) -> dict[str, str]:
     folder.mkdir(parents=True)
     command: list[str | Path] = [
+        *enter,
         programs["e2e.test"],
         f"--kubeconfig={kubeconfig}",
         f"--kubectl-path={programs['kubectl']}",

@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 """The checkout."""
 CLOUD = "cloud"
+NAME_VARIABLE = "EDGEHUB_NODE"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,40}")
 
 
@@ -86,6 +87,11 @@ class Instance:
     def forget(self) -> None:
         """Remove all that is kept of it; nothing of it runs any more."""
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def own() -> Instance:
+    """That of this checkout, or the one that the variable names."""
+    return Instance(os.environ.get(NAME_VARIABLE) or default_name(ROOT))
 
 
 def started(pid: int) -> str:

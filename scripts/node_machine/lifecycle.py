@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.node_machine import cgroups, cloud, network, node
-from scripts.node_machine.commands import say
+from scripts.node_machine.commands import require_machine, say
 from scripts.node_machine.images import ensure_images, kubeadm_images
 from scripts.node_machine.instances import CLOUD, ROOT, Instance
 from scripts.node_machine.machine import Machine
@@ -58,6 +59,20 @@ def up(instance: Instance, nodes: int) -> None:
             _keep_words(instance)
             _down(instance)
             raise
+
+
+@contextmanager
+def running(instance: Instance) -> Iterator[Instance]:
+    """An instance that is up; one that was not is brought up with a node, and ended afterwards. Raises LackError."""
+    require_machine()
+    if instance.is_up:
+        yield instance
+        return
+    up(instance, 1)
+    try:
+        yield instance
+    finally:
+        down(instance)
 
 
 def _up(instance: Instance, nodes: Sequence[str], made: Materials) -> None:

@@ -9,18 +9,16 @@ from collections.abc import Sequence
 
 from scripts.node_machine import cloud, lifecycle, network
 from scripts.node_machine.commands import FailedError, LackError, require_machine, say
-from scripts.node_machine.instances import CLOUD, ROOT, Instance, default_name
+from scripts.node_machine.instances import CLOUD, NAME_VARIABLE, Instance, own
 from scripts.node_machine.machine import Machine
 from scripts.node_machine.network import Cut
 from tests.cloud.build import BuildError
 
-NAME_VARIABLE = "EDGEHUB_NODE"
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says. Exit status 2: the machine lacks something, which one line says; 1: it failed."""
-    given = parser().parse_args(arguments)
     try:
+        given = parser().parse_args(arguments)
         require_machine()
         return run(Instance(given.name), given)
     except LackError as error:
@@ -36,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="scripts/node", description=__doc__)
     made.add_argument(
         "--name",
-        default=os.environ.get(NAME_VARIABLE) or default_name(ROOT),
+        default=own().name,
         help=f"the instance; default: ${NAME_VARIABLE}, else this checkout's own, %(default)s",
     )
     commands = made.add_subparsers(dest="command", required=True)

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
 from scripts.node_machine import lifecycle, network
-from scripts.node_machine.commands import LackError, require_machine
-from scripts.node_machine.instances import CLOUD, ROOT, Instance, default_name
+from scripts.node_machine.commands import LackError
+from scripts.node_machine.instances import CLOUD, Instance, own
 from scripts.node_machine.machine import Machine
-from scripts.node_machine.program import NAME_VARIABLE
 from tests.node import callers, hub
 
 
 @pytest.fixture(scope="session")
 def instance() -> Iterator[Instance]:
     """The checkout's own: the one that is up, else one that is brought up for the tests, and ended after them."""
-    own = Instance(os.environ.get(NAME_VARIABLE) or default_name(ROOT))
     try:
-        require_machine()
-        if own.is_up:
-            yield own
-            return
-        lifecycle.up(own, 1)
+        with lifecycle.running(own()) as instance:
+            yield instance
     except LackError as error:
         pytest.exit(f"no real node: {error}", returncode=2)
-    yield own
-    lifecycle.down(own)
 
 
 @pytest.fixture(scope="session")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import pytest
 
+from kube.json_type import Json
 from scripts.node_machine import cloud, lifecycle, network
 from scripts.node_machine.commands import until
 from scripts.node_machine.instances import Instance
@@ -15,6 +17,7 @@ from tests.node import callers, hub
 from tests.node.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
+STATIC = "/etc/kubernetes/manifests/static.yaml"
 MOVED = "1h"
 """How much later the hub thinks it is after the reboot: kubelet asks for another token for each pod."""
 
@@ -81,6 +84,16 @@ def test_kube_proxy_and_coredns_come_back_in_an_outage(rebooted: None, node: Mac
     caller.wait_for_calls()
 
 
+def test_a_static_pod_is_started_and_changed_in_an_outage(rebooted: None, node: Machine) -> None:
+    try:
+        for name in ("first", "second"):
+            node.write(STATIC, json.dumps(static_pod(callers.image(node, "busybox"), name)))
+            until(f"{name} runs", partial(runs, node, f"sleep infinity.*{name}"), LONG)
+        until("first has ended", lambda: not runs(node, "sleep infinity.*first"), LONG)
+    finally:
+        node.run("rm", "-f", STATIC)
+
+
 def test_what_the_cloud_has_changed_meanwhile_is_so_on_the_node_after_the_return(
     rebooted: None, node: Machine, clouds: Machine, caller: Caller, leaver: Caller
 ) -> None:
@@ -91,6 +104,24 @@ def test_what_the_cloud_has_changed_meanwhile_is_so_on_the_node_after_the_return
     cloud.wait_until_ready(clouds, [node.name])
     until("the node has the pods that the cloud has", lambda: pods_on(node) == pods_of(clouds, node), LONG)
     caller.wait_for_calls("second")
+
+
+def static_pod(image: str, name: str) -> Json:
+    """A static pod whose process has a name."""
+    command = ["sh", "-c", "sleep infinity; true", name]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "static"},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "static", "image": image, "command": command}],
+        },
+    }
+
+
+def runs(node: Machine, pattern: str) -> bool:
+    return node.try_run("pgrep", "-f", pattern).returncode == 0
 
 
 def service_rules(node: Machine) -> int:
