@@ -14,7 +14,7 @@ from scripts.node_machine.instances import CLOUD, own
 from scripts.node_machine.machine import Machine
 from scripts.node_machine.userland import CHECKOUT
 from tests.cloud.kubeconfig import write_kubeconfig
-from tests.node import hub
+from tests.node.support import hub
 
 MODES = ("behind", "through")
 """The client asks the cloud, and the node has a hub; the client asks the hub, too."""

@@ -10,7 +10,7 @@ from scripts.node_machine import lifecycle, network
 from scripts.node_machine.commands import LackError
 from scripts.node_machine.instances import CLOUD, Instance, own
 from scripts.node_machine.machine import Machine
-from tests.node import callers, hub
+from tests.node.support import callers, hub
 
 
 @pytest.fixture(scope="session")

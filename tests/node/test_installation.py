@@ -10,8 +10,8 @@ import pytest
 from scripts.node_machine import cloud
 from scripts.node_machine.commands import until
 from scripts.node_machine.machine import Machine
-from tests.node import callers, hub
-from tests.node.callers import LONG, Caller
+from tests.node.support import callers, hub
+from tests.node.support.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 DISCOVERY = "discovery"

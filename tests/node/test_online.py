@@ -7,7 +7,7 @@ import pytest
 from scripts.node_machine import cloud
 from scripts.node_machine.commands import until
 from scripts.node_machine.machine import Machine
-from tests.node.callers import LONG, Caller
+from tests.node.support.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900), pytest.mark.usefixtures("behind_hub", "prepared")]
 CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"

@@ -13,8 +13,8 @@ from scripts.node_machine.commands import until
 from scripts.node_machine.instances import Instance
 from scripts.node_machine.machine import Machine
 from scripts.node_machine.network import Cut
-from tests.node import callers, hub
-from tests.node.callers import LONG, Caller
+from tests.node.support import callers, hub
+from tests.node.support.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 STATIC = "/etc/kubernetes/manifests/static.yaml"
@@ -115,7 +115,9 @@ def static_pod(image: str, name: str) -> Json:
         "metadata": {"name": "static"},
         "spec": {
             "terminationGracePeriodSeconds": 1,
-            "containers": [{"name": "static", "image": image, "command": command}],
+            "containers": [
+                {"name": "static", "image": image, "imagePullPolicy": "IfNotPresent", "command": command}
+            ],
         },
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scripts.conformance_tests.program import table, verdict
-from scripts.conformance_tests.specs import CANDIDATES, chosen, read_report
+from scripts.conformance_tests.specs import CANDIDATES, ON_NODE, chosen, read_report
 from scripts.conformance_tests.ways import FORBIDDEN
 
 REPORT = b"""<?xml version="1.0" encoding="UTF-8"?>
@@ -21,6 +21,8 @@ def test_the_candidates_are_in_order_and_can_be_chosen() -> None:
     names = CANDIDATES.read_text().splitlines()
     assert names == sorted(set(names))
     assert chosen("") == names
+    on_node = ON_NODE.read_text().splitlines()
+    assert on_node == sorted(set(on_node)) == chosen("Conformance", ON_NODE)
     assert {"Watchers"} == {name.split()[1] for name in chosen(r"\] Watchers ")}
 
 

@@ -12,8 +12,8 @@ from scripts.node_machine.commands import until
 from scripts.node_machine.instances import ROOT
 from scripts.node_machine.machine import Machine
 from scripts.node_machine.userland import CHECKOUT, WHEELS
-from tests.node.callers import LONG
-from tests.node.page import blocks
+from tests.node.support.callers import LONG
+from tests.node.support.page import blocks
 
 RELEASE = "/srv/release"
 OFFLINE = f"export PIP_NO_INDEX=1 PIP_FIND_LINKS={WHEELS} PIP_DISABLE_PIP_VERSION_CHECK=1"
