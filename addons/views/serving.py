@@ -318,10 +318,13 @@ def _form_of(source: Source, read: ObjectRead, form: Representation) -> Form:
     """A kind that the cloud has no protobuf for comes as JSON, if the client accepts that too."""
     if form.kind == TABLE_KIND and not is_known(read.type):
         return WHOLE  # its columns are another's to say
-    made = form_of(form, source.store, is_list=read.verb == "list", include=read.include)
+    encoding = source.store.codec.encoding
+    same = form._replace(encoding=encoding)
+    # Nothing is converted for a client that takes what the cloud gave.
+    wanted = same if same in read.accepted else form
+    made = form_of(wanted, source.store, is_list=read.verb == "list", include=read.include)
     if made is not None:
         return made
-    encoding = source.store.codec.encoding
     if encoding not in {clause.encoding for clause in read.accepted if clause.kind == form.kind}:
         raise not_acceptable(f"only {encoding} is available for {read.type.group_resource}")
     return WHOLE
