@@ -70,6 +70,8 @@ async def test_a_hub_reaches_its_cloud_through_a_proxy_alone(tmp_path: Path, by:
         async with started(Hub(tmp_path, SERVER, kubeconfig=kubeconfig, env=env)) as hub:
             async with watching(hub.url, SERVICES, component="kube-proxy") as events:
                 await events.first("ADDED", "web")
+            # Watches keep the connections that they came by: the first request may open one more.
+            await listed(hub.url, SERVICES, component="kubectl")
             before = len(proxy.asked)
             assert list(await listed(hub.url, SERVICES, component="kubectl")) == ["web"]
             assert len(proxy.asked) == before, "a relayed request goes by the hub's own connection"

@@ -110,7 +110,7 @@ def test_files_that_the_product_opens_are_found(tmp_path: Path) -> None:
 
     with blocking.held() as found:
         asyncio.run(body())
-    assert any(each.startswith("opens a file") and "serving_certificate.py" in each for each in found)
+    assert any(each.startswith("opens a file") and "tls_port_certificate.py" in each for each in found)
     assert any(each.startswith("renames a file") for each in found)
 
 
