@@ -128,7 +128,14 @@ def test_servers(text: str, server: Server) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["cloud:6443", "ftp://cloud", "https://", "https://cloud:99999", "https://u@cloud", "https://cloud/a?b=c"],
+    [
+        "cloud:6443",
+        "ftp://cloud",
+        "https://",
+        "https://cloud:99999",
+        "https://u@cloud",
+        "https://cloud/a?b=c",
+    ],
 )
 def test_what_is_no_server(text: str) -> None:
     with pytest.raises(ValueError, match="server"):
