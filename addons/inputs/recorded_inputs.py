@@ -45,13 +45,15 @@ class KnownInputs(Protocol):
 
 
 class RecordedInputs:
-    """The inputs of one object. `reads` has the keys of all that the filters asked for; `pending` says that one of them
-    is not known."""
+    """The inputs of one object. `reads` has the keys of all that the filters asked for.
+
+    `is_complete` is false if one of them is not known; `pending`, if waiting may bring it: there is a cloud or a copy.
+    """
 
     def __init__(self, inputs: KnownInputs) -> None:
         self._inputs = inputs
         self.reads: set[InputKey] = set()
-        self.pending = False
+        self.pending, self.is_complete = False, True
 
     @property
     def node_name(self) -> str:
@@ -129,6 +131,7 @@ class RecordedInputs:
         asked = self._inputs.input(kind)
         if asked.is_known:
             return True
+        self.is_complete = False
         self.pending |= not asked.is_lost
         return False
 

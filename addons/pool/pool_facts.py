@@ -134,12 +134,12 @@ class PoolFacts:
         answer = self._inputs.ask()
         self.name = answer.own_pool()
         config = self._config_of(self.name)
-        self.is_known = config.is_known if config is not None else not answer.pending
+        self.is_known = config.is_known if config is not None else answer.is_complete
         self.config = self._parsed(config)
         if self.config.is_shared:
             answer = self._inputs.ask()
             nodes = answer.pool_nodes(self.name)
-            if not answer.pending:
+            if answer.is_complete:
                 self.members = frozenset(nodes or ())
             self._read_client_ca()
         else:
