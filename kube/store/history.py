@@ -111,4 +111,4 @@ class History[C: Recorded]:
         # A client at the version of a change of the node's own may lack the change.
         self._oldest = max(self._oldest, at + change.is_local)
         if change.is_deletion:
-            self._names_gone_since = max(self._names_gone_since, at)
+            self._names_gone_since = max(self._names_gone_since, at + change.is_local)

@@ -104,7 +104,10 @@ class Item:
 
 
 class Change(NamedTuple):
-    """One object came (no `old`), changed, or went (no `new`; `last` is its state at deletion) at `version`."""
+    """One object came (no `old`), changed, or went (no `new`; `last` is its state at deletion) at `version`.
+
+    Neither `old` nor `new` is the cloud's word on an object that `Store.lay` has taken away before.
+    """
 
     version: int
     key: Key
@@ -157,7 +160,7 @@ class Store:
         self.api_version = self.kind = ""
         self._items: dict[Key, Item] = {}
         self.laid_gone: dict[Key, Item] = {}
-        """What `lay` took away: clients of former versions learn it from the cloud's event, after a restart too."""
+        """What `lay` took away, until the cloud's own event: the disk keeps it for clients who come after a restart."""
         self._is_in_order = True
         self._bytes = 0
         """Of the raw forms of all items."""
@@ -293,7 +296,7 @@ class Store:
         self.witness = Witness(item.key, item.version)
         gone = self.laid_gone.pop(item.key, None)
         if event_type == "DELETED":
-            if (old := old or gone) is not None:
+            if old is not None or gone is not None:
                 self._commit(Change(item.version or self.version, item.key, old, None, item))
         elif _is_another(old, item):
             if len(self._items) - (old is not None) >= MAX_ITEMS or self._bytes_after(old, item) > MAX_STORE:
@@ -371,9 +374,9 @@ class Store:
             old = self._items.get(key)
             if _is_another(old, item):
                 yield Change(item.version or version, key, old, item)
-        for key, old in (self.laid_gone | self._items).items():
+        for key, last in (self.laid_gone | self._items).items():
             if key not in items:
-                yield Change(version, key, old, None, old.with_version(version))
+                yield Change(version, key, self._items.get(key), None, last.with_version(version))
 
     def _bytes_after(self, old: Item | None, new: Item | None) -> int:
         """Bytes of all objects after a change."""
@@ -387,7 +390,8 @@ class Store:
             self._is_in_order = self._is_in_order and change.old is not None
             self._items[change.key] = change.new
         self.version = max(self.version, change.version)
-        self.history.add(self.version, change)
+        # Clients may have this state at the version of a list that the cloud confirmed.
+        self.history.add(self.newest_given if change.is_local else self.version, change)
         for listener in self._listeners:
             listener.changed(change)
 

@@ -78,7 +78,7 @@ def _made_after(store: Store, version: int) -> set[Key]:
     first: dict[Key, bool] = {}
     if version > store.former_version:
         for change in store.history.after(version):
-            first.setdefault(change.key, change.old is None)
+            first.setdefault(change.key, change.old is None and not change.is_deletion)
     return {key for key, was_made in first.items() if was_made}
 
 
