@@ -10,7 +10,7 @@ from controllers.bindings.rendering.injection import Rendering
 from controllers.bindings.workloads import WORKLOAD_TYPES, Workload, read_workload
 from controllers.cluster.admission_reviews import read_request, response
 from controllers.runtime.unstructured import mapping, text
-from kube.json_type import Json
+from kube.json_type import Json, same_json
 
 MOST_WARNINGS = 5
 LONGEST_WARNING = 120
@@ -71,7 +71,7 @@ def json_diff(old: Json, new: Json) -> list[Json]:
 
 
 def _compare(old: object, new: object, path: str, operations: list[Json]) -> None:
-    if old == new:
+    if same_json(old, new):
         return  # most of an object is as it was, and paths are made for the rest alone
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from kube.errors import StatusError, bad_request, entity_too_large, invalid, unsupported_media_type
-from kube.json_type import Json
+from kube.json_type import Json, same_json
 from kube.objects.strategic_merge import merge_keys_of, strategic_merge
 from kube.requests.quoting import quoted
 from kube.wire.json_fields import write_shallow
@@ -125,7 +125,7 @@ class JsonPatching:
             case "replace":
                 self._put(path, operation.get("value"), inserts=False)
             case "test":
-                if not _same(self._get(path), operation.get("value")):
+                if not same_json(self._get(path), operation.get("value")):
                     raise _refused(f"testing value {operation['path']} failed")
             case "move":
                 source = _parts(operation, "from")
@@ -209,17 +209,6 @@ def _index(part: str, size: int) -> int:
     if not -size <= index < size:
         raise _refused(f"unable to access invalid index: {part}")
     return index % size
-
-
-def _same(left: Any, right: Any) -> bool:
-    """Whether two values are equal in JSON, where true is not 1."""
-    match left, right:
-        case dict(), dict():
-            return left.keys() == right.keys() and all(_same(left[key], right[key]) for key in left)
-        case list(), list():
-            return len(left) == len(right) and all(map(_same, left, right))
-        case _:
-            return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
 
 
 def _refused(why: str) -> StatusError:

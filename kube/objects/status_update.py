@@ -7,7 +7,7 @@ cloud may still refuse the same write when the hub replays it.
 from collections import deque
 
 from kube.errors import StatusError, bad_request, invalid, method_not_supported, unsupported_media_type
-from kube.json_type import Json
+from kube.json_type import Json, same_json
 from kube.objects.object_patches import apply_patch
 from kube.objects.status_json import canonical
 from kube.objects.status_message import CORE, parse_message, read_message, write_message
@@ -99,7 +99,7 @@ def _with_json(raw: bytes, wanted: Json, status: Json) -> bytes:
     before = parse_object(raw)
     metadata = {name: value for name, value in _metadata(before).items() if name not in WRITTEN} | wanted
     after = {**before, "metadata": metadata, "status": status}
-    return raw if before == after else write_json(after)
+    return raw if same_json(before, after) else write_json(after)
 
 
 def _sent(content_type: str, body: bytes, api_version: str, kind: str) -> Json:

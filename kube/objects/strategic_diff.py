@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from kube.json_type import Json
+from kube.json_type import Json, same_json
 from kube.objects.strategic_merge import DELETE_FROM, DIRECTIVE, MergeKeys, below, merge_keys_of
 from kube.wire.json_fields import write_json
 
@@ -78,7 +78,7 @@ def _changes(before: Json, after: Json, keys: MergeKeys, path: str) -> Json:
     patch: Json = dict.fromkeys(gone)
     for name, new in after.items():
         old, field_path = before.get(name), below(path, name)
-        if new is None or new == old:
+        if new is None or same_json(new, old):
             continue
         match old, new:
             case dict(), dict():
@@ -105,7 +105,7 @@ def _elements(before: list[Any], after: list[Any], keys: MergeKeys, path: str) -
     key = keys[path]
     old, new = _by_key(before, key), _by_key(after, key)
     if old is None or new is None:
-        return [_REPLACE, *after] if before != after else []
+        return [] if same_json(before, after) else [_REPLACE, *after]
     patch: list[Any] = [{DIRECTIVE: "delete", key: identity} for identity in old if identity not in new]
     for identity, element in new.items():
         if identity not in old:
@@ -136,5 +136,5 @@ def _texts(name: str, before: list[Any], after: list[Any]) -> Json:
 
 
 def _hashable(value: Any) -> Any:
-    """A text itself, or the JSON of an object, which the API does not allow in such a list."""
-    return write_json(value) if isinstance(value, dict | list) else value
+    """A text itself, or the JSON of another value, which the API does not allow in such a list."""
+    return value if isinstance(value, str) else write_json(value)

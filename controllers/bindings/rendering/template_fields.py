@@ -21,7 +21,7 @@ import orjson
 
 from controllers.runtime.unstructured import copied, text
 from kube.errors import StatusError
-from kube.json_type import Json
+from kube.json_type import Json, same_json
 from kube.objects.object_patches import JsonPatching
 
 MERGE_KEYS: Mapping[str, str] = {
@@ -235,7 +235,7 @@ def _compare(before: Any, after: Any, path: Path, changes: dict[Path, FieldChang
         if isinstance(before, list) and isinstance(after, list):
             _compare_lists(before, after, path, changes)
             return
-    if before != after:
+    if not same_json(before, after):
         changes[path] = FieldChange(before, after)
 
 
@@ -245,7 +245,7 @@ def _compare_objects(before: Json, after: Json, path: Path, changes: dict[Path, 
 
 
 def _compare_lists(before: list[Any], after: list[Any], path: Path, changes: dict[Path, FieldChange]) -> None:
-    if before == after:
+    if same_json(before, after):
         return
     name_of = _naming(path[-1], before, after)
     if name_of is None:

@@ -60,6 +60,7 @@ def status(**fields: Any) -> Json:
             status(conditions=[READY]),
             status(conditions=[{"$patch": "replace"}, READY]),
         ),
+        (status(ready=False, images=[0]), status(ready=0, images=[False]), status(ready=0, images=[False])),
         (status(images=[1, 2]), status(images=[2]), status(images=[2])),
         (status(config={"a": 1}), status(config={}), status(config={"a": None})),
         (status(), status(config={}), status(config={})),
