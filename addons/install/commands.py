@@ -170,13 +170,13 @@ def _add_node_flags(name: str, parser: argparse.ArgumentParser) -> None:
             default="",
             help="The command that the unit starts. Default: this one; below another root the one that is there.",
         )
-    if name != "doctor":
-        parser.add_argument(
-            "--systemctl",
-            default=None,
-            metavar="PROGRAM",
-            help="A program to call in place of systemctl. Below another root nothing is called without it.",
-        )
+    parser.add_argument(
+        "--systemctl",
+        default=None,
+        metavar="PROGRAM",
+        help="A program to call in place of systemctl. Below another root nothing is called without it, and a unit "
+        "starts that root's programs.",
+    )
     parser.add_argument(
         "--root", type=Path, default=Path("/"), help="The folder that is the root of the node. Default: /."
     )
@@ -210,14 +210,15 @@ def _add_bootstrap_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    installed = Installation(options.root, Services(""), _say).installed
+    installation = _installation(options)
+    installed = installation.installed
     if installed is not None:
         # The settings of the installed hub, except those that the operator gives.
         options.hub_flags = (*installed.arguments, *options.hub_flags)
         options.node = options.node or installed.node
         options.program, options.static_pod = installed.program, installed.image
-    options.program = options.program or _program(options.root, acts=False)
-    program = Program(options.root, options.program, is_needed=installed is not None)
+    options.program = options.program or _program(options.root, acts=installation.acts)
+    program = Program(installation.unit_root, options.program, is_needed=installed is not None)
     return 0 if _examine(options, program, says_all=True) else 1
 
 
@@ -249,7 +250,7 @@ def _install(options: argparse.Namespace) -> int:
         installation.show(spec)
         return 0
     options.node, options.hub_flags = spec.node, spec.arguments
-    program = Program(Path("/") if installation.acts else options.root, options.program)
+    program = Program(installation.unit_root, options.program)
     if not _examine(options, program, bootstrap, says_all=False):
         _say("nothing was changed; `edgehub doctor` tells more", sys.stderr)
         return 1

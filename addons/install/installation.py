@@ -169,6 +169,11 @@ class Installation:
         """Whether the installation starts and stops services, or only writes files."""
         return self._services.can_be_called
 
+    @property
+    def unit_root(self) -> Path:
+        """The root below which the unit finds its program: this machine's where the installation starts services."""
+        return Path("/") if self.acts else self._root
+
     def plan(self, spec: InstallSpec) -> list[FileChange]:
         """The changes of files that the installation still has to make; ValueError where it cannot be made."""
         former = self.installed

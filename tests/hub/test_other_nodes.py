@@ -110,11 +110,8 @@ def test_a_node_of_superedge(machine: Machine, real_cloud: RealCloud, local: Lin
         assert load_kubeconfig(kubelet).server == machine.tls_url
         assert load_kubeconfig(machine.root / "etc/kubernetes/edgehub.conf").server == real_cloud.url
         local.refuse()
-        well = edgehub(machine, "doctor", hub=True)
-        failed = [line.split()[1] for line in well.stdout.splitlines() if line.startswith("failed")]
-        assert failed in ([], ["program"]), (
-            well.stdout + well.stderr
-        )  # the tests' own is not below the node's root
+        well = edgehub(machine, "doctor", *services, hub=True)
+        assert well.returncode == 0, well.stdout + well.stderr
         local.carry()
         undone = edgehub(machine, "uninstall", *services)
         assert undone.returncode == 0, undone.stdout + undone.stderr

@@ -117,6 +117,19 @@ def test_the_doctor_looks_at_the_hub_that_is_installed(
     assert "169.254.2.1: the hub gives itself the address" in said
 
 
+def test_the_doctor_looks_for_the_program_where_the_unit_starts_it(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    off = ("--port", "0", "--tls-port", "0", "--admin-port", str(free_port()))
+    kubelet = f"/{KUBELET}"
+    spec = InstallSpec("edge-9", "systemd", "/bin/sh", "", off, kubelet, kubelet, ())
+    Installation(root, Services(""), print).install(spec, 1)
+    run(["doctor", "--root", str(root)])
+    assert f"failed   program      /bin/sh is not there below {root}" in capsys.readouterr().out
+    run(["doctor", "--root", str(root), "--systemctl", "/bin/true"])
+    assert "ok       program      edgehub " in capsys.readouterr().out
+
+
 def test_a_second_installation_by_a_token_needs_no_token_and_changes_nothing(
     root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
