@@ -142,7 +142,7 @@ def status_text(report: Row) -> str:
         *((("budget", counts["budget"]),) if counts["budget"] else ()),
         ("copies", f"gave {size(counts['fromCopies'])} of {size(counts['sent'])} that components got"),
     ]
-    return "".join(f"{name + ':':10}{text}\n" if name else f"{text}\n" for name, text in lines)
+    return "".join(f"{name + ':':9} {text}\n" if name else f"{text}\n" for name, text in lines)
 
 
 def drill_text(report: Row) -> str:

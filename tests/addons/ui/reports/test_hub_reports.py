@@ -153,6 +153,11 @@ async def test_filters_that_are_not_the_hubs_are_named(parts: HubParts, tmp_path
     assert "filters:  as before: it is broken" in status_text(status(replace(hub, modules=modules)))
 
 
+def test_a_hub_that_is_not_ready_says_why_behind_a_blank(parts: HubParts) -> None:
+    report = {**status(running_hub(parts, {})), "unfit": "the cloud was not there yet"}
+    assert "not ready: the cloud was not there yet\n" in status_text(report)
+
+
 NODES = ResourceType("", "v1", "nodes")
 
 
