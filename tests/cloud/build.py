@@ -267,10 +267,12 @@ def _build(names: Sequence[str], folder: Path, recipe: Recipe) -> None:
     if not names:
         return
     go, flags = find_go(), recipe.flags(recipe.go_mod)
-    _say(
-        f"building {', '.join(names)} with {go}: on two idle cores about 4 minutes for kube-apiserver and 7 for all, "
-        f"once per user; kept in {folder}"
+    lasts = (
+        "on two idle cores about 4 minutes for kube-apiserver and 7 for all, "
+        if "kube-apiserver" in names
+        else ""
     )
+    _say(f"building {', '.join(names)} with {go}: {lasts}once per user; kept in {folder}")
     for number, name in enumerate(names, 1):
         start = time.monotonic()
         unfinished = folder / f".{name}.{os.getpid()}"

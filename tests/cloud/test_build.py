@@ -125,7 +125,9 @@ def test_only_what_is_missing_is_built(
         "kubectl": "built\n",
         "etcd": "built\n",
     }
-    assert "[2/2] etcd: built in" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "[2/2] etcd: built in" in said
+    assert "minutes" not in said, "neither takes long"
     ensure_binaries(["etcd"])
     assert capsys.readouterr().err == ""
     ensure_binaries(["kubectl", "kube-proxy"])

@@ -11,13 +11,15 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import urllib3
 
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.processes import Process
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.support.process import ROOT, Hub
+from tests.hub.support import process as hub_process
+from tests.hub.support.process import ROOT, Hub, ProcessFailedError, started
 
 MITMDUMP = Path(sys.executable).with_name("mitmdump")
 
@@ -51,6 +53,17 @@ async def test_the_log_tells_an_outage_from_end_to_end(tmp_path: Path, cloud: Sc
     assert len(lines) == len(expected), lines
     for line, pattern in zip(lines, expected, strict=True):
         assert re.fullmatch(pattern, line), (pattern, line)
+
+
+async def test_the_tests_leave_no_hub_behind_whose_start_failed(
+    tmp_path: Path, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_process, "START_TIMEOUT", 0)
+    hub = Hub(tmp_path, cloud.url)
+    with pytest.raises(ProcessFailedError, match="did not become ready"):
+        async with started(hub):
+            pass
+    assert not hub.is_running
 
 
 async def test_json_lines_and_a_level(tmp_path: Path, cloud: ScriptableCloud) -> None:

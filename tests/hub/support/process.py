@@ -114,7 +114,11 @@ class Hub:
     def start(self, *, ready: bool = True) -> None:
         """Start, and return when the hub is ready (or, if not asked for, when it answers at all)."""
         self.launch()
-        self.wait_until_ready(READY if ready else "/healthz")
+        try:
+            self.wait_until_ready(READY if ready else "/healthz")
+        except BaseException:
+            self.stop()  # no caller has a hub to stop
+            raise
 
     def launch(self) -> None:
         """Start, and return at once."""
@@ -197,8 +201,8 @@ __all__ = ["Hub", "ProcessFailedError"]
 @contextlib.asynccontextmanager
 async def started(hub: Hub, *, ready: bool = True) -> AsyncIterator[Hub]:
     """A hub that runs, and is ready if asked for."""
-    await asyncio.to_thread(hub.start, ready=ready)
     try:
+        await asyncio.to_thread(hub.start, ready=ready)
         yield hub
     finally:
         await asyncio.to_thread(hub.stop)
