@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.support import blocking
 
-# No example is timed: what a busy machine does to one says nothing of the code. CI tries the same examples each time, so that
-# its run says something about the commit; every other run tries new ones.
+# No example is timed: what a busy machine does to one says nothing of the code. CI tries the same examples each time,
+# so that its run says something about the commit; every other run tries new ones.
 settings.register_profile(
     "edgehub", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
 )
