@@ -220,7 +220,7 @@ class AutonomyController(Controller):
         return refused
 
     async def _hold(self, node: Node, autonomy: Autonomy | None) -> None:
-        """Have the policy leave the pods of the node ready, or let go of them.
+        """Add the node to the policy that keeps its pods ready, or remove it.
 
         Pods of a node that nobody hears are made unready first, as without autonomy: kube-controller-manager does so
         but once, when the node goes.

@@ -106,7 +106,7 @@ class ServingRequest:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a request asks to be certified."""
+    """The names and usages that a request asks for."""
 
     common_names: tuple[str, ...]
     organisations: tuple[str, ...]
@@ -139,7 +139,7 @@ def read_request(obj: Json) -> ServingRequest:
 
 
 def parse_wanted(pem: bytes) -> Wanted:
-    """What a request in PEM asks for; ValueError where it is none, or its signature is not by its own key."""
+    """Parse a request in PEM; ValueError where it is none, or its signature is not by its own key."""
     if len(pem) > MAX_REQUEST:
         raise ValueError(f"it has {len(pem)} bytes, more than {MAX_REQUEST}")
     try:
@@ -199,7 +199,7 @@ SERVING_REQUESTS = WatchedResource(
 
 SERVING = "server auth"
 USAGES = frozenset({SERVING, "digital signature", "key encipherment"})
-"""What the signer allows; `server auth` is required."""
+"""The usages that the signer allows; `server auth` is required."""
 LEFT = ""
 """The type of a decision that is left to a person."""
 OF_API_SERVER = frozenset({"kubernetes", "kubernetes.default"})
@@ -216,7 +216,7 @@ class Decision:
 
 
 type OtherHolder = Callable[[str], str]
-"""Who else has an address, "" for nobody. LookupError, with the reason, while that cannot be known."""
+"""Finds another holder of an address, "" for none. LookupError, with the reason, while that cannot be known."""
 
 
 def node_of(request: ServingRequest) -> str:
@@ -335,7 +335,7 @@ class HubCertificatesController(Controller):
             return None
 
     def _holder(self, asking: str, of_server: frozenset[str] | None, name: str) -> str:
-        """Who but the asking node has a name: an `OtherHolder`."""
+        """Find the holder of a name besides the asking node: an `OtherHolder`."""
         others = [node.name for _, node in self._nodes.by_index("address", name) if node.name != asking]
         if others:
             return f"node {others[0]}"

@@ -228,7 +228,7 @@ class HubLeaderController(Controller):
 
 
 def _eligibility(node: Node) -> object:
-    """What of a node says whether it may lead."""
+    """The facts of a node that decide whether it may lead."""
     announced = node.annotations.get(PEER_ANNOTATION)
     return node.ready, node.address, node.deleting, node.labels, announced
 

@@ -24,7 +24,8 @@ class Address:
 
 
 def _address(name: str, text: str) -> Address | None:
-    """As controller-runtime's flags take it: `:8080`, `127.0.0.1:8080`, `[::1]:8080`, or `0` for none."""
+    """Parse an address in the form of controller-runtime's flags: `:8080`, `127.0.0.1:8080`, `[::1]:8080`, or `0` for
+    none."""
     host, _, port = text.rpartition(":")
     if text and not port.isdecimal():
         raise ValueError(f"{name} {text!r} is not of the form [HOST]:PORT")
@@ -36,7 +37,7 @@ Place = Annotated[Address | None, _address]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an operator sets; the texts say what each field means."""
+    """The operator's settings; the texts say what each field means."""
 
     kubeconfig: File = option(
         "",

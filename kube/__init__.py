@@ -1,4 +1,4 @@
-"""What the hub and the manager both need of Kubernetes, and nothing else.
+"""The parts of Kubernetes that hub and manager share.
 
 `wire`, `requests` and `objects` are pure: they do no I/O and read no clock. `http`, `store` and `disk` do the I/O that
 keeps a copy of a part of the cluster. Nothing here imports addons, controllers, mitmproxy or the kubernetes package,

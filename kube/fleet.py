@@ -21,7 +21,7 @@ from kube.tables.cells import human_duration, parse_time, size
 from kube.wire.json_fields import parse_object
 
 ANNOTATION = "edgehub.io/hub-status"
-"""Of a node's Lease: a `HubStatus` as JSON."""
+"""The annotation of a node's Lease: a `HubStatus` as JSON."""
 LONGEST = 1024
 """Bytes of the annotation that are read. A node's key can write any text to its Lease."""
 
@@ -81,7 +81,7 @@ LEASES = ResourceType("coordination.k8s.io", "v1", "leases").path("kube-node-lea
 DURATION = 40
 """Seconds that a Lease lasts where it names none, as kubelet writes it."""
 COLUMNS = ("node", "pool", "version", "role", "link", "via", "copies", "waiting", "up", "down", "needs")
-"""Of the table, for a terminal and a page."""
+"""The columns of the table, for a terminal and a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class FleetHub:
     silent: int | None
     """Seconds since the node's last renewal; None while its Lease is valid."""
     needs: tuple[str, ...]
-    """What needs a person's attention, the worst first."""
+    """The findings for a person, the worst first."""
 
     def to_json(self) -> Json:
         """For tools."""
@@ -173,7 +173,7 @@ def _read(text: str) -> tuple[HubStatus, str]:
 
 
 def _needs(status: HubStatus, silent: int | None, usual: str) -> Iterator[str]:
-    """What needs a person's attention, the worst first. `usual` is the version that most hubs have."""
+    """The findings for a person, the worst first. `usual` is the version that most hubs have."""
     if silent is not None:
         yield f"silent for {human_duration(silent)}"
     if status.problems:

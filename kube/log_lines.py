@@ -1,4 +1,4 @@
-"""What a log and a terminal show of what others wrote: it moves no cursor, and begins no line of its own."""
+"""Escaping of foreign text for logs and terminals: it moves no cursor, and begins no line of its own."""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_
 from urllib.parse import urlsplit
 
 VERSION = "0.2.0"
-"""Of both programs, as in pyproject.toml: to ask importlib.metadata for it takes longer than to bind all ports."""
+"""The version of both programs, as in pyproject.toml: to ask importlib.metadata for it takes longer than to bind all
+ports."""
 
 type Parse = Callable[[str, Any], Any]
 """Makes the setting of an option's name and its value as typed; ValueError in the operator's words."""
@@ -33,9 +34,9 @@ class Option:
     """One option. `options_of` adds what the field says: its name, and by its type how a value is read."""
 
     default: Any
-    """As it is typed: a string, a whole number or a boolean."""
+    """The default as typed: a string, a whole number or a boolean."""
     text: str
-    """What it is for, in sentences of Markdown with links as in `docs/`."""
+    """Its purpose, in sentences of Markdown with links as in `docs/`."""
     name: str
     """With underscores; the flag has dashes."""
     shown: str
@@ -259,7 +260,7 @@ def one_of(choices: tuple[str, ...], name: str, text: str) -> str:
 Port = Annotated[int, _port]
 Seconds = Annotated[int, partial(_above_zero, "seconds")]
 SecondsOrNone = Annotated[int, partial(_from_zero, "seconds")]
-"""Of which 0 is no bound."""
+"""Seconds, where 0 is no bound."""
 Days = Annotated[int, partial(_above_zero, "days")]
 Kilobytes = Annotated[int, partial(_above_zero, "kilobytes")]
 IpAddress = Annotated[str, _address]
@@ -274,6 +275,6 @@ Files = Annotated[tuple[Path, ...], _files]
 
 
 def _metavar(option: Option) -> str:
-    """What stands behind the flag in `--help`: the last word of its name says what it takes."""
+    """The metavar of the flag in `--help`: the last word of its name."""
     last = option.name.rpartition("_")[2]
     return {"kubeconfig": "FILE", "cert": "FILE", "key": "FILE", "dir": "FOLDER"}.get(last, last.upper())

@@ -1,4 +1,4 @@
-"""What hub and manager agree on: how a node's identity is written, and who signs what for nodes."""
+"""The conventions of hub and manager: how a node's identity is written, and who signs what for nodes."""
 
 import re
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -9,7 +9,7 @@ NODE_PREFIX = "system:node:"
 NODES_GROUP = "system:nodes"
 """The group of all nodes' users."""
 PEER_ANNOTATION = "edgehub.io/peer"
-"""Of a Node: the port at which its hub serves the pool. Of a CertificateSigningRequest, "true": a hub has sent it."""
+"""On a Node: the port at which its hub serves the pool. On a CertificateSigningRequest, "true": a hub has sent it."""
 CLOSED = "0"
 """The port of a hub that serves no pool. A node without the annotation may have a hub of another make."""
 MAX_HUBS = 100

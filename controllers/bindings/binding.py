@@ -74,7 +74,7 @@ class Binding:
 
     @property
     def _reason(self) -> str:
-        """Of the condition Injected, if it is about this generation."""
+        """The reason of the condition Injected, if it is about this generation."""
         for condition in self.conditions:
             if condition.get("type") == "Injected" and condition.get("observedGeneration") == self.generation:
                 return text(condition.get("reason"))
@@ -171,7 +171,7 @@ LONGEST_DETAIL = 300
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOutcome:
-    """What came of a binding in one workload.
+    """The outcome of a binding in one workload.
 
     `pending`: the workload is not yet as rendered. `refused`: what the API server said of the rendering. `contested`: a
     client that takes the rendering back, again and again.

@@ -68,7 +68,7 @@ class WriteLimit:
 
 @dataclass(slots=True)
 class _Effort:
-    """What was written to a workload for one rendering: the values, how often, and what the API server said."""
+    """The writes to a workload for one rendering: the values, how often, and the API server's last answer."""
 
     injected: Mapping[Slot, Value]
     writes: int = 0

@@ -41,7 +41,7 @@ IDENTITY = "render"
 
 @dataclass(slots=True)
 class World:
-    """What a preview looks at. Bindings by namespace and name: a later one takes the place of an earlier one."""
+    """The input of a preview. Bindings by namespace and name: a later one takes the place of an earlier one."""
 
     bindings: dict[tuple[str, str], Binding] = field(default_factory=dict)
     workloads: list[Json] = field(default_factory=list)

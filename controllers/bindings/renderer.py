@@ -19,7 +19,7 @@ from kube.json_type import Json
 
 
 class Renderer:
-    """What the controller and the webhook share."""
+    """The rendering that controller and webhook share."""
 
     def __init__(
         self, bindings: Informer[Binding], autoscalers: Informer[Autoscaler], pools: Informer[NodePool]
@@ -49,7 +49,7 @@ class Renderer:
         return await self.beside(lambda: _render(obj, stored, bindings, target))
 
     async def admit(self, workload: Workload, incoming: Json, stored: Json) -> Rendering:
-        """What the webhook makes of a workload that somebody writes.
+        """Render a workload for the webhook, on a write.
 
         A binding can make a workload invalid, and the API server would refuse the write of somebody who never heard of
         the binding. So a binding that is refused somewhere, and patches that no workload has yet, are left to the

@@ -21,7 +21,7 @@ CERTIFICATE, KEY, AUTHORITY, AUTHORITY_KEY = "tls.crt", "tls.key", "ca.crt", "ca
 AUTHORITY_DAYS = 365
 SERVING_DAYS = 90
 RENEWED_AT = 2 / 3
-"""Of its life, when a certificate is replaced."""
+"""The part of its lifetime after which a certificate is replaced."""
 BACKDATING = datetime.timedelta(minutes=5)
 """A certificate begins so long before now: the clock of the API server may be a little behind."""
 AUTHORITY_NAME = "edgehub-manager webhook CA"

@@ -47,7 +47,7 @@ class Workload:
     owner: WorkloadOwner | None = None
     record: str = ""
     digest: bytes = b""
-    """Of the spec, which is too large to be kept twice."""
+    """The digest of the spec, which is too large to be stored twice."""
     deleting: bool = False
 
     @property

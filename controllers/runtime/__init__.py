@@ -1,1 +1,1 @@
-"""What every controller stands on: API client, informers, queueing, leader election, admin port."""
+"""The base of every controller: API client, informers, queueing, leader election, admin port."""

@@ -23,7 +23,7 @@ from kube.http.kubeconfig import Piece
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder where kubelet mounts the service account of a pod."""
 BROKEN = (ConfigException, ValueError, KeyError, TypeError, AttributeError, OSError)
-"""What the package raises for a kubeconfig that it cannot use."""
+"""The package's exceptions for a kubeconfig that it cannot use."""
 type Headers = list[tuple[str, str]]
 
 

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class Account(Protocol):
-    """Who the manager is, and how it reaches the API server: `controllers.runtime.account`. `load` comes first."""
+    """The manager's identity, and its way to the API server: `controllers.runtime.account`. `load` comes first."""
 
     async def load(self) -> None: ...
 
@@ -133,7 +133,8 @@ def find_account(kubeconfig: Path | None, environment: Mapping[str, str] = os.en
 
 
 def kubeconfig_paths(kubeconfig: Path | None, environment: Mapping[str, str]) -> str:
-    """What controller-runtime finds: --kubeconfig, $KUBECONFIG, "" for the pod's account, or ~/.kube/config.
+    """Find the kubeconfig as controller-runtime does: --kubeconfig, $KUBECONFIG, "" for the pod's account, or
+    ~/.kube/config.
 
     ValueError where there is none of them.
     """

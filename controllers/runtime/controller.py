@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the manager hands to each controller."""
+    """The manager's services for each controller."""
 
     api: WriteClient
     informers: Informers
@@ -48,7 +48,7 @@ class Context:
     server: Callable[[], str]
     """The URL of the API server that the manager asks."""
     reviews: dict[str, Reviewer] = field(default_factory=dict)
-    """What the webhook answers besides bindings, by path: each controller adds its own as it is made."""
+    """The webhook's reviewers besides that of bindings, by path: each controller adds its own as it is made."""
 
 
 class MeteredQueue(Queue[Key]):
@@ -155,11 +155,11 @@ class Controller(ABC):
                 await informer.wait_for_sync()
 
     async def watch_the_clock(self) -> None:
-        """What the leader does beside its reconciles, until cancelled. Nothing by default."""
+        """Run on the leader beside its reconciles, until cancelled. Does nothing by default."""
         return
 
     async def serve(self) -> None:
-        """What every replica does for this controller, leading or not; cancelled at the end. Nothing by default."""
+        """Run on every replica, leading or not; cancelled at the end. Does nothing by default."""
         return
 
     def readiness_error(self) -> str:
@@ -176,7 +176,7 @@ class Controller(ABC):
         return [now - since for since in self._working.values()]
 
     def publish(self) -> None:
-        """Have the page of metrics ask this controller, and show its counters before they count."""
+        """Register this controller's metrics, with its counters at zero."""
         metrics.QUEUE_DEPTH.labels(self.name).set_function(self.queue.__len__)
         metrics.BUSY.labels(self.name).set_function(self.busy)
         metrics.WORKERS.labels(self.name).set(self.workers)

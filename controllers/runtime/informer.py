@@ -52,7 +52,7 @@ def without_managed_fields(obj: Json) -> Json:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchedResource[F]:
-    """What an informer watches and how it reads it.
+    """The resource that an informer watches, and how it is read.
 
     `read` turns an object into facts. `transform` removes what `read` does not need. `indexers` map facts to the
     values under which `Informer.by_index` finds them. `versions` are the versions that `read` can read, best first;

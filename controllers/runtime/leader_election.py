@@ -222,5 +222,5 @@ class LeaderElector:
 
 
 def _now() -> str:
-    """As metav1.MicroTime. It informs people; no elector compares it."""
+    """Format the time as a metav1.MicroTime, for people; no elector compares it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -34,7 +34,7 @@ def gauge(name: str, text: str) -> Gauge:
 
 
 def histogram(name: str, text: str) -> Histogram:
-    """Of seconds."""
+    """Make a histogram of seconds."""
     return Histogram(
         *_parts(name, text), buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0), registry=REGISTRY
     )

@@ -96,7 +96,7 @@ def pack(seen: Seen) -> str:
 
 
 def unpack(packed: str) -> Seen | None:
-    """What `pack` packed; None for anything else, so that garbage counts as no record."""
+    """Unpack a record of `pack`; None for anything else, so that garbage counts as no record."""
     try:
         unpacked = zlib.decompressobj().decompress(base64.b64decode(packed, validate=True), MAX_UNPACKED)
         document: Json = mapping(orjson.loads(unpacked))

@@ -36,7 +36,7 @@ class DifferenceReader:
         self._former = former
         self._buffer = bytearray()
         self._before = b""
-        """What the last piece of a state unpacked to."""
+        """The last piece of a state, unpacked."""
         self._is_broken = False
 
     def feed(self, chunk: bytes) -> Iterator[WatchFrame]:
@@ -123,7 +123,7 @@ class DifferenceReader:
 
 
 def unpack(packed: bytes, prefix: bytes = b"", limit: int = MAX_UNPACKED_RECORD) -> bytes:
-    """What one zstd frame holds. UnusableRecord for other data, a wrong prefix, and more than `limit` bytes."""
+    """Unpack one zstd frame. UnusableRecord for other data, a wrong prefix, and more than `limit` bytes."""
     try:
         size = zstandard.get_frame_parameters(packed).content_size
         if size > limit:

@@ -34,7 +34,7 @@ class Kind(IntEnum):
     """How the content of a record was written."""
 
     PLAIN = 0
-    """As it is: a bookmark is too short to be packed."""
+    """Not packed: a bookmark is too short."""
     PACKED = 1
     """A zstd frame without a prefix."""
     CHAINED = 2

@@ -54,7 +54,7 @@ class SetAside(DiskError):
 
 
 class TableChanges(NamedTuple):
-    """What a batch does to one table. None deletes a row. `whole` deletes all rows that are not named here.
+    """The changes of a batch to one table. None deletes a row. `whole` deletes all rows that are not named here.
 
     A value may be packed in memory. It is unpacked only while it is written, one value after the other.
     """

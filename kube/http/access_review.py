@@ -19,7 +19,7 @@ USER_REVIEW = orjson.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "S
 
 
 def right_to(info: RequestInfo) -> Right:
-    """What a request needs a right to."""
+    """The right that a request needs."""
     if info.type is None:
         return info.verb, info.path
     return right_of(info.type, info.verb, info.subresource, info.namespace, info.name)

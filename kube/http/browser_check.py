@@ -15,9 +15,9 @@ from typing import NamedTuple
 from kube.errors import forbidden
 
 OWN_SITE = frozenset({"same-origin", "none"})
-"""What a browser says in `Sec-Fetch-Site` of a request that no page of another origin caused."""
+"""The values of `Sec-Fetch-Site` for a request that no page of another origin caused."""
 OF_PODS = ("kube-probe/", "kube-lifecycle/")
-"""What kubelet's User-Agent begins with, in the requests of probes and hooks, unless the pod gives another one."""
+"""The beginnings of kubelet's User-Agent in probes and hooks, unless the pod gives another one."""
 _AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[0-9a-z_.-]+))(?::[0-9]{1,5})?")
 
 

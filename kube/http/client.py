@@ -71,7 +71,7 @@ class ApiResponse(NamedTuple):
     """How the body is still packed."""
 
     async def decoded[T](self, decode: Callable[[bytes], T]) -> T:
-        """What `decode` makes of the unpacked body. ValueError where `decode` raises one, Unreachable as `request`.
+        """Decode the unpacked body. ValueError where `decode` raises one, Unreachable as `request`.
 
         One thread unpacks and decodes all long bodies, one after another, so that only one of them is in memory
         unpacked. Twelve lists of 240 KB, packed, took 3 GB.
@@ -81,7 +81,7 @@ class ApiResponse(NamedTuple):
         return await one_at_a_time(partial(self._decode, decode))
 
     def found[T](self, find: Callable[[Any], T]) -> T:
-        """What `find` takes of the JSON. Unreachable where that has another form: a server may answer anything."""
+        """Apply `find` to the JSON. Unreachable where that has another form: a server may answer anything."""
         try:
             return find(orjson.loads(self.body))
         except (ValueError, LookupError, TypeError, AttributeError) as error:

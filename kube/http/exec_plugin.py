@@ -80,7 +80,7 @@ class ExecPlugin:
             raise ValueError(f"exec plugin {self.command}: {error}") from None
 
     def _read(self, answer: object) -> ExecCredentials:
-        """As client-go's `refreshCredsLocked` checks an answer."""
+        """Check an answer like client-go's `refreshCredsLocked`."""
         if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
             raise ValueError("it printed no ExecCredential")
         if answer.get("apiVersion") != self.api_version:

@@ -128,7 +128,7 @@ def load_kubeconfig(*paths: Path, context: str = "", locate: Locate = _here) -> 
 
 
 def parse_kubeconfig(document: object, folder: Path, *, locate: Locate = _here) -> Credentials:
-    """As `load_kubeconfig`, from the parsed document; relative file names are relative to `folder`."""
+    """Like `load_kubeconfig`, from the parsed document; relative file names are relative to `folder`."""
     return _merged([(document, folder)], "", locate)
 
 

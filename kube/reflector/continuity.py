@@ -22,7 +22,7 @@ WITNESS_WAIT = 10.0
 
 
 class Comparison(Enum):
-    """What the cloud's state says of a store."""
+    """The verdict of the cloud's state on a store."""
 
     SAME = "same"
     """The store has the cloud's state, or a later one."""
@@ -76,7 +76,7 @@ class Miscounted(Exception):
 
 
 class Continuity:
-    """What the cloud must show after a break before the store's version is trusted again."""
+    """Verifies the cloud's history after a break, before the store's version is trusted again."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -90,7 +90,7 @@ class Continuity:
         self._is_list = False
         """The witness is the newest object of a list, which does not tell what was deleted since."""
         self._passing: set[Key] = set()
-        """What came since, and must go before the version of the list."""
+        """The objects that came since, and must go before the version of the list."""
         self.may_count = True
         """The number of objects can tell what was deleted."""
 
@@ -125,7 +125,7 @@ class Continuity:
         self._is_list, self._passing = False, set()
 
     def expect_witness(self) -> bool:
-        """Have the watch begin with the last event of the store; False where names are the cheaper proof, or are to
+        """Begin the watch with the last event of the store; False where names are the cheaper proof, or are to
         tell at once, because another store was disproved.
 
         A history that has this event is the same up to it, and the store lacks nothing up to it.
@@ -148,7 +148,7 @@ class Continuity:
         return Witness(newest.key, newest.version)
 
     def expect_count(self, version: int, count: int) -> None:
-        """Have the watch begin with the newest object of the list: the cloud has this many at this version.
+        """Begin the watch with the newest object of the list: the cloud has this many at this version.
 
         A history that has this object is the same up to it. Since then, until the list, things can only have gone:
         where any of them had not, there would be more objects.

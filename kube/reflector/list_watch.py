@@ -1,4 +1,4 @@
-"""What a reflector lists and watches."""
+"""The question of a reflector: the resource and scope that it lists and watches."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ async def newest_event(
 
 
 class _Reading:
-    """What short watches have told so far."""
+    """The results of short watches so far."""
 
     def __init__(self, known: int, version: int, witness: Witness | None) -> None:
         self.newest = self._known = known

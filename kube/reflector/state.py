@@ -1,4 +1,4 @@
-"""What a reflector is doing."""
+"""The states of a reflector."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """What a reflector is doing; shown in /debug."""
+    """The state of a reflector; shown in /debug."""
 
     STOPPED = "stopped"
     LISTING = "listing"

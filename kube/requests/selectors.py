@@ -90,7 +90,8 @@ class FieldSelector(_Selector[FieldRequirement]):
 MAX_SELECTOR = 32 * 1024
 """Characters of a selector: four times the longest target that the hub takes. Each costs microseconds to parse."""
 MAX_REQUIREMENTS = 100
-"""Of a label selector, those of one key and operator counted as one: every object of a list is held against each."""
+"""The most requirements of a label selector, those of one key and operator counted as one: every object of a list is
+held against each."""
 
 
 def parse_label_selector(text: str) -> LabelSelector:

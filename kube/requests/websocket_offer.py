@@ -19,14 +19,14 @@ VERSION = "13"
 
 
 class WebSocketOffer(NamedTuple):
-    """What a client says in its handshake."""
+    """A client's offer in its handshake."""
 
     key: str
     version: str
     protocols: tuple[str, ...]
     """The subprotocols, without those that are tokens."""
     tokens: tuple[str, ...]
-    """Those that are tokens, as they came."""
+    """The protocols that are tokens, as they came."""
     origin: str
 
     def switched(self) -> Mapping[str, str]:
@@ -66,7 +66,7 @@ class WebSocketOffer(NamedTuple):
 
 
 def offer_of(fields: Iterable[tuple[str, str]]) -> WebSocketOffer | None:
-    """What the headers of a request of HTTP/1.1 offer; None where they ask for no WebSocket."""
+    """Read the offer from the headers of an HTTP/1.1 request; None where they ask for no WebSocket."""
     values: dict[str, list[str]] = {}
     for name, value in fields:
         values.setdefault(name.lower(), []).append(value)

@@ -154,7 +154,7 @@ def json_object(api_version: str, kind: str, raw: bytes) -> Json:
 
 
 def shown_object(api_version: str, kind: str, raw: bytes) -> Json:
-    """As `json_object`, for people: with unknown fields by their numbers, and the metadata of an unknown kind."""
+    """Like `json_object`, for people: with unknown fields by their numbers, and the metadata of an unknown kind."""
     message = messages().of_kind(api_version, kind)
     name = message.name if message is not None else f"{META}.PartialObjectMetadata"
     return _object(api_version, kind, name, raw, for_people=True)
@@ -179,7 +179,7 @@ CUT_OFF = "a field in protobuf is cut off"
 
 
 class _Known(NamedTuple):
-    """What is done with a field that is on the wire."""
+    """The handling of a known field on the wire."""
 
     name: str
     many: Many

@@ -1,4 +1,4 @@
-"""What a store knows of its past: its last changes in their order, and the gaps that lists have left in it.
+"""The history of a store: its last changes in their order, and the gaps that lists have left in it.
 
 A list brings a store from version a to b. What was written and deleted between was never seen, so a client that holds
 a version between a and b may hold an object that nobody can name.
@@ -26,7 +26,7 @@ class Witness(NamedTuple):
 
 
 class Recorded(Protocol):
-    """What a history needs of a change, `kube.store.store.Change`."""
+    """The part of `kube.store.store.Change` that a history needs."""
 
     @property
     def is_local(self) -> bool:

@@ -65,7 +65,7 @@ class RecodedForm(Form):
 
 
 class TableForm(Form):
-    """As rows of a Table."""
+    """The form of rows of a Table."""
 
     at_once = 20
     is_headed = True
@@ -110,7 +110,7 @@ class TableForm(Form):
         return codec.encode_event("BOOKMARK", *TABLE, form.event_of(empty, api_version, kind))
 
     def event_of(self, obj: Json, api_version: str, kind: str) -> bytes:
-        """As `event`, of an object as the values of its JSON."""
+        """Like `event`, for parsed JSON."""
         made = self._table([self._row(obj, api_version, kind)], api_version, kind, list_metadata(obj))
         return write_json(made | {"columnDefinitions": None})
 

@@ -18,7 +18,8 @@ from kube.store.store import Change, Item, Key, Store
 EVALUATED_AT_ONCE = 100
 """Objects evaluated at once. They cost the event loop some milliseconds."""
 BYTES_AT_ONCE = 256 * 1024
-"""Of objects evaluated at once, so that a hundred of the largest do not hold the event loop for ten seconds."""
+"""The bytes of objects evaluated at once, so that a hundred of the largest do not hold the event loop for ten
+seconds."""
 
 InputKey = Hashable
 """Names one input of a filter, for example ("service", "default", "web")."""
@@ -28,7 +29,7 @@ type Why = tuple[tuple[str, object], ...]
 
 
 class Evaluation(NamedTuple):
-    """What a chain made of an item: the same item (kept), another one (changed) or None (hidden).
+    """The result of a chain for an item: the same item (kept), another one (changed) or None (hidden).
 
     `pending` says that an input is not known yet. The projection then shows what it showed before, or nothing where
     the object is new.
@@ -94,7 +95,7 @@ class Projection:
         self._chain = chain
         self._overrides: dict[Key, Item | None] = {}
         self._why: dict[Key, Why] = {}
-        """Of the objects in `_overrides`."""
+        """The reasons for the objects in `_overrides`."""
         self.reasons: Counter[Why] = Counter()
         """How many objects the filters change or hide, by what they said of them."""
         self._reads: dict[Key, frozenset[InputKey]] = {}
@@ -152,7 +153,7 @@ class Projection:
         return len(self.store) - len(self._overrides) - len(self._unevaluated)
 
     def why(self, key: Key) -> Why:
-        """What the filters said of an object that they change or hide."""
+        """The filters' reasons for an object that they change or hide."""
         return self._why.get(key, ())
 
     def get(self, key: Key) -> Item | None:
@@ -253,7 +254,7 @@ class Projection:
         return ProjectedChange(change.version, change.key, before, after, last, is_local=change.is_local)
 
     def _shown(self, item: Item | None) -> Item | None:
-        """What the chain makes of any state of an object, without remembering what it read."""
+        """Filter any state of an object, without recording its inputs."""
         if item is None or self._chain is None:
             return item
         evaluation = self._chain.evaluate(item)

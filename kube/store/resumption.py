@@ -32,7 +32,7 @@ def judge(
     unlike: int,
     is_filtered: bool,
 ) -> Resumption:
-    """What a client gets that has the version `since`.
+    """Decide how a client resumes from the version `since`.
 
     `seen` is the version up to which the view has everything; `is_confirmed` says that the cloud had the view's state
     at `since`; `oldest` is the version from which the view's own events go on (None: it has none yet). Up to

@@ -11,7 +11,7 @@ from kube.requests.selectors import FieldSelector, LabelSelector
 from kube.store.store import Item, Key
 
 type Anchor = tuple[str, str, str]
-"""What an object must have to be in a scope: namespace ("" for any), label key ("" for the name) and value."""
+"""A condition of every object in a scope: namespace ("" for any), label key ("" for the name) and value."""
 
 
 class Scope(NamedTuple):

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Standing(Enum):
-    """What speaks against a store."""
+    """The doubts about a store."""
 
     GOOD = "good"
     """Nothing does."""

@@ -154,16 +154,17 @@ class Store:
         self.former_version = 0
         """The newest version that clients were given of another history: the cloud was restored since."""
         self._former: dict[Key, Item] = {}
-        """What clients of such a version may hold."""
+        """The objects that clients of such a version may hold."""
         self.complete = False
         self._codec: Codec | None = None
         self.api_version = self.kind = ""
         self._items: dict[Key, Item] = {}
         self.laid_gone: dict[Key, Item] = {}
-        """What `lay` took away, until the cloud's own event: the disk keeps it for clients who come after a restart."""
+        """The objects that `lay` took away, until the cloud's own event: the disk keeps it for clients who come after a
+        restart."""
         self._is_in_order = True
         self._bytes = 0
-        """Of the raw forms of all items."""
+        """The bytes of the raw forms of all items."""
         self._listeners: list[StoreListener] = []
         self._pulse = Pulse()
 

@@ -127,7 +127,7 @@ class View(Feed):
         return self._open(self.ring.end, 0, bookmarks, coding, Beginning(list(self), is_list=True))
 
     def judge(self, since: int) -> Resumption:
-        """What a client gets that has the version `since`."""
+        """Decide how a client resumes from the version `since`."""
         return judge(
             since,
             self.projection.store.history,
@@ -289,7 +289,7 @@ class View(Feed):
         return watcher
 
     def _deliver(self, position: int) -> None:
-        """Have all watchers send the events from this position on."""
+        """Send the events from this position on to all watchers."""
         self._is_delivering = False
         new = NewEvents(self.ring, position)
         for watcher in list(self.watchers):

@@ -32,7 +32,7 @@ type Outlet = Callable[[bytes], bool]
 
 
 class Beginning(NamedTuple):
-    """What a client gets first: events that it missed, objects that it must not keep, and then a state."""
+    """The first events for a client: events that it missed, objects that it must not keep, and then a state."""
 
     state: Sequence[Item]
     missed: Sequence[bytes] = ()
@@ -89,7 +89,7 @@ def _name_alone(item: Item) -> Item:
 
 
 class Feed:
-    """What the watchers of a view read: a projection in one form, and the events in a ring."""
+    """The input of a view's watchers: a projection in one form, and the events in a ring."""
 
     def __init__(self, projection: Projection, form: Form, ring: Ring) -> None:
         self.form = form
@@ -214,7 +214,7 @@ class Watcher:
         """The version that the client came with, up to which it has seen the cloud's events (rule 5); 0 for none."""
         self._bookmark_due = False
         self._gap = NO_ANNOTATIONS
-        """What the next bookmark says of a gap in the history."""
+        """The annotations of the next bookmark, about a gap in the history."""
         self._waiter: asyncio.Future[None] | None = None
         self._error: StatusError | None = None
         self._end: Cursor | None = None
@@ -282,12 +282,12 @@ class Watcher:
             self._waiter.set_result(None)
 
     def send_bookmark(self) -> None:
-        """Have `frames` give a bookmark once it has given all events up to the bookmark's version."""
+        """Append a bookmark once `frames` has given all events up to the bookmark's version."""
         self._bookmark_due = True
         self.wake()
 
     def note_gap(self, since: int) -> None:
-        """As `send_bookmark`, for other hubs too: a list left a gap after this version.
+        """Like `send_bookmark`, for other hubs too: a list left a gap after this version.
 
         Of several gaps the first counts, as if one gap began there.
         """

@@ -97,7 +97,7 @@ def age(obj: Json) -> str:
 
 
 def labels(values: Json | None) -> str:
-    """As labels.FormatLabels."""
+    """Format labels like labels.FormatLabels."""
     return ",".join(f"{name}={value}" for name, value in sorted((values or {}).items())) or NONE
 
 

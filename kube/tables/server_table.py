@@ -33,7 +33,7 @@ from kube.tables.workload_cells import (
 GROUP = "meta.k8s.io"
 TABLE = (f"{GROUP}/v1", "Table")
 OBJECTS = frozenset({"None", "Metadata", "Object"})
-"""What `includeObject` may ask for beside the cells."""
+"""The values of `includeObject`."""
 
 
 class _Printer(NamedTuple):
@@ -111,7 +111,7 @@ def table(
 
 
 def list_metadata(obj: Json) -> Json:
-    """What a Table of one object has as the metadata of a list."""
+    """The list metadata for a Table of one object."""
     return {"resourceVersion": (obj.get("metadata") or {}).get("resourceVersion", "")}
 
 

@@ -48,7 +48,7 @@ class ObjectPeek(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """What follows a page of a list: the token for the next page, and how many items remain, None where unknown."""
+    """The rest behind a page of a list: the token for the next page, and how many items remain, None where unknown."""
 
     continue_token: str = ""
     remaining: int | None = None
@@ -157,7 +157,7 @@ class FrameReader(ABC):
 
     @abstractmethod
     def _read(self, chunk: bytes) -> list[WatchFrame]:
-        """As `feed`, for a reader that has not failed."""
+        """Like `feed`, for a reader that has not failed."""
 
     @abstractmethod
     def _left_over(self) -> int:
@@ -176,7 +176,7 @@ class Codec(ABC):
         """Split a list into its items; protobuf items are not parsed."""
 
     def decode_kept(self, body: bytes) -> ListPage[Kept]:
-        """As `decode_list`, with the items packed for a store, so that a long list is never in memory unpacked."""
+        """Like `decode_list`, with the items packed for a store, so that a long list is never in memory unpacked."""
         return self.decode_list(body)
 
     @abstractmethod

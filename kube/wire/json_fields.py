@@ -40,7 +40,7 @@ def parse_object(text: bytes | memoryview) -> JsonObject:
 
 
 def parse_object_lazily(text: bytes | memoryview) -> JsonObject:
-    """As `parse_object`, but the managedFields of a long object stay text, for callers that only write them again."""
+    """Like `parse_object`, but the managedFields of a long object stay text, for callers that only write them again."""
     value = parse_json_lazily(text)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
@@ -48,7 +48,7 @@ def parse_object_lazily(text: bytes | memoryview) -> JsonObject:
 
 
 def parse_json_lazily(text: bytes | memoryview) -> object:
-    """As `parse_json`, but the managedFields of a long object stay text."""
+    """Like `parse_json`, but the managedFields of a long object stay text."""
     if (cut := _cut_managed(text)) is not None:
         with contextlib.suppress(ValueError):
             value = parse_json(cut[0])
@@ -145,7 +145,7 @@ def write_json(value: object) -> bytes:
 
 
 def write_shallow(value: object) -> bytes:
-    """As `write_json`, but ValueError also where the value is nested over orjson's 254 levels, too deep to walk."""
+    """Like `write_json`, but ValueError also where the value is nested over orjson's 254 levels, too deep to walk."""
     try:
         # A store keeps these bytes. Copy them out of orjson's buffer, which may be ten times as large.
         return bytes(memoryview(orjson.dumps(value, _as_it_is)))

@@ -133,7 +133,7 @@ def type_of(parsed: JsonObject) -> tuple[str, str]:
 
 
 def peek_of(parsed: JsonObject) -> ObjectPeek:
-    """As `Codec.peek`, of an object that is parsed."""
+    """Like `Codec.peek`, for a parsed object."""
     metadata = JsonFields(parsed, Edits()).child("metadata")
     return ObjectPeek(
         metadata.text("namespace"),

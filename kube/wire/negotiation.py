@@ -50,7 +50,7 @@ _PRODUCED = frozenset({"*/*", Encoding.JSON.value, Encoding.PROTOBUF.value, "app
 
 
 def acceptable(accept: str | None) -> tuple[Representation, ...]:
-    """What an Accept header of a request for objects allows, first choice first; nothing for a 406.
+    """The representations that an Accept header allows, first choice first; nothing for a 406.
 
     None, "" and the wildcards are JSON. YAML, CBOR and unknown conversions are left out. StatusError 400 for a header
     that is longer than any client's.

@@ -34,7 +34,7 @@ from kube.wire.protobuf_fields import ProtobufFields, read_entries
 from kube.wire.schema import MESSAGES
 
 MAGIC = b"k8s\x00"
-"""What every body and every object in a frame begins with; a WatchEvent itself does not."""
+"""The prefix of every body and of every object in a frame; a WatchEvent itself does not."""
 
 SIZES = 4096
 """Cached headers of a list's items, by the size of the item: the objects of a kind have few different sizes."""

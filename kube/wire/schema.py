@@ -271,7 +271,7 @@ KINDS: Mapping[tuple[str, str], str] = {
 
 
 class FieldKind(Enum):
-    """What a field holds, by the methods of Fields."""
+    """The type of a field, by the methods of Fields."""
 
     TEXT = "text"
     NUMBER = "number"

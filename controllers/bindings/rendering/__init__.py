@@ -1,1 +1,2 @@
-"""What bindings make of a workload: one pure function, the record by which it undoes itself, and what it may set."""
+"""Rendering of bindings into a workload: one pure function, the record by which it is undone, and the fields it
+sets."""

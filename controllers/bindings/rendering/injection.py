@@ -84,7 +84,7 @@ class BindingItem:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the workload's surroundings say: its pool, and whether a HorizontalPodAutoscaler sets its replicas."""
+    """The surroundings of a workload: its pool, and whether a HorizontalPodAutoscaler sets its replicas."""
 
     pool: str = ""
     autoscaled: bool = False
@@ -184,7 +184,7 @@ class _Injection:
 
 @dataclass(slots=True)
 class _Injections:
-    """What the items want, by slot; a later wish replaces an earlier one."""
+    """The values that items ask for, by slot; a later item replaces an earlier one."""
 
     slots: dict[Slot, _Injection] = field(default_factory=dict)
     patches: list[BindingItem] = field(default_factory=list)
@@ -281,7 +281,7 @@ def _patch(
 
 
 def _values(workload: Json, wishes: _Injections) -> dict[Slot, Value]:
-    """What the slots hold that items set; a slot is absent where the workload has no place for it."""
+    """The present values of the slots that items set; a slot is absent where the workload has no place for it."""
     values: dict[Slot, Value] = {}
     for slot in wishes.slots:
         with contextlib.suppress(NoPlace):

@@ -38,7 +38,7 @@ STRATEGIES: dict[tuple[str, str], Json] = {
 """The strategies by kind and type, with the defaults that the API server adds: what it stores must equal the record."""
 
 type Value = str | int | Json | None
-"""What a slot holds: a number, a strategy, an image, an env entry, a name, a label. None: the field is absent."""
+"""The value of a slot: a number, a strategy, an image, an env entry, a name, a label. None: the field is absent."""
 
 
 class NoPlace(Exception):
@@ -232,7 +232,7 @@ LARGEST_RECORD = 128 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RecordEntry:
-    """What the record says of a slot: its base and what was injected. `at` is the index of a list's element."""
+    """The record's entry of a slot: its base and what was injected. `at` is the index of a list's element."""
 
     base: Value
     injected: Value

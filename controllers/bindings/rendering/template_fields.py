@@ -136,7 +136,7 @@ class _Place:
     key: str | int | None
     above: Any
     list_name: str
-    """What holds a holder that is a list, and its name there."""
+    """The name of the list, for a holder that is one."""
 
     @property
     def value(self) -> Any:
@@ -309,7 +309,7 @@ def parse_quantity(value: Any) -> Decimal | None:
 
 
 ROOT = "/spec/template/spec"
-"""What the paths of patches begin with."""
+"""The prefix of all paths in patches."""
 OPERATIONS = frozenset({"add", "remove", "replace"})
 MAX_DEPTH = 64
 """Objects and lists in each other in a patch's value. A pod spec has a dozen; the API server takes hundreds, on which

@@ -80,7 +80,7 @@ class ConnectionPool[Key: Hashable]:
         return len(still_open)
 
     def ping(self, key: Key) -> asyncio.Future[float] | None:
-        """As `Connection.ping`, over an open connection of the key; None where there is none."""
+        """Like `Connection.ping`, over an open connection of the key; None where there is none."""
         connections = (connection for connection in self._kept.get(key, ()) if connection.is_open)
         return next((pong for connection in connections if (pong := connection.ping()) is not None), None)
 

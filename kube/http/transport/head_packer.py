@@ -42,7 +42,7 @@ class HeadPacker:
         self._size = 0
         self._limit = TABLE_SIZE
         self._resized: list[int] = []
-        """What the next head says of the table: its least size since the last one, and its size now (4.2)."""
+        """The table sizes that the next head announces: its least size since the last one, and its size now (4.2)."""
 
     def resize(self, limit: int) -> None:
         """Keep no more bytes than the peer does."""

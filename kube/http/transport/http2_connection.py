@@ -192,7 +192,7 @@ class Http2Connection(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
 
     def _ask(self) -> None:
-        """Have the peer say something: it acknowledges settings that say nothing, in half the bytes of a PING."""
+        """Ask the peer for a sign of life: it acknowledges empty SETTINGS, in half the bytes of a PING."""
         self._outlet.frame(FrameKind.SETTINGS, 0, 0, b"")
         self._outlet.flush()
 

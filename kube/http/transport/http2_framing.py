@@ -23,19 +23,19 @@ class FrameKind:
 
 
 class Setting:
-    """Those that count here (RFC 9113, 6.5.2)."""
+    """The settings in use here (RFC 9113, 6.5.2)."""
 
     TABLE_SIZE, ENABLE_PUSH, MAX_STREAMS, INITIAL_WINDOW, FRAME_SIZE = range(1, 6)
 
 
 class FrameFlag:
-    """What a frame says of itself."""
+    """The flags of a frame."""
 
     END_STREAM, ACK, END_HEADERS, PADDED, PRIORITY = 0x1, 0x1, 0x4, 0x8, 0x20
 
 
 class EndCode:
-    """What ends a stream, or a connection (RFC 9113, 7)."""
+    """The error codes of a stream or a connection (RFC 9113, 7)."""
 
     NO_ERROR, PROTOCOL_ERROR, FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR = 0, 1, 3, 6
     REFUSED_STREAM, CANCEL, COMPRESSION_ERROR = 7, 8, 9
@@ -59,11 +59,11 @@ class PeerError(Exception):
 
 
 class FrameSplitter:
-    """What comes, frame by frame; the parts of a head as one frame of HEADERS."""
+    """Splits incoming bytes into frames; the parts of a head are one HEADERS frame."""
 
     def __init__(self) -> None:
         self._waiting = bytearray()
-        """What came of a frame that is not whole."""
+        """The bytes of an incomplete frame."""
         self._head: tuple[int, int, list[bytes]] | None = None
         """The flags, the stream and the parts of a head that is not whole."""
 
@@ -160,7 +160,7 @@ def unpadded(flags: int, payload: bytes) -> bytes:
 
 
 def _block(flags: int, payload: bytes) -> bytes:
-    """What HEADERS has of a packed head."""
+    """The header block of a HEADERS frame."""
     block = unpadded(flags, payload)
     if not flags & FrameFlag.PRIORITY:
         return block

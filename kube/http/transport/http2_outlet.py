@@ -1,4 +1,4 @@
-"""What goes out on one connection of HTTP/2: as much as the peer's socket and windows take, each request in its turn.
+"""Frames to send on one HTTP/2 connection: as much as the peer's socket and windows take, each request in its turn.
 
 A request waits here for a peer that reads slowly. One that is taken back meanwhile never goes, and none waits behind
 all that others have to send.
@@ -36,7 +36,7 @@ class Http2Outlet:
         self.largest_frame = 2**14
         self._told = told
         self._heads: dict[RequestedStream, HeaderFields] = {}
-        """Those of requests that have not begun to go."""
+        """The heads of requests that have not begun to be sent."""
         self._bodies: dict[RequestedStream, None] = {}
         """Requests of whose body, or its end, something has not gone. The next one's turn comes first."""
         self._out: list[bytes] = []

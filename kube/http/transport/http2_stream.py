@@ -22,7 +22,7 @@ class RequestedStream:
         self.window = 0
         """Bytes of the request's body that the peer has room for, beyond those of every stream at first."""
         self._unsent = bytearray()
-        """What waits for room. It is one piece: a client may send its body byte by byte."""
+        """The unsent bytes. They are one piece: a client may send its body byte by byte."""
         self.is_whole = False
         """Nothing of the request comes after those."""
         self._has_body = method != b"HEAD"
@@ -55,7 +55,7 @@ class RequestedStream:
         self.is_whole = is_last
 
     def next_frame(self, room: int, first_window: int) -> tuple[int, bytes] | None:
-        """As much of the body as there is room for, in a frame, with the room that it takes; None for none.
+        """The next DATA frame that fits, with the window that it takes; None for none.
 
         `first_window` is the room that the peer has for every stream at first.
         """

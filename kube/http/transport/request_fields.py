@@ -14,7 +14,7 @@ OF_CONNECTION = frozenset(
 NOT_SENT = OF_CONNECTION | {b"te", b"host"}
 """Headers of a request that are for the connection by which it came, or that HTTP/2 replaces."""
 MINIMAL = (b"prefer", b"return=minimal")
-"""Who sends this reads nothing of a success but its head (RFC 7240, 4.2)."""
+"""Its sender reads nothing of a success but its head (RFC 7240, 4.2)."""
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A header's name (RFC 9110, 5.6.2)."""

@@ -1,4 +1,4 @@
-"""What a connection tells of the response to one request, as it comes."""
+"""The receiver of the response to one request, as it comes."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class StreamedResponse(ResponseSink):
         self._sent = 0.0
         self._deadline = deadline
         self._waiting = bytearray()
-        """What came and is not read. It is one piece: a peer may send its answer byte by byte."""
+        """The unread bytes. They are one piece: a peer may send its answer byte by byte."""
         self._padding = 0
         """Bytes of the window that came besides."""
         self._taken: Callable[[ResponseSink, int], None] = _nowhere
