@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from mitmproxy import http
+from mitmproxy import http, tls
 
 from addons.requests.object_read import read_label
 from addons.requests.request_context import context_of
 from addons.telemetry.component_traffic import ComponentCounts, ComponentTraffic
 from addons.telemetry.observation import Observations
+from addons.ui.live.failed_handshakes import FailedHandshakes
 from addons.ui.live.observed_request import observed
 
 type Stream = Callable[[bytes], Iterable[bytes] | bytes]
@@ -54,8 +55,12 @@ class Traffic:
     def __init__(self) -> None:
         self.counts = ComponentTraffic()
         self.observations = Observations()
+        self._handshakes = FailedHandshakes(self.observations)
         self._open: dict[str, OpenAnswer] = {}
         """Each flow that is being answered, by its id."""
+
+    def tls_failed_client(self, data: tls.TlsData) -> None:
+        self._handshakes.add(data)
 
     def responseheaders(self, flow: http.HTTPFlow) -> None:
         if flow.response is None:

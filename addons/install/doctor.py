@@ -15,6 +15,7 @@ from addons.install.changes import below
 from addons.install.checks.cloud_checks import OwnNode, check_cloud
 from addons.install.checks.filter_checks import check_filters
 from addons.install.checks.findings import Finding, failed, has_failed, ok
+from addons.install.checks.hub_checks import check_handshakes, is_running
 from addons.install.checks.node_checks import (
     Program,
     check_address,
@@ -26,11 +27,8 @@ from addons.install.checks.node_checks import (
     check_ports,
     check_program,
 )
-from addons.install.cloud import get, local
 from addons.install.install_spec import BOOTSTRAP_KUBECONFIG, KUBELET_KUBECONFIG, SOCKET_FILE, leads_to
 from addons.settings import Settings
-from kube.errors import StatusError
-from kube.http.client import Unreachable
 from kube.http.kubeconfig import load_kubeconfig, parse_kubeconfig
 from kube.option import VERSION
 
@@ -55,21 +53,23 @@ def examine(
     yield check_program(program) if program is not None else ok("program", f"edgehub {VERSION}")
     held = {port for _, port in hub.handed_over} if below(root, SOCKET_FILE).exists() else set()
     ports = {"--port": hub.port, "--tls-port": hub.tls_port, "--admin-port": hub.admin_port}
-    is_running = asyncio.run(_is_running(hub))
-    yield from check_ports(hub.listen, ports, is_running, held)
-    if hub.pod_address.makes and not is_running:
+    is_hub_running = asyncio.run(is_running(hub))
+    yield from check_ports(hub.listen, ports, is_hub_running, held)
+    if hub.pod_address.makes and not is_hub_running:
         yield ok(
             "address", f"{', '.join(hub.pod_addresses)}: the hub gives itself the address when it starts"
         )
     elif hub.pod_address.addresses:
         yield from check_address(hub.pod_addresses)
+    if is_hub_running:
+        yield from asyncio.run(check_handshakes(hub))
     state = below(root, hub.state_dir.absolute())
     yield check_disk(state)
     yield from check_kept(state, datetime.datetime.now(datetime.UTC))
     files = [below(root, module) if module.is_absolute() else module for module in hub.filter_modules]
     if finding := check_filters(files, sorted(hub.disabled_filters)):
         yield finding
-    yield from _examine_identity(root, kubeconfig, node, hub, bootstrap, is_running=is_running)
+    yield from _examine_identity(root, kubeconfig, node, hub, bootstrap, is_running=is_hub_running)
 
 
 def _examine_identity(
@@ -113,15 +113,3 @@ def _examine_identity(
     elif not has_failed(certificate):
         own = OwnNode(node, (hub.namespace, hub.configmap), hub.port)
         yield from asyncio.run(check_cloud(credentials, own))
-
-
-async def _is_running(hub: Settings) -> bool:
-    """Whether a hub answers at the admin port."""
-    if not hub.admin_port:
-        return False
-    async with local(hub.admin_url) as admin:
-        try:
-            await get(admin, "/debug/servers")
-        except (StatusError, Unreachable, ValueError):
-            return False
-    return True

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 FLOW_HOOKS = ("requestheaders", "request", "responseheaders", "response", "error")
 CONNECTION_HOOKS = (
     *("client_connected", "client_disconnected", "server_connect"),
-    *("tls_start_client", "tls_established_client", "lend_way"),
+    *("tls_start_client", "tls_established_client", "tls_failed_client", "lend_way"),
 )
 """Those that parts of the hub have; the last one is of connections that do not speak HTTP."""
 BEFORE_ANSWER = ("requestheaders", "request")

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
 
 from mitmproxy import certs, connection, ctx
 from mitmproxy.proxy.context import Context
-from mitmproxy.proxy.layers.tls import TlsEstablishedClientHook, TlsStartClientHook, parse_client_hello
+from mitmproxy.proxy.layers.tls import (
+    TlsEstablishedClientHook,
+    TlsFailedClientHook,
+    TlsStartClientHook,
+    parse_client_hello,
+)
 from mitmproxy.tls import TlsData
 from OpenSSL import SSL
 
@@ -33,9 +37,9 @@ MAX_HANDSHAKE = 16 * 1024
 """Bytes of a client's TLS handshake before its end. One with a certificate, and a key share that resists quantum
 computers, has some 5,000."""
 LONGEST_FAULT = 200
-"""Characters of what the log says of a handshake."""
-
-logger = logging.getLogger(__name__)
+"""Characters of what the addons are told of a handshake that failed."""
+LEFT = "closed"
+"""The fault of a client that leaves in the middle: many of those that do not trust a certificate say nothing."""
 
 
 class TlsSocket(asyncio.Transport, asyncio.Protocol):
@@ -129,6 +133,7 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         self._decrypt()
 
     def eof_received(self) -> bool:
+        self._leave()
         return False
 
     def pause_writing(self) -> None:
@@ -140,6 +145,8 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
             self._protocol.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
+        if error is not None:
+            self._leave()
         protocol, self._socket, self._protocol = self._protocol, None, None
         if protocol is not None:
             protocol.connection_lost(error)
@@ -208,10 +215,15 @@ class TlsSocket(asyncio.Transport, asyncio.Protocol):
         self._protocol.connection_made(self)
         self._decrypt()
 
+    def _leave(self) -> None:
+        """Note that the client has gone: one that has seen a certificate may not trust it."""
+        if self._tls is not None and self._client.timestamp_tls_setup is None:
+            self._fail(LEFT)
+
     def _fail(self, why: str) -> None:
-        logger.warning("Client TLS handshake failed. %s", why[:LONGEST_FAULT])
-        if self._socket is not None:
-            self._socket.close()
+        if self._client.error is None:
+            self._client.error = why[:LONGEST_FAULT]
+            self._call_hook(TlsFailedClientHook(self._data), self.close)
 
     def _decrypt(self) -> None:
         if self._tls is None or self._protocol is None or self._socket is None:

@@ -107,6 +107,19 @@ CONNECTIONS_REFUSED = counter(
     "behind an open request), `behind` (sent on behind an answer), `frame` (of HTTP/2, too large), `handshake` "
     "(of TLS, too large), `accept`, `admin` (the oldest of the admin port).",
 )
+FAILED_HANDSHAKES = counter(
+    "edgehub_failed_handshakes{said,called}",
+    "TLS handshakes that clients did not finish, by what the client said of the certificate (an alert's name, or "
+    "`closed` for one that left), and by what it called: an `address`, a name of the Service `kubernetes`, or `other`.",
+)
+SAID = (
+    *("unknown ca", "bad certificate", "certificate unknown", "certificate expired"),
+    *("unsupported certificate", "closed", OTHER),
+)
+CALLED = ("address", "kubernetes", OTHER)
+for _said in SAID:
+    for _called in CALLED:
+        FAILED_HANDSHAKES.labels(_said, _called)
 LISTENERS_CLOSED = gauge("edgehub_listeners_closed", "Listeners that the hub wants open and that are not.")
 LISTENERS_LOST = counter("edgehub_listeners_lost", "Listeners that were closed by others than the hub.")
 UNREAD_STREAMS = counter(
@@ -220,6 +233,11 @@ def count_request(component: str, info: RequestInfo, route: str, code: int) -> N
     if _kinds[component].label(" ".join(kind)) == OTHER:
         kind = OTHER, OTHER, route, OTHER
     REQUESTS.labels(component, *kind).inc()
+
+
+def count_failed_handshake(said: str, called: str) -> None:
+    """Count a handshake. `called` is a label already; the words of a client are none."""
+    FAILED_HANDSHAKES.labels(said if said in SAID else OTHER, called).inc()
 
 
 def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:

@@ -20,6 +20,8 @@ ENDED = "ended: "
 VERDICTS = ("relayed", "viewed", "filtered", "refused", "offline", "failed")
 """What became of a request: answered by the cloud; by a view; by either, and filters were bound to it; refused by the
 hub; answered by the node because the cloud was away; or it got no answer."""
+HANDSHAKE = "handshake"
+"""The verb of a TLS handshake that failed. Its name is the server's that the client called."""
 NAMED_REASONS = 3
 """Reasons of a filter that a line names."""
 
@@ -44,7 +46,7 @@ class Observation(NamedTuple):
     """Seconds since the epoch."""
     component: str
     verb: str
-    """RBAC's verb; of an event ADDED, MODIFIED, DELETED or HIDDEN."""
+    """RBAC's verb; of an event ADDED, MODIFIED, DELETED or HIDDEN; or HANDSHAKE."""
     resource: str
     """With its group, as RBAC names it; the path without the query where that names no resource."""
     subresource: str
@@ -136,7 +138,7 @@ def _bytes(count: int) -> str:
 
 def _lasted(seen: Observation) -> str:
     if seen.seconds is None:
-        return "-" if seen.is_event else "open"
+        return "-" if seen.is_event or seen.verb == HANDSHAKE else "open"
     return f"{seen.seconds * 1000:.0f} ms" if seen.seconds < 10 else f"{seen.seconds:.0f} s"
 
 
