@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from typing import Any
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -83,7 +84,8 @@ def _note_verification(ssl_conn: SSL.Connection, _cert: object, _errno: int, _de
     return True
 
 
-def _select_alpn(_conn: SSL.Connection, offers: list[bytes]) -> bytes | SSL._NoOverlappingProtocols:
+def _select_alpn(_conn: SSL.Connection, offers: list[bytes]) -> Any:
+    """Bytes, or NO_OVERLAPPING_PROTOCOLS, whose type pyOpenSSL does not name."""
     for protocol in ALPN:
         if protocol in offers:
             return protocol

@@ -9,7 +9,8 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from cryptography import x509
@@ -31,6 +32,18 @@ class _Made(NamedTuple):
     """The hub's certificate, where the context shows one."""
     lane: str
     """Names the certificate; "" for none."""
+
+
+@dataclass(slots=True)
+class Expected:
+    """The server that a connection leads to."""
+
+    name: str
+    """For people."""
+    is_server: Callable[[x509.Certificate], bool]
+    """Whether a certificate is the server's."""
+    fault: str = ""
+    """Words for what is wrong with the certificate that it has shown."""
 
 
 class UpstreamTls:
@@ -75,7 +88,7 @@ class UpstreamTls:
         ValueError or OpenSSL.SSL.Error when the credentials cannot be used.
         """
         context = self._current(lend_certificate).context
-        return client_connection(context, server_name, alpn, is_verified=not self._credentials.insecure)
+        return client_connection(context, server_name, alpn)
 
     def _lent(self) -> _Made | None:
         try:
@@ -110,7 +123,8 @@ class UpstreamTls:
     def _new(self, pieces: tuple[bytes, ...]) -> _Made:
         authorities = self._credentials.authorities
         context = client_context(authorities)
-        context.set_verify(SSL.VERIFY_NONE if self._credentials.insecure else SSL.VERIFY_PEER)
+        if self._credentials.insecure:
+            context.set_verify(SSL.VERIFY_NONE)
         if not authorities:
             context.set_default_verify_paths()
         leaf = show_certificate(context, pieces[1], pieces[2]) if any(pieces[1:]) else None
@@ -122,6 +136,7 @@ def client_context(authorities: Iterable[x509.Certificate]) -> SSL.Context:
     """A context for connections to servers whose certificates these CAs have signed."""
     context = SSL.Context(SSL.TLS_CLIENT_METHOD)
     context.set_min_proto_version(SSL.TLS1_2_VERSION)
+    context.set_verify(SSL.VERIFY_PEER, _verify)
     # A relayed watch is silent most of the time: without this OpenSSL keeps 34 KB of buffers for each connection.
     context.set_mode(SSL.MODE_RELEASE_BUFFERS)
     store = context.get_cert_store()
@@ -135,19 +150,21 @@ def plain_connection(server_name: str) -> SSL.Connection:
     """TLS with a server that the system's authorities know, without a certificate of this node's."""
     context = client_context(())
     context.set_default_verify_paths()
-    context.set_verify(SSL.VERIFY_PEER)
-    return client_connection(context, server_name, [b"http/1.1"], is_verified=True)
+    return client_connection(context, server_name, [b"http/1.1"])
 
 
-def client_connection(
-    context: SSL.Context, server_name: str, alpn: list[bytes], *, is_verified: bool
-) -> SSL.Connection:
-    """TLS that is about to begin, with a server of this name where it is verified. ValueError for no name."""
-    ssl_conn = SSL.Connection(context)
-    if is_verified:
-        _expect_name(ssl_conn, server_name)
+def client_connection(context: SSL.Context, server_name: str, alpn: list[bytes]) -> SSL.Connection:
+    """TLS that is about to begin, with a server of this name. ValueError for no name."""
+    ssl_conn = connection_to(Expected(server_name, lambda shown: is_named(shown, server_name)), context, alpn)
     if not is_address(server_name):
-        ssl_conn.set_tlsext_host_name(server_name.encode("idna"))
+        ssl_conn.set_tlsext_host_name(_ascii(server_name).encode())
+    return ssl_conn
+
+
+def connection_to(expected: Expected, context: SSL.Context, alpn: list[bytes]) -> SSL.Connection:
+    """TLS that is about to begin, with the server that is expected."""
+    ssl_conn = SSL.Connection(context)
+    ssl_conn.set_app_data(expected)
     ssl_conn.set_alpn_protos(alpn)
     ssl_conn.set_connect_state()
     return ssl_conn
@@ -165,16 +182,50 @@ def show_certificate(context: SSL.Context, certificates: bytes, key: bytes) -> x
     return leaf
 
 
-def _expect_name(ssl_conn: SSL.Connection, name: str) -> None:
-    """Have OpenSSL check the server's name. pyOpenSSL has no call for it; mitmproxy uses the same two functions."""
-    library = SSL._lib  # type: ignore[attr-defined]  # see above
-    parameters = library.SSL_get0_param(ssl_conn._ssl)
+def refusal_of(tls: SSL.Connection) -> str:
+    """What is wrong with the server's certificate; "" where nothing was found."""
+    fault = tls.get_app_data().fault
+    return f"Certificate verify failed: {fault}" if fault else ""
+
+
+def _verify(tls: SSL.Connection, shown: crypto.X509, code: int, depth: int, is_valid: int) -> bool:
+    """Take OpenSSL's word for each certificate of a chain, and look whether its last one is the server's."""
+    expected: Expected = tls.get_app_data()
+    if not is_valid:
+        expected.fault = _FAULTS.get(code, f"error {code}")
+    elif depth == 0 and not expected.is_server(shown.to_cryptography()):
+        expected.fault = f"the certificate is not that of {expected.name}"
+    return not expected.fault
+
+
+def is_named(certificate: x509.Certificate, name: str) -> bool:
+    """Whether a certificate is for a host of this name or address.
+
+    As kube-apiserver's other clients do: the subject's common name does not count, and a wildcard stands for one whole
+    label (RFC 9525, 6.3). ValueError for no name.
+    """
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
     if is_address(name):
-        packed = ipaddress.ip_address(name).packed
-        done = library.X509_VERIFY_PARAM_set1_ip(parameters, packed, len(packed))
-    else:
-        encoded = name.encode("idna")
-        library.X509_VERIFY_PARAM_set_hostflags(parameters, library.X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS)
-        done = library.X509_VERIFY_PARAM_set1_host(parameters, encoded, len(encoded))
-    if done != 1:
-        raise ValueError(f"OpenSSL does not take {name!r} as a server's name")
+        return ipaddress.ip_address(name) in names.get_values_for_type(x509.IPAddress)
+    wanted = _ascii(name)
+    wildcard = "*." + wanted.partition(".")[2]
+    patterns = [pattern.lower().removesuffix(".") for pattern in names.get_values_for_type(x509.DNSName)]
+    return wanted in patterns or (wildcard.count(".") > 1 and wildcard in patterns)
+
+
+def _ascii(name: str) -> str:
+    """A host's name as certificates have it. ValueError for no name."""
+    if not name or "*" in name or "\0" in name:
+        raise ValueError(f"{name!r} is no server's name")
+    return name.encode("idna").decode().lower().removesuffix(".")
+
+
+_FAULTS = {
+    code: " ".join({"cert": "certificate"}.get(word, word) for word in name.lower().split("_")[1:])
+    for name, code in vars(SSL.X509VerificationCodes).items()
+    if name.startswith("ERR_")
+}
+"""Words for what OpenSSL finds wrong with a certificate."""

@@ -6,11 +6,11 @@ import ipaddress
 from collections.abc import Callable, Iterable
 
 from cryptography import x509
-from OpenSSL import SSL, crypto
+from OpenSSL import SSL
 
 from addons.certificates.client_certificates import node_of
 from addons.link.servers import Server
-from addons.link.tls import client_context, show_certificate
+from addons.link.tls import Expected, client_context, connection_to, show_certificate
 from kube.http.kubeconfig import Credentials
 
 
@@ -26,18 +26,12 @@ def peer_connection(
     credentials cannot be used.
     """
 
-    def check(_conn: SSL.Connection, shown: crypto.X509, _errno: int, depth: int, ok: int) -> bool:
-        return bool(ok) and (depth > 0 or is_hub_of(shown.to_cryptography(), server))
-
     context = client_context({*credentials.authorities, *authorities()})
-    context.set_verify(SSL.VERIFY_PEER, check)
     certificate, key = credentials.certificate.read(), credentials.key.read()
     if certificate:
         show_certificate(context, certificate, key)
-    ssl_conn = SSL.Connection(context)
-    ssl_conn.set_alpn_protos(alpn)
-    ssl_conn.set_connect_state()
-    return ssl_conn
+    expected = Expected(f"node {server.node}", lambda shown: is_hub_of(shown, server))
+    return connection_to(expected, context, alpn)
 
 
 def is_hub_of(certificate: x509.Certificate, server: Server) -> bool:

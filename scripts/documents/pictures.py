@@ -49,7 +49,7 @@ async def take(browser: Browser, name: str, selector: str = "") -> None:
             ".getBoundingClientRect())"
         )
         clip = {"clip": {**dict(zip(("x", "y", "width", "height"), box, strict=True)), "scale": 1}}
-    shot = await browser._call("Page.captureScreenshot", format="png", captureBeyondViewport=True, **clip)
+    shot = await browser.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, **clip)
     (DOCS / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
 

@@ -64,7 +64,7 @@ class Browser:
             await self._end()
             raise
         self._reading = asyncio.create_task(self._read(), name="browser")
-        await self._call("Log.enable")
+        await self.call("Log.enable")
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -79,11 +79,11 @@ class Browser:
 
     async def open(self, url: str) -> None:
         """Go to a page; `until` waits for what it shows."""
-        await self._call("Page.navigate", url=url)
+        await self.call("Page.navigate", url=url)
 
     async def run(self, script: str) -> Any:
         """The value of a JavaScript expression in the page."""
-        said = await self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        said = await self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in said:
             raise RuntimeError(f"{script}: {said['exceptionDetails']}")
         return said["result"].get("value")
@@ -119,19 +119,19 @@ class Browser:
 
     async def type(self, text: str) -> None:
         """Text into the element that has the focus."""
-        await self._call("Input.insertText", text=text)
+        await self.call("Input.insertText", text=text)
 
     async def press(self, key: str) -> None:
         """A key, by its name in JavaScript."""
         for event in ("keyDown", "keyUp"):
-            await self._call(
+            await self.call(
                 "Input.dispatchKeyEvent", type=event, key=key, code=key, windowsVirtualKeyCode=_KEYS[key]
             )
 
     async def resize(self, width: int, height: int) -> None:
         """Show the page on a screen of this many pixels."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
-        await self._call("Emulation.setDeviceMetricsOverride", **size)
+        await self.call("Emulation.setDeviceMetricsOverride", **size)
 
     async def _address(self) -> str:
         port_file = self._folder / "DevToolsActivePort"
@@ -146,7 +146,7 @@ class Browser:
                         return str(found[0]["webSocketDebuggerUrl"])
                 await asyncio.sleep(0.05)
 
-    async def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+    async def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": parameters})

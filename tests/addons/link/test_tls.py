@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
-from addons.link.tls import UpstreamTls
+from addons.link.tls import UpstreamTls, is_named, refusal_of
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece, parse_kubeconfig
 from tests.addons.support.tls_peers import meet
 from tests.cloud.pki import Authority, Credential
@@ -93,6 +93,49 @@ def test_a_server_that_cannot_prove_its_name_is_refused(
     with pytest.raises(SSL.Error):
         greet(UpstreamTls(credentials(authority.certificate)), server, name)
     assert server.shown == [], "it never saw our certificate"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "name", "is_its"),
+    [
+        (["a.example.com"], "A.Example.COM", True),
+        (["A.example.com"], "a.example.com.", True),
+        (["a.example.com"], "b.example.com", False),
+        (["*.example.com"], "a.example.com", True),
+        (["*.example.com"], "example.com", False),
+        (["*.example.com"], "a.b.example.com", False),
+        (["a*.example.com"], "ab.example.com", False),
+        (["*.com"], "example.com", False),
+        (["xn--bcher-kva.example"], "b\u00fccher.example", True),
+        (["10.0.0.1"], "10.0.0.1", True),
+        (["10.0.0.1"], "10.0.0.2", False),
+        (["fd00::1"], "fd00:0::1", True),
+        ([], "common-name", False),
+    ],
+)
+def test_a_certificate_is_for_the_names_that_it_lists(
+    authority: Authority, hosts: list[str], name: str, is_its: bool
+) -> None:
+    shown = x509.load_pem_x509_certificate(authority.issue_server("common-name", hosts).certificate)
+    assert is_named(shown, name) is is_its
+
+
+@pytest.mark.parametrize("name", ["", "*.example.com", "a\0.example.com", "a" * 64 + ".example.com"])
+def test_what_no_server_can_be_named_is_an_error(authority: Authority, name: str) -> None:
+    with pytest.raises(ValueError, match=r"name|label"):
+        UpstreamTls(credentials(authority.certificate)).connection(name, lend_certificate=False, alpn=HTTP1)
+
+
+def test_a_refusal_says_what_is_wrong_with_the_certificate(server: TlsServer, authority: Authority) -> None:
+    for trusted, name, told in (
+        (authority.certificate, "other.svc", "the certificate is not that of other.svc"),
+        (Authority().certificate, "127.0.0.1", "self signed certificate in chain"),
+        (b"", "127.0.0.1", "self signed certificate in chain"),
+    ):
+        ours = UpstreamTls(credentials(trusted)).connection(name, lend_certificate=False, alpn=HTTP1)
+        with pytest.raises(SSL.Error):
+            meet(ours, server.context)
+        assert refusal_of(ours) == f"Certificate verify failed: {told}"
 
 
 @pytest.mark.parametrize("trusted", [Authority().certificate, b""], ids=["another", "the machine's own"])

@@ -149,6 +149,10 @@ class Reader(asyncio.Protocol):
         self.has_ended = False
         self.lost: list[Exception | None] = []
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
     def data_received(self, data: bytes) -> None:
         self.got += data
 
@@ -193,14 +197,14 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 @pytest.mark.parametrize("tls", [True, False])
 async def test_what_is_written_comes_back(tmp_path: Path, tls: bool) -> None:
     sent = bytes(range(256)) * 4096
-    async with wired(tmp_path, echo, tls=tls) as (wire, reader, health):
-        wire.write(b"")
-        wire.write(sent)
+    async with wired(tmp_path, echo, tls=tls) as (_, reader, health):
+        reader.transport.write(b"")
+        reader.transport.write(sent)
         await until(lambda: len(reader.got) == len(sent))
         assert (reader.got, health.connections) == (sent, 1)
     assert health.connections == 0
-    assert wire.is_closing()
-    wire.write(b"too late")
+    assert reader.transport.is_closing()
+    reader.transport.write(b"too late")
 
 
 @pytest.mark.parametrize("tls", [True, False])
@@ -212,13 +216,13 @@ async def test_a_protocol_that_reads_no_further_gets_the_rest_later(tmp_path: Pa
         await reader.read()
         writer.close()
 
-    async with wired(tmp_path, flood, tls=tls) as (wire, reader, _):
-        wire.pause_reading()
+    async with wired(tmp_path, flood, tls=tls) as (_, reader, _):
+        reader.transport.pause_reading()
         await asyncio.sleep(0.05)
         held = len(reader.got)
         await asyncio.sleep(0.05)
         assert held == len(reader.got) < size
-        wire.resume_reading()
+        reader.transport.resume_reading()
         await until(lambda: len(reader.got) == size)
 
 
@@ -284,9 +288,9 @@ async def test_a_peer_that_speaks_no_tls_is_an_error(tmp_path: Path) -> None:
 
 async def test_a_drill_that_takes_the_link_away_breaks_what_comes(tmp_path: Path) -> None:
     drills = Drills(lambda: None)
-    async with wired(tmp_path, echo, drills=drills) as (wire, reader, _):
+    async with wired(tmp_path, echo, drills=drills) as (_, reader, _):
         drills.begin(DrillKind.OFFLINE)
-        wire.write(b"lost")
+        reader.transport.write(b"lost")
         await until(lambda: reader.lost)
         assert isinstance(reader.lost[0], ConnectionResetError)
         assert reader.got == b""
@@ -296,9 +300,9 @@ async def test_a_drill_that_takes_the_link_away_breaks_what_comes(tmp_path: Path
 async def test_a_slow_link_loses_nothing(tmp_path: Path) -> None:
     drills = Drills(lambda: None)
     sent = bytes(range(256)) * 64
-    async with wired(tmp_path, echo, drills=drills) as (wire, reader, _):
+    async with wired(tmp_path, echo, drills=drills) as (_, reader, _):
         drills.begin(DrillKind.SLOW, kbps=10_000, ms=1)
-        wire.write(sent)
+        reader.transport.write(sent)
         await until(lambda: len(reader.got) == len(sent))
         assert reader.got == sent
     drills.close()

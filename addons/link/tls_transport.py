@@ -1,0 +1,247 @@
+"""TLS by pyOpenSSL on memory buffers, in either role: the protocol of a socket, and the transport of what is within.
+
+asyncio's own holds 295 KB a connection, and asks no client for a certificate without having it verified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from abc import ABC, abstractmethod
+from typing import Any
+
+from OpenSSL import SSL
+
+RECORD = 16 * 1024
+"""Bytes of plain text that a record of TLS brings at most, and that OpenSSL gets at once. A connection keeps a buffer
+for the largest that it was given."""
+SEALING = 512
+"""Bytes for which OpenSSL has room beyond the plain text: more than any cipher adds to a record."""
+
+
+class TransportLayer(asyncio.Transport, asyncio.Protocol):
+    """Stands between a transport and a protocol, and passes everything on both ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._below: asyncio.Transport | None = None
+        self._protocol: asyncio.Protocol | None = None
+
+    def speak(self, protocol: asyncio.Protocol) -> None:
+        """Give this protocol what comes from here on."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+
+    # -- towards the protocol: the transport
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._below.get_extra_info(name, default) if self._below is not None else default
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert isinstance(protocol, asyncio.Protocol)
+        self._protocol = protocol
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if self._below is not None:
+            self._below.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self._below.get_write_buffer_size() if self._below is not None else 0
+
+    def is_closing(self) -> bool:
+        return self._below is None or self._below.is_closing()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._below is not None:
+            self._below.write(data)
+
+    def close(self) -> None:
+        if self._below is not None:
+            self._below.close()
+
+    def abort(self) -> None:
+        if self._below is not None:
+            self._below.abort()
+
+    def pause_reading(self) -> None:
+        if self._below is not None:
+            self._below.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._below is not None:
+            self._below.resume_reading()
+
+    # -- towards the socket: the protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._below = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._protocol is not None:
+            self._protocol.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._protocol.eof_received() if self._protocol is not None else False
+
+    def pause_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._protocol is not None:
+            self._protocol.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        protocol, self._below, self._protocol = self._protocol, None, None
+        if protocol is not None:
+            protocol.connection_lost(error)
+
+
+class TlsTransport(TransportLayer, ABC):
+    """One end of TLS. What comes after the handshake waits for `speak`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tls: SSL.Connection | None = None
+        self._is_agreed = False
+        self._is_paused = False
+        """The protocol reads no further."""
+        self._error: Exception | None = None
+
+    @abstractmethod
+    def agreed(self, tls: SSL.Connection) -> None:
+        """Handle the end of the handshake."""
+
+    @abstractmethod
+    def refused(self, tls: SSL.Connection, why: str) -> None:
+        """Handle a handshake that failed; the other side has its alert."""
+
+    def start(self, tls: SSL.Connection, early: bytes = b"") -> None:
+        """Begin the handshake. `early` has come already."""
+        self._tls = tls
+        if early:
+            tls.bio_write(early)
+        self._shake_hands(tls)
+
+    def fail(self, error: Exception) -> None:
+        """Close the connection, and give the protocol the first such error."""
+        self._error = self._error or error
+        super().close()
+
+    def speak(self, protocol: asyncio.Protocol) -> None:
+        super().speak(protocol)
+        self._decrypt()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not data or self._tls is None or self._below is None or not self._is_agreed:
+            return
+        sealed, error = [], None
+        try:
+            for at in range(0, len(data), RECORD):
+                self._tls.sendall(data[at : at + RECORD])
+                sealed.append(_sealed(self._tls))
+        except SSL.Error as raised:
+            error = raised
+        self._below.write(b"".join(sealed))
+        if error is not None:
+            self.fail(ConnectionResetError(reason_of(error)))
+
+    def close(self) -> None:
+        if self.is_closing():
+            return
+        if self._tls is not None and self._is_agreed:
+            with contextlib.suppress(SSL.Error):
+                self._tls.shutdown()
+            self._flush(self._tls)
+        super().close()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        super().pause_reading()
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        super().resume_reading()
+        if self._below is not None:
+            asyncio.get_running_loop().call_soon(self._decrypt)
+
+    def data_received(self, data: bytes) -> None:
+        assert self._tls is not None
+        self._tls.bio_write(data)
+        if self._is_agreed:
+            self._decrypt()
+        else:
+            self._shake_hands(self._tls)
+
+    def eof_received(self) -> bool:
+        return False  # without an alert it is a cut, and no end of what is within (RFC 8446, 6.1)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(self._error or error)
+
+    def _shake_hands(self, tls: SSL.Connection) -> None:
+        if self.is_closing():
+            return
+        try:
+            tls.do_handshake()
+        except SSL.WantReadError:
+            self._flush(tls)
+        except SSL.Error as error:
+            self._flush(tls)  # the alert says to the other side what is wrong
+            self.refused(tls, reason_of(error))
+        else:
+            self._flush(tls)
+            self._is_agreed = True
+            self.agreed(tls)
+
+    def _decrypt(self) -> None:
+        """Hand on what is there, at once: a server sends the head of an answer and its body as two records."""
+        tls, protocol = self._tls, self._protocol
+        if tls is None or protocol is None or self._is_paused or self._below is None:
+            return
+        records: list[bytes] = []
+        end: SSL.Error | None = None
+        try:
+            while True:
+                records.append(tls.recv(RECORD))
+        except SSL.WantReadError:
+            pass
+        except SSL.Error as error:
+            end = error
+        self._flush(tls)  # the other side may have new keys, and is owed an answer
+        if records:
+            protocol.data_received(records[0] if len(records) == 1 else b"".join(records))
+        if end is not None and not self._is_paused:  # else the protocol learns it when it reads on
+            self._end(end)
+
+    def _end(self, end: SSL.Error) -> None:
+        """Tell the protocol that nothing more comes."""
+        if isinstance(end, SSL.ZeroReturnError):
+            if self._protocol is not None:
+                self._protocol.eof_received()
+            self.close()
+        else:
+            self.fail(ConnectionResetError(reason_of(end)))
+
+    def _flush(self, tls: SSL.Connection) -> None:
+        """Send what OpenSSL has for the other side."""
+        if self._below is not None and (sealed := _sealed(tls)):
+            self._below.write(sealed)
+
+
+def reason_of(error: SSL.Error) -> str:
+    """OpenSSL's words for what is wrong."""
+    errors = error.args[0] if error.args else ()
+    return str(errors[-1][-1]) if isinstance(errors, list) and errors else "the connection was closed"
+
+
+def _sealed(tls: SSL.Connection) -> bytes:
+    """Bytes for the other side."""
+    parts = []
+    with contextlib.suppress(SSL.WantReadError):
+        while True:
+            parts.append(tls.bio_read(RECORD + SEALING))
+            if len(parts[-1]) < RECORD + SEALING:  # a shorter read is the last one
+                break
+    return parts[0] if len(parts) == 1 else b"".join(parts)

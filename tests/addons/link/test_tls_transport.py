@@ -1,0 +1,133 @@
+"""One transport for both ends of TLS: here both meet in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from cryptography import x509
+from OpenSSL import SSL
+
+from addons.link.tls import client_connection, client_context
+from addons.link.tls_transport import RECORD, TlsTransport
+from tests.addons.support.link_parts import AUTHORITY
+from tests.addons.support.observed import until
+
+
+class End(TlsTransport):
+    """Gives `inside` what its TLS brings."""
+
+    def __init__(self, tls: SSL.Connection) -> None:
+        super().__init__()
+        self.begun, self.inside = tls, Inside()
+        self.refusal = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.start(self.begun)
+
+    def agreed(self, tls: SSL.Connection) -> None:
+        self.speak(self.inside)
+
+    def refused(self, tls: SSL.Connection, why: str) -> None:
+        self.refusal = why
+        self.close()
+
+
+class Inside(asyncio.Protocol):
+    """Keeps what comes."""
+
+    def __init__(self) -> None:
+        self.got: list[bytes] = []
+        self.transport: asyncio.Transport | None = None
+        self.has_ended = self.reads_once = False
+        self.lost: list[Exception | None] = []
+
+    @property
+    def all(self) -> bytes:
+        return b"".join(self.got)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.got.append(data)
+        if self.reads_once and self.transport is not None:
+            self.transport.pause_reading()
+
+    def eof_received(self) -> None:
+        self.has_ended = True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost.append(error)
+
+
+@asynccontextmanager
+async def both_ends(folder: Path, name: str = "localhost") -> AsyncIterator[tuple[End, End]]:
+    """A client's end and a server's."""
+    own = SSL.Context(SSL.TLS_SERVER_METHOD)
+    certificate, key = AUTHORITY.issue_server("server", ["localhost"]).write(folder, "server")
+    own.use_certificate_chain_file(str(certificate))
+    own.use_privatekey_file(str(key))
+    accepting = SSL.Connection(own)
+    accepting.set_accept_state()
+    trusted = client_context([x509.load_pem_x509_certificate(AUTHORITY.certificate)])
+    calling = client_connection(trusted, name, [b"h2"])
+    loop, pair = asyncio.get_running_loop(), socket.socketpair()
+    client, server = End(calling), End(accepting)
+    await loop.create_connection(lambda: server, sock=pair[0])
+    await loop.create_connection(lambda: client, sock=pair[1])
+    yield client, server
+    client.abort()
+    server.abort()
+    await until(lambda: client.is_closing() and server.is_closing())
+
+
+async def test_each_end_reads_what_the_other_writes(tmp_path: Path) -> None:
+    sent = bytes(range(256)) * 1024
+    async with both_ends(tmp_path) as (client, server):
+        client.write(b"too early, and lost")
+        await until(lambda: client.inside.transport and server.inside.transport)
+        client.write(sent)
+        client.write(b"")
+        server.write(sent)
+        await until(lambda: len(server.inside.all) == len(client.inside.all) == len(sent))
+        assert server.inside.all == client.inside.all == sent
+
+
+async def test_an_alert_ends_what_is_within_and_a_cut_does_not(tmp_path: Path) -> None:
+    for is_cut in (False, True):
+        async with both_ends(tmp_path) as (client, server):
+            await until(lambda: client.inside.transport and server.inside.transport)
+            client.write(b"last")
+            await until(lambda: server.inside.got)
+            client.abort() if is_cut else client.close()
+            await until(lambda: server.inside.lost)
+            assert server.inside.has_ended is not is_cut
+
+
+async def test_both_ends_say_why_a_handshake_fails(tmp_path: Path) -> None:
+    async with both_ends(tmp_path, "elsewhere") as (client, server):
+        await until(lambda: client.is_closing() and server.is_closing())
+        assert client.refusal == "certificate verify failed"
+        assert server.refusal.endswith("alert internal error"), "pyOpenSSL lets a callback choose no other"
+        assert (client.inside.transport, server.inside.transport) == (None, None)
+
+
+async def test_a_protocol_that_reads_no_further_learns_the_end_when_it_reads_on(tmp_path: Path) -> None:
+    async with both_ends(tmp_path) as (client, server):
+        await until(lambda: client.inside.transport and server.inside.transport)
+        server.inside.reads_once = True
+        client.write(bytes(3 * RECORD))
+        client.close()
+        await until(lambda: server.inside.got)
+        await asyncio.sleep(0)
+        assert not server.inside.has_ended
+        server.inside.reads_once = False
+        server.resume_reading()
+        await until(lambda: server.inside.has_ended)
+        assert len(server.inside.all) == 3 * RECORD

@@ -1,0 +1,127 @@
+"""Private names of libraries: the product and its scripts import, read and write none."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.repository.support.tree import label, modules, parse, program_modules
+
+OWN = {"kube", "addons", "controllers", "edgehub", "scripts", "tests", "setup"}
+"""Packages of the repository."""
+DOCUMENTED = {"_asdict", "_exit", "_fields", "_make", "_replace"}
+"""Names that Python documents: those of named tuples, and `os._exit`."""
+EXCEPTIONS = {
+    ("kube/option.py", "_actions"),
+    ("kube/option.py", "_SubParsersAction"),
+    ("kube/option.py", "_choices_actions"),
+    ("scripts/building/release.py", "_actions"),
+    ("scripts/building/release.py", "_SubParsersAction"),
+    ("scripts/documents/tables.py", "_labelnames"),
+    ("scripts/documents/tables.py", "_names_to_collectors"),
+}
+"""Names without which nobody can walk the arguments of a parser of argparse's, or the labels of metrics that have no
+series yet. They make help, completion and docs, and no request depends on them. The list can only shrink."""
+BY_NAME = {"getattr", "setattr", "hasattr", "delattr"}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not (name.startswith("__") and name.endswith("__"))
+
+
+def is_foreign(dotted: str) -> bool:
+    """Whether a dotted name has a private part, and begins with a package that is not the repository's."""
+    root, *parts = dotted.split(".")
+    return root not in OWN and root != "__future__" and any(map(is_private, (root, *parts)))
+
+
+def private_imports(module: ast.Module) -> Iterator[str]:
+    """Private modules of libraries, and private names of their modules, that a module imports."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            yield from (f"{node.lineno}: {name.name}" for name in node.names if is_foreign(name.name))
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            dotted = (f"{node.module}.{name.name}" for name in node.names)
+            yield from (f"{node.lineno}: {name}" for name in dotted if is_foreign(name))
+
+
+def private_attributes(module: ast.Module) -> Iterator[str]:
+    """Private attributes of other objects that a module uses, but those that a class or function of its own defines.
+
+    What an attribute belongs to cannot be seen without its type: a name counts as the module's own where the module
+    assigns it on `self` or `cls`, or defines it.
+    """
+    own = set(_defined(module)) | DOCUMENTED
+    for node in ast.walk(module):
+        name = _used(node)
+        if name is not None and is_private(name) and name not in own:
+            yield name
+
+
+def _defined(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id  # a field of a class, or a name of the module
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value):
+            yield node.attr
+
+
+def _used(node: ast.AST) -> str | None:
+    """The attribute that a node reads or writes on an object that is not `self`."""
+    if isinstance(node, ast.Attribute):
+        return None if _is_self(node.value) else node.attr
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in BY_NAME:
+        named = node.args[1] if len(node.args) > 1 else None
+        return named.value if isinstance(named, ast.Constant) and isinstance(named.value, str) else None
+    return None
+
+
+def _is_self(node: ast.expr) -> bool:
+    is_super = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+    return is_super or (isinstance(node, ast.Name) and node.id in ("self", "cls"))
+
+
+def test_nothing_imports_a_private_name_of_a_library() -> None:
+    found = [f"{label(path)}:{name}" for path in modules() for name in private_imports(parse(path))]
+    assert not found, "\n".join(found)
+
+
+def test_the_product_uses_no_private_attribute_of_a_library() -> None:
+    found = {(label(path), name) for path in program_modules() for name in private_attributes(parse(path))}
+    assert found == EXCEPTIONS, "\n".join(map(str, found ^ EXCEPTIONS))
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("import ssl", []),
+        ("import _ssl", ["1: _ssl"]),
+        (
+            "from mitmproxy.proxy.layers.http._hooks import HttpErrorHook",
+            ["1: mitmproxy.proxy.layers.http._hooks.HttpErrorHook"],
+        ),
+        ("from aiohttp import _websocket", ["1: aiohttp._websocket"]),
+        ("from addons.rules import _parse", []),
+        ("from . import _near", []),
+    ],
+)
+def test_what_counts_as_a_private_import(source: str, found: list[str]) -> None:
+    assert list(private_imports(ast.parse(source))) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("tls._ssl", ["_ssl"]),
+        ("getattr(tls, '_ssl')", ["_ssl"]),
+        ("stream._paused = True", ["_paused"]),
+        ("self._own, super()._theirs, pair._replace(a=1), type(x).__name__", []),
+        ("class A:\n    def __init__(self, other): self._a = other._a", []),
+    ],
+)
+def test_what_counts_as_a_private_attribute(source: str, found: list[str]) -> None:
+    assert list(private_attributes(ast.parse(source))) == found
