@@ -75,7 +75,7 @@ class Assembly:
 
     name = "edgehub-assembly"
     _masters: ClassVar[WeakSet[object]] = WeakSet()
-    """Those that have loaded a hub; parts of two hubs in one of them would answer each other's requests."""
+    """The masters that have loaded a hub; parts of two hubs in one of them would answer each other's requests."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class Assembly:
         self._folder: StateFolder | None = None
         self._certificate: OwnCertificate | None = None
         self._local: Callable[[], Certificate] | None = None
-        """What the TLS port shows where the cluster has signed nothing for it."""
+        """The TLS port's certificate where the cluster has signed none for it."""
         self._shown: TlsPortCertificate | None = None
         self._node_certificate: NodeCertificate | None = None
 
@@ -202,7 +202,7 @@ class Assembly:
         self._run("certificate of the TLS port", self._certificate.run())
 
     def _clients(self) -> Clients:
-        """What the hub itself asks by: all of it shares connections, probes too."""
+        """The clients of the hub's own requests: all share connections, probes too."""
         traffic, records = self._traffic.counts, self._records
         lent: Session = OwnRequests(self._link, Lending.HUB, traffic, records)
         if self._node_certificate is not None:
@@ -210,7 +210,7 @@ class Assembly:
         return Clients(lent, OwnRequests(self._link, Lending.OWN, traffic, records))
 
     def _ask_for_certificates(self, settings: Settings, credentials: Credentials, clients: Clients) -> None:
-        """Have the cluster sign what the hub needs: its own identity, and what the TLS port shows.
+        """Request the certificates that the hub needs: its own identity, and the TLS port's.
 
         Until pods can verify the TLS port, filters do not point them at it.
         """
@@ -235,7 +235,7 @@ class Assembly:
         self._point_pods()
 
     def _point_pods(self) -> None:
-        """Have filters write the addresses at which pods can verify the hub."""
+        """Pass the addresses at which pods can verify the hub to the filters."""
         if self._parts is None:
             return
         address = hub_address(self._options.settings)

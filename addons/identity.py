@@ -20,13 +20,13 @@ from kube.errors import forbidden, internal
 from kube.http.kubeconfig import Credentials
 
 FRONT_PROXY = b"x-remote-"
-"""What the headers of a front proxy begin with (kube-apiserver's `--requestheader-username-headers` and its like).
+"""The prefix of a front proxy's headers (kube-apiserver's `--requestheader-username-headers` and its like).
 
 A front proxy names the user behind it. A kube-apiserver whose front proxies have the CA of its clients would take the
 node's certificate for such a proxy.
 """
 OWN_HEADERS = b"x-edgehub-"
-"""What all names in `addons.requests.headers` begin with."""
+"""The prefix of all names in `addons.requests.headers`."""
 
 
 class Identity:
@@ -39,7 +39,7 @@ class Identity:
         self._credentials: Credentials | None = None
         self._certificate: TlsPortCertificate | None = None
         self._shown: dict[str, bool] = {}
-        """Of each connection of the TLS port with a client certificate: whether that is this node's."""
+        """Whether the client certificate is this node's, for each connection of the TLS port that has one."""
         self._admission: Admission | None = None
         self._users: WeakKeyDictionary[connection.Client, int | None] = WeakKeyDictionary()
         """The user at the other end of each connection of the plain port. An answer may come after the connection."""
@@ -124,7 +124,7 @@ class Identity:
 
 
 def _is_loopback(address: str) -> bool:
-    """Of an address as the kernel writes it."""
+    """Whether an address, as the kernel writes it, is a loopback address."""
     return address == "::1" or address.startswith(("127.", "::ffff:127."))
 
 

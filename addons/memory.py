@@ -22,9 +22,9 @@ list it takes lists from the heap, and leaves a hole there for each. To set the 
 """
 M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
-"""As `malloc.h` of glibc has them."""
+"""The numbers of `malloc.h` of glibc."""
 ARENAS = "MALLOC_ARENA_MAX"
-"""What tells glibc how many heaps it may have. A heap for each thread keeps what is free for that thread alone."""
+"""The variable with glibc's number of heaps. A heap for each thread keeps what is free for that thread alone."""
 
 
 COLLECT_INTERVAL = 1.0

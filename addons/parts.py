@@ -34,7 +34,7 @@ from addons.views.sources import Sources
 
 
 class Parts(NamedTuple):
-    """What answers requests."""
+    """The parts that answer requests."""
 
     rules: RulesInForce
     events: ProblemEvents
@@ -97,7 +97,7 @@ def make_parts(
 def router_parts(
     parts: Parts, offline: Offline | None, pool: Pool | None, waits_for: Callable[[], str]
 ) -> RouterParts:
-    """What the router decides by; `waits_for` as there."""
+    """Build the router's dependencies; `waits_for` as in `RouterParts`."""
     answerers = dict(parts.answerers)
     if pool is not None:
         answerers[RouteKind.PEER] = pool.port.serving
@@ -157,7 +157,7 @@ def disabled_by(settings: Settings) -> frozenset[str]:
 
 
 async def end_delays(cloud: Cloud, sources: Sources) -> None:
-    """Have sources ask at once, and not after their delays, each time that the cloud is back; until cancelled."""
+    """End the retry delays of sources each time that the cloud is back; until cancelled."""
     while True:
         await cloud.changed.wait()
         if cloud.is_up:

@@ -1,4 +1,4 @@
-"""Has each request answered here or by the cloud, and filters single objects on their way back."""
+"""Routes requests: local answer or upstream. Filters single objects on their way back."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CLOUDS = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY})
 
 
 class RouterParts(NamedTuple):
-    """What the router decides by."""
+    """The router's dependencies."""
 
     answerers: Mapping[RouteKind, Answerer]
     rules: RulesInForce
@@ -63,7 +63,7 @@ class RouterParts(NamedTuple):
     cached_relay: CachedRelay | None = None
     """None for a hub that keeps nothing."""
     peer_headers: Callable[[], Mapping[str, str]] = dict
-    """What each answer on the peer port carries besides."""
+    """The additional headers of each answer on the peer port."""
     waits_for: Callable[[], str] = str
     """Every client is refused while this names something. A hub without an identity has none to lend."""
 
@@ -254,7 +254,7 @@ class Router:
         self._relay_to_server(flow)
 
     async def _end_write(self, flow: http.HTTPFlow, context: RequestContext) -> None:
-        """Have what is kept follow the answer to a write, before the client gets that."""
+        """Update cached state by the answer to a write, before the client gets that."""
         cached_relay = self._parts.cached_relay
         if context.is_write and cached_relay is not None and flow.response is not None:
             context.is_write = False
@@ -294,7 +294,7 @@ class Router:
             response.content, response.headers["Content-Type"] = made.body(), made.codec.content_type
 
     async def _judge(self, sent: Encoded, context: RequestContext) -> bytes | None:
-        """What the rules in force make of an object; None where they hide it."""
+        """Filter an object by the rules in force; None where they hide it."""
         inputs = self._parts.inputs
         while True:
             recorded = inputs.ask()

@@ -55,7 +55,7 @@ def _kubeconfigs(_name: str, text: str) -> tuple[Path, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an operator sets; the texts say what each field means. Ports: 0 switches a listener off."""
+    """The operator's settings; the texts say what each field means. Ports: 0 switches a listener off."""
 
     kubeconfigs: Annotated[tuple[Path, ...], _kubeconfigs] = option(
         "",

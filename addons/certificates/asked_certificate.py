@@ -42,7 +42,8 @@ SERVING_RENEWAL = 2 / 3
 type Names = Callable[[], Awaitable[tuple[str, ...]]]
 """The addresses and names, sorted, that the certificate must be for."""
 type Sign = Callable[[tuple[str, ...], ec.EllipticCurvePrivateKey, Tell], Awaitable[bytes]]
-"""Has the cluster sign for these names and this key; certificates (PEM), the key's own first. Tells if nobody does."""
+"""Requests a certificate for these names and this key; returns PEM, the key's own first. Reports when no signer
+answers."""
 
 logger = logging.getLogger(__name__)
 

@@ -44,13 +44,13 @@ class NodeCertificate:
             raise ValueError(f"kubeconfig {bootstrap}: the hub bootstraps by a token, and there is none")
         self._piece = Piece()
         self.credentials = replace(named, certificate=self._piece, key=self._piece, token=Piece())
-        """Of the hub: anonymous until there is a certificate."""
+        """The hub's credentials: anonymous until there is a certificate."""
         self.known = asyncio.Event()
         self._why = ""
 
     @property
     def why_unknown(self) -> str:
-        """What the hub waits for, in words; "" when it has its identity."""
+        """The reason why the hub has no identity yet; "" when it has one."""
         if self.known.is_set():
             return ""
         last = f": {self._why}" if self._why else ""

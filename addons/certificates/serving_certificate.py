@@ -23,7 +23,7 @@ class Certificate(Protocol):
 
     @property
     def mark(self) -> Hashable:
-        """What differs when the certificate is another."""
+        """A value that changes with the certificate."""
 
     def use_in(self, context: SSL.Context) -> None:
         """Show it in handshakes of a context. OpenSSL.SSL.Error when it cannot be used."""
@@ -43,7 +43,7 @@ class Pair:
 
     @property
     def mark(self) -> Hashable:
-        """What differs when the certificate is another."""
+        """A value that changes with the certificate."""
         return (self.certificate, *self.chain)
 
     def use_in(self, context: SSL.Context) -> None:
@@ -74,7 +74,7 @@ class ServingCertificate:
 
     @property
     def mark(self) -> Hashable:
-        """What differs when a file was written or replaced. OSError where there is none."""
+        """A value that changes when a file was written or replaced. OSError where there is none."""
         files = (self._certificate.stat(), self._key.stat())
         return tuple((status.st_ino, status.st_mtime_ns, status.st_size) for status in files)
 

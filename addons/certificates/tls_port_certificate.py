@@ -124,7 +124,7 @@ class OwnCertificate:
         self._pair = made
 
     def move(self, addresses: Iterable[str]) -> None:
-        """Have the certificate signed for other addresses, soon."""
+        """Request a certificate for other addresses, soon."""
         self._addresses = frozenset(addresses)
         self._moved.set()
 

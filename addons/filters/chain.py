@@ -56,7 +56,7 @@ FILTERS: tuple[Filter, ...] = build_filters()
 
 
 class ChainVerdict(NamedTuple):
-    """What the filters together made of the object, and what each that was asked said."""
+    """The result of the filters together, and the verdict of each that was asked."""
 
     outcome: Outcome
     steps: tuple[tuple[str, Verdict], ...]

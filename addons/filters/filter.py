@@ -1,4 +1,4 @@
-"""What every filter has: a name, the resources and components that it is for, and a decision about one object.
+"""The interface of every filter: a name, the resources and components that it is for, and a decision about one object.
 
 The rules bind a filter to components; `addons.filters.chain` applies the bound ones in one fixed order.
 """

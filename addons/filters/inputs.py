@@ -1,4 +1,4 @@
-"""What a filter may ask beyond the object in hand: Services, node labels, pools, health, kubelet's words, and the hub's
+"""Inputs of filters beyond the object in hand: Services, node labels, pools, health, pod statuses, and the hub's
 address."""
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class Selection:
     shows_unready: bool = False
     """spec.publishNotReadyAddresses"""
     family: str = IPV4
-    """Of the addresses in its Endpoints."""
+    """The family of the addresses in its Endpoints."""
     ports: tuple[TargetPort, ...] | None = ()
     """None where one has a name in the pods' specs for its number."""
 
 
 class PodWord(NamedTuple):
-    """What kubelet said of a pod of its node while the cloud was away, or the cloud's own word of it since."""
+    """The kubelet's status of a pod of its node while the cloud was away, or the cloud's own since."""
 
     name: str
     uid: str
@@ -91,7 +91,7 @@ class PodWord(NamedTuple):
     since: str
     """The time of day, for people."""
     version: int = 0
-    """Of the pod in the cloud that says the same; 0 as long as there is none."""
+    """The version of the cloud's pod with the same status; 0 as long as there is none."""
     is_fresh: bool = True
     """The cloud has had it for moments: what it has written since may still be made without it."""
     node: str = ""
@@ -106,23 +106,23 @@ class PodWord(NamedTuple):
 
 
 class PodWords(Protocol):
-    """What kubelets said of their pods of a namespace. Each pod that a filter looks for is an input of its own."""
+    """The pod statuses by kubelets for a namespace. Each pod that a filter looks for is an input of its own."""
 
     @property
     def is_empty(self) -> bool: ...
 
     def of(self, name: str) -> Sequence[PodWord]:
-        """Of a pod: this node's word first. Others are those of nodes that may have no such pod."""
+        """The statuses of a pod: this node's first. Others are those of nodes that may have no such pod."""
 
     def refuse(self, word: PodWord) -> None:
         """Note that a node spoke for a pod of another one."""
 
     def selected_by(self, selector: Mapping[str, str]) -> list[PodWord]:
-        """Of the pods that have all of these labels."""
+        """The statuses of the pods that have all of these labels."""
 
 
 class Inputs(Protocol):
-    """What a filter may ask about the cluster. The hub records each input that a filter asks for, and filters the
+    """The cluster's state for a filter. The hub records each input that a filter asks for, and filters the
     object again when that input changes. So a filter asks only for what decides, and once for each object."""
 
     @property

@@ -54,7 +54,8 @@ class FilterPlugin:
     code: Filter = field(repr=False, compare=False)
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
-        """As the code decides. ValueError, which hides the object, for what is no verdict or has an unnamed reason."""
+        """Call the plugin's code. ValueError, which hides the object, for what is no verdict or has an unnamed
+        reason."""
         if obj.encoding is Encoding.PROTOBUF and not self.protobuf:
             raise ValueError(f"{self.name} reads JSON alone")
         verdict: object = self.code.apply(obj, inputs, note)

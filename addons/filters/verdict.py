@@ -1,4 +1,4 @@
-"""What a filter decides about one object: kept, changed or dropped, with the reason for metrics and for people."""
+"""A filter's decision about one object: kept, changed or dropped, with the reason for metrics and for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Outcome(StrEnum):
-    """What became of the object. KEPT promises that not one byte of it differs."""
+    """The outcome for the object. KEPT promises that not one byte of it differs."""
 
     KEPT = "kept"
     CHANGED = "changed"

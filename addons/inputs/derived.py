@@ -1,4 +1,4 @@
-"""What is read from each object of a source, kept until the object is another one."""
+"""Values derived from each object of a source, cached until the object changes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Derived[Value]:
         self._known: dict[Key, tuple[Item, Value]] = {}
 
     def of(self, item: Item) -> Value:
-        """What is in an object that the source has now."""
+        """The value of an object that the source has now."""
         known = self._known.get(item.key)
         if known is None or known[0] is not item:
             known = self._known[item.key] = (item, self._read(item))
         return known[1]
 
     def follow(self, change: Change) -> tuple[Value, Value] | None:
-        """What was in an object and what is; None where it came, went, or nobody has asked for what is in it.
+        """The former and the present value; None where the object came, went, or its value was never asked for.
 
         Whoever heard of the change earlier, a view of the same source, may have asked for the new object already.
         """

@@ -37,7 +37,7 @@ class FilterChain:
         self._pace = Pace()
         self._counters: dict[tuple[str, Verdict], tuple[Callable[[], None], Callable[[], None]]] = {}
         self._why: dict[tuple[tuple[str, Verdict], ...], tuple[tuple[str, Verdict], ...]] = {}
-        """What was said of objects that are changed or hidden: thousands of them share a few such words."""
+        """The verdicts on objects that are changed or hidden: thousands of objects share a few."""
 
     def evaluate(self, item: Item) -> Evaluation:
         recorded = self._inputs.ask()
@@ -96,7 +96,7 @@ def is_only_triggered(before: Item, after: Item) -> bool:
 
 
 def _essence(obj: ApiObject) -> bytes:
-    """What is left of an object without a trigger and bookkeeping; the object is of no use afterwards."""
+    """Strip an object of its trigger and bookkeeping; the object is of no use afterwards."""
     metadata = obj.fields.child("metadata")
     metadata.clear("resourceVersion")
     metadata.clear("managedFields")

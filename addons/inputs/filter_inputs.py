@@ -37,7 +37,8 @@ from kube.store.projection import InputKey
 from kube.store.store import Change, Key
 
 MANY_LABELS = 2_000
-"""Of a node before and after a change. Its kubelet may write a hundred thousand, which all hubs of the cluster read."""
+"""The most labels of a node before and after a change. Its kubelet may write a hundred thousand, which all hubs of the
+cluster read."""
 
 
 class FilterInputs:
@@ -53,9 +54,9 @@ class FilterInputs:
         """Notified when an answer changes or becomes known."""
         self._inputs: dict[InputKind, Input] = {}
         self.words = KubeletWords(self.changed, self.ask)
-        """What kubelet said while the cloud was away."""
+        """The pod statuses of this node's kubelet while the cloud was away."""
         self.others: dict[str, Words] = {}
-        """What the kubelets of other nodes of the pool said, by their nodes."""
+        """The pod statuses of other nodes of the pool, by node."""
         self.refused: Callable[[str, PodWord], None] = lambda _namespace, _word: None
         """Told of a word about a pod that is of another node than the word."""
         self._followed_pool = ""
@@ -190,7 +191,7 @@ class FilterInputs:
             self.changed({(InputKind.HEALTH, node) for node in was ^ self.unhealthy})
 
     def changed(self, touched: Collection[InputKey]) -> None:
-        """Have filtered again what read these inputs."""
+        """Filter all objects again that read these inputs."""
         self._tell(touched)
         self.learned.notify()
 

@@ -29,7 +29,7 @@ _NODES = ResourceType("", "v1", "nodes")
 
 
 class InputKind(StrEnum):
-    """What a filter asks about. All kinds but the last two are the objects of a source."""
+    """The kinds of inputs of filters. All kinds but the last two are the objects of a source."""
 
     SERVICE = "services"
     OWN_NODE = "this node"
@@ -124,7 +124,7 @@ class Input:
         self._is_new = False
         self._opened: list[tuple[Source, asyncio.Task[None]]] = []
         self.source = self._open_next()
-        """Of the best version that the cloud serves; of the best one where it serves none."""
+        """The source of the best version that the cloud serves; of the best one where it serves none."""
         self.source.store.listen(self)
 
     def start(self) -> None:

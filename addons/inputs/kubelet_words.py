@@ -1,4 +1,4 @@
-"""What kubelet said of this node's pods while the cloud was away, until the cloud's own slices show it.
+"""Pod statuses of this node's kubelet while the cloud was away, until the cloud's own slices show them.
 
 A word begins with a status that the hub took in the cloud's place, or with the outage: the cloud calls the pods of a
 node not ready that it does not hear, and tells the node so before kubelet has spoken again. Once the cloud has the

@@ -1,4 +1,4 @@
-"""What the kubelet of one node said of its pods while the cloud was away, until the cloud's own slices show it."""
+"""Pod statuses of one node's kubelet while the cloud was away, until the cloud's own slices show them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Words:
 
 
 def word_in(document: Json, since: str) -> PodWord:
-    """What the metadata and status of a pod say of its endpoints, as Kubernetes' endpoint controllers read them."""
+    """Read a pod's metadata and status as Kubernetes' endpoint controllers do."""
     pod = JsonFields(document, Edits())
     metadata, status = pod.child("metadata"), pod.child("status")
     addresses = [address.text("ip") for address in status.children("podIPs")] or [status.text("podIP")]

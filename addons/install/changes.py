@@ -67,14 +67,14 @@ class Ledger:
         self.save()
 
     def original(self, path: Path) -> bytes | None:
-        """What the file held before the first change; None where it was not there."""
+        """The file's content before the first change; None where it was not there."""
         entry = self._files.get(str(path))
         if entry is None:
             return self.present(path)
         return (self._folder / entry["copy"]).read_bytes() if entry["copy"] else None
 
     def present(self, path: Path) -> bytes | None:
-        """What the file holds now; None where it is not there."""
+        """The file's present content; None where it is not there."""
         return read(below(self._root, path))
 
     def has_changed(self, path: Path) -> bool:
@@ -182,7 +182,7 @@ def below(root: Path, path: Path) -> Path:
 
 
 def read(path: Path) -> bytes | None:
-    """What a file holds; None where there is none."""
+    """Read a file; None where there is none."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -82,7 +82,7 @@ async def may(client: Client, attributes: Json) -> bool:
 
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
 SIGNATURE = "jws-kubeconfig-"
-"""What the key of a signature in this ConfigMap begins with; the token's first part follows."""
+"""The prefix of a signature's key in this ConfigMap; the token's first part follows."""
 HASH = re.compile(r"sha256:[0-9a-f]{64}")
 TOKEN = re.compile(r"[a-z0-9]{6}\.[a-z0-9]{16}")
 

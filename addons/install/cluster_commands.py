@@ -70,7 +70,7 @@ def fleet_text(kubeconfig: Path | None, context: str, *, as_json: bool) -> str:
 
 
 def manifest_names() -> list[str]:
-    """Those of all manifests, without the ending."""
+    """The names of all manifests, without the ending."""
     return sorted(path.stem for path in MANIFESTS.glob("*.yaml"))
 
 

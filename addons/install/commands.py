@@ -43,7 +43,7 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PROGRAMS = (Path("/usr/local/bin/edgehub"), Path("/opt/edgehub/bin/edgehub"), Path("/usr/bin/edgehub"))
 """Where a node has the command; the first is docs/install.md's."""
 HALFWAY = {"uninstall": "interrupted: `edgehub uninstall` again does the rest"}
-"""What to do about a command that was interrupted, where that is not undone."""
+"""The advice after an interrupted command that is not undone."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -394,4 +394,4 @@ COMMANDS: Mapping[str, tuple[Callable[[argparse.Namespace], int], str]] = {
     "manifests": (_manifests, "print what has to be applied in the cloud: all names, or one manifest"),
     "fleet": (_fleet, "all hubs of the cluster, those first that need a person"),
 }
-"""What each does, and how `--help` tells it."""
+"""The subcommands with their texts for `--help`."""

@@ -1,4 +1,4 @@
-"""What an operator asks of an installation, and the files that follow from that. Pure, except that it reads
+"""The operator's wishes for an installation, and the files that follow from them. Pure, except that it reads
 kubeconfigs."""
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from kube.option import add_flags, as_flags, read
 from kube.peers import is_node_name
 
 KUBELET_KUBECONFIG = Path("/etc/kubernetes/kubelet.conf")
-"""As kubeadm writes it."""
+"""The path at which kubeadm writes it."""
 KUBELET_BOOTSTRAP = Path("/etc/kubernetes/bootstrap-kubelet.conf")
-"""As the unit of kubeadm names it for kubelet, which reads it where kubelet.conf has no valid certificate."""
+"""The path in kubeadm's unit; kubelet reads it where kubelet.conf has no valid certificate."""
 PROXY_KUBECONFIGS = (
     Path("/etc/kubernetes/kube-proxy.conf"),
     Path("/var/lib/kube-proxy/kubeconfig.conf"),
@@ -66,7 +66,7 @@ HUB_FLAGS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class InstallSpec:
-    """What to install. All paths are the node's, whatever the root is."""
+    """The specification of an installation. All paths are the node's, whatever the root is."""
 
     node: str
     method: Method
@@ -113,7 +113,7 @@ class InstallSpec:
 
     @property
     def hub_file(self) -> Path:
-        """What starts the hub."""
+        """The file that starts the hub."""
         return UNIT_FILE if self.method == "systemd" else STATIC_POD
 
     @property
@@ -209,7 +209,7 @@ class InstallSpec:
         return {name: value for name, value in asdict(self).items() if name != "bootstrap"}
 
     def _folders(self, hub: Settings, kubeconfig: str) -> set[str]:
-        """Those of the files that the hub reads besides its kubeconfig, but for kubelet's certificates.
+        """The folders of the files that the hub reads besides its kubeconfig, but for kubelet's certificates.
 
         `kubeconfig` is the text of the hub's own.
         """
@@ -244,7 +244,7 @@ def leads_to(hub: Settings, server: str) -> bool:
 
 
 def parse_hub_flags(flags: Sequence[str]) -> Settings:
-    """What the installation reads of the hub's flags; all else has its default."""
+    """Parse the hub's flags that the installation reads; all else has its default."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     add_flags(parser, [option for option in OPTIONS if option.name in HUB_FLAGS])
     try:

@@ -107,7 +107,7 @@ async def wait_for_node(
 
 
 def why_not_ready(node: Json) -> str:
-    """What a Node says of its condition Ready; "" when it is."""
+    """The reason why a Node is not Ready; "" when it is."""
     for condition in node.get("status", {}).get("conditions", ()):
         if condition["type"] == "Ready":
             return (
@@ -161,7 +161,7 @@ class Installation:
 
     @property
     def installed(self) -> InstallSpec | None:
-        """What is installed below this root; None where nothing is."""
+        """The specification of what is installed below this root; None where nothing is."""
         return None if self._ledger.is_empty else read_spec(self._ledger.settings)
 
     @property
@@ -299,7 +299,7 @@ class Installation:
             )
 
     def _run_hub(self, spec: InstallSpec, changed: Iterable[FileChange]) -> None:
-        """Have systemd start the hub, after these files have changed; kubelet starts a static pod by itself."""
+        """Start the hub by systemd, after these files have changed; kubelet starts a static pod by itself."""
         if spec.method == "systemd":
             opens_anew = any(change.path == SOCKET_FILE for change in changed)
             self._services.start_hub(has_sockets=bool(spec.hub.handed_over), opens_anew=opens_anew)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 
 STATE_DIR = "/var/lib/edgehub"
-"""As the unit's StateDirectory says."""
+"""The folder of the unit's StateDirectory."""
 
 KUBELET_PKI = "/var/lib/kubelet/pki"
 """The folder in which kubelet keeps the node's certificate."""
@@ -234,11 +234,12 @@ class Services:
         self._call("disable", "--now", *([SOCKET_UNIT] if has_sockets else []), HUB_UNIT)
 
     def reload(self) -> None:
-        """Have systemd read its units again."""
+        """Reload systemd's units."""
         self._call("daemon-reload")
 
     def restart_clients(self, kubelet: str = KUBELET_UNIT) -> None:
-        """Have the service that kubelet runs in, and kube-proxy where it is one, read their kubeconfigs again."""
+        """Restart the service that kubelet runs in, and kube-proxy where it is one: they read their kubeconfigs
+        again."""
         self._call("restart", kubelet)
         # `try-restart` fails where there is no unit of this name, as on each node of kubeadm.
         if self.can_be_called and self._run("is-active", "--quiet", PROXY_UNIT).returncode == 0:

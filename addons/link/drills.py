@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class DrillKind(StrEnum):
-    """What a drill does to the link."""
+    """The kinds of drills of the link."""
 
     OFFLINE = "offline"
     SLOW = "slow"
@@ -71,7 +71,7 @@ class Drills:
 
     @property
     def refusal(self) -> OSError | None:
-        """What the kernel would say to a connection now; None where the link is not taken away."""
+        """The kernel's error for a connection now; None where the link is not taken away."""
         return (
             ConnectionRefusedError(errno.ECONNREFUSED, f"a drill: {self.current}")
             if self.is_offline

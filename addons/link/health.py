@@ -21,7 +21,7 @@ RETRY_REFUSED = 5
 
 
 class Condition(StrEnum):
-    """What the hub knows of a server."""
+    """The condition of a server."""
 
     UNKNOWN = "unknown"
     """No probe has returned yet. The server is used: waiting for a probe would slow each start."""

@@ -52,9 +52,9 @@ class Link:
         self.refused = Pulse()
         """Notified when a server of the cloud answers 401 to the node's identity."""
         self.connections: ConnectionPool[Way] = ConnectionPool(self.connect)
-        """Those of the hub's own requests, and of those that it relays."""
+        """The connections of the hub's own requests, and of relayed ones."""
         self.upgrades: ConnectionPool[Way] = ConnectionPool(partial(self.connect, offers=[b"http/1.1"]))
-        """Those of requests that ask for another protocol, each for itself."""
+        """The connections of requests that ask for another protocol, one each."""
         self.drills = Drills(self._drill_changed, clock)
         self.clock = clock
         self.relayed_at = 0.0
@@ -69,7 +69,7 @@ class Link:
         self._tls: UpstreamTls | None = None
         self._kubelet: KubeletAccess | None = None
         self._proxies: dict[Server, Proxy | None] = {}
-        """Of the servers of the cloud: the environment of a process stays as it is."""
+        """The proxies of the cloud's servers: the environment of a process stays as it is."""
         self._peer_tls: PeerTlsTo | None = None
         self._peers: Callable[[], Mapping[str, ServerHealth]] = dict
         self._choosing: asyncio.Task[None] | None = None
@@ -254,7 +254,7 @@ class Link:
         return self.cloud.named(server.name) if not server.node else None
 
     def state(self, server: Server) -> ServerHealth:
-        """What is known of a server; of one that nobody names any more, nothing."""
+        """The health of a server; a new one for a server that is not configured any more."""
         return self.cloud.named(server.name) or self._peers().get(server.name) or ServerHealth(server)
 
     def _ping(self, health: ServerHealth) -> asyncio.Future[float] | None:
@@ -291,7 +291,7 @@ class Link:
             self._probes.connect_failed(health, message)
 
     def suspect(self, server: Server) -> None:
-        """Have a server probed at once: a handshake failed, or a connection broke under a request."""
+        """Probe a server at once: a handshake failed, or a connection broke under a request."""
         if (health := self.health(server)) is not None:
             self._probes.suspect(health)
 
@@ -301,7 +301,7 @@ class Link:
         return self.cut_lent(server) + sum(pool.cut(lambda way: way.server == server) for pool in pools)
 
     def _leave(self, uplink: Uplink) -> None:
-        """Have everything that is open by an uplink go on by the one that is used now."""
+        """Move connections from an uplink to the current one."""
         for server in (*self.cloud.servers, *self._peers().values()):
             if server.server.uplink == uplink or (server.server.node and server.server.is_in_cloud):
                 self.cut(server.server)

@@ -1,4 +1,4 @@
-"""What the hub itself asks of servers: a session for each identity, whose requests are recorded for people."""
+"""The hub's own requests to servers: a session for each identity, whose requests are recorded for people."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ class Probes:
 
 
 async def in_budget[T](asking: asyncio.Future[T], health: ServerHealth, clock: Callable[[], float]) -> T:
-    """What a server is asked. Unreachable where the server is silent beyond its budget.
+    """Await an answer. Unreachable where the server is silent beyond its budget.
 
     Whatever the server says on any connection gives it more time: on a full link an answer waits in the queue.
     """

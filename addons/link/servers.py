@@ -15,7 +15,7 @@ from kube.http.proxies import Proxy
 MAX_RELAYS = 10
 """Relays that a hub takes: each is a task that probes it."""
 RELAY = "relay "
-"""What the name of a relay begins with; no node's does."""
+"""The prefix of a relay's name; no node's name has it."""
 MAX_OWN_LANES = 256
 """Tokens with a connection of their own: more than a node has pods. The least recently used one loses its own."""
 SHARED_LANES = 16
@@ -48,7 +48,7 @@ class Server:
     uplink: Uplink | None = None
     """By which uplink; None where the routes of the node decide."""
     prefix: str = ""
-    """What each path begins with there, as behind a gateway of many clusters."""
+    """The prefix of each path there, as behind a gateway of many clusters."""
     authority: str = field(init=False, repr=False, compare=False)
     """Host and port, as a request names them."""
     url: str = field(init=False, repr=False, compare=False)
@@ -104,7 +104,7 @@ def parse_relays(text: str) -> tuple[Server, ...]:
 
 
 class Way(NamedTuple):
-    """What connections are kept apart by.
+    """The key by which connections are separate.
 
     kube-apiserver takes each request on a connection with the hub's certificate for the hub's, so a request with a
     caller's own token must never travel on one. A lane keeps apart callers with tokens of their own

@@ -46,7 +46,7 @@ HEAD = 64 * 1024
 """Bytes that hold the metadata of a list: a continue token is of some hundred."""
 
 _ITEMS = re.compile(rb'"(?:items|columnDefinitions|rows)"\s*:')
-"""What follows the metadata of a list, and of a Table. A string cannot hold it: its quotes would be escaped."""
+"""The member behind the metadata of a list, and of a Table. A string cannot hold it: its quotes would be escaped."""
 _TYPE_META, _RAW, _METADATA = b"\x0a", b"\x12", b"\x0a"
 """Tags: of runtime.Unknown its typeMeta and raw message, of a list its metadata."""
 

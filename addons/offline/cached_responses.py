@@ -35,13 +35,13 @@ IDENTITY_BYTES = 4 * 1024 * 1024
 IDENTITY_RESPONSES = 250
 
 FORMER_ENTRY = ("digest", "size", "last_used", "owner")
-"""What an entry of the index had in releases that did not say what it is about."""
+"""The fields of an index entry in releases without `question`."""
 TABLE, INDEX = table_of("answers"), table_of("answers.index")
 """The tables on disk: bodies, and entries of the index."""
 
 
 class IndexEntry(NamedTuple):
-    """What the index holds of an answer. `last_used` is wall time in seconds, within an hour of the truth."""
+    """The index entry of an answer. `last_used` is wall time in seconds, within an hour of the truth."""
 
     digest: str
     size: int
@@ -49,7 +49,7 @@ class IndexEntry(NamedTuple):
     owner: str = ""
     about: str = ""
     question: str = ""
-    """As those of a `ResponseKey`."""
+    """The question of a `ResponseKey`."""
 
     def encode(self) -> bytes:
         return orjson.dumps(tuple(self))
@@ -159,7 +159,7 @@ class CachedResponses:
 
     @property
     def index(self) -> Mapping[str, IndexEntry]:
-        """What is kept, by name."""
+        """The index of cached answers, by name."""
         return self._shares.entries
 
     def keep(self, key: ResponseKey, headers: Mapping[str, str], body: bytes) -> None:
@@ -167,7 +167,7 @@ class CachedResponses:
         self.put(key, CachedResponse.of(headers, body))
 
     def put(self, key: ResponseKey, response: CachedResponse) -> None:
-        """As `keep`, for an answer of one page or several."""
+        """Like `keep`, for an answer of one page or several."""
         if response.size > MAX_KEPT:
             reached("kept answer")
             return

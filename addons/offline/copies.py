@@ -61,7 +61,7 @@ class DiskCopies:
     def __init__(self, access: DiskAccess) -> None:
         self.access = access
         self.metas: dict[str, Meta] = {}
-        """What the disk says of each copy, by its name."""
+        """The disk's metadata of each copy, by its name."""
         self._copies: set[DiskCopy] = set()
         self.on_read: list[Callable[[ListWatch, Store], None]] = []
         """Called with each store that has just been filled from the disk."""
@@ -305,7 +305,7 @@ async def _resumed(reflector: Reflector) -> None:
 
 
 def _refusal(code: object, resource: str) -> StatusError | None:
-    """What the cloud said of a resource in place of its objects, which an outage does not change."""
+    """The cloud's refusal of a resource, which holds in an outage too."""
     if code == 404:
         return StatusError(404, "NotFound", "the server could not find the requested resource")
     return forbidden(f"{resource} is forbidden, as the cloud said before") if code == 403 else None

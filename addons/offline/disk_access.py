@@ -45,7 +45,7 @@ class DiskAccess:
         self._lost = 0
         self._failing = False
         self.loading: set[asyncio.Task[None]] = set()
-        """What is read at the start."""
+        """The tasks that read at the start."""
 
     @property
     def is_failing(self) -> bool:
@@ -57,7 +57,7 @@ class DiskAccess:
         return 0 <= self.clock() - used < USED_STEP
 
     async def load(self, loading: Coroutine[None, None, None]) -> None:
-        """Have something read at the start. Wait PATIENCE at most: a slow disk delivers it later."""
+        """Read something at the start. Wait PATIENCE at most: a slow disk delivers it later."""
         task = asyncio.create_task(loading, name="load from disk")
         self.loading.add(task)
         task.add_done_callback(self.loading.discard)
@@ -72,7 +72,7 @@ class DiskAccess:
             await asyncio.sleep(RETRY)
 
     async def ask[T](self, work: Callable[[], T]) -> T | None:
-        """As `guard`, for a client that waits: None as well when the disk takes longer than PATIENCE."""
+        """Like `guard`, for a client that waits: None as well when the disk takes longer than PATIENCE."""
         try:
             async with asyncio.timeout(PATIENCE):
                 return await self.guard(work)

@@ -23,7 +23,7 @@ class KeptVersions:
 
     def __init__(self, copies: DiskCopies) -> None:
         self.last: RulesEdit | None = None
-        """What the disk holds. None where it holds nothing that can be read."""
+        """The edit on disk. None where it holds nothing that can be read."""
         self._copies = copies
         self._row = WriteBehind(copies.access, TABLE)
 
@@ -43,7 +43,7 @@ class KeptVersions:
         return GivenVersions(self.last or (None if is_new else RulesEdit("")), self.keep)
 
     def keep(self, edit: RulesEdit) -> None:
-        """Have the disk hold this edit."""
+        """Write this edit to disk."""
         self.last = edit
         value = orjson.dumps({"digest": edit.digest, "versions": edit.versions, "former": edit.former})
         self._row.put(NAME, value, is_urgent=True)

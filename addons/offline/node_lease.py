@@ -73,7 +73,7 @@ class NodeLease:
         self._cloud = cloud
         self._clock = clock
         self._lease: Encoded | None = None
-        """As kubelet wrote it last, or as the cloud had it when kubelet read it."""
+        """The Lease as kubelet wrote it last, or as the cloud had it when kubelet read it."""
         self._renewed_at: float | None = None
         """When kubelet last renewed it, by `clock`."""
         self._is_gone = False
@@ -82,9 +82,9 @@ class NodeLease:
         self._pushed = b""
         """The `_fixed_part` of the Lease that the cloud has."""
         self._written: Json | None = None
-        """What of the spec the cloud has from the last renewal, but for its time; None after a failure or a push."""
+        """The spec that the cloud has from the last renewal, without its time; None after a failure or a push."""
         self._status = self._told = ""
-        """What the hub says of itself, and what of that the cloud's Lease has."""
+        """The hub's status, and the one that the cloud's Lease has."""
         self._last_stamp: tuple[datetime.datetime, float] | None = None
         """The latest renewTime that the cloud has seen, and when that was by `clock`."""
 

@@ -151,7 +151,7 @@ class Offline:
 
     @property
     def known_callers(self) -> KnownCallers:
-        """What the cloud said of callers, beginning with what it told an earlier process."""
+        """The cloud's answers about callers, beginning with those to an earlier process."""
         return self._callers.known
 
     def given_versions(self) -> GivenVersions:

@@ -1,4 +1,4 @@
-"""What the node has of an object or list while the cloud is away, and which of that is the newest.
+"""Reads from the node's copies while the cloud is away, the newest first.
 
 The node has sources, running or on disk, and the cloud's kept answers. Of two sources the one of the later version is
 the newer, whatever it says of an object. A list is answered only from what holds every object of it, and a 404 only
@@ -104,7 +104,8 @@ class OfflineReads:
         return await self._list(identity, request, read, answer)
 
     async def partial_answer(self, identity: CloudIdentity, read: ObjectRead | None) -> Answer | None:
-        """What the node has of a list, for people; None for other requests, and where it has nothing of the kind."""
+        """The part of a list that the node has, for people; None for other requests, and where it has nothing of the
+        kind."""
         if read is None or read.verb != "list" or read.continued is not None:
             return None
         listing = await partial_list(self._newest_first(identity, read.type, lambda _: True), read)

@@ -42,7 +42,7 @@ class Deleted:
 
 
 class WriteBehind:
-    """What of one table waits for the disk, and the task that writes it."""
+    """The pending rows of one table, and the task that flushes them."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class WriteBehind:
         self.waiting.clear()
 
     def change(self, *, is_urgent: bool = False) -> None:
-        """Have a batch written, also where no row waits for it."""
+        """Schedule a batch, also where no row waits for it."""
         self._is_changed = True
         self._is_urgent |= is_urgent or self._is_whole
         if self.is_writing:
@@ -316,7 +316,7 @@ class WriteBehind:
             await self._mark(set())
 
     async def _mark(self, marks: set[bytes]) -> None:
-        """Have the file hold these marks, and no others."""
+        """Write these marks to the file, and no others."""
         if self._marks is None:
             return
         if len(marks) > MAX_MARKS:
@@ -350,7 +350,7 @@ def _as_disk_error[T](work: Callable[[], T]) -> T:
 
 
 def _no_batch(_: TableChanges) -> None:
-    """Of a table without an owner."""
+    """The batch of a table without an owner."""
 
 
 def _cost(value: Kept | None) -> int:

@@ -28,7 +28,7 @@ class Announcement:
         self._changed = Pulse()
 
     def announce(self, can_lead: bool) -> None:
-        """Have the node say so from now on."""
+        """Announce it on the Node from now on."""
         self._wanted = can_lead
         self._changed.notify()
 

@@ -21,7 +21,7 @@ MAX_DEPUTIES = 2
 MAX_LENDERS = 8
 """Followers that one leader names as having a way to the cloud to lend."""
 ANY_ADDRESS = "::"
-"""What a follower says whose peer port is open on every address: the leader takes the one from which it calls."""
+"""The address of a follower whose peer port is open on every address: the leader takes the one from which it calls."""
 LIFE = 12.0
 """Seconds for which a leader believes what a follower said: three probes."""
 
@@ -55,7 +55,7 @@ class Deputies:
 
     @property
     def live(self) -> list[LeaderHub]:
-        """Those that said so a short while ago."""
+        """The deputies that reported a short while ago."""
         now = self._clock()
         return [deputy for deputy, at in self._said.items() if now - at < LIFE]
 
@@ -74,7 +74,7 @@ def parse_deputies(text: str, most: int = MAX_DEPUTIES) -> tuple[LeaderHub, ...]
 def deputies_for(
     node: str, named: Iterable[LeaderHub], members: Collection[str], *, can_serve: bool
 ) -> list[LeaderHub]:
-    """Those deputies that a node may read from, in the order in which it asks them.
+    """The deputies that a node may read from, in the order in which it asks them.
 
     `can_serve`: the node may be a deputy itself. Of those at one address the first counts.
     """

@@ -34,7 +34,7 @@ PROBE_INTERVAL = 3.5
 PROBE_TIMEOUT = 1.9
 """Seconds without a word of a leader that was probed, after which the hub leaves it."""
 UNTOLD_INTERVAL = 60.0
-"""As PROBE_INTERVAL, of a leader that is not read from and has not said what it serves besides what all do."""
+"""Like PROBE_INTERVAL, for a leader that is not read from and has not said what it serves besides what all do."""
 KNOW_WAIT = 3.0
 """Seconds from the start for which shared sources wait to learn whether this node follows a leader. Then they go to
 the cloud in the node's turn."""
@@ -87,7 +87,7 @@ class Following:
         self._turns = CloudTurns(clock, wall_clock)
         self._turns.turn = cloud_turn(node, ())
         self._followed: set[ResourceType] = set()
-        """What was last read from a leader: the hub goes to the cloud for it only in its turn."""
+        """The resources last read from a leader: the hub goes to the cloud for it only in its turn."""
         self._is_known = False
         """Whether the hub knows its pool. Until then it may be a follower."""
         self._known_by = clock() + KNOW_WAIT
@@ -120,7 +120,7 @@ class Following:
         return self._can_serve and any(deputy.node == self._node for deputy in self._deputies())
 
     def reader_of(self, source: Source) -> PeerReader | None:
-        """Who reads a new source, where a pool could share it."""
+        """The reader of a new source, where a pool could share it."""
         wanted = source.list_watch
         if source.user or wanted != whole(wanted.type, wanted.encoding):
             return None
@@ -311,7 +311,7 @@ class Following:
         return choice
 
     def _deputies(self) -> list[LeaderHub]:
-        """Those that the leaders of this follower name. None is at the address of another server of the pool: a node
+        """The deputies that this follower's leaders name. None is at the address of another server of the pool: a node
         that says so would have the hub take that server for the node, and refuse its certificate."""
         if not self._config.has_deputies:
             return []

@@ -1,4 +1,4 @@
-"""What a hub knows of each leader of its pool, and the choice among leaders and cloud. Pure."""
+"""The state of each leader of the pool, and the choice among leaders and cloud. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST_RETURN = 0.5
 LASTING = 60.0
 """Seconds without a failure after which a leader's failures are forgotten."""
 LONE_YURTHUB = b"local proxy does not support request"
-"""What a YurtHub without a cloud answers to a probe."""
+"""A YurtHub's answer to a probe while it has no cloud."""
 UNTOLD_AGE = 1.0
 """Seconds without a cloud of a YurtHub that has lost the cloud. It does not say since when."""
 
@@ -43,11 +43,11 @@ class LeaderState:
     is_deputy: bool = False
     """The hub is a follower that serves in place of a leader."""
     deputies: tuple[LeaderHub, ...] = ()
-    """Those that the leader names."""
+    """The deputies that the leader names."""
     lenders: tuple[LeaderHub, ...] = ()
     """Followers of the leader with a way to the cloud that they lend, as it names them."""
     shares: frozenset[str] = frozenset()
-    """What it serves besides what all leaders serve, as its answers say: `resource.group`."""
+    """The resources that it serves besides those of all leaders, as its answers say: `resource.group`."""
     age: float = 0.0
     """Seconds since the leader lost the cloud, by its own word; 0 while it has the cloud."""
     _failures: int = 0

@@ -62,7 +62,7 @@ class PeerReader:
         """`cloud` sends with the hub's identity; `version` is the store's."""
         self.type = type_
         self.leader: LeaderState | None = None
-        """Who was last asked; None for the cloud."""
+        """The leader last asked; None for the cloud."""
         self.server = ""
         """The name of who was last asked, the node of a leader or `cloud`; "" where nobody was asked yet."""
         self.since = 0.0

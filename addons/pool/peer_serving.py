@@ -125,7 +125,7 @@ class PeerServing:
         return Counter(watch.node for watch in self._open)
 
     async def _serve(self, wanted: ClientRequest, stream: ClientStream) -> Answer | None:
-        """As the hub's own view, through which no filter looks."""
+        """Serve from the hub's own view, without filters."""
         type_, read = wanted.info.type, wanted.route.read
         assert type_ is not None
         assert read is not None
@@ -139,7 +139,7 @@ class PeerServing:
 
     @contextmanager
     def _noting(self, node: str, type_: ResourceType) -> Iterator[Callable[[Watcher], None]]:
-        """What takes the watcher of a node's watch, which is open within this block."""
+        """The receiver of the watcher of a node's watch, which is open within this block."""
         opened: list[PeerWatch] = []
         gauge = metrics.PEER_WATCHERS.labels(group_resource_label(type_.group, type_.resource))
 

@@ -133,7 +133,7 @@ class Pool:
         return max(1.0, time.monotonic() - self._cloud_lost) if self._cloud_lost is not None else 0.0
 
     def headers(self) -> Mapping[str, str]:
-        """What each answer of the peer port carries."""
+        """The headers of each answer of the peer port."""
         headers = {AGE_HEADER: f"{self.age():.0f}"}
         members = self._facts.members or ()
         shared = {resource.group_resource for resource in self._facts.config.scope if is_further(resource)}
@@ -159,7 +159,7 @@ class Pool:
         return [Lender("https", other.address, self.port.number, node=other.node) for other in others]
 
     def describe(self) -> dict[str, Any]:
-        """Who leads, whom this hub follows and who follows it, for the debug page."""
+        """Leaders, the one that this hub follows, and its followers, for the debug page."""
         facts = self._facts
         return {
             "pool": facts.name,
@@ -248,7 +248,7 @@ class Pool:
             await woken
 
     async def _keep_port(self) -> None:
-        """Have the port open while the pool elects leaders and the hub has a certificate, and announce it."""
+        """Open the port while the pool elects leaders and the hub has a certificate, and announce it."""
         while True:
             woken = self._changed.wait()
             is_shared, has_certificate = (

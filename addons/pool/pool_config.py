@@ -1,4 +1,4 @@
-"""What the ConfigMap `leader-hub-<pool>` says, what stands in its place, and the role that it gives a node. Pure.
+"""The ConfigMap `leader-hub-<pool>`, its default, and the role that it gives a node. Pure.
 
 The keys and their formats are OpenYurt's: `leaders` is `node/address,…`, `pool-scoped-metadata` is
 `group/version/resource,…`, and `interconnectivity` and `enable-leader-election` are `true` or `false`. The keys
@@ -40,7 +40,8 @@ class PoolConfig(NamedTuple):
 
     leaders: tuple[LeaderHub, ...] = ()
     scope: tuple[ResourceType, ...] = ()
-    """What the pool shares: of the three, those that the ConfigMap names, and what the rules add."""
+    """The resources that the pool shares: of the three, those that the ConfigMap names, and those that the rules
+    add."""
     is_shared: bool = False
     """The nodes of the pool reach each other, and the pool elects leaders."""
     relay: str = ""
@@ -49,7 +50,7 @@ class PoolConfig(NamedTuple):
     has_deputies: bool = True
     """Followers may serve the pool in place of its leaders."""
     hubs: tuple[LeaderHub, ...] = ()
-    """Those whose peer port is open: without a cloud they tell each other of their pods, and the leaders do."""
+    """The hubs whose peer port is open: without a cloud they tell each other of their pods, and the leaders do."""
 
     def shares(self, type_: ResourceType) -> bool:
         """Whether the pool shares a resource, in whatever version."""
@@ -58,7 +59,7 @@ class PoolConfig(NamedTuple):
 
 NOTHING_SHARED = PoolConfig()
 FIRST_SCOPE = (ResourceType("", "v1", "services"), ResourceType("discovery.k8s.io", "v1", "endpointslices"))
-"""What a pool shares whose ConfigMap is not known: what pools share unless told otherwise."""
+"""The resources that a pool shares whose ConfigMap is not known: the default of pools."""
 
 
 def first_config(leaders: Iterable[LeaderHub]) -> PoolConfig:

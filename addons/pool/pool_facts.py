@@ -1,4 +1,4 @@
-"""What the cluster says about this node's pool: its name, its ConfigMap, its nodes, and the CA of client certificates.
+"""The cluster's facts about this node's pool: its name, its ConfigMap, its nodes, and the CA of client certificates.
 
 All of it comes from the hub's own sources, so the disk keeps it and every edit arrives live.
 """
@@ -94,7 +94,7 @@ class PoolFacts:
         self._may_begin = False
         """The cluster and the disk have had their time to say what the ConfigMap says."""
         self.moved = Pulse()
-        """Has everything read again."""
+        """Makes the readers read everything again."""
         self._config: OneConfigMap | None = None
         self._client_ca: OneConfigMap | None = None
         self._client_ca_text = ""
@@ -156,7 +156,7 @@ class PoolFacts:
         return self._config
 
     def _parsed(self, config: OneConfigMap | None) -> PoolConfig:
-        """What the ConfigMap says; while the hub does not know it, who the operator says to begin with."""
+        """The ConfigMap's content; while the hub does not know it, the operator's initial leaders."""
         if not self.is_known:
             return self._first if self._may_begin else NOTHING_SHARED
         self._first = NOTHING_SHARED
@@ -176,7 +176,7 @@ class PoolFacts:
 
 
 class RelayFacts(PoolFacts):
-    """What a relay has instead of a pool: it leads, and every node is a member."""
+    """The facts of a relay: it leads, and every node is a member."""
 
     def __init__(
         self,

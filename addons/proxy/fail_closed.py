@@ -31,7 +31,7 @@ CONNECTION_HOOKS = (
     *("client_connected", "client_disconnected", "server_connect"),
     *("tls_start_client", "tls_established_client", "tls_failed_client", "lend_way"),
 )
-"""Those that parts of the hub have; the last one is of connections that do not speak HTTP."""
+"""The hooks of the hub's parts; the last one is of connections that do not speak HTTP."""
 BEFORE_ANSWER = ("requestheaders", "request")
 """Hooks that have nothing to do once a flow has its answer."""
 MALFORMED = frozenset({400, 413, 414, 431})

@@ -19,7 +19,7 @@ type Step = Callable[[Any], Awaitable[None] | None]
 
 
 class HubAddon:
-    """Has those hooks that any of its parts has. A part needs a `name` and some of the hooks below."""
+    """Dispatches the hooks that any of its parts has. A part needs a `name` and some of the hooks below."""
 
     name = "edgehub"
 
@@ -65,4 +65,4 @@ def in_order(steps: Sequence[Step]) -> Callable[[Any], Awaitable[None]]:
 
 
 def _nothing(*_: object) -> None:
-    """Of a part that does not have the hook."""
+    """The hook of a part that does not have it."""

@@ -31,7 +31,8 @@ class HubMode(mode_specs.ProxyMode):
         return f"edge hub ({self.listener})"
 
     def get_state(self) -> str:
-        """As a reverse proxy, with the listener's address: any mitmproxy reads a flow that was saved with that."""
+        """The state of a reverse proxy, with the listener's address: any mitmproxy reads a flow that was saved with
+        that."""
         host, port = NOWHERE
         return f"reverse:http://{host}:{port}@{self.full_spec.rpartition('@')[2]}"
 
@@ -62,7 +63,7 @@ class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
     """Listens, on a socket that was handed over where there is one for the address, and serves what connects itself."""
 
     def make_top_layer(self, context: Context) -> layer.Layer:
-        """Of no use: mitmproxy's layers serve none of the hub's clients."""
+        """Not used: mitmproxy's layers serve none of the hub's clients."""
         raise NotImplementedError
 
     _open: asyncio.Server | None = None

@@ -56,7 +56,7 @@ class Listening:
 
 
 def option_values(specs: Sequence[str]) -> dict[str, object]:
-    """What mitmproxy's options are while these mode specifications are open. Its status bars show one address."""
+    """The values of mitmproxy's options while these mode specifications are open. Its status bars show one address."""
     values: dict[str, object] = {"mode": list(specs), "server": True}
     if specs:
         first = HubMode.parse(specs[0])
@@ -113,7 +113,7 @@ def mode_of_state(mode: ProxyMode) -> ProxyMode:
 
 
 def _servers() -> OpenServers:
-    """Those of this process; mitmproxy's own beside an interface."""
+    """The open servers of this process; mitmproxy's own beside an interface."""
     servers: OpenServers = ctx.master.addons.get("proxyserver").servers
     return servers
 

@@ -31,15 +31,15 @@ LAYER_OPTIONS: tuple[tuple[str, object, object], ...] = (
     ("stream_large_bodies", str | None, None),
     ("validate_inbound_headers", bool, True),
 )
-"""What mitmproxy's addon `proxyserver` declares, and configuration files may have: name, type and default."""
+"""The options of mitmproxy's addon `proxyserver`, which configuration files may have: name, type and default."""
 SIZES = ("body_size_limit", "stream_large_bodies")
-"""Those of them that are sizes, such as 3m."""
+"""The options that are sizes, such as 3m."""
 
 logger = logging.getLogger(__name__)
 
 
 class OneAddon:
-    """What mitmproxy's layers, and the hub's parts, use of an addon manager."""
+    """The part of an addon manager that mitmproxy's layers and the hub's parts use."""
 
     def __init__(self, addon: object, listening: Listening) -> None:
         self._addon = addon
@@ -92,7 +92,7 @@ class HubMaster:
                 self._addon.done()
 
     def shutdown(self) -> None:
-        """Have `run` end; from any thread."""
+        """End `run`; from any thread."""
         self.event_loop.call_soon_threadsafe(self.should_exit.set)
 
     def _configure(self, updated: set[str]) -> None:

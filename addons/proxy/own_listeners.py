@@ -16,7 +16,7 @@ from addons.telemetry import metrics
 from addons.telemetry.background import background
 
 OPTIONS = ("mode", "server", "listen_host", "listen_port")
-"""What mitmproxy opens its listeners by."""
+"""The options by which mitmproxy opens its listeners."""
 SETUP = "setup_servers"
 """The task in which mitmproxy opens listeners at its start. Where the hub is a script (`mitmdump -s`), that has begun
 before the script is loaded."""

@@ -1,4 +1,4 @@
-"""What the hub answers itself, as values: the request, the whole answer, and what takes one that is streamed."""
+"""The hub's own answers, as values: the request, the whole answer, and what takes one that is streamed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ClientStream(Protocol):
 
 @dataclass(slots=True)
 class Served:
-    """What people want to know of an answer. Who answers fills it in."""
+    """Facts of an answer for people. The answerer fills them in."""
 
     source: str = ""
     """`cloud`, `copy`, `leader`, or `hub`; "" where nobody has said it."""
@@ -81,7 +81,7 @@ class ClientRequest:
     route: Route
     _: KW_ONLY
     target: str = ""
-    """As it was on the wire."""
+    """The target as on the wire."""
     headers: Mapping[str, str] = field(default_factory=lambda: NO_HEADERS)
     """With credentials. Keys match in any case. A view is answered by the values above alone, and gets none."""
     body: bytes = b""

@@ -1,4 +1,4 @@
-"""Who sends a request, whose credentials it may travel with, and how long they say that they hold.
+"""The caller of a request, the credentials that it may travel with, and their expiry.
 
 Pure: from the listener and the headers.
 """
@@ -40,7 +40,7 @@ class Listener(StrEnum):
 
 
 BEARER = "bearer "
-"""What the Authorization of a token begins with, in any case. kube-apiserver takes who sends another for anonymous."""
+"""The prefix of a token's Authorization, in any case. kube-apiserver takes who sends another for anonymous."""
 
 
 class Lending(StrEnum):
@@ -49,14 +49,14 @@ class Lending(StrEnum):
     HUB = "hub"
     """The hub's certificate or token: for components of this node."""
     OWN = "own"
-    """What the caller sent, and nothing else."""
+    """The caller's own credentials, and no others."""
     NONE = "none"
     """Nothing: an anonymous caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. `authorization` is the caller's own header: never logged, never shown."""
+    """The caller. `authorization` is the caller's own header: never logged, never shown."""
 
     lending: Lending
     authorization: str = field(default="", repr=False)
@@ -64,7 +64,7 @@ class Caller:
 
 
 class Peer(NamedTuple):
-    """What is known of the other end of a client connection."""
+    """The other end of a client connection."""
 
     listener: Listener
     is_loopback: bool

@@ -10,7 +10,7 @@ class CloudIdentity:
     """The hub, or the user of one token. A user without a token cannot be written down: only the hub has none."""
 
     user: str
-    """As the cloud's SelfSubjectReview names it, with groups, uid and extra; "" for the hub."""
+    """The user as the cloud's SelfSubjectReview names it, with groups, uid and extra; "" for the hub."""
     authorization: str = field(default="", repr=False, compare=False)
     """The user's own Authorization header; "" for the hub. Tokens rotate, so two tokens can be one identity."""
 

@@ -24,7 +24,7 @@ PROTOCOL = b"sec-websocket-protocol"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Hidden:
-    """What a request carries beside what its flow shows."""
+    """The parts of a request that its flow does not show."""
 
     own: HiddenFields = ()
     """The credentials that its sender gave it. mitmproxy may replay the request."""
@@ -61,7 +61,7 @@ def hide(request: http.Request) -> None:
 
 
 def lend(request: http.Request, bearer: str) -> None:
-    """Have the request sent with this Authorization, and with none of its sender's."""
+    """Send the request with this Authorization, and with none of its sender's."""
     hidden = _of(request)
     others = tuple(field for field in hidden.own if field[0].lower() != b"authorization")
     lent = (*others, (b"Authorization", bearer.encode())) if bearer else others
@@ -69,7 +69,7 @@ def lend(request: http.Request, bearer: str) -> None:
 
 
 def redirect(request: http.Request, target: str) -> None:
-    """Have the request sent with this target, and with no credentials: it goes to another than its sender called."""
+    """Send the request with this target, and without credentials: it goes to another server than its sender called."""
     request.data.path = target.encode()
     _hidden[request] = Hidden(_of(request).own, lent=())
 

@@ -19,13 +19,13 @@ OBJECT_VERBS = frozenset({"get", "list", "watch"})
 
 
 class ObjectRead(NamedTuple):
-    """What a client reads. Of a get, the selectors are empty and the version is 0."""
+    """A client's read. Of a get, the selectors are empty and the version is 0."""
 
     verb: str
     type: ResourceType
     namespace: str
     name: str
-    """Of a list or watch: the name that its field selector asks for, if any."""
+    """The name that the field selector of a list or watch asks for, if any."""
     labels: LabelSelector
     fields: FieldSelector
     version: int
@@ -46,7 +46,7 @@ class ObjectRead(NamedTuple):
     accepted: tuple[Representation, ...]
     """The forms that the client accepts, first choice first."""
     include: str = "Metadata"
-    """What the rows of a Table have beside their cells: one of `kube.tables.server_table.OBJECTS`."""
+    """The part of an object in the rows of a Table: one of `kube.tables.server_table.OBJECTS`."""
 
 
 def parse_read(info: RequestInfo, accept: str | None) -> ObjectRead:

@@ -20,7 +20,7 @@ EVENTS = frozenset({("", "events", ""), ("events.k8s.io", "events", "")})
 REGISTERED = frozenset({("", "nodes", ""), ("storage.k8s.io", "csinodes", "")})
 KUBELETS = frozenset(("", "pods", subresource) for subresource in ("log", "exec", "attach", "portforward"))
 STATUSES = frozenset({("", "nodes", "status"), ("", "pods", "status")})
-"""What kubelet reports on. Others that write a status can wait until the cloud is back."""
+"""The statuses that kubelet reports. Others that write a status can wait until the cloud is back."""
 
 PEOPLE = frozenset({"kubectl", "k9s"})
 """The programs of people. What they read while the cloud is away may be partial, which the hub says to them; a

@@ -54,7 +54,7 @@ def _address(host: str) -> IPv4Address | IPv6Address:
 
 
 def _row_address(host: str, port: int) -> str:
-    """As the table has it: the address in words of four bytes in this machine's order, and the port."""
+    """Format an address as the table has it: words of four bytes in this machine's order, and the port."""
     address = _address(host)
     family = socket.AF_INET6 if isinstance(address, IPv6Address) else socket.AF_INET
     packed = socket.inet_pton(family, str(address))

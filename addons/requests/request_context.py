@@ -1,4 +1,4 @@
-"""What the hub knows of one request, from its first addon to its last.
+"""The hub's context of one request, from its first addon to its last.
 
 The hub keeps it beside the flow, not in it: mitmproxy writes flows to files and to its web interface, and a caller's
 token must be in neither.
@@ -52,7 +52,7 @@ class RequestContext:
     caller: Caller = Caller(Lending.NONE)
     reads_differences: bool = False
     websocket: WebSocketOffer | None = None
-    """What the client offers that asks for a WebSocket. A server, or a watch of the hub's own, opens one."""
+    """The offer of a client that asks for a WebSocket. A server, or a watch of the hub's own, opens one."""
     route: Route | None = None
     server: str = ""
     kubelet_port: int = 0
@@ -64,9 +64,9 @@ class RequestContext:
     answerer: Answerer | None = None
     """Answers the request in place of a server; None where it goes to the cloud."""
     relay: Callable[[http.HTTPFlow], None] | None = None
-    """Has the cloud answer the request in the answerer's place, or raises a StatusError; None where it may not."""
+    """Relays the request in the answerer's place, or raises a StatusError; None where it may not be relayed."""
     failover: Callable[[http.HTTPFlow], None] | None = None
-    """Has the hub answer the request when its server fails; None where only the cloud can answer."""
+    """Answers the request when its server fails; None where only the cloud can answer."""
     is_write: bool = False
     """The cloud's answer says how objects are from now on: what is kept of them gives way before the client has it."""
     asked_at: int = 0

@@ -46,7 +46,7 @@ from kube.wire.negotiation import (
 
 DELETIONS = frozenset({"delete", "deletecollection"})
 PEER_PROBE_PATH = "/livez"
-"""What followers ask to learn whether a leader lives, and has the cloud. It is answered as any other path: 404."""
+"""The path of followers' probes: whether a leader lives, and has the cloud. It is answered as any other path: 404."""
 
 
 class RouteKind(StrEnum):
@@ -57,7 +57,7 @@ class RouteKind(StrEnum):
     VIEW = "view"
     """Answered from the node's own copy."""
     CACHED_RELAY = "cached_relay"
-    """As a relay, but answered by the node when the cloud is gone, or goes half-way."""
+    """Like a relay, but answered by the node when the cloud is gone, or goes half-way."""
     PEER = "peer"
     """A hub of another node of the pool asks: answered from the node's own copy, or refused."""
     LOCAL = "local"
@@ -67,7 +67,7 @@ class RouteKind(StrEnum):
 
 
 class Route(NamedTuple):
-    """What to do with a request, and the rule that decided it."""
+    """The route of a request, and the rule that decided it."""
 
     kind: RouteKind
     reason: str
@@ -76,7 +76,7 @@ class Route(NamedTuple):
     representation: Representation | None = None
     """How a filtered or viewed answer is written; None where the cloud decides."""
     read: ObjectRead | None = None
-    """What the client reads; None where the hub itself answers no read."""
+    """The client's read; None where the hub itself answers no read."""
 
 
 def may_be_filtered(info: RequestInfo, listener: Listener, rules: Rules) -> bool:

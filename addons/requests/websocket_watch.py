@@ -50,7 +50,7 @@ class WebSocketWatch(ClientStream):
         """The newest ping that is to be answered; none before it need be (RFC 6455, 5.5.3)."""
         self._pinged = asyncio.Event()
         self._answering: asyncio.Task[object] | None = None
-        """What writes the events, from the 101 on."""
+        """The task that writes the events, from the 101 on."""
         self._replying: asyncio.Task[None] | None = None
         self._ends_by = CloseReason.NORMAL_CLOSURE
         self.is_closing = False
@@ -105,7 +105,7 @@ class WebSocketWatch(ClientStream):
             self._close(error.code)
 
     def _close(self, reason: CloseReason) -> None:
-        """Have the answer end, by `end`."""
+        """End the answer, by `end`."""
         assert self._answering is not None
         self._ends_by, self.is_closing = reason, True
         self._answering.cancel()

@@ -33,7 +33,7 @@ NAMESPACE, CONFIGMAP = "kube-system", "yurt-hub-cfg"
 POLICIES = ResourceType("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies")
 
 SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
-"""What `str.strip` takes away, as RE2 writes it."""
+"""The characters that `str.strip` removes, in RE2's syntax."""
 VERB = "(" + "|".join(sorted(READS)) + ")"
 NAMED = rf"([A-Za-z0-9._ -]{{0,{MAX_LENGTH - 2}}}[A-Za-z0-9._-])?"
 """A component's name behind its first character."""
@@ -42,7 +42,7 @@ BEGINNING = rf"{SPACE}*(-{COMPONENT}|\*|[A-Za-z0-9._]{NAMED}){SPACE}*"
 """A component, with or without the `-` of an exclusion: a first `-` is never the component's own, and with a blank
 behind it it is that of a YAML list."""
 NO_COMPONENT = rf"^{SPACE}*-?{SPACE}*(\.|\.\.|(?i:{HUB})){SPACE}*([/#].*)?$"
-"""What looks like a component and is none."""
+"""The pattern of text that looks like a component and is none."""
 ONLY_A_VERB = rf"^{SPACE}*-?{SPACE}*{VERB}{SPACE}*$"
 EMPTY = rf"^{SPACE}*$"
 
@@ -90,7 +90,7 @@ _CHANGED = (
     "request.operation == 'CREATE' || "
     "(has(object.data) ? object.data : {}) != (has(oldObject.data) ? oldObject.data : {})"
 )
-"""Who changes a label of a ConfigMap that was bad before is not held up."""
+"""An edit of another field of a ConfigMap that was bad before passes."""
 
 
 def _object(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _object(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _names(filters: Sequence[Filter]) -> list[str]:
-    """What keys may be called, but for the prefix of a filter's."""
+    """The names of keys, but for the prefix of a filter's."""
     return [*OTHER_KEYS, *sorted(filter_.name for filter_ in filters)]
 
 
@@ -116,7 +116,7 @@ def _misnamed(filters: Sequence[Filter]) -> str:
 
 
 def _is_near(key: str, names: Sequence[str]) -> str:
-    """As `addons.rules.entries.near_name`, of a key and a name `n`."""
+    """Like `addons.rules.entries.near_name`, for a key and a name `n`."""
     bare = (
         f"({key}.startsWith('{FILTER_PREFIX}') ? {key}.substring({len(FILTER_PREFIX)}) : {key}).lowerAscii()"
     )

@@ -19,7 +19,7 @@ LEASE = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9.-]{0,251
 
 
 FILTER_PREFIX = "filter_"
-"""What the older form of a filter's key begins with."""
+"""The prefix of the older form of a filter's key."""
 NEAR = 2
 """Characters, one beside the other, in which a key may differ from the name that its writer meant."""
 _ASCII_LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)

@@ -39,7 +39,7 @@ def event_of(problem: Problem, configmap: Key, uid: str, node: str, now: datetim
 
 
 def about_node(node: str) -> Json:
-    """What an Event is about that is about a node. `kubectl describe node` finds it by the name as `uid`, as kubelet
+    """The involved object of an Event about a node. `kubectl describe node` finds it by the name as `uid`, as kubelet
     writes it."""
     return {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node}
 

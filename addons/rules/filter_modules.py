@@ -28,7 +28,7 @@ LOOK = 1.0
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 type Mark = tuple[int, ...]
-"""What differs when a file was written or replaced; () for one that cannot be seen."""
+"""A value that changes when a file was written or replaced; () for one that cannot be seen."""
 
 
 class FilterModules:
@@ -52,7 +52,7 @@ class FilterModules:
 
     @property
     def plugins(self) -> list[FilterPlugin]:
-        """Those that are not the hub's."""
+        """The plugins that are not the hub's."""
         return [filter_ for filter_ in self.filters if isinstance(filter_, FilterPlugin)]
 
     async def follow(self, changed: Callable[[tuple[Filter, ...]], None]) -> None:

@@ -20,7 +20,7 @@ from kube.wire.encoding import Encoding
 
 @dataclass(frozen=True)
 class GivenInputs:
-    """What a filter may ask (`addons.filters.inputs.Inputs`), as plain values."""
+    """Inputs of a filter (`addons.filters.inputs.Inputs`) as plain values."""
 
     node_name: str = "node-1"
     hub: HubAddress = HubAddress(("169.254.2.1",), 10268)
@@ -35,7 +35,7 @@ class GivenInputs:
     """The nodes with a ready endpoint of a Service."""
     unhealthy: frozenset[str] = frozenset()
     words: Mapping[str, Sequence[PodWord]] = field(default_factory=dict)
-    """What kubelet said of pods, by namespace."""
+    """The pod statuses by kubelets, by namespace."""
     selections: Mapping[tuple[str, str], Selection] = field(default_factory=dict)
     """How each Service chooses its pods."""
     first_slices: Mapping[tuple[str, str, str, str], str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class GivenInputs:
 
 @dataclass(frozen=True)
 class GivenWords:
-    """What kubelets said of the pods of a namespace (`addons.filters.inputs.PodWords`)."""
+    """The pod statuses of a namespace (`addons.filters.inputs.PodWords`)."""
 
     words: Sequence[PodWord]
     refused: list[PodWord] = field(default_factory=list)
@@ -93,7 +93,8 @@ class GivenWords:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What one filter made of one object; `shown` is the object as its component gets it, None where it is hidden."""
+    """The result of one filter for one object; `shown` is the object as its component gets it, None where it is
+    hidden."""
 
     filter: str
     name: str
@@ -104,7 +105,7 @@ class Tried:
 
 
 def try_filters(filters: Path, objects: Path, inputs: GivenInputs | None = None) -> list[Tried]:
-    """What each filter of a file makes of each object of a YAML file that it is for.
+    """Run each filter of a file on each object of a YAML file that it is for.
 
     ValueError for a file that a hub would not take, and for a filter that breaks a promise: it writes to an object that
     it does not call changed, or makes something else of its own result.

@@ -105,7 +105,7 @@ class GivenVersions:
             self._save()
 
     def learn(self, resource: str, ask: Callable[[], Awaitable[None]]) -> None:
-        """Have `ask` tell how far the cloud has come (`reached`). Nobody waits for the answer."""
+        """Run `ask` in the background, which calls `reached` with the cloud's version."""
         asking = self._asking.get(resource)
         if asking is None or asking.done():
             task = asyncio.create_task(_asked(ask), name=f"version of {resource}")

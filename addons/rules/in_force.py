@@ -88,7 +88,7 @@ class RulesInForce:
 
     @property
     def why_unknown(self) -> str:
-        """What keeps the rules from being known, for people."""
+        """The reason why the rules are not known, for people."""
         return self._why_unknown()
 
     def data(self) -> Mapping[str, str] | None:

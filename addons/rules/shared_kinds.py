@@ -1,5 +1,5 @@
-"""What every node reads in whole: three kinds, and those that the rules' key `pool_resources` adds. One source of the
-hub's own serves all callers who may read it, and the hubs of a pool read it from their leader."""
+"""Resources that every node reads completely: three kinds, and those that the rules' key `pool_resources` adds. One
+source of the hub's own serves all callers who may read it, and the hubs of a pool read it from their leader."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARED = {
 }
 """Shared without any rule, with the fields that field selectors may name."""
 NODES = ResourceType("", "v1", "nodes")
-"""Of nodes the metadata alone is shared: each status is written every few minutes, and only its own node reads it."""
+"""Nodes are shared by metadata alone: each status is written every few minutes, and only its own node reads it."""
 KIND = re.compile("[a-z0-9.-]{0,253}/v[0-9]{1,2}((alpha|beta)[0-9]{1,2})?/[a-z0-9-]{1,63}")
 """A resource as NodePools write it. The policy of `addons.rules.admission_policy` checks it by the same pattern."""
 SECRETS = re.compile("/v[^/]*/secrets")

@@ -41,7 +41,7 @@ BASE_AGENTS = frozenset(
 )
 """Cached without any ConfigMap, as in YurtHub."""
 BASE_AGENT_PREFIX = "multiplexer-proxy-"
-"""What another node's YurtHub calls itself where it reads shared resources, with the node's name behind."""
+"""The prefix of another node's YurtHub's name where it reads shared resources; the node's name follows."""
 
 OFF_IN_CLOUD_MODE = frozenset(
     {"discardcloudservice", "forwardkubesvctraffic", "serviceenvupdater", "localendpoint"}
@@ -50,9 +50,9 @@ OFF_IN_CLOUD_MODE = frozenset(
 which SuperEdge leaves out on masters."""
 
 MAX_VALUE_BYTES = 256 * 1024
-"""Of one key: a quarter of what a ConfigMap can hold (1 MiB)."""
+"""The most bytes of one key: a quarter of what a ConfigMap can hold (1 MiB)."""
 MAX_ENTRIES = 10_000
-"""Of the whole ConfigMap: far above any real one, and read within a few tens of milliseconds."""
+"""The most entries of the ConfigMap: far above any real one, and read within a few tens of milliseconds."""
 MAX_LEASES = 64
 """Leases that pods may renew at the hub: each is kept in memory."""
 MAX_RESOURCES = 32
@@ -100,7 +100,7 @@ class Rules:
     leases: frozenset[tuple[str, str]]
     """The Leases that their holders renew here while the cloud is away, by namespace and name."""
     pool_resources: tuple[ResourceType, ...]
-    """What pools share besides Services, Endpoints and EndpointSlices."""
+    """The resources that pools share besides Services, Endpoints and EndpointSlices."""
     problems: tuple[Problem, ...]
     """The first MAX_PROBLEMS of them."""
     unnamed_problems: int
@@ -147,7 +147,7 @@ class Rules:
 
     @property
     def components(self) -> frozenset[str]:
-        """Those that a rule names, built-in ones too."""
+        """The components that a rule names, built-in ones too."""
         return (self._named | BASE_AGENTS | self.agents.added) - {ANY}
 
     @property

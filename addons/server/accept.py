@@ -27,7 +27,7 @@ VANISHED = 60
 """Seconds without a sign of another node's hub, after which its connection to the peer port ends."""
 
 accepted: dict[str, Accepted] = {}
-"""Those that are open, by the client's id."""
+"""The open connections, by the client's id."""
 
 
 class Accepted(asyncio.Protocol):
@@ -44,11 +44,11 @@ class Accepted(asyncio.Protocol):
         self._registered: AbstractContextManager[Any] | None = None
         self._socket: asyncio.Transport | None = None
         self._early = b""
-        """What came while addons handled a hook of the connection."""
+        """The bytes that came while addons handled a hook of the connection."""
         self._hooks = 0
         self._beyond: asyncio.Protocol | None = None
         self.served: ClientConnection | None = None
-        """What speaks HTTP; None before the first byte, and for a way that is lent."""
+        """The HTTP connection; None before the first byte, and for a tunnel of the peer port."""
         self._peer: PeerSocket | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -120,7 +120,7 @@ class Accepted(asyncio.Protocol):
         return self.served
 
     def _call_hook(self, hook: Any, then: Callable[[], None]) -> None:
-        """Have the addons handle a hook of the connection, and go on: at once, where none of them waits."""
+        """Run a hook of the connection, then `then`: at once, where no addon waits."""
         loop = asyncio.get_running_loop()
         task = asyncio.Task(ctx.master.addons.trigger_event(hook), loop=loop, eager_start=True)
         if task.done():
@@ -170,7 +170,7 @@ def close_client(client_id: str, why: str) -> bool:
 
 
 def end_with_its_peer(conn: socket.socket) -> None:
-    """Have the kernel end a connection whose other end is gone without a word: a tunnel may be silent for hours."""
+    """Set TCP keepalive: the kernel ends a connection whose peer is gone; a tunnel may be silent for hours."""
     conn.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
         conn.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, VANISHED // 2)

@@ -1,4 +1,4 @@
-"""What the connections of all versions of HTTP have in common: turns, reads that pause, writes that are gathered."""
+"""The base of connections of all HTTP versions: fair scheduling, paused reads, gathered writes."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class ClientConnection(asyncio.Protocol, ABC):
         self._out: list[bytes] = []
         self._gathered = 0
         self._waiting: dict[ServedRequest, asyncio.Future[None]] = {}
-        """Those that wait for room."""
+        """The requests that wait for room in the send buffer."""
 
     # -- for `addons.server.limits.client_addresses`
 
     @property
     @abstractmethod
     def requests(self) -> Iterable[ServedRequest]:
-        """Those under way."""
+        """The requests under way."""
 
     @property
     def count(self) -> int:
@@ -116,7 +116,7 @@ class ClientConnection(asyncio.Protocol, ABC):
         self.settle_reading()
 
     def ask_for_turn(self) -> None:
-        """Have what came handled, now or when others have gone on."""
+        """Handle received bytes, now or after other clients."""
         self._waits = True
         self.address.listener.turns.ask(self.address, self._go)
 
@@ -205,7 +205,7 @@ class ClientConnection(asyncio.Protocol, ABC):
         request.check()
 
     def wake(self, request: ServedRequest | None = None) -> None:
-        """Have a request, or each, look for room again."""
+        """Wake a request, or each, that waits for room."""
         if request is None:
             waiting = list(self._waiting.values())
         else:
@@ -223,7 +223,7 @@ class ClientConnection(asyncio.Protocol, ABC):
         return self._is_held_back
 
     def look_again(self) -> None:
-        """Have what waited for that go on, if it need not wait any more."""
+        """Wake the waiting requests, if they need not wait any more."""
         if self._is_held_back and not self.is_behind:
             self.wake()
 

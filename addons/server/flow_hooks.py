@@ -14,7 +14,7 @@ from addons.requests.answers import ClientLeft
 from addons.server.request import ServedRequest
 
 NO_SERVER = Server(address=None, state=ConnectionState.OPEN)
-"""Of a flow that no server answers."""
+"""The server of a flow that the hub answers."""
 
 HOOKS: dict[str, Any] = {**all_hooks}
 

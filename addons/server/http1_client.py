@@ -38,7 +38,7 @@ _FOLDED = re.compile(rb"\n[ \t]")
 
 
 class Http1(ClientConnection):
-    """Has one request at a time. What the client sends behind it waits."""
+    """Serves one request at a time. Bytes behind it wait."""
 
     def __init__(self, client: connection.Client, serve: Serve) -> None:
         super().__init__(client, serve)

@@ -47,7 +47,7 @@ here, not there."""
 CONNECTION_WINDOW = 2**31 - 1
 """Bytes for all streams together, each of which has a window of its own: none waits for another."""
 FIRST_WINDOW = 2**16 - 1
-"""As HTTP/2 begins."""
+"""The initial window of HTTP/2."""
 MAX_REMEMBERED = 1_000
 """Ended streams whose numbers a connection remembers."""
 OF_A_STREAM = 4 * 1024
@@ -74,7 +74,7 @@ CONFIG = H2Configuration(
 OF_REQUESTS = HeaderValidationFlags(
     is_client=False, is_trailer=False, is_response_header=False, is_push_promise=False
 )
-"""As h2 calls what a server receives at the head of a request."""
+"""The events of h2 at the head of a request."""
 
 
 class Framing(H2Connection):

@@ -1,4 +1,4 @@
-"""Has a server answer a request, by a connection that clients and the hub share.
+"""Relays a request to a server, over a connection that clients and the hub share.
 
 The server may send on as the client takes what came, and the client as the server does.
 """
@@ -48,7 +48,7 @@ _shown: WeakKeyDictionary[Connection, Server] = WeakKeyDictionary()
 async def relay(
     request: ServedRequest, flow: http.HTTPFlow, context: RequestContext, upstream: RelayUpstream
 ) -> None:
-    """Have the server answer to which `upstream` leads. OSError where it fails."""
+    """Relay the request to the server of `upstream`. OSError where it fails."""
     answer = _under_way[flow] = ServerAnswer(request, flow, upstream)
     sending = Sending(request, flow)
     try:
@@ -94,7 +94,7 @@ class ServerAnswer(ResponseSink):
         self._connection: Connection | None = None
         self._fault: StatusError | None = None
         self._waiting: list[bytes] = []
-        """What has come of the answer's body, and the bytes of its window."""
+        """The received pieces of the answer's body, and the bytes of its window."""
         self._window = 0
         self._taken = 0
         """Bytes of the window of the piece that the client is taking."""
@@ -102,11 +102,11 @@ class ServerAnswer(ResponseSink):
         self._is_streamed = request.has_body and bool(flow.request.stream)
         self._body = b"" if self._is_streamed else flow.request.raw_content or b""
         self._kept: bytearray | None = bytearray() if self._is_streamed else None
-        """What has come of a streamed body, for another server; None where it is not kept."""
+        """The received part of a streamed body, to send it again to another server; None where it is not buffered."""
         self._kept_counted = 0
         self._keeping: asyncio.TimerHandle | None = None
         self._unsent = bytearray()
-        """What waits for a connection of a streamed body."""
+        """The part of a streamed body that waits for a connection."""
         self._is_told = not self._is_streamed
         """Addons have seen the whole request."""
         self._is_whole = not self._is_streamed
@@ -224,7 +224,7 @@ class ServerAnswer(ResponseSink):
             await flow_hooks.whole_request(self._request, self._flow)
 
     async def told_in_whole(self) -> None:
-        """Have the addons see the request before its answer is over: a server may answer before the end of a body."""
+        """Wait until the addons have seen the request: a server may answer before the end of a body."""
         if self._upload is not None and not self._is_told:
             self._upload.cancel()
             await self._tell_request()

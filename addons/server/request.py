@@ -42,11 +42,11 @@ class Carrier(Protocol):
         """Break off answers, if clients leave too much unread."""
 
     def look_again(self) -> None:
-        """Have answers go on that waited for what others hold."""
+        """Wake the answers that waited for the bytes of other clients."""
 
 
 LEFT = "Client disconnected."
-"""As mitmproxy says it in a flow's error."""
+"""The text of mitmproxy in a flow's error."""
 
 
 class Inbox:
@@ -130,7 +130,7 @@ class ServedRequest(ABC):
         self.is_head = head.data.method == b"HEAD"
         self.inbox = Inbox()
         self.weight = self.address.begin_request(head.data.path, head.data.headers.fields)
-        """As how many requests this one counts at its address."""
+        """The number of requests for which this one counts at its address."""
         self._task: asyncio.Task[None] | None = None
         self._queued = self._unsent = self._counted = 0
 
@@ -185,7 +185,7 @@ class ServedRequest(ABC):
     # -- the task
 
     def start(self, serve: Serve, *, eagerly: bool = True) -> None:
-        """Have the request served, up to the first wait at once."""
+        """Start to serve the request, up to the first wait at once."""
         coroutine, loop = serve(self), asyncio.get_running_loop()
         self._task = asyncio.Task(coroutine, loop=loop, name="request", eager_start=eagerly)
         if self._task.done():
@@ -194,7 +194,7 @@ class ServedRequest(ABC):
             self._task.add_done_callback(self._over)
 
     def leave(self, why: str = LEFT) -> None:
-        """Have nobody take the rest of the answer. Addons that handle a hook go on to its end."""
+        """Cancel the answer. Addons that handle a hook go on to its end."""
         if self.why_left:
             return
         self.why_left = why

@@ -163,7 +163,7 @@ async def send_status(request: ServedRequest, flow: http.HTTPFlow, error: Status
 async def respond(
     request: ServedRequest, flow: http.HTTPFlow, context: RequestContext, answerer: Answerer
 ) -> None:
-    """Have the hub answer. ToCloud where a server is to answer after all, and nothing was sent."""
+    """Answer locally. ToCloud where a server is to answer after all, and nothing was sent."""
     stream = OwnStream(Sending(request, flow))
     socket = WebSocketWatch(stream, context.websocket) if context.websocket is not None else None
     try:
@@ -210,7 +210,7 @@ class OwnStream:
         await _send_pieces(self.sending, pieces)
 
     async def switch(self, headers: Mapping[str, str], receive: Callable[[bytes], None]) -> None:
-        """As `addons.requests.websocket_watch.SwitchedStream.switch`."""
+        """Like `addons.requests.websocket_watch.SwitchedStream.switch`."""
         self.has_begun = True
         await self.sending.switch(response_of_answer(SWITCHED, headers.items()))
         self._taking = asyncio.create_task(self._take(receive), name="takes what follows a 101")
@@ -221,7 +221,7 @@ class OwnStream:
                 receive(data)
 
     async def end(self, last: bytes = b"") -> None:
-        """As `addons.requests.websocket_watch.SwitchedStream.end`."""
+        """Like `addons.requests.websocket_watch.SwitchedStream.end`."""
         if self._taking is None:
             await self.sending.end()
         elif last:
@@ -261,7 +261,7 @@ async def _send_pieces(sending: Sending, pieces: Iterable[bytes]) -> None:
 
 
 def changed(change: object, piece: bytes) -> Iterable[bytes]:
-    """What the addons make of a piece of a body."""
+    """The pieces that addons make of a piece of a body."""
     made = change(piece) if callable(change) else piece
     return (made,) if isinstance(made, bytes) else made
 

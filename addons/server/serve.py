@@ -88,7 +88,7 @@ async def _answer(request: ServedRequest, flow: http.HTTPFlow) -> None:
 
 
 async def _has_answered(request: ServedRequest, flow: http.HTTPFlow) -> bool:
-    """Have the hub answer, or a server; False where the other is to answer in its place."""
+    """Answer locally or by a server; False where the other is to answer in its place."""
     context = context_of(flow)
     if context is None:
         raise internal("nobody answers this request")
@@ -131,7 +131,7 @@ async def _has_relayed(
 
 
 def _fails_over(flow: http.HTTPFlow, context: RequestContext) -> bool:
-    """Have the hub answer in the place of a server that failed; False where it cannot."""
+    """Switch to a local answer after a server failed; False where there is none."""
     if context.failover is None:
         return False
     failover, context.failover = context.failover, None
@@ -198,7 +198,7 @@ class HeldBody:
 
 
 def _length_of(request: http.Request) -> int:
-    """What the head says; 0 where it says nothing."""
+    """The Content-Length of the head; 0 where there is none."""
     length = request.headers.get("content-length", "0")
     return int(length) if length.isdecimal() else 0
 

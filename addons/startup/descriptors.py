@@ -1,4 +1,4 @@
-"""As many descriptors as the system allows, and few words in the log while there are none left."""
+"""Raises RLIMIT_NOFILE, and rate-limits the log of EMFILE."""
 
 from __future__ import annotations
 

@@ -27,13 +27,13 @@ FILE = "owner.json"
 ASIDE = "set-aside"
 """The one folder that is kept of all that were set aside."""
 OF_THE_HUB = ("cache", "cache.new", "cache.unreadable", "journal.done", "callers.key", "callers.done", "pki")
-"""What the hub makes in its state folder."""
+"""The entries that the hub makes in its state folder."""
 
 logger = logging.getLogger(__name__)
 
 
 class FolderOwner(NamedTuple):
-    """What is known of a folder's owner. An empty field is not known, and agrees with any."""
+    """The owner of a folder. An empty field is not known, and agrees with any."""
 
     node: str
     identity: str
@@ -47,7 +47,7 @@ class FolderOwner(NamedTuple):
         return cls(node, _identity_of(credentials), _authorities_of(credentials), tuple(map(str, servers)))
 
     def is_another_than(self, other: FolderOwner) -> str:
-        """What tells two owners apart, for people; "" for one and the same.
+        """The difference of two owners, for people; "" for one and the same.
 
         A cluster is known by its CA. Where there is none, it is known by its addresses.
         """
@@ -64,7 +64,7 @@ class FolderOwner(NamedTuple):
 
 
 def take_over(folder: Path, owner: FolderOwner) -> None:
-    """Have a folder belong to an owner, and set aside what another one left there.
+    """Take over a folder for an owner, and set aside what another one left there.
 
     ValueError, in the operator's words, where that cannot be moved: it must not be read. OSError where nothing can be
     written.

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class HandedSockets:
-    """Those of this process, by the address at which each listens."""
+    """The sockets handed to this process, by the address at which each listens."""
 
     def __init__(self) -> None:
         self._sockets: dict[tuple[str, int], socket.socket] = {}

@@ -108,7 +108,7 @@ def _unused(module: str, name: str) -> Any:
 
 
 class _Names(type):
-    """What is asked for of a name is such a name, too: mitmproxy stops a listener by `mitmproxy_rs.udp.UdpServer`."""
+    """A name whose attributes are such names, too: mitmproxy stops a listener by `mitmproxy_rs.udp.UdpServer`."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):

@@ -26,7 +26,7 @@ def node_in(credentials: Credentials) -> str:
 
 
 def of_another(settings: Settings, credentials: Credentials) -> str:
-    """What is wrong where the identity is that of another node than `hub_node`; "" otherwise, and in mode cloud."""
+    """The error where the identity is that of another node than `hub_node`; "" otherwise, and in mode cloud."""
     named = node_in(credentials)
     if settings.mode != "edge" or named in ("", settings.node):
         return ""
@@ -37,7 +37,7 @@ def of_another(settings: Settings, credentials: Credentials) -> str:
 
 
 def why_unfit(settings: Settings, credentials: Credentials, inputs: FilterInputs, cloud: Cloud) -> str:
-    """What keeps the hub from being its node's; "" for nothing, and as long as no cloud can say."""
+    """The reason why the hub is not its node's; "" for nothing, and as long as no cloud can say."""
     if settings.mode != "edge":
         return ""
     if why := of_another(settings, credentials):

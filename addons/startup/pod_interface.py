@@ -78,7 +78,7 @@ async def keep(addresses: Sequence[str]) -> None:
 
 
 def how_to(addresses: Sequence[str]) -> str:
-    """What a person types who has the right that the hub lacks."""
+    """The commands for a person who has the right that the hub lacks."""
     commands = [f"ip link add {INTERFACE} type dummy", f"ip link set {INTERFACE} up"]
     commands += [f"ip addr add {address}/{_length(address)} dev {INTERFACE}" for address in addresses]
     return f"give the hub CAP_NET_ADMIN, or type `{' && '.join(commands)}`"

@@ -21,7 +21,7 @@ from kube.option import VERSION
 
 
 def credentials_of(settings: Settings) -> Credentials:
-    """Those of the kubeconfig, or nobody's where there is none; ValueError for one that cannot be used."""
+    """Credentials of the kubeconfig, or anonymous where there is none; ValueError for one that cannot be used."""
     if not settings.kubeconfigs:
         return NO_CREDENTIALS
     try:
@@ -88,7 +88,7 @@ def _check_server(settings: Settings, server: Server) -> None:
 
 
 def _user() -> str:
-    """Who runs this process, as `hub_plain_users` names users."""
+    """The user of this process, as `hub_plain_users` names users."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -149,7 +149,7 @@ def cannot_listen(error: OSError, settings: Settings) -> str:
 
 
 def start_line(settings: Settings, servers: Sequence[Server]) -> str:
-    """What runs here, for whom: the first line of a log."""
+    """The first line of a log: the program, its version and its node."""
     ports = {"plain": settings.port, "TLS": settings.tls_port, "admin": settings.admin_port}
     opened = ", ".join(f"{name} {port}" for name, port in ports.items() if port)
     return (

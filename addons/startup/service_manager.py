@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 READY = "READY=1"
 STATUS = "STATUS="
-"""What `systemctl status` shows of the hub follows; nothing takes it away."""
+"""The prefix of the text that `systemctl status` shows of the hub; nothing removes it."""
 STOPPING = "STOPPING=1"
 ALIVE = "WATCHDOG=1"
 

@@ -14,7 +14,7 @@ from kube.disk.trusted_path import fault_on_the_way, is_trusted
 MISTAKES = frozenset(
     {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.ENAMETOOLONG}
 )
-"""What the kernel says of a folder that is somebody else's, or none. All else (full, read-only, broken) is the disk's
+"""The kernel's errors for a folder of another user, or none. All else (full, read-only, broken) is the disk's
 fault: the hub starts without its folder then, because a node needs its hub."""
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 

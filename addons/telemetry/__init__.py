@@ -1,1 +1,1 @@
-"""What the hub reports of itself: metrics and the log. Imports nothing of ours."""
+"""Telemetry of the hub: metrics and the log. Imports nothing of ours."""

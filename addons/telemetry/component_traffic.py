@@ -34,7 +34,7 @@ class Totals:
     copied: int = 0
 
     def since(self, before: Totals) -> Totals:
-        """What came after an earlier count."""
+        """The difference to an earlier count."""
         return Totals(*map(sub, astuple(self), astuple(before)))
 
 
@@ -81,7 +81,7 @@ class ComponentTraffic:
         return dict(self._components)
 
     def last_hour(self) -> dict[str, Totals]:
-        """What each component did in the last hour, those that did nothing left out."""
+        """The traffic of each component in the last hour, idle ones left out."""
         start = int(self._now() // 60) - HOUR
         before = next((totals for minute, totals in self._minutes if minute >= start), {})
         sums = {

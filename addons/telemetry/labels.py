@@ -12,7 +12,7 @@ VERBS = frozenset(
     {"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "proxy"}
     | {"post", "put", "head", "options"}
 )
-"""Those of RBAC, and the methods (in lower case) of requests that name no resource."""
+"""The verbs of RBAC, and the methods (in lower case) of requests that name no resource."""
 RESOURCES = frozenset(
     {
         *("bindings", "componentstatuses", "configmaps", "endpoints", "events", "limitranges"),
@@ -78,7 +78,7 @@ def resource_label(resource: str) -> str:
 
 
 def group_resource_label(group: str, resource: str) -> str:
-    """As RBAC names it, "endpointslices.discovery.k8s.io"; the core group is left out."""
+    """The name as in RBAC, "endpointslices.discovery.k8s.io"; the core group is left out."""
     if resource not in RESOURCES or group not in GROUPS:
         return OTHER
     return f"{resource}.{group}" if group else resource

@@ -41,7 +41,7 @@ def parse_link_budget(name: str, text: str) -> LinkBudget | None:
 
 
 class Spending:
-    """What the link has carried in the period that runs."""
+    """The bytes of the link in the present period."""
 
     def __init__(self, budget: LinkBudget) -> None:
         self.spent = 0

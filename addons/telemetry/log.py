@@ -73,7 +73,7 @@ def hold_libraries_back() -> None:
 
 
 def print_line_by_line() -> None:
-    """Have what is printed leave the process at the end of each line, whatever standard output is.
+    """Flush printed text at the end of each line, whatever standard output is.
 
     mitmproxy prints its event log. Python keeps up to 8 KB of that back where nobody sits at a terminal.
     """

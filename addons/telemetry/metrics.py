@@ -223,7 +223,7 @@ a million."""
 component_label = BoundedLabels(COMPONENT_LIMIT).label
 peer_label = BoundedLabels(PEER_LIMIT).label
 _kinds: defaultdict[str, BoundedLabels] = defaultdict(lambda: BoundedLabels(MAX_KINDS))
-"""Of each component."""
+"""The kinds of each component."""
 
 
 def count_request(component: str, info: RequestInfo, route: str, code: int) -> None:

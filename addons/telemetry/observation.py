@@ -1,4 +1,4 @@
-"""What people see of one request, or of one event of a watch: the values, the line made of them, the last of them,
+"""Observations of one request, or of one event of a watch: the values, their line, the last of them,
 and who is told of each as it happens."""
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from kube.log_lines import printable
 from kube.packed_text import Kept, packed
 
 ENDED = "ended: "
-"""What the reason of a watch begins with that the hub has ended."""
+"""The prefix of the reason of a watch that the hub has ended."""
 VERDICTS = ("relayed", "viewed", "filtered", "refused", "offline", "failed")
-"""What became of a request: answered by the cloud; by a view; by either, and filters were bound to it; refused by the
+"""The outcome of a request: answered by the cloud; by a view; by either, and filters were bound to it; refused by the
 hub; answered by the node because the cloud was away; or it got no answer."""
 HANDSHAKE = "handshake"
 """The verb of a TLS handshake that failed. Its name is the server's that the client called."""
@@ -30,7 +30,7 @@ _COLOURS = {"refused": _RED, "failed": _RED, "offline": _AMBER}
 
 
 class Tally(NamedTuple):
-    """What one filter of a chain did to the objects that reached it, and why it changed or hid the first of them."""
+    """The counts of one filter of a chain, and its reason for the first object that it changed or hid."""
 
     filter: str
     kept: int
@@ -70,7 +70,7 @@ class Observation(NamedTuple):
     filters: tuple[Tally, ...]
     is_event: bool = False
     watchers: int = 0
-    """Of an event: how many watches it concerns."""
+    """The number of watches that an event concerns."""
 
     @property
     def size(self) -> int:
@@ -83,7 +83,7 @@ class Observation(NamedTuple):
 
 
 def from_json(values: Mapping[str, Any]) -> Observation:
-    """What `to_json` made; KeyError or TypeError where something else did."""
+    """The inverse of `to_json`; KeyError or TypeError where something else did."""
     filters = tuple(Tally(**{**tally, "reasons": tuple(tally["reasons"])}) for tally in values["filters"])
     return Observation(**{**values, "filters": filters})
 
@@ -225,7 +225,7 @@ class Observations:
             told(seen)
 
     def past(self, wanted: WantedLines) -> Iterator[Observation]:
-        """What is remembered, the oldest first."""
+        """The recent observations, the oldest first."""
         both = merge(self._requests, self._events, key=lambda seen: seen.at)
         return filter(wanted.has, both)
 

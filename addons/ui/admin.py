@@ -1,4 +1,4 @@
-"""What the admin port serves: health, readiness, metrics, and pages that show people what the hub is doing."""
+"""The admin port: health, readiness, metrics, and pages that show people what the hub is doing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kube.http.bounded_server import BoundedServer
 from kube.http.browser_check import OwnAddress, refuse_web_pages
 
 NODE = "node"
-"""What `/readyz?exclude=` may leave out, in the words of kube-apiserver: whether the hub is its node's."""
+"""The check that `/readyz?exclude=` may leave out, in kube-apiserver's terms: whether the hub is its node's."""
 
 routes = web.RouteTableDef()
 
@@ -100,7 +100,7 @@ async def _index(request: web.Request) -> web.Response:
 
 @routes.get("/v1/healthz")
 async def _yurthub_healthz(_request: web.Request) -> web.Response:
-    """What YurtHub's probes ask for, and tools on its nodes; so are the two below."""
+    """The path of YurtHub's probes, and of tools on its nodes; so are the two below."""
     return web.Response(text="OK")
 
 

@@ -21,7 +21,7 @@ from addons.ui.reports.rule_trial import try_text
 from kube.errors import StatusError, bad_request, forbidden, too_many_requests
 
 PAGES = (*REPORTS, "explain", "dump", "log", "observe", "requests", "rules/try", "support")
-"""What the index lists. A profile makes the hub slow, and flows have no end, so nothing leads there by itself."""
+"""The pages of the index. A profile makes the hub slow, and flows have no end, so nothing leads there by itself."""
 HOW_TO_TRY = """POST a ConfigMap with rules, or its data, as YAML or JSON: the answer is what it would change.
 Nothing is applied.
 
@@ -122,7 +122,7 @@ async def _log(request: web.Request) -> web.Response:
 @routes.get("/debug/requests")
 @for_operator
 async def _requests(request: web.Request) -> web.Response:
-    """What the hub itself asked last. Targets of another identity name what that identity reads."""
+    """The hub's own last requests. Targets of another identity name what that identity reads."""
     return json_response([record.describe() for record in request.app[HUB].own_requests.last])
 
 

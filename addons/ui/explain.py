@@ -78,7 +78,7 @@ _AS_SHOWN = {Outcome.KEPT: "kept", Outcome.CHANGED: "changed", Outcome.DROPPED: 
 
 
 class ExplainRequest(NamedTuple):
-    """What a person asks: why a component sees one object so or, without a name, a whole resource.
+    """A person's question: why a component sees one object so or, without a name, a whole resource.
 
     `resource` has its group behind a dot (`endpointslices.discovery.k8s.io`), or is one that the hub reads, or a short
     name. Without a `namespace` the hub looks for the object in all of them.
@@ -93,7 +93,7 @@ class ExplainRequest(NamedTuple):
 
 @dataclass
 class Explanation:
-    """What `explain` found; JSON for tools, `text` for people."""
+    """The result of `explain`; JSON for tools, `text` for people."""
 
     component: str
     path: str
@@ -136,7 +136,7 @@ class ResourceExplanation(Explanation):
         default_factory=lambda: {"kept": 0, "changed": 0, "hidden": 0, "unknown": 0}
     )
     objects: list[dict[str, Any]] = field(default_factory=list)
-    """Those that are hidden or changed, the first of them, with the reasons."""
+    """The first hidden or changed objects, with the reasons."""
     complete: bool = True
     """The report was not ended by its deadline."""
 
@@ -153,7 +153,7 @@ class ResourceExplanation(Explanation):
 
 
 def explain(hub: RunningHub, question: ExplainRequest) -> Explanation:
-    """What such a request from the plaintext port would get, or, with a name, what it would see of one object."""
+    """Explain such a request from the plaintext port or, with a name, its view of one object."""
     component, resource, namespace, name, verb = question
     resource, rules = plural_of(resource), hub.rules.rules
     source = hub_source(hub.sources, resource)

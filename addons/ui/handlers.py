@@ -1,4 +1,4 @@
-"""What the handlers of the admin port share: the hub, who asks and how many at once, and answers without an end."""
+"""The base of the admin port's handlers: the hub, the caller and the bound of requests, and endless answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What filters make of objects now, for people: nothing is counted, no view is touched, and the event loop goes on."""
+"""The filters' verdicts on objects now, for people: nothing is counted, no view is touched, and the event loop goes
+on."""
 
 from __future__ import annotations
 
@@ -48,11 +49,11 @@ class Judgement:
     failure: str = ""
     """Why a filter failed: the object is hidden then, as in a view."""
     raw: bytes = b""
-    """What filters changed the object to."""
+    """The object as filters changed it."""
 
     @property
     def shown(self) -> Item | None:
-        """What the component is shown; None for a hidden object."""
+        """The object as the component sees it; None for a hidden one."""
         match self.outcome:
             case Outcome.KEPT:
                 return self.item
@@ -77,7 +78,7 @@ class Judgement:
 def judge(
     item: Item, filters: tuple[Filter, ...], inputs: FilterInputs, *, explains: bool = True
 ) -> Judgement:
-    """What filters make of one object now. To explain each decision costs filters more than to take it."""
+    """The filters' verdict on one object now. To explain each decision costs filters more than to take it."""
     if item.store.codec.encoding is Encoding.PROTOBUF and need_json(filters):
         return Judgement(item, Outcome.KEPT, is_pending=True)
     notes: list[Note] = []

@@ -11,7 +11,7 @@ type Tree = dict[str, Any]
 
 
 class Visible(NamedTuple):
-    """What a person asked to see besides the rest of an object."""
+    """The parts of an object that a person asked to see besides the rest."""
 
     secrets: bool = False
     """The values of Secrets. Tokens are never shown."""
@@ -23,7 +23,7 @@ USUALLY = Visible()
 
 
 def visible_by(settings: Settings) -> Visible:
-    """What the operator lets people see."""
+    """The parts that the operator lets people see."""
     return Visible(settings.show_secrets, settings.show_managed_fields)
 
 

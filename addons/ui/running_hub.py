@@ -23,7 +23,7 @@ from addons.views.sources import Sources
 
 @dataclass(frozen=True, slots=True)
 class RunningHub:
-    """What is shown to people is made of these. No report changes them."""
+    """The parts of the hub that reports read. No report changes them."""
 
     settings: Settings
     cloud: Cloud
@@ -43,12 +43,12 @@ class RunningHub:
     drills: Drills | None = None
     """Rehearsed outages; None for a hub without a link of its own."""
     own_requests: RequestRecords = field(default_factory=RequestRecords)
-    """What the hub itself asked last."""
+    """The hub's own last requests."""
     closed: Callable[[], list[str]] = list
     """Names the listeners that were asked for and are not open."""
     waits_for: Callable[[], str] = str
-    """What keeps the hub from answering anybody, in words; "" for nothing."""
+    """The reason why the hub answers no request yet; "" for none."""
     unfit: Callable[[], str] = str
-    """What keeps the hub from being that of its node, whom it answers all the same; "" for nothing."""
+    """The reason why the hub is not that of its node, which it answers all the same; "" for none."""
     web_address: Callable[[], str] = str
     """The URL of mitmproxy's web interface, with its token, for no report and no file; "" where there is none."""

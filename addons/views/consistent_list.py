@@ -71,7 +71,7 @@ async def wait_until_current(
 
 
 async def _by_events(source: Source, client: Client) -> int:
-    """As `wait_until_current`, by what the cloud has written since. Any of NOT_TOLD: names are to tell."""
+    """Like `wait_until_current`, by the cloud's writes since. Any of NOT_TOLD: names are to tell."""
     reflector, store = source.reflector, source.store
     given, known, witness = store.newest_given, store.version, store.witness
     if reflector.is_proven:

@@ -1,4 +1,4 @@
-"""What the cloud last said of tokens and of their users, for an outage. The next process begins with it.
+"""The cloud's last answers about tokens and their users, for an outage. The next process begins with it.
 
 No token is kept: each stands here by a digest under a key of the machine's own. A right is known of the very token
 that the cloud has let use it. kubelet's tokens for pods rotate hourly, and a pod that starts in an outage shows one
@@ -42,7 +42,7 @@ They differ from token to token and give no right. All else may narrow what a to
 """
 
 type Keep = Callable[[str, bytes | None], None]
-"""Has a row written, or deleted."""
+"""Writes a row, or deletes it."""
 
 
 class KnownToken(NamedTuple):
@@ -58,7 +58,7 @@ class KnownToken(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What the cloud said of a right: "" for yes, the refusal for no; and when, in wall time."""
+    """The cloud's answer about a right: "" for yes, the refusal for no; and when, in wall time."""
 
     answer: str
     at: float
@@ -131,7 +131,7 @@ class KnownCallers:
         return Said(known.user, known.said) if known is not None else None
 
     def right_of(self, authorization: str, right: Right) -> Said | None:
-        """What the cloud said of a right of a token; None for nothing.
+        """The cloud's answer about a right of a token; None for none.
 
         A right to all namespaces is one to each.
         """

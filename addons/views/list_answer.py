@@ -55,7 +55,7 @@ class PagedLists:
         self._bytes = 0
 
     def page(self, view: View, read: ObjectRead, confirmed: int) -> Listing:
-        """What a client gets of a list. `confirmed` as in `View.listing`.
+        """The page of a list for a client. `confirmed` as in `View.listing`.
 
         StatusError 410 for a further page of a list that is gone, with a token to read on in the newest one. A list
         that has no room here is answered whole: the API lets a server ignore a limit.

@@ -13,7 +13,8 @@ from kube.store.view import View
 
 
 class ViewKey(NamedTuple):
-    """Who looks at a source, and at what of it. A rules edit changes the filters of a view, and not its key."""
+    """The key of a view: the component, and the part of the source that it sees. A rules edit changes the filters of a
+    view, and not its key."""
 
     component: str
     verb: str
@@ -28,8 +29,8 @@ class OpenView:
     view: View
     filters: tuple[Filter, ...]
     user: str
-    """Who opened it; "" for the node."""
+    """The user that opened it; "" for the node."""
     used: float
     """When a client last asked for the view, or still watched it; monotonic seconds."""
     next: Projection | None = None
-    """What the view switches to once it is evaluated."""
+    """The projection that the view switches to once it is evaluated."""

@@ -1,4 +1,4 @@
-"""What a source needs of a disk. `addons.offline` keeps the copies; this room knows only their shape."""
+"""The interface of a source to a disk. `addons.offline` keeps the copies; this room knows only their shape."""
 
 from __future__ import annotations
 
@@ -48,4 +48,4 @@ class SourceCopies(Protocol):
         """
 
     def list_watches(self, identity: str) -> Mapping[ListWatch, int]:
-        """What the disk holds of an identity's sources, and at which version."""
+        """The sources of an identity on disk, with their versions."""

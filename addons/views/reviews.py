@@ -1,4 +1,4 @@
-"""What the cloud says of a caller's token: whose it is, and what it may do.
+"""Reviews of a caller's token by the cloud: its user, and the user's rights.
 
 The hub asks the cloud, and learns from what the cloud answers to the caller's own requests. It remembers an answer for
 less than a minute. While the cloud is away its last answer holds (`addons.views.known_callers`), also after a restart,
@@ -45,7 +45,7 @@ type Review = Right | tuple[str]
 
 
 class Reviewed(NamedTuple):
-    """What the cloud said: it is asked again after `until`, in monotonic seconds."""
+    """The cloud's answer: it is asked again after `until`, in monotonic seconds."""
 
     answer: str
     until: float
@@ -103,11 +103,11 @@ class Reviews:
         await self._check(authorization, right_of(read.type, read.verb, "", read.namespace, read.name))
 
     async def may(self, authorization: str, info: RequestInfo) -> None:
-        """As `may_read`, for any request."""
+        """Like `may_read`, for any request."""
         await self._check(authorization, right_to(info))
 
     async def may_in_namespace(self, authorization: str, info: RequestInfo) -> None:
-        """As `may`, also where all objects of the namespace are known to be open to the token's user."""
+        """Like `may`, also where all objects of the namespace are known to be open to the token's user."""
         if info.type is None or not info.name:
             await self.may(authorization, info)
             return
@@ -163,7 +163,7 @@ class Reviews:
         return answer
 
     def _said(self, authorization: str, review: Review) -> Said | None:
-        """What the cloud said before the outage, where that is not too old."""
+        """The cloud's answer from before the outage, where that is not too old."""
         is_user = review == (USER,)
         said = self._known.user_of(authorization) if is_user else self._known.right_of(authorization, review)
         if said is not None and self._max_age and self._wall_clock() - said.at >= self._max_age:

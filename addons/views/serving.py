@@ -91,7 +91,8 @@ class Serving:
         self._rules = rules
         self._wait = wait
         self._unversioned: set[ResourceType] = set()
-        """What the cloud lists without a resourceVersion, metrics for one. A watch cannot keep a copy of it current."""
+        """The resources that the cloud lists without a resourceVersion, metrics for one. A watch cannot keep a copy of
+        it current."""
         self._paged = PagedLists()
 
     async def answer(
@@ -217,7 +218,7 @@ class Serving:
             )
 
     def _filters(self, wanted: ClientRequest, read: ObjectRead) -> tuple[Filter, ...]:
-        """What the rules in force bind to a read."""
+        """The filters that the rules in force bind to a read."""
         return self._rules().chain(wanted.component, read.type.group, read.type.resource, read.verb)
 
     async def _source(
@@ -299,7 +300,8 @@ class Serving:
         return max(confirmed, read.version)
 
     async def _as_new_as_the_cloud(self, source: Source, read: ObjectRead, scope: Scope, at: int = 0) -> int:
-        """As new as the cloud is now, or was `at` a version; while the cloud is away, as new as the copy."""
+        """Wait until the source is as new as the cloud now, or was `at` a version; while the cloud is away, do not
+        wait."""
         if not source.is_up():
             return 0
         try:

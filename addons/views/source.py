@@ -36,7 +36,7 @@ from kube.wire.encoding import Encoding
 ChainOf = Callable[[tuple[Filter, ...], str], Chain | None]
 """The chain of some filters, for objects of a resource (a metric's label); None without filters."""
 type NotedOf = Callable[[Source, ViewKey, View], Noted | None]
-"""Who is told, for people, of the events of a new view; None for nobody."""
+"""Finds the observer of a new view's events; None for none."""
 
 
 class Source:
@@ -314,7 +314,7 @@ class Source:
         return ANY_VERSION if is_split and self._filters(key) else self._known_elsewhere(key)
 
     def _known_elsewhere(self, key: ViewKey) -> int:
-        """As `_elsewhere`, as far as it is the same for all views; ANY_VERSION until the cloud says how far it is."""
+        """The part of `_elsewhere` that is the same for all views; ANY_VERSION until the cloud says how far it is."""
         if self._filters(key):
             return self._given.of_elsewhere(self._what)
         return self._of_others(self.list_watch.type)
@@ -334,7 +334,7 @@ class Source:
         return self.store.codec.encoding is Encoding.JSON or not need_json(filters)
 
     def _settle(self) -> None:
-        """Have a task evaluate what is left, and watch the store for pending objects that leave it."""
+        """Start a task that evaluates the rest, and watches the store for pending objects that leave it."""
         if self._settling is None or self._settling.done():
             if any(made.is_pending for made in self.projections.values()) or any(self._unswitched()):
                 name = f"filters of {self.list_watch.path}"

@@ -27,14 +27,14 @@ REASONS = {
     StatusError: "error",
     UnusableRecord: "difference",
 }
-"""Of what stands between a source and the cloud, as a metric's label."""
+"""The reasons why a source cannot read the cloud, as a metric's label."""
 
 logger = logging.getLogger(__name__)
 
 RBAC = "controllers/manifests/hub-rbac.yaml"
-"""What the hubs of a cluster must be allowed."""
+"""The manifest with the rights that the hubs of a cluster need."""
 RBAC_OF_NODES = "controllers/manifests/hub-nodes.yaml"
-"""What they must be allowed where a filter needs the labels of all nodes."""
+"""The manifest with the rights that they need where a filter reads the labels of all nodes."""
 
 GIVEN = {
     **dict.fromkeys(
@@ -46,7 +46,7 @@ GIVEN = {
     ),
     **dict.fromkeys(("nodes", "nodelabels.edgehub.io"), RBAC_OF_NODES),
 }
-"""What of the cloud each manifest lets nodes list and watch, besides the ConfigMaps in kube-system."""
+"""The resources that each manifest lets nodes list and watch, besides the ConfigMaps in kube-system."""
 OF_NODE = re.compile(rf'User "{NODE_PREFIX}')
 """In the words with which kube-apiserver refuses a node."""
 
@@ -54,7 +54,7 @@ _pace = Pace()
 
 
 def remedy(path: str, error: str) -> str:
-    """What gives the hub the right that it lacks, in words: a manifest where one does."""
+    """The remedy for a right that the hub lacks: a manifest where one gives it."""
     info = parse_request("GET", path)
     type_ = info.type.group_resource if info.type is not None else ""
     given = RBAC if type_ == "configmaps" and info.namespace == "kube-system" else GIVEN.get(type_, "")

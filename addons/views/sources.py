@@ -72,7 +72,7 @@ class Sources:
         `given` knows what an earlier process gave clients. `noted` is asked for each new view.
         """
         self.upstream_of: Callable[[Source], Upstream | None] = lambda _source: None
-        """Who reads a new source's lists and watches; None: the source's own client, from the cloud."""
+        """Finds the upstream of a new source; None: the source's own client, from the cloud."""
         self.on_restore: list[Callable[[str], None]] = []
         """Called with each resource of which clients may hold a version from before the cloud was restored."""
         self.noted = noted
@@ -91,7 +91,7 @@ class Sources:
         self._idle = idle
         self._sources: dict[tuple[str, ListWatch], Source] = {}
         self._clients: dict[str, TokenClients] = {}
-        """Of the users with sources."""
+        """The clients of the users with sources."""
         self.idling = Idling(self._drop, self._grew)
         self._unsummed = 0
         """Bytes that events have brought since the sizes of all sources were last summed."""
@@ -113,7 +113,7 @@ class Sources:
         self._sources.clear()
 
     def get_own(self, list_watch: ListWatch) -> Source:
-        """As `get`, for the hub itself, which holds the source for good."""
+        """Like `get`, for the hub itself, which holds the source for good."""
         source = self.get(HUB_IDENTITY, list_watch)
         source.is_own = True
         return source
@@ -143,7 +143,7 @@ class Sources:
     def admit(
         self, identity: CloudIdentity, list_watch: ListWatch, *, keep: bool = True, begin_at: int = 0
     ) -> Source:
-        """As `get`, for a client's request: BeyondQuota where the identity may have no further source."""
+        """Like `get`, for a client's request: BeyondQuota where the identity may have no further source."""
         if (identity.user, list_watch) not in self._sources:
             check_new_source(self, identity.user)
         return self.get(identity, list_watch, keep=keep, begin_at=begin_at)
@@ -183,7 +183,7 @@ class Sources:
         return source
 
     def list_watches(self, identity: CloudIdentity, type_: ResourceType) -> list[ListWatch]:
-        """What is kept of a resource for an identity, running or on disk: the newest first."""
+        """The list-watches of a resource for an identity, running or on disk: the newest first."""
         on_disk = dict(self._copies.list_watches(identity.user)) if self._copies is not None else {}
         running = {source.list_watch: source.store.version for source in self if source.user == identity.user}
         # A source that is being read from disk has no version yet.
@@ -380,4 +380,4 @@ def _is_refused_for_nothing(source: Source) -> bool:
 
 
 def _nothing() -> None:
-    """Of a reflector that has ended."""
+    """The callback of a reflector that has ended."""

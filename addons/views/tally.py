@@ -1,4 +1,4 @@
-"""What each filter of a chain did to the objects of an answer, by its own doing."""
+"""Counts of each filter of a chain for the objects of an answer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from kube.store.projection import Projection, Why
 
 
 def tallies(names: Iterable[str], projection: Projection) -> tuple[Tally, ...]:
-    """Of the filters of a projection, by their names and in their order."""
+    """The counts of a projection's filters, by their names and in their order."""
     return tuple(_tallies(names, projection.kept, projection.reasons))
 
 
 def tallies_of_one(why: Why) -> tuple[Tally, ...]:
-    """Of those filters that changed or hid one object."""
+    """The counts of the filters that changed or hid one object."""
     if not why:
         return ()
     return tuple(

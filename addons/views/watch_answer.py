@@ -104,7 +104,7 @@ def _headers(view: View, coding: StreamCoding) -> dict[str, str]:
 
 
 class _HeadedStream(ClientStream):
-    """Has `headed` complete the first piece. All pieces go by `write`: who reads Tables is a person."""
+    """Completes the first piece by `headed`. All pieces go by `write`: who reads Tables is a person."""
 
     outlet = None
 

@@ -1,4 +1,4 @@
-"""Has the endpoints of pods follow their kubelets' words while the cloud is away: address, readiness, end.
+"""Lets endpoints follow kubelets' pod statuses while the cloud is away: address, readiness, end.
 
 Needs: what kubelet said of this node's pods of the object's namespace, and in a pool without its cloud what kubelets of
 other nodes said of theirs; the object's Service; for a pod that no endpoint names the slices of that Service. Changes:
@@ -145,7 +145,7 @@ class _Edit(NamedTuple):
         return differs
 
     def _word_of(self, endpoint: Fields, named: set[str]) -> PodWord | None:
-        """What kubelet said of the pod that an endpoint, or an address of Endpoints, names.
+        """The kubelet's status of the pod that an endpoint, or an address of Endpoints, names.
 
         `named` gets the name where a new endpoint for the pod would be a second one.
         """
@@ -235,7 +235,7 @@ class _Edit(NamedTuple):
 
 
 def _conditions(conditions: Fields) -> dict[str, bool]:
-    """What a slice says of an endpoint: `ready` counts as true where it is absent, and `serving` as `ready`."""
+    """The conditions of an endpoint in a slice: `ready` counts as true where it is absent, and `serving` as `ready`."""
     ready, serving = conditions.flag("ready") is not False, conditions.flag("serving")
     terminating = conditions.flag("terminating") is True
     return {"ready": ready, "serving": ready if serving is None else serving, "terminating": terminating}

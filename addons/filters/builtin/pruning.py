@@ -13,7 +13,8 @@ SLICE = "EndpointSlice"
 ENDPOINTS = "Endpoints"
 
 MAX_ENDPOINTS = 10_000
-"""Of one object: ten times what Kubernetes' controllers put into one. Each costs microseconds of the event loop."""
+"""The most endpoints of one object: ten times what Kubernetes' controllers put into one. Each costs microseconds of the
+event loop."""
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 _HOSTNAME = "kubernetes.io/hostname"
@@ -85,7 +86,7 @@ def _keeper(obj: ApiObject, rule: NodeRule, note: Note) -> Callable[[Fields], bo
 
 
 def node_reader(obj: ApiObject) -> Callable[[Fields], str]:
-    """What reads the node of an endpoint of this object, or of an address."""
+    """The function that reads the node of an endpoint of this object, or of an address."""
     return _node_of_v1beta1 if obj.api_version == "discovery.k8s.io/v1beta1" else _node_of
 
 

@@ -19,7 +19,8 @@ from kube.wire.api_objects import ApiObject
 HOST = "KUBERNETES_SERVICE_HOST"
 PORT = "KUBERNETES_SERVICE_PORT"
 MAX_VARIABLES = 10_000
-"""Of one pod's containers, each of which costs microseconds of the event loop; and as many containers."""
+"""The most variables of one pod's containers, each of which costs microseconds of the event loop; and as many
+containers."""
 
 
 @dataclass(frozen=True)

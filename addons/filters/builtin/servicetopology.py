@@ -90,7 +90,7 @@ _UNFILTERED = {
     "no-pool": "it asks for this node's pool, and this node is in none",
     "no-such-pool": "it asks for this node's pool, and there is no such NodePool",
 }
-"""What to tell people about each reason why a Service, or a part of its topology, restricts nothing."""
+"""The text for each reason why a Service, or a part of its topology, restricts nothing."""
 
 
 def _rule_for(

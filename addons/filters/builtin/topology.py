@@ -1,4 +1,4 @@
-"""What a Service's topology annotations ask for, and which nodes satisfy them. Pure; all endpoint filters use it.
+"""A Service's topology annotations, and the nodes that satisfy them. Pure; all endpoint filters use it.
 
 There are two annotations: OpenYurt's `openyurt.io/topologyKeys`, one plain word, and SuperEdge's `topologyKeys`, a JSON
 array of node label keys. Where a Service has both, both must be satisfied.
@@ -20,7 +20,7 @@ KEYS_ANNOTATION = "topologyKeys"
 
 
 class Order(StrEnum):
-    """What several keys mean: any of them, as SuperEdge does, or the first that leaves a ready endpoint, as
+    """The meaning of several keys: any of them, as SuperEdge does, or the first that leaves a ready endpoint, as
     Kubernetes' former spec.topologyKeys did."""
 
     ANY = "any"

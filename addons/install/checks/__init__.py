@@ -1,1 +1,1 @@
-"""What the doctor looks at: the node, the cloud, and how a finding is told. Checks change nothing."""
+"""Checks of the doctor: the node, the cloud, and the form of a finding. Checks change nothing."""

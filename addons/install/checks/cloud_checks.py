@@ -1,4 +1,4 @@
-"""What the doctor asks the cloud with the hub's own identity: reach, clock, versions, rights, node, rules and pods."""
+"""Checks of the cloud with the hub's own identity: reach, clock, versions, rights, node, rules and pods."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ NAMED_PODS = 5
 
 @dataclass(frozen=True, slots=True)
 class OwnNode:
-    """What the hub's identity should be able to see: its node, the ConfigMap of the rules, and pods by a port."""
+    """The objects that the hub's identity should be able to see: its node, the ConfigMap of the rules, and pods by a
+    port."""
 
     name: str
     rules: tuple[str, str]
@@ -134,7 +135,7 @@ async def _check_token(client: Client) -> Finding:
 
 
 def _cure(missing: list[str], rules: tuple[str, str], *, is_node: bool) -> str:
-    """What gives these rights: the manifest, where it gives them to this identity."""
+    """The remedy for missing rights: the manifest, where it gives them to this identity."""
     apply = f"`kubectl apply -f {RBAC}`"
     if not is_node:
         return f"{apply} gives it to the group system:nodes, of which this identity is not: name a node's kubeconfig"
@@ -263,7 +264,7 @@ def _containers(spec: Json) -> Iterator[Json]:
 
 
 def _requests(container: Json) -> Iterator[Json]:
-    """What kubelet asks by HTTP because of a container."""
+    """The HTTP requests of kubelet for a container: probes and hooks."""
     hooks = container.get("lifecycle") or {}
     actions = [container.get(kind) for kind in ("livenessProbe", "readinessProbe", "startupProbe")]
     for action in [*actions, hooks.get("postStart"), hooks.get("preStop")]:

@@ -1,4 +1,4 @@
-"""What the doctor finds: one line for each check, with what to do where something is wrong."""
+"""Findings of the doctor: one line for each check, with what to do where something is wrong."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ CURES = {
     "kubelet": "let kubelet join anew (kubeadm join), or renew it",
     "the hub": "the hub asks for another one with its bootstrap token, which may need a new one; see the hub's log",
 }
-"""What to do about a certificate that has expired, by who renews it."""
+"""The remedy for an expired certificate, by its renewer."""
 LAST_TENTH = 0.1
 """The share of a certificate's life that is left. Below it, kubelet should have renewed the certificate long ago."""
 
@@ -84,7 +84,7 @@ RELEASE = Path("/etc/os-release")
 
 
 def check_distribution(root: Path, kubelet: Path, default: Path) -> Iterator[Finding]:
-    """What the node's files say of its distribution; nothing where they are those of kubeadm.
+    """Find the node's distribution by its files; nothing where they are those of kubeadm.
 
     `kubelet` is the kubeconfig of kubelet that was named, `default` the one of kubeadm.
     """

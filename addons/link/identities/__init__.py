@@ -1,1 +1,1 @@
-"""Who the hub is towards servers: renewed credentials, and what kubelet is shown."""
+"""The hub's identities towards servers: renewed credentials, and the one for kubelet."""

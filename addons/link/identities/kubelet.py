@@ -26,7 +26,7 @@ def kubelet_at(port: int) -> Server:
 
 
 class KubeletAccess(NamedTuple):
-    """Who the hub is towards kubelet, and who kubelet must be."""
+    """The hub's identity towards kubelet, and kubelet's expected one."""
 
     node: str
     certificate: Path

@@ -13,17 +13,17 @@ from enum import StrEnum
 from typing import NamedTuple
 
 _DEVICE = re.compile(r"[^\s/:\[\]]{1,15}")
-"""As Linux names a device: IFNAMSIZ with its final zero."""
+"""The name of a Linux device: IFNAMSIZ with its final zero."""
 _FORM = re.compile(r"(?:\[(?P<address>[^\]]+)\]|(?P<name>[^:\[\]]+))(?::(?P<cost>[0-9]+))?")
 NOT_THERE = frozenset({errno.ENODEV, errno.ENXIO, errno.EADDRNOTAVAIL, errno.EPERM})
-"""What the kernel says where the uplink is missing, has no address, or may not be used."""
+"""The kernel's errors where the uplink is missing, has no address, or may not be used."""
 SERVER_ERRNOS = frozenset(
     {
         *(errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ETIMEDOUT),
         *(errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.ENETUNREACH, errno.ENETDOWN, errno.ENETRESET),
     }
 )
-"""What the kernel says when the server, or the link to it, does not take a connection."""
+"""The kernel's errors where the server, or the link to it, does not take a connection."""
 _ERRNO = re.compile(r"\[Errno (-?\d+)\]")
 _NO_CONNECTION = re.compile(r"\[Errno (\d+)\] Connect call failed(?: \([^)]*\))?")
 """How asyncio tells of a connection that cannot be opened: without the system's word for it."""
@@ -39,7 +39,7 @@ class Uplink(NamedTuple):
         return self.name
 
     def bind(self, unbound: socket.socket) -> None:
-        """Have a socket's connection leave by this uplink; OSError where it cannot.
+        """Bind a socket to this uplink; OSError where it cannot be.
 
         A device counts whatever its address is by now. Linux lets everybody choose one since 5.7, before that who has
         CAP_NET_RAW. By an address routes must lead over its device, which the kernel does not see to.
@@ -80,7 +80,7 @@ class Uplink(NamedTuple):
 async def connect[P: asyncio.BaseProtocol](
     make: Callable[[], P], host: str, port: int, uplink: Uplink | None
 ) -> tuple[asyncio.Transport, P]:
-    """As the loop's `create_connection`, by an uplink. The one place where a connection to a server is opened."""
+    """Like the loop's `create_connection`, by an uplink. The one place where a connection to a server is opened."""
     loop = asyncio.get_running_loop()
     if uplink is None:
         return await loop.create_connection(make, host, port)
@@ -115,7 +115,7 @@ def fault_of(message: str) -> Fault:
 
 
 def in_words(message: str) -> str:
-    """What asyncio said of a connection that it could not open, without the numbers of operating systems."""
+    """Shorten asyncio's message about a failed connection by the numbers of operating systems."""
     told = _NO_CONNECTION.sub(lambda match: os.strerror(int(match[1])), message)
     return _ERRNO.sub("", told).replace("  ", " ").strip()
 

@@ -1,4 +1,4 @@
-"""What the cloud said of an object when it took a write: the newest word about it, which no copy has yet.
+"""The cloud's answers to accepted writes: the newest state of an object, which no copy has yet.
 
 Each write of an object passes here, whoever makes it and whichever way it goes. Before it leaves, the disk learns that
 nobody knows how the object is (`begin`), unless kubelet reports a status, which it would report again. When the cloud
@@ -56,7 +56,7 @@ UNKNOWN = b""
 
 
 class Doubt(NamedTuple):
-    """What is unknown: an object, some objects, or (`is_creation`) whether there is a further one among them."""
+    """An unknown state: an object, some objects, or (`is_creation`) whether there is a further one among them."""
 
     ref: ObjectRef
     is_creation: bool = False
@@ -323,7 +323,7 @@ class AcceptedWrites:
     # -- the disk ---------------------------------------------------------------------------------------------------
 
     def _write(self, doubt: Doubt) -> None:
-        """Have the disk know of an object what this process knows."""
+        """Write this process's knowledge of an object to disk."""
         form = self._forms.get(doubt.ref) if not doubt.is_creation else None
         if doubt in self._under_way or doubt in self._lost:
             self._rows.put(doubt.row, UNKNOWN, is_urgent=True)
@@ -376,7 +376,7 @@ def is_answered_whole(info: RequestInfo) -> bool:
 
 
 def _doubt(info: RequestInfo) -> Doubt | None:
-    """What is unknown while a write is under way; None for a request that writes no object."""
+    """The doubt while a write is under way; None for a request that writes no object."""
     ref = ObjectRef.of(info) if is_write(info) else None
     return Doubt(ref, info.verb == "create" and not info.name) if ref is not None else None
 

@@ -1,1 +1,1 @@
-"""What people get of the node while the cloud is away: other forms of its copies, partial lists, discovery."""
+"""Answers for people while the cloud is away: other forms of its copies, partial lists, discovery."""

@@ -22,7 +22,7 @@ JSON = "application/json"
 AGGREGATED = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 """All groups with their resources in one answer: kube-apiserver has it since 1.30, clients ask for it first."""
 ACCEPTED = {AGGREGATED: f"{AGGREGATED},{JSON}"}
-"""What the hub accepts where a form is asked for: an older server has its plain lists alone, and else answers 406."""
+"""The Accept header where a form is asked for: an older server has its plain lists alone, and else answers 406."""
 KEPT = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
 """The paths, and the form of each."""
 INTERVAL = 3600.0
@@ -75,7 +75,7 @@ class Discovery:
             await comes_within(INTERVAL if is_renewed else self._backoff.next(), changed)
 
     async def answer(self, request: OfflineRequest) -> CachedResponse | None:
-        """What was kept for a request, unpacked; None for another path, for a form that is not kept, and for what
+        """The cached answer to a request, unpacked; None for another path, for a form that is not kept, and for what
         the cloud had packed badly."""
         form = KEPT.get(request.target.partition("?")[0])
         forms = [clause.replace(" ", "") for clause in (request.accept or "*/*").split(",")]

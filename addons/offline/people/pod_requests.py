@@ -38,7 +38,7 @@ from kube.wire.json_fields import parse_object
 
 PODS, NODES = ResourceType("", "v1", "pods"), ResourceType("", "v1", "nodes")
 VERBS = {"": "get", "log": "get", "exec": "create", "attach": "create", "portforward": "create"}
-"""What kubectl needs a right to, by the subresource. Since Kubernetes 1.35 each stream needs `create`."""
+"""The verb that kubectl needs, by the subresource. Since Kubernetes 1.35 each stream needs `create`."""
 PORT = 10250
 """kubelet's port where its Node names none."""
 
@@ -118,7 +118,7 @@ class PodRequests:
         return AtKubelet(endpoint.get("Port") or PORT, kubelet_target(info, target.partition("?")[2], pod))
 
     def learn(self, caller: Caller, info: RequestInfo, status: int) -> None:
-        """Have the hub know for an outage what a caller may do here, whom the cloud has just answered."""
+        """Record for an outage that the cloud has just let a caller do this."""
         token = digest_of(caller.authorization)
         if not caller.authorization or caller.impersonates or status == 401 or token in self._learning:
             return
@@ -139,7 +139,7 @@ class PodRequests:
         return plain(item[0]) if item else None
 
     def questions(self) -> Iterator[Question]:
-        """What kubelet will ask of the hub's own user; nothing where the certificate cannot be read."""
+        """The reviews that kubelet will ask for the hub's own user; nothing where the certificate cannot be read."""
         try:
             user, groups = self._access.user()
         except (OSError, ValueError):

@@ -23,7 +23,7 @@ from kube.wire.codec_base import write_version
 from kube.wire.encoded_objects import Encoded
 
 MAX_LEASE = 16 * 1024
-"""Of one Lease: a hundred times what a leader writes."""
+"""The most bytes of one Lease: a hundred times what a leader writes."""
 
 
 class Held(NamedTuple):

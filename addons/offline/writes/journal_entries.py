@@ -1,4 +1,4 @@
-"""What waits in the journal: the status of an object, or one request about an event. Pure."""
+"""Entries of the journal: the status of an object, or one request about an event. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StatusEntry:
 
     @property
     def patch(self) -> Json:
-        """What makes `after` of the object, whichever of the patches before it the cloud has taken.
+        """The patch that makes `after` of the object, whichever of the earlier patches the cloud has taken.
 
         What others wrote between the copies of `before` and `after` is no part of it: their version least of all, with
         which the cloud would refuse the patch for ever once they write again.
@@ -116,7 +116,7 @@ class EventEntry(NamedTuple):
     content_type: str
     body: bytes
     path: str
-    """Of the event; "" where the body names none."""
+    """The path of the event; "" where the body names none."""
     user: str = ""
     """Whose it is, of whom no token is kept; "" for the node's own."""
 

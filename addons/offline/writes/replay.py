@@ -213,7 +213,7 @@ class Replay:
             self._journal.remove(entry)
 
     async def _send_for_user(self, entry: EventEntry) -> ApiResponse | StatusError:
-        """As `_send`, with a token of the entry's user. What the cloud refuses to that user is refused."""
+        """Like `_send`, with a token of the entry's user. What the cloud refuses to that user is refused."""
         client = self._client_of_user(entry.user)
         error = StatusError(401, "Unauthorized", "its caller has shown no token that the cloud accepts")
         try:

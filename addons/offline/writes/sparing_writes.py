@@ -74,7 +74,7 @@ class SparingWrites:
         return RawResponse(200, CIMultiDict([*kept, ("Content-Type", obj.codec.content_type)]), obj.body())
 
     def _copies(self) -> Iterable[Store]:
-        """Those that hear at once what becomes of the node, and are small."""
+        """The small stores that follow the node's events at once."""
         for source in self._sources:
             wanted, store = source.list_watch, source.store
             is_whole = not source.user and wanted.type == NODES and not wanted.metadata_only

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def lenders_to_ask(known: Iterable[Lender], failed: Mapping[Lender, float]) -> list[Lender]:
-    """Of the known lenders, in the order of preference, those that have not failed, then who failed first."""
+    """Order the known lenders by preference: those that have not failed, then the earliest failure."""
     return sorted(known, key=lambda lender: failed.get(lender, float("-inf")))[:AT_ONCE]
 
 

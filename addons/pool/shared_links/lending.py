@@ -39,7 +39,7 @@ class LentRate:
         """When all that passed would have been carried, in monotonic seconds."""
 
     def take(self, size: int, now: float) -> float:
-        """Have so many bytes wait their turn: seconds until they may go on."""
+        """Take bytes from the budget: seconds until they may go on."""
         self._free = max(self._free, now) + size / self._rate
         return self._free - now
 

@@ -1,1 +1,1 @@
-"""What the hubs of a pool tell each other of their pods while the cloud is away."""
+"""Pod statuses that the hubs of a pool exchange while the cloud is away."""

@@ -1,4 +1,4 @@
-"""What the kubelet of another node said of its pods, as that node's hub tells it.
+"""Pod statuses of another node's kubelet, as that node's hub reports them.
 
 A word ends as this node's own: when the cloud's slices show it. The silence of its hub ends no word. A word that the
 cloud has not ends, too, when its hub says that it is none any more.
@@ -80,7 +80,7 @@ class NeighbourWords(Words):
             self._wait_for([key])
 
     def give_up(self) -> None:
-        """Have what the cloud has written since a word began count more: the node is not heard, and the cloud is.
+        """Prefer the cloud's writes since a status began: the node is silent, and the cloud is not.
 
         A version that the cloud has not reached would count for ever.
         """

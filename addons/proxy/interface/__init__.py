@@ -1,1 +1,1 @@
-"""What the hub changes of mitmproxy's interfaces. Loaded beside one alone."""
+"""Changes of the hub to mitmproxy's interfaces. Loaded beside one alone."""

@@ -17,7 +17,7 @@ type NameOf = Callable[[Flow], str]
 
 
 def list_components(master: Master, name_of: NameOf) -> None:
-    """Have the list begin with what `name_of` says of each flow. For a master that runs; others have no list.
+    """Put the result of `name_of` at the beginning of each flow's line. For a master that runs; others have no list.
 
     The window has its views in a dictionary, by their names.
     """

@@ -1,4 +1,4 @@
-"""What the hub changes of the addons that mitmproxy loads beside an interface: replays, HAR files, watched scripts."""
+"""Changes of the hub to the addons that mitmproxy loads beside an interface: replays, HAR files, watched scripts."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ STYLE = """
 
 
 def show_comments_whole(master: Master) -> None:
-    """Have mitmweb's style sheet end with ours. For a master of mitmweb; others have none.
+    """Append our rules to mitmweb's style sheet. For a master of mitmweb; others have none.
 
     A route that is added comes before mitmproxy's own for all its static files.
     """

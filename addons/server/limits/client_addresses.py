@@ -1,4 +1,4 @@
-"""What the clients at one address may hold of one listener, over all their connections.
+"""Bounds of the clients at one address of one listener, over all their connections.
 
 That is connections, requests under way, bodies of requests, bytes of answers that they leave unread, and their turns.
 Each address has a bound, and so has each listener: pods take nothing that the node's components need.
@@ -66,7 +66,7 @@ class ServedClient(Protocol):
 
     @property
     def weight(self) -> int:
-        """Those, each with what its head counts for."""
+        """The requests under way, each by the weight of its head."""
 
     @property
     def held(self) -> int:
@@ -91,7 +91,7 @@ class HeldBytes:
 
 
 class AddressBytes(HeldBytes):
-    """Those for the clients at one address."""
+    """The unread bytes of answers for the clients at one address."""
 
     def __init__(self, of_listener: HeldBytes) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class AddressBytes(HeldBytes):
 
 
 class ListenerClients:
-    """What the clients of one listener share. The hub itself never waits for the clients of others."""
+    """The bounds of all clients of one listener. The hub itself never waits for the clients of others."""
 
     def __init__(self) -> None:
         self.bodies, self.answers, self.unsent = HeldBytes(), HeldBytes(), HeldBytes()

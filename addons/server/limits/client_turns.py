@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 
 class ClientTurns:
-    """Has the clients of a listener go on one at a time, an address after the other.
+    """Schedules the clients of a listener one at a time, round robin by address.
 
     The event loop looks for what else is ready between two goes. So whoever waits for the loop, kubelet at another
     listener too, waits for one go, however many clients have sent something, and however slow the machine is.
@@ -25,7 +25,7 @@ class ClientTurns:
         """Somebody goes on in this round of the loop."""
 
     def ask(self, address: object, go: Callable[[], None]) -> None:
-        """Have a client of the address go on, at once where nobody has done so in this round of the loop."""
+        """Schedule a client of the address: at once where no other was served in this round of the loop."""
         if self._is_taken:
             self._waiting.setdefault(address, deque()).append(go)
             return

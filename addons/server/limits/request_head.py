@@ -53,7 +53,7 @@ def fault_of(method: bytes, target: bytes, authority: bytes, fields: FieldPairs)
 
 
 def fields_fault_of(fields: FieldPairs) -> StatusError | None:
-    """What is wrong with the headers of a request or response; None for nothing."""
+    """The error in the headers of a request or response; None for none."""
     names, values = [name for name, _ in fields], [value for _, value in fields]
     all_names, all_values = b"".join(names), b"".join(values)
     if len(fields) > MAX_FIELDS or len(all_names) + len(all_values) > MAX_HEADERS:

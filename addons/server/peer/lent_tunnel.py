@@ -1,4 +1,4 @@
-"""What passes the way to the cloud that the peer port lends to another hub."""
+"""Tunnel to the cloud that the peer port lends to another hub."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Lent(NamedTuple):
 
 @dataclass(slots=True)
 class AskedWay:
-    """What a hub asks for, and what it gets: a way, or a refusal."""
+    """A hub's request for a tunnel, and its result: a tunnel, or a refusal."""
 
     client_id: str
     address: str
-    """Of the hub that asks."""
+    """The requesting hub's address."""
     headers: tuple[tuple[str, str], ...]
     host: str
     port: int
@@ -96,7 +96,7 @@ class LentTunnel:
         self._borrower = borrower
         self._tell = tell
         self._said: asyncio.Queue[bytes] = asyncio.Queue()
-        """What the borrower has said."""
+        """The bytes from the borrower."""
         self._is_full = True
         """The server has not taken all of that, or is not there yet."""
         self._carrying: asyncio.Task[None] | None = None

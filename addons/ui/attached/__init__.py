@@ -1,4 +1,4 @@
-"""What a hub without an interface shows to one process that is attached, and holds for it."""
+"""Flows of a hub without an interface for one attached process, shown and intercepted."""
 
 from __future__ import annotations
 

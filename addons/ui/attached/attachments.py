@@ -1,4 +1,4 @@
-"""Has a hub without an interface show its flows to one process that is attached, and makes nothing of them else.
+"""Sends the flows of a hub without an interface to one attached process.
 
 What makes flows for people is loaded when somebody looks.
 """
@@ -63,7 +63,7 @@ class Attachments:
         self._hub = hub
 
     def visible(self) -> Visible:
-        """What people may see now besides the rest of an object."""
+        """The parts of an object that people may see now besides the rest."""
         return visible_by(self._settings())
 
     def may_hold(self) -> bool:
@@ -112,7 +112,7 @@ class Attachments:
             self._attached = None
 
     def holds_of(self, key: str) -> Holds:
-        """What the attached process holds, for itself.
+        """The intercepted flows of the attached process.
 
         StatusError 403 where nobody may hold flows, 409 for another process than the one that is attached.
         """

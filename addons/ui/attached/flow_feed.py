@@ -107,7 +107,7 @@ class Holds:
         self._held.pop(flow.id).end.cancel()
 
     def number(self, flow: http.HTTPFlow) -> int:
-        """Of the hold in which a flow is; 0 for none."""
+        """The number of a flow's present interception; 0 for none."""
         hold = self._held.get(flow.id)
         return hold.number if hold is not None and flow.intercepted else 0
 
@@ -118,7 +118,7 @@ class Holds:
             hold.flow.resume()
 
     def decide(self, flow_id: str, number: int, changes: Mapping[str, Any], *, is_killed: bool) -> None:
-        """Have a held flow go on with a person's changes, or end.
+        """Resume an intercepted flow with a person's changes, or kill it.
 
         StatusError 409 where it is no longer held, and 400 for what is no change of a message: a request is refused
         then, and an answer goes on as it came.

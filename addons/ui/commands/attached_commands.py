@@ -101,7 +101,7 @@ class AskingCommands:
         self.explain(component_of(flow), info.type.group_resource, info.namespace, info.name, info.verb)
 
     def try_rules(self, file: types.Path) -> None:
-        """What an edit of the rules would change, for each component. Nothing is applied."""
+        """Show the effect of an edit of the rules on each component. Nothing is applied."""
         self._show(lambda: trial_text(json.loads(_ask("rules/try", body=Path(file).read_bytes()))))
 
     def dump(self, resource: str, component: str = "", namespace: str = "", name: str = "") -> None:

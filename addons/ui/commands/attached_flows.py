@@ -28,18 +28,18 @@ class Update(NamedTuple):
 class HeldMessage(NamedTuple):
     number: int
     state: dict[str, Any]
-    """Of the message that is held, as the hub has it."""
+    """The state of the intercepted message, as the hub has it."""
 
 
 class AttachedFlows:
-    """Those that run. A flow that is over is forgotten here."""
+    """The flows under way. A flow that is over is forgotten here."""
 
     def __init__(self) -> None:
         self._running: OrderedDict[str, http.HTTPFlow] = OrderedDict()
         self._held: dict[str, HeldMessage] = {}
 
     def take(self, record: dict[str, Any]) -> Update:
-        """What a record with a flow makes of it. KeyError, TypeError or ValueError where it is none."""
+        """Apply a record to its flow. KeyError, TypeError or ValueError where it is none."""
         state, hold = dict(record["flow"]), record["hold"]
         flow = self._running.get(state["id"])
         is_new = flow is None
@@ -69,7 +69,7 @@ class AttachedFlows:
         return Update(flow, is_new, is_over)
 
     def decision(self, flow: http.HTTPFlow) -> dict[str, Any] | None:
-        """What to tell the hub of a flow that somebody has let go, once; None for every other."""
+        """The decision for the hub on a flow that was resumed or killed, once; None for every other."""
         if flow.intercepted or (held := self._held.pop(flow.id, None)) is None:
             return None
         now = _message(flow).get_state()
@@ -98,7 +98,7 @@ def _close(flow: http.HTTPFlow) -> None:
 
 
 def records(stream: BinaryIO) -> Iterator[dict[str, Any]]:
-    """Those that a hub sends, until it ends."""
+    """The records that a hub sends, until it ends."""
     while True:
         try:
             record = tnetstring.load(stream)

@@ -125,7 +125,7 @@ class ConsoleCommands:
             self._show(self._explain_all(question, AS_OF_NOW))
 
     def try_rules(self, file: types.Path) -> None:
-        """What an edit of the rules would change, for each component. Nothing is applied."""
+        """Show the effect of an edit of the rules on each component. Nothing is applied."""
         self._show(self._try(Path(file)))
 
     def dump(self, resource: str, component: str = "", namespace: str = "", name: str = "") -> None:

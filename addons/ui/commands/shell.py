@@ -54,7 +54,7 @@ def add_observe_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def query_of(options: argparse.Namespace) -> dict[str, str]:
-    """What the admin port is asked."""
+    """The query for the admin port."""
     named = {name: getattr(options, name) for name in ("component", "resource", "namespace", "verdict")}
     flags = {name: "1" for name in ("events", "follow") if getattr(options, name)}
     since = {"since": str(options.since)} if options.since is not None else {}

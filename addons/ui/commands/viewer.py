@@ -52,7 +52,7 @@ class Viewer:
         register(ATTACHED)
 
     def configure(self, updated: set[str]) -> None:
-        """Have the hub hold what mitmproxy's own option says."""
+        """Pass mitmproxy's own option `intercept` to the hub."""
         if not updated & {"intercept", "intercept_active"}:
             return
         if ctx.options.intercept and not self._may_hold:

@@ -1,4 +1,4 @@
-"""What a person reads beside a flow: a mark for its route, and a comment that begins with component and route."""
+"""Annotations of a flow for people: a mark for its route, and a comment that begins with component and route."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def comment_of(
 
 
 def component_of(flow: Flow) -> str:
-    """Who asks, by the comment."""
+    """The component by a flow's comment."""
     first, *others = flow.comment.split(ARROW)
     return others[0] if first.startswith(ALARM) and others else first if others else ""
 

@@ -107,7 +107,7 @@ class Copy:
 
 
 def keep(message: http.Message, body: bytes | None, size: int, *, is_secret: bool, visible: Visible) -> str:
-    """Have an ended flow show its body, or a text in its place. Return that text, or "".
+    """Set the body of an ended flow, or a text in its place. Return that text, or "".
 
     `body` is None where nothing of its `size` bytes was kept. `is_secret` bodies are shown as text without what is
     secret in them.
@@ -122,7 +122,7 @@ def keep(message: http.Message, body: bytes | None, size: int, *, is_secret: boo
 
 @contextmanager
 def decoded(flow: http.HTTPFlow, visible: Visible) -> Iterator[None]:
-    """Have a flow's bodies of protobuf be text meanwhile, for files that open in a mitmproxy without these views."""
+    """Decode a flow's protobuf bodies meanwhile, for files that open in a mitmproxy without these views."""
     messages = [message for message in (flow.request, flow.response) if message is not None]
     bodies, metadata = [message.data.content for message in messages], flow.metadata
     for message in messages:

@@ -147,7 +147,7 @@ _EVENT = re.compile(rb'\s*\{\s*"type"\s*:\s*"(?:ADDED|MODIFIED|DELETED|BOOKMARK|
 
 
 class KubernetesView(Contentview):
-    """What all views of this module share: a name, and YAML's colours."""
+    """The base of this module's views: a name, and YAML's colours."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -233,7 +233,7 @@ VIEWS: tuple[Contentview, ...] = (
 
 
 ATTACHED = VIEWS[:2]
-"""Those that ask nothing of a running hub."""
+"""The views that ask nothing of a running hub."""
 
 
 def register(views: Sequence[Contentview] = VIEWS) -> None:

@@ -1,4 +1,4 @@
-"""What the hub knows of a flow besides its bytes: what may be shown, and what filters did.
+"""Records of a flow besides its bytes: what may be shown, and the filters' verdicts.
 
 The cloud's objects and the verdicts on them are those of now.
 """
@@ -52,7 +52,7 @@ class FilteredRead:
         return None
 
     def judge(self, item: Item) -> Judgement:
-        """What the filters make of an object now."""
+        """The filters' verdict on an object now."""
         return judge(item, self.filters, self._hub.inputs)
 
     def items(self) -> Iterator[Item]:
@@ -65,7 +65,7 @@ class FilteredRead:
 
 @dataclass(frozen=True, slots=True)
 class FlowRecord:
-    """What the hub knows of one flow of this run."""
+    """The record of one flow of this run."""
 
     filtered: FilteredRead | None
     """None while the hub starts."""

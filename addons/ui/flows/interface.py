@@ -1,4 +1,4 @@
-"""What mitmproxy's interface begins with (address, columns, filter), and the flows that it keeps: the oldest go
+"""The initial state of mitmproxy's interface (address, columns, filter), and the flows that it keeps: the oldest go
 first."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mitmproxy.master import Master
 
 WEB_COLUMNS = ["timestamp", "method", "comment", "status", "size", "time"]
-"""What mitmproxy shows of a flow in the browser. The comment, which takes all room, ends with the path."""
+"""The columns of a flow in the browser. The comment, which takes all room, ends with the path."""
 
 
 def begin_interface(master: Master) -> None:

@@ -184,7 +184,7 @@ def save_when_over(master: Master) -> Callable[[http.HTTPFlow], None]:
 
 
 def tell_ends_of_watches(master: Master) -> None:
-    """Have mitmdump say of a watch that it has ended. It would tell of a WebSocket, in whose place events are shown."""
+    """Make mitmdump report a watch's end. It would tell of a WebSocket, in whose place events are shown."""
     dumper: Dumper | None = master.addons.get("dumper")
     if dumper is None:
         return

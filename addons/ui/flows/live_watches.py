@@ -53,7 +53,7 @@ class FromCloud:
 
 
 _BEGINNING = re.compile(rb'\{"type":"|(?s:.{4})\n[\x05-\x08](?:ADDED|MODIFIED|DELETED|BOOKMARK|ERROR)')
-"""Of an event, in JSON or, behind its length, in protobuf."""
+"""The beginning of an event, in JSON or, behind its length, in protobuf."""
 
 type Event = tuple[float, WatchFrame | FromCloud]
 

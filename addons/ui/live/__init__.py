@@ -1,1 +1,1 @@
-"""What people see of a hub that runs, as it happens: a line for each request, and its flows."""
+"""Live displays of a running hub: a line for each request, and its flows."""

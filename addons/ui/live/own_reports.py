@@ -1,5 +1,5 @@
-"""What a hub tells by itself: its status to the fleet, with the node's Lease, and a spent budget of the link by the
-log, an Event of the node, and metrics."""
+"""Reports that a hub sends by itself: its status to the fleet, with the node's Lease, and a spent budget of the link by
+the log, an Event of the node, and metrics."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def _lines(seen: Iterable[Observation]) -> bytes:
 
 
 def wanted_of(query: Mapping[str, str], now: float) -> WantedLines:
-    """What a request for lines selects; ValueError, in words, where it cannot be read."""
+    """Parse the selection of a request for lines; ValueError, in words, where it cannot be read."""
     verdict, since = query.get("verdict", ""), query.get("since", "")
     if verdict and verdict not in VERDICTS:
         raise ValueError(f"verdict is one of {', '.join(VERDICTS)}, not {verdict!r}")

@@ -106,7 +106,7 @@ def rules_text(hub: RunningHub) -> str:
 
 
 def trial_html(trial: Row) -> str:
-    """What an edit of the rules would change."""
+    """The effect of an edit of the rules."""
     lost = trial["lost"]
     head = f"{plural(lost['objects'], 'object')} and {plural(lost['endpoints'], 'endpoint')} would be lost"
     if not trial["changes"]:

@@ -49,7 +49,7 @@ PARTS = (
 
 
 class LivePage:
-    """What all open pages share: the sections are made once for all of them."""
+    """The state of all open pages: the sections are made once for all of them."""
 
     def __init__(self, hub: RunningHub, timeline: Timeline) -> None:
         self.listeners = Places(MAX_LISTENERS, "listener", "too many pages are open")

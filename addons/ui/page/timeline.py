@@ -24,7 +24,7 @@ AT_ONCE = 5
 """Minutes of a bar."""
 BARS = MINUTES // AT_ONCE
 WIDTH, HEIGHT, LINK = 10, 40, 8
-"""Of a bar with its gap, of the bytes above the band that shows the link, and of that band."""
+"""The sizes of a bar with its gap, of the bytes above the band that shows the link, and of that band."""
 SPAN = 2.0
 """Seconds between two moments at least: a rate over less time jumps."""
 
@@ -57,7 +57,7 @@ class Rates:
 
 
 class Minute(NamedTuple):
-    """What passed in a minute that ends at `end`, in seconds since the epoch."""
+    """The traffic of a minute that ends at `end`, in seconds since the epoch."""
 
     end: float
     was_up: bool

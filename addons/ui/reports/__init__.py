@@ -1,2 +1,2 @@
-"""What a hub reports of itself. One function makes each report, as JSON for tools. Shell, page and consoles render
+"""Reports of a hub about itself. One function makes each report, as JSON for tools. Shell, page and consoles render
 it."""

@@ -189,7 +189,7 @@ def _effect(rules: Rules, filter_: Filter, entry: RuleEntry) -> str:
 
 
 def why_unready(hub: RunningHub, *, is_to_be_node: bool = False) -> str:
-    """What keeps the hub from serving its node; "" for nothing.
+    """The reason why the hub does not serve its node; "" for none.
 
     With `is_to_be_node` the hub need not be its node's yet: who puts a node behind its hub starts the hub first.
     """
@@ -314,7 +314,8 @@ def components(hub: RunningHub) -> list[dict[str, Any]]:
 
 
 def known_components(hub: RunningHub) -> list[str]:
-    """Those that a rule names, that have a view, or that asked for anything; neither the hub nor nameless ones."""
+    """The components that a rule names, that have a view, or that asked for anything; neither the hub nor nameless
+    ones."""
     views = {key.component for source in hub.sources for key in source.views}
     return sorted((hub.rules.rules.components | views | set(hub.traffic.components())) - {"", HUB})
 

@@ -146,7 +146,7 @@ def status_text(report: Row) -> str:
 
 
 def drill_text(report: Row) -> str:
-    """What the report `link` says."""
+    """Render the report `link`."""
     if report["link"] != "online":
         return f"{DRILL}{report['text']}; it ends by itself, or with: edgehub link online\n"
     allowed = "allowed" if report["allowed"] else "not allowed: start the hub with --allow-drills"

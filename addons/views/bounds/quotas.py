@@ -12,31 +12,31 @@ from addons.views.open_view import ViewKey
 from addons.views.source import Source
 
 MAX_SOURCES = 64
-"""Of one user with a token: a controller in a pod reads some ten to twenty kinds."""
+"""The most sources of one user with a token: a controller in a pod reads some ten to twenty kinds."""
 MAX_VIEWS = 64
 """That one user with a token has opened."""
 MAX_HUB_SOURCES = 4096
-"""Of the node: kubelet has one for each Secret and ConfigMap that a pod mounts."""
+"""The most sources of the node: kubelet has one for each Secret and ConfigMap that a pod mounts."""
 MAX_HUB_VIEWS = 4096
 """That the node's components have opened."""
 MAX_FILLING = 4
 """Sources of one user with a token that wait for their first list, which is of unknown size."""
 MAX_HELD = 64 * 1024 * 1024
-"""Of the objects in all sources of users with tokens, as they came, with those on their way."""
+"""The bytes of objects in all sources of users with tokens, as they came, with those on their way."""
 MAX_HUB_BYTES = 64 * 1024 * 1024
-"""Of the objects in the node's sources of parts of resources. Any process of the node invents namespaces and selectors;
-what kubelet reads so are its pods and what they mount."""
+"""The bytes of objects in the node's sources of parts of resources. Any process of the node invents namespaces and
+selectors; what kubelet reads so are its pods and what they mount."""
 MAX_HUB_IDLE = 128
-"""Of the node's sources of parts that no client has: one list under a selector leaves two tasks, a watch of the cloud
-and some 40 KB, however little it found."""
+"""The most sources of parts of the node that no client has: one list under a selector leaves two tasks, a watch of the
+cloud and some 40 KB, however little it found."""
 MAX_HISTORIES = 32 * 1024 * 1024
-"""Of the histories of all views that users with tokens have opened."""
+"""The bytes of the histories of all views of users with tokens."""
 MAX_HUB_HISTORIES = 128 * 1024 * 1024
-"""Of those that the node's components have opened; views of one source share most of these bytes."""
+"""The bytes of the histories of views of the node's components; views of one source share most of these bytes."""
 MAX_COPIES = 16
 """Sources of one user with a token that are kept on disk."""
 MAX_COPY_BYTES = 4 * 1024 * 1024
-"""Of such a source when it is first kept."""
+"""The bytes of such a source when it is first written."""
 
 
 class BeyondQuota(Exception):

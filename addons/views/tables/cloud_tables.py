@@ -27,7 +27,7 @@ _JSON = codec_for(Encoding.JSON)
 
 
 class CloudTable:
-    """Of one list or watch: asks the cloud for cells, and gives them to what the client sees."""
+    """The cells of one list or watch: asks the cloud for them, and adds them to the objects that the client sees."""
 
     def __init__(self, client: Client, is_up: Callable[[], bool], read: ObjectRead, version: str) -> None:
         """`is_up` says whether there is a cloud to ask. `version` is that of the Table."""
