@@ -171,7 +171,7 @@ def connection_to(expected: Expected, context: SSL.Context, alpn: list[bytes]) -
 
 
 def show_certificate(context: SSL.Context, certificates: bytes, key: bytes) -> x509.Certificate:
-    """Have a context show a client's certificate, which is returned; ValueError or SSL.Error where it is no pair."""
+    """Load a client's certificate into a context, and return it; ValueError or SSL.Error where it is no pair."""
     leaf, *chain = x509.load_pem_x509_certificates(certificates)
     context.use_certificate(leaf)
     for certificate in chain:
@@ -183,7 +183,7 @@ def show_certificate(context: SSL.Context, certificates: bytes, key: bytes) -> x
 
 
 def refusal_of(tls: SSL.Connection) -> str:
-    """What is wrong with the server's certificate; "" where nothing was found."""
+    """The error in the server's certificate; "" where nothing was found."""
     fault = tls.get_app_data().fault
     return f"Certificate verify failed: {fault}" if fault else ""
 

@@ -47,7 +47,7 @@ class Wire(TransportLayer):
         self._is_counted = is_counted
         self._loop = asyncio.get_running_loop()
         self._late: deque[bytes] = deque()
-        """What a drill holds back."""
+        """The bytes that a drill delays."""
         self._is_late = False
         self._pacing: asyncio.Task[None] | None = None
         self._last = 0.0

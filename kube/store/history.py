@@ -46,7 +46,7 @@ class History[C: Recorded]:
 
     def __init__(self) -> None:
         self._entries: deque[tuple[int, C]] = deque()
-        """Each change, and the version of the store at which it came: one of the node's own has an older version."""
+        """Each change, and the newest version that clients had when it came."""
         self._bytes = 0
         self._gaps: deque[tuple[int, int]] = deque()
         self.jumps = 0
@@ -64,7 +64,7 @@ class History[C: Recorded]:
         self._oldest = self._names_gone_since = version
 
     def add(self, at: int, change: C) -> None:
-        """Take a change that came when the store was at version `at`."""
+        """Take a change that came when clients had version `at`: one of the node's own has an older version."""
         self._entries.append((at, change))
         self._bytes += change.size
         while len(self._entries) > MAX_CHANGES or self._bytes > MAX_CHANGED_BYTES:

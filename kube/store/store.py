@@ -104,10 +104,7 @@ class Item:
 
 
 class Change(NamedTuple):
-    """One object came (no `old`), changed, or went (no `new`; `last` is its state at deletion) at `version`.
-
-    Neither `old` nor `new` is the cloud's word on an object that `Store.lay` has taken away before.
-    """
+    """One object came (no `old`), changed, or went (no `new`; `last` is its state at deletion) at `version`."""
 
     version: int
     key: Key
@@ -154,17 +151,15 @@ class Store:
         self.former_version = 0
         """The newest version that clients were given of another history: the cloud was restored since."""
         self._former: dict[Key, Item] = {}
-        """The objects that clients of such a version may hold."""
+        """The objects of that history."""
         self.complete = False
         self._codec: Codec | None = None
         self.api_version = self.kind = ""
         self._items: dict[Key, Item] = {}
         self.laid_gone: dict[Key, Item] = {}
-        """The objects that `lay` took away, until the cloud's own event: the disk keeps it for clients who come after a
-        restart."""
+        """The objects that `lay` took away, until the cloud's own event. The disk still has them, for a restart."""
         self._is_in_order = True
         self._bytes = 0
-        """The bytes of the raw forms of all items."""
         self._listeners: list[StoreListener] = []
         self._pulse = Pulse()
 
@@ -211,6 +206,7 @@ class Store:
 
     @property
     def size(self) -> int:
+        """Bytes of the raw forms of all items."""
         return self._bytes
 
     def __iter__(self) -> Iterator[Item]:
@@ -296,10 +292,9 @@ class Store:
         old = self._items.get(item.key)
         self.witness = Witness(item.key, item.version)
         gone = self.laid_gone.pop(item.key, None)
-        if event_type == "DELETED":
-            if old is not None or gone is not None:
-                self._commit(Change(item.version or self.version, item.key, old, None, item))
-        elif _is_another(old, item):
+        if event_type == "DELETED" and (old or gone) is not None:  # without `old` for the disk alone
+            self._commit(Change(item.version or self.version, item.key, old, None, item))
+        elif event_type != "DELETED" and _is_another(old, item):
             if len(self._items) - (old is not None) >= MAX_ITEMS or self._bytes_after(old, item) > MAX_STORE:
                 raise ValueError(f"the objects are more than {MAX_ITEMS}, or than {MAX_STORE} bytes")
             self._commit(Change(item.version or self.version, item.key, old, item))
@@ -391,7 +386,6 @@ class Store:
             self._is_in_order = self._is_in_order and change.old is not None
             self._items[change.key] = change.new
         self.version = max(self.version, change.version)
-        # Clients may have this state at the version of a list that the cloud confirmed.
         self.history.add(self.newest_given if change.is_local else self.version, change)
         for listener in self._listeners:
             listener.changed(change)

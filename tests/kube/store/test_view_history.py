@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kube.store.listing import Form
@@ -12,7 +14,9 @@ from tests.kube.support.toys import (
     WatchClient,
     after,
     events_of,
+    fill,
     filled,
+    refusal,
     scope,
     short,
     tell,
@@ -47,6 +51,24 @@ async def test_a_bookmark_comes_after_what_its_client_has_not_read_yet() -> None
     client.view.send_bookmark()
     tell(store, "ADDED", Toy("y", version=12))
     assert told(client) == [("ADDED", "x", 11), ("ADDED", "y", 12), ("BOOKMARK", "", 12)]
+
+
+@pytest.mark.parametrize("is_list", [True, False])
+async def test_an_accepted_deletion_is_sent_once(is_list: bool) -> None:
+    """The cloud's own event, or a list without the object, follows the deletion that the node laid before."""
+    x = Toy("x", version=9)
+    store = filled(10, x)
+    client = watching(view_of(store))
+    store.lay(x.key, None)
+    if is_list:
+        fill(store, 11)
+    else:
+        tell(store, "DELETED", replace(x, version=11))
+    assert [event[0] for event in told(client)] == ["DELETED", "BOOKMARK"]
+    client.close()
+    client.watch()
+    assert not client.state
+    assert refusal(lambda: client.view.watch(8, bookmarks=True)) == 410
 
 
 @pytest.mark.parametrize("since", [10, None])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kube.errors import StatusError
@@ -378,19 +378,6 @@ async def live(world: World, operations: Sequence[Operation]) -> None:
 
 
 @pytest.mark.parametrize("encoding", Encoding)
-@example(  # the cloud's own event on an object that `Store.lay` has taken away before the eyes of a client
-    views=[(scope(), False, "p")],
-    bytes_kept=PLENTY,
-    operations=[("unlink", ()), ("delete", (("a", "x"),)), ("open_watch_list", (0,)), ("lay", (("a", "x"),))],
-)
-@example(  # the same, where a list tells of it
-    views=[(scope(), False, "")],
-    bytes_kept=PLENTY,
-    operations=[
-        *[("unlink", ()), ("delete", (("a", "x"),)), ("open_watch_list", (0,)), ("lay", (("a", "x"),))],
-        ("relist", ()),
-    ],
-)
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     views=st.lists(VIEWS, min_size=1, max_size=3),
