@@ -15,6 +15,7 @@ from mitmproxy.exceptions import OptionsError
 
 from addons.options import Options, UnknownOptionError, refuse_unknown
 from addons.settings import OPTIONS, Settings, parse_settings
+from addons.startup.handed_sockets import handed
 from addons.startup.lean_imports import leave_out_unused
 from addons.telemetry.log import Format, Level, log_to_stderr
 from kube.option import (
@@ -115,6 +116,8 @@ def main(arguments: Sequence[str]) -> None:
         parser.error(str(error))  # it was not typed as a flag
     except ValueError as error:
         parser.error(as_flags(str(error)))
+    handed.take()
+    handed.open(settings.early_listeners)
     Options.are_flags = True
     if flags.ui == "none":
         log_to_stderr(flags.log_level, flags.log_format)

@@ -323,8 +323,8 @@ class Settings:
         return (self.listen, *(self.pod_addresses if has_own else ()))
 
     @property
-    def handed_over(self) -> list[tuple[str, int]]:
-        """The addresses that systemd keeps open while an installed hub is replaced."""
+    def early_listeners(self) -> list[tuple[str, int]]:
+        """The addresses that listen before the hub can answer. systemd keeps them open while a hub is replaced."""
         listeners = [(self.listen, self.port), *((host, self.tls_port) for host in self.tls_addresses)]
         return [(host, port) for host, port in listeners if port]
 

@@ -51,7 +51,7 @@ def examine(
     """
     yield from check_distribution(root, kubelet, KUBELET_KUBECONFIG)
     yield check_program(program) if program is not None else ok("program", f"edgehub {VERSION}")
-    held = {port for _, port in hub.handed_over} if below(root, SOCKET_FILE).exists() else set()
+    held = {port for _, port in hub.early_listeners} if below(root, SOCKET_FILE).exists() else set()
     ports = {"--port": hub.port, "--tls-port": hub.tls_port, "--admin-port": hub.admin_port}
     is_hub_running = asyncio.run(is_running(hub))
     yield from check_ports(hub.listen, ports, is_hub_running, held)

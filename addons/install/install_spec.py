@@ -138,7 +138,7 @@ class InstallSpec:
         arguments = [flag, str(self.kubeconfig), "--node", self.node, *self.arguments]
         own = self._own_kubeconfig(ledger)
         if self.method == "systemd":
-            handed = hub.handed_over
+            handed = hub.early_listeners
             started = unit(
                 [self.program, *arguments], makes_address=hub.pod_address.makes, has_sockets=bool(handed)
             )

@@ -266,7 +266,7 @@ class Installation:
         if stuck:
             return f"{stuck}: mend that, and `edgehub uninstall` does the rest; the hub goes on until then"
         if spec.method == "systemd":
-            self._try(lambda: self._services.stop_hub(has_sockets=bool(spec.hub.handed_over)))
+            self._try(lambda: self._services.stop_hub(has_sockets=bool(spec.hub.early_listeners)))
         stuck = self._restore([spec.hub_file])
         self._free_addresses(spec)
         stuck = stuck or self._restore([SOCKET_FILE, OWN_KUBECONFIG, BOOTSTRAP_KUBECONFIG])
@@ -302,7 +302,7 @@ class Installation:
         """Start the hub by systemd, after these files have changed; kubelet starts a static pod by itself."""
         if spec.method == "systemd":
             opens_anew = any(change.path == SOCKET_FILE for change in changed)
-            self._services.start_hub(has_sockets=bool(spec.hub.handed_over), opens_anew=opens_anew)
+            self._services.start_hub(has_sockets=bool(spec.hub.early_listeners), opens_anew=opens_anew)
 
     def _start_hub(self, spec: InstallSpec, deadline: float, changed: Iterable[FileChange]) -> None:
         if not self._services.can_be_called:

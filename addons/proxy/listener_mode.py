@@ -60,7 +60,7 @@ def listener_of(client: connection.Client) -> Listener | None:
 
 
 class HubInstance(mode_servers.AsyncioServerInstance[HubMode]):
-    """Listens, on a socket that was handed over where there is one for the address, and serves what connects itself."""
+    """Listens, on a socket that is open already where there is one for the address, and serves what connects itself."""
 
     def make_top_layer(self, context: Context) -> layer.Layer:
         """Not used: mitmproxy's layers serve none of the hub's clients."""

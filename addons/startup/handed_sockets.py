@@ -1,14 +1,17 @@
-"""Listens on sockets that the service manager has opened and hands over (LISTEN_FDS, sd_listen_fds(3)).
+"""Listens on sockets that are open before the hub can answer: a client that connects waits in the kernel's queue.
 
-They stay open while the hub is replaced: a client that connects meanwhile waits in the kernel's queue for the next hub.
+The service manager opens them and hands them over (LISTEN_FDS, sd_listen_fds(3)), and keeps them open while the hub is
+replaced. Others the program opens itself before it imports what serves them. A client whose connection is refused backs
+off, for longer than a start takes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 
 FIRST = 3
 """The number of the first descriptor that is handed over."""
@@ -42,13 +45,25 @@ class HandedSockets:
                 continue
             self._sockets[_address(sock)] = sock
 
+    def open(self, addresses: Iterable[tuple[str, int]]) -> None:
+        """Listen at those of these addresses that were not handed over.
+
+        One that cannot be opened is left out: the hub tries it again, and says why, once it can serve.
+        """
+        for host, port in addresses:
+            if (host, port) not in self._sockets:
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                with contextlib.suppress(OSError):
+                    sock = socket.create_server((host, port), family=family, backlog=BACKLOG)
+                    self._sockets[host, port] = sock
+
     def at(self, host: str, port: int) -> socket.socket | None:
-        """A descriptor of its own of the socket that listens there, if one was handed over."""
+        """A descriptor of its own of the socket that listens there, if there is one."""
         sock = self._sockets.get((host, port))
         return sock.dup() if sock is not None else None
 
     def close(self) -> None:
-        """Let go of the sockets, which stay open in the service manager."""
+        """Close the sockets; those that were handed over stay open in the service manager."""
         for sock in self._sockets.values():
             sock.close()
         self._sockets.clear()

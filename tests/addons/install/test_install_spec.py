@@ -208,7 +208,7 @@ def test_flags_of_the_hub_are_understood_where_they_matter(flags: list[str], fou
     ],
 )
 def test_systemd_opens_what_clients_connect_to(hub: Settings, found: list[tuple[str, int]]) -> None:
-    assert hub.handed_over == found
+    assert hub.early_listeners == found
 
 
 @pytest.mark.parametrize("method", ["systemd", "static-pod"])

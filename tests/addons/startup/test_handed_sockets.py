@@ -26,6 +26,7 @@ from addons.startup import descriptors, handed_sockets
 from addons.startup.descriptors import quieten_accept, raise_descriptor_limit
 from addons.startup.handed_sockets import HandedSockets
 from addons.startup.service_manager import ALIVE, READY, STOPPING, notify, stay_alive
+from tests.cloud.ports import free_port
 
 
 @pytest.fixture
@@ -127,6 +128,22 @@ async def test_mitmproxy_itself_opens_each_listener(
         with pytest.raises(OSError, match="Address already in use"):
             await open_listeners([spec_of(opened)])
         await server.servers.update([])
+
+
+def test_what_was_not_handed_over_is_opened_where_it_can_be(hand: Hand, opened: socket.socket) -> None:
+    taken = hand(opened)
+    free = free_port()
+    taken.open([opened.getsockname(), ("127.0.0.1", free), ("::1", free), ("192.0.2.1", free)])
+    assert sorted(taken.addresses) == sorted(
+        [f"127.0.0.1:{opened.getsockname()[1]}", f"127.0.0.1:{free}", f"::1:{free}"]
+    )
+    socket.create_connection(("127.0.0.1", free)).close()
+    other = HandedSockets()
+    other.open([("127.0.0.1", free)])
+    assert other.addresses == [], "another program listens there"
+    taken.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", free))
 
 
 @pytest.mark.parametrize("environment", [{"LISTEN_PID": "1"}, {"LISTEN_FDS": "many"}, {"LISTEN_FDS": "0"}])
