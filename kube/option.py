@@ -19,8 +19,7 @@ from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin, get_
 from urllib.parse import urlsplit
 
 VERSION = "0.2.0"
-"""The version of both programs, as in pyproject.toml: to ask importlib.metadata for it takes longer than to bind all
-ports."""
+"""The version of both programs; pyproject.toml reads it here. importlib.metadata is slower than to bind all ports."""
 
 type Parse = Callable[[str, Any], Any]
 """Makes the setting of an option's name and its value as typed; ValueError in the operator's words."""

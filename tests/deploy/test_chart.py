@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import yaml
 from addons.install.system_services import static_pod
 from controllers.registry import CONTROLLERS
 from controllers.settings import parse_settings
+from kube.option import VERSION
 from scripts.building.render import MANIFESTS, render
 from tests.deploy.support.charts import CHART, template, written
 
@@ -94,8 +94,7 @@ def test_the_schema_knows_every_value() -> None:
 
 def test_the_versions_are_the_products() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    product = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert (chart["version"], chart["appVersion"]) == (product, product)
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
 
 
 def test_the_plain_manifests_are_what_the_chart_renders(helm: Path) -> None:

@@ -65,11 +65,16 @@ def test_the_second_start_is_quick(machine: Machine) -> None:
     assert min(seconds() for _ in range(10)) < QUICK_START
 
 
-def test_a_further_set_is_added(machine: Machine) -> None:
+def test_a_further_set_is_added_to_the_one_environment(machine: Machine) -> None:
     machine.start("hub")
     machine.installed()
-    assert "up to date" in machine.start("hub", "test").stderr
-    assert machine.installed() == ["hub", "test", "project"]
+    assert "up to date" in machine.start("manager").stderr
+    assert machine.installed() == ["manager", "project"]
+    added = machine.start("hub", "manager", "test")
+    assert (added.stdout, machine.installed()) == (
+        f"{machine.root}/.venv/bin/python",
+        ["hub", "manager", "test", "project"],
+    )
     assert machine.start("hub").stderr == ""
     assert machine.installed() == []
 

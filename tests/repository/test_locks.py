@@ -12,13 +12,19 @@ import pytest
 from tests.repository.support.tree import ROOT, label
 
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
-ENTRY = re.compile(r"(?P<name>[a-z0-9.-]+)==[\w.!+]+(?: ; [^\\]+)? \\")
+ENTRY = re.compile(r"(?P<name>[a-z0-9.-]+)==(?P<version>[\w.!+]+)(?: ; [^\\]+)? \\")
 DIGEST = re.compile(r" {4}--hash=sha256:[0-9a-f]{64}(?: \\)?")
+
+
+def pins(lock: Path) -> set[tuple[str, str]]:
+    """The packages of a lock, and their versions."""
+    entries = map(ENTRY.fullmatch, lock.read_text().splitlines())
+    return {(found["name"], found["version"]) for found in entries if found}
 
 
 def names(lock: Path) -> set[str]:
     """The packages of a lock."""
-    return {found["name"] for found in map(ENTRY.fullmatch, lock.read_text().splitlines()) if found}
+    return {name for name, _ in pins(lock)}
 
 
 def packages(requirements: list[str]) -> set[str]:
@@ -68,6 +74,23 @@ def test_what_the_project_wants_is_locked(wanted: dict[str, set[str]]) -> None:
     assert {lock.stem for lock in LOCKS} == set(wanted)
     missing = {lock.stem: wanted[lock.stem] - names(lock) for lock in LOCKS}
     assert missing == {stem: set() for stem in wanted}
+
+
+def test_the_locks_of_a_checkout_fit_one_environment() -> None:
+    """The manager's packages had versions, and so an environment, of their own."""
+    sets = {stem: pins(ROOT / f"requirements/{stem}.lock") for stem in ("hub", "test", "manager")}
+    versions: dict[str, set[str]] = {}
+    for name, version in set().union(*sets.values()):
+        versions.setdefault(name, set()).add(version)
+    assert {name: found for name, found in versions.items() if len(found) > 1} == {}
+    manager = pyproject()["project"]["optional-dependencies"]["manager"]
+    assert packages(manager) <= {name for name, _ in sets["manager"]}
+
+
+def test_what_the_hub_installs_brings_no_kubernetes() -> None:
+    assert "kubernetes" not in names(ROOT / "requirements/hub.lock")
+    assert "kubernetes" not in packages(pyproject()["project"]["dependencies"])
+    assert "mitmproxy" not in names(ROOT / "requirements/manager.lock")
 
 
 def test_the_project_never_wants_itself(wanted: dict[str, set[str]]) -> None:

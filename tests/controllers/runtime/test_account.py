@@ -1,4 +1,4 @@
-"""The manager's user, by every form of kubeconfig and in a pod, in the manager's own environment."""
+"""The manager's user, by every form of kubeconfig and in a pod, in the manager's process."""
 
 from __future__ import annotations
 

@@ -22,14 +22,14 @@ PROGRAM = Path(__file__).parents[3] / "scripts" / "manager"
 
 @cache
 def program() -> str:
-    """`scripts/manager`, which has an environment of its own: the first call may make it."""
+    """`scripts/manager`; the first call may install what it needs."""
     subprocess.run([PROGRAM, "--version"], check=True, capture_output=True)
     return str(PROGRAM)
 
 
 @cache
 def interpreter() -> str:
-    """The Python of that environment."""
+    """The Python that runs it."""
     shown = '. scripts/environment && environment manager && echo "$python"'
     done = subprocess.run(
         ["bash", "-c", shown], cwd=PROGRAM.parents[1], check=True, capture_output=True, text=True

@@ -48,6 +48,7 @@ class Machine:
         for name in (
             "pyproject.toml",
             "requirements/hub.lock",
+            "requirements/manager.lock",
             "requirements/test.lock",
             "requirements/go.lock",
         ):
