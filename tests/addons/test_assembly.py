@@ -151,7 +151,7 @@ async def test_all_listeners_serve_and_the_rules_are_in_force(tmp_path: Path, cl
 async def test_a_list_with_a_body_is_answered_as_one_without(
     tmp_path: Path, cloud: ScriptableCloud, body: bytes, is_chunked: bool
 ) -> None:
-    """As kube-apiserver answers it: `tests/cloud/contract/test_lists.py` asks the real one."""
+    """Like kube-apiserver: `tests/cloud/contract/test_lists.py` asks the real one."""
 
     async def chunks() -> AsyncIterator[bytes]:
         yield body

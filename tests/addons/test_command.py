@@ -27,7 +27,7 @@ CLOUD = ("--server", "https://cloud:6443", "--node", "n1")
 
 
 class Started:
-    """What would have been run."""
+    """The program that would have been run."""
 
     def __init__(self) -> None:
         self.interface = ""
@@ -36,7 +36,7 @@ class Started:
         self.arguments: list[str] = []
 
     def sets(self) -> dict[str, str]:
-        """What an interface was given by `--set`."""
+        """The options that an interface got by `--set`."""
         pairs = zip(self.arguments, self.arguments[1:], strict=False)
         return dict(value.split("=", 1) for flag, value in pairs if flag == "--set")
 
@@ -92,7 +92,7 @@ VALUES = {
     "uplink": "eth0:5",
     "link_budget": "20MB/day",
 }
-"""What is typed where `/x` or 1234 is no value."""
+"""The valid value of each option for which `/x` or 1234 is none."""
 
 
 def _together(name: str, folder: Path) -> list[str]:

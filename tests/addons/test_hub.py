@@ -281,7 +281,7 @@ BREAKS: dict[tuple[type, type], Callable[[dict[type, Any], list[type]], Awaitabl
     (Identity, Router): takes_everybody_for_a_stranger,
     (Options, Assembly): hands_on_old_settings,
 }
-"""What breaks, where it is not every request."""
+"""The effect, where it is not that every request breaks."""
 
 
 def swapped(one: type, other: type) -> list[type]:

@@ -130,7 +130,7 @@ class Ended:
 
 
 class Standing:
-    """What the router knows of the node's own answers."""
+    """The router's view of the node's own answers."""
 
     def __init__(self) -> None:
         self.is_up = True

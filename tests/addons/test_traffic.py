@@ -1,4 +1,4 @@
-"""What the hub counts: the bytes of each component, and the connections of its clients."""
+"""Traffic counters: the bytes of each component, and the connections of its clients."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a_connection_that_is_too_many_is_refused() -> None:
 
 
 class Open:
-    """As an accepted connection: since when it waits for its client."""
+    """An accepted connection, with the time since when it waits for its client."""
 
     def __init__(self, waits: float | None) -> None:
         self._waits = waits

@@ -114,7 +114,7 @@ async def test_a_renewal_that_fails_leaves_the_certificate_and_is_tried_again(
 
 
 class Asked:
-    """What the cluster has signed so far."""
+    """The certificates that the cluster has signed so far."""
 
     def __init__(self) -> None:
         self.current: Pair | None = None

@@ -29,7 +29,7 @@ WEB = ("default", "web")
 
 
 BUCKETS_NAME = "nodelabels"
-"""What the manager writes of the labels of nodes: nothing, but where a test says otherwise."""
+"""The manager's ConfigMap of node labels. Empty unless a test fills it."""
 
 
 def in_pool(name: str, pool: str, version: int = 1) -> Json:

@@ -71,7 +71,7 @@ def pod(*addresses: str, version: int = 0, ready: str = "True", uid: str = "u", 
 
 
 def marked(address: str, version: int) -> Json:
-    """As the node lifecycle controller leaves a pod whose node it does not hear."""
+    """Build a pod as the node lifecycle controller leaves it when its node is silent."""
     document = pod(address, version=version)
     document["status"]["conditions"] = [
         {"type": "Ready", "status": "False"},

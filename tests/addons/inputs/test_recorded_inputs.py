@@ -1,4 +1,4 @@
-"""What filters ask: from which sources it is answered, and what is noted of each question."""
+"""Inputs of filters: the sources that answer them, and the record of each question."""
 
 from __future__ import annotations
 

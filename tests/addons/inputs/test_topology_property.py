@@ -134,7 +134,7 @@ TOLD_FIRST = World(
     services={"db": {"topologyKeys": '["y", "*"]'}},
     slices={"s1": Slice("db", (("10.0.0.1", OWN, True),)), "s2": Slice("db", (("10.0.0.2", None, False),))},
 )
-"""What one slice shows depends on the other one, which its own view is told of before the inputs are."""
+"""Play a sequence. A slice depends on the other one, whose own view is notified before the inputs."""
 
 TOLD_BETWEEN = World(
     has_pools=False,

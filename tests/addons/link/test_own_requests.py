@@ -1,4 +1,4 @@
-"""What the hub itself asks: with whose identity, on which connection, and what is recorded of it."""
+"""The hub's own requests: their identity, their connection, and their record."""
 
 from __future__ import annotations
 

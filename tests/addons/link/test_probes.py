@@ -1,4 +1,4 @@
-"""What a probe's answer makes of a server's health, how often the hub probes, and whom it notifies."""
+"""Probes: a server's health after an answer, the interval of probes, and the listeners that are notified."""
 
 from __future__ import annotations
 

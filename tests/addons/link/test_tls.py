@@ -21,7 +21,7 @@ BOTH = [b"h2", b"http/1.1"]
 
 
 def common_name(certificate: bytes | None) -> str:
-    """Of a client's certificate (DER); "" for none."""
+    """The common name in a client's certificate (DER); "" for none."""
     if certificate is None:
         return ""
     names = x509.load_der_x509_certificate(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
@@ -150,7 +150,7 @@ def test_an_insecure_kubeconfig_believes_anybody(server: TlsServer) -> None:
 
 
 def test_two_cas_are_both_believed(server: TlsServer, authority: Authority) -> None:
-    """As while a cluster's CA is rotated."""
+    """Both CAs are trusted while a cluster rotates them."""
     bundle = Authority().certificate + authority.certificate
     greet(UpstreamTls(credentials(bundle)), server)
     # The handshake was whole: the server has noted a client without a certificate.
@@ -223,7 +223,7 @@ def from_files(authority: Authority, certificate: Path, key: Path) -> UpstreamTl
 def test_one_file_with_both_is_taken_anew_when_the_link_to_it_is_swapped(
     tmp_path: Path, server: TlsServer, authority: Authority
 ) -> None:
-    """As kubelet rotates: a new file with certificate and key, then `kubelet-client-current.pem` leads there."""
+    """Kubelet rotates like this: a new file with certificate and key, then `kubelet-client-current.pem` leads there."""
     current = tmp_path / "kubelet-client-current.pem"
     tls = from_files(authority, current, current)
     lanes = set()

@@ -36,7 +36,7 @@ def through(proxy: ConnectProxy, url: str = "") -> Credentials:
 
 
 def lead(world: World, own: Credentials, server: Server = SERVER) -> None:
-    """Have the hub use this server alone."""
+    """Make this server the hub's only one."""
     world.health = ServerHealth(server)
     world.link.start(Cloud([world.health], "priority"), own)
 

@@ -144,7 +144,7 @@ class Node:
         return status, found, exchange.headers.get("x-edgehub-answered", "")
 
     async def _answered(self, asked: ClientRequest, exchange: Exchange) -> Answer | None:
-        """As the proxy has a request answered, and relays it where it is to go to the cloud."""
+        """Answer a request like the proxy, which relays it if it must go to the cloud."""
         try:
             return await self.cached_relay.answer(asked, exchange)
         except ToCloud:

@@ -1,4 +1,4 @@
-"""What the cloud refused is not answered from before; lists in pages, or of the past, in the cached relay."""
+"""The cached relay: no old answer after a refusal of the cloud; lists in pages, and lists of the past."""
 
 from __future__ import annotations
 

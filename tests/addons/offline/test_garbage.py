@@ -51,7 +51,7 @@ PODS = ListWatch(
 
 
 def object_of(resource: str, name: str, namespace: str = "default") -> ListWatch:
-    """As kubelet asks for what a pod mounts."""
+    """The list-watch by which kubelet reads an object that a pod mounts."""
     kind = ResourceType("", "v1", resource)
     return ListWatch(kind, namespace, field_selector=f"metadata.name={name}", encoding=Encoding.JSON)
 
@@ -122,7 +122,7 @@ class Node:
         )
 
     async def ask(self, *list_watches: ListWatch) -> None:
-        """Have these copies on disk, and no source that writes them any more."""
+        """Put these copies on disk, without a source that still writes them."""
         for list_watch in list_watches:
             source = self.sources.get(HUB_IDENTITY, list_watch)
             await source.ready(5)

@@ -1,4 +1,4 @@
-"""What the cloud said of callers, on a real disk: with a key of its own, read before anybody asks."""
+"""Callers on a real disk, as the cloud reviewed them: under a key of their own, read before the first request."""
 
 from __future__ import annotations
 

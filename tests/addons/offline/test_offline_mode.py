@@ -90,7 +90,7 @@ class Beginning:
         self.task = asyncio.create_task(self.copy.start(self.reflector))
 
     async def shown(self) -> set[str]:
-        """What is shown first."""
+        """The names in the initial events."""
         async with asyncio.timeout(5):
             while self.copy.is_starting or not self.store.complete:
                 await first_of(self.store.next_update(), self.reflector.changed.wait())

@@ -113,7 +113,7 @@ def listed(version: int, *items: Json, token: str = "", kind: str = "PodList") -
 
 
 class Node:
-    """What a node has, in stores that the test fills and among the kept answers."""
+    """A node's data: stores that the test fills, and cached answers."""
 
     def __init__(self, copies: DiskCopies) -> None:
         gone = Told(Unreachable("gone"))
@@ -153,7 +153,7 @@ class Node:
         return found
 
     async def names(self, target: str) -> dict[str, int] | None:
-        """What a list shows, with versions."""
+        """The names in a list, with versions."""
         found = await self.ask(target)
         if found is None or "code" in found:
             return found

@@ -62,7 +62,7 @@ class OneReflector:
 
 
 class OneSource:
-    """What following looks at in a source."""
+    """The part of a source that following reads."""
 
     def __init__(self, client: ScriptedClient, list_watch: ListWatch, user: str = "") -> None:
         self.client, self.list_watch, self.user = client, list_watch, user
@@ -72,14 +72,14 @@ class OneSource:
 
 @dataclass
 class Answers:
-    """What each leader answers to a probe, by its node; nothing is no answer."""
+    """Each leader's answer to a probe, by its node; a missing one is no answer."""
 
     ages: dict[str, float | None]
     asked: list[Asked] = field(default_factory=list)
     deputies: str = ""
     """Whom each leader names."""
     shares: str = ""
-    """What each says that it serves, besides what all do."""
+    """The additional resources that each leader announces."""
 
     def __call__(self, asked: Asked) -> Any:
         assert asked.path == PEER_PROBE_PATH
@@ -161,7 +161,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 async def _lose_the_leaders(scene: Scene) -> None:
-    """Have the last of the followers read from a leader, and then both leaders fail."""
+    """Let the last follower read from a leader, and then fail both leaders."""
     scene.following._node = LAST
     scene.update()
     await scene.server()

@@ -87,7 +87,7 @@ async def test_no_more_than_a_tenth_of_a_pool_a_second_begins_to_read_from_the_c
 
 
 def _mend(pool: Pool) -> None:
-    """What waits in a broken connection is lost with it."""
+    """Mend the link. Data that waits in a broken connection is lost with it."""
     for server in (pool.leading, pool.leading_next):
         server.link, server.oldest = Link.UP, 0
         server.cut()

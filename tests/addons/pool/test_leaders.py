@@ -1,4 +1,4 @@
-"""Who leads a pool, which follower is a deputy, and when each one may go to the cloud."""
+"""Leaders of a pool, the follower that is a deputy, and the times when each may go to the cloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is admitted at the peer port, and by which handshake."""
+"""Admission at the peer port: permitted nodes, and their handshakes."""
 
 from __future__ import annotations
 

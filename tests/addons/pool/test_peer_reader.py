@@ -95,7 +95,7 @@ class Scene:
         raise AssertionError("no piece came")
 
     async def followed(self) -> bytes:
-        """As `watch`, by a reflector's rule: the server that a watch moves to proves its history first."""
+        """Like `watch`, by a reflector's rule: the server that a watch moves to proves its history first."""
         try:
             return await self.watch()
         except Switched:

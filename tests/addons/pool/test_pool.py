@@ -240,7 +240,7 @@ async def test_a_pool_that_shares_nothing_needs_no_port(hub: Hub, tmp_path: Path
 
 
 def announced(hub: Hub) -> list[str]:
-    """What the node was made to say of its peer port."""
+    """The announcements of the node's peer port."""
     writes = [json.loads(each.body) for each in hub.announced if each.method == "PATCH"]
     return [each["metadata"]["annotations"]["edgehub.io/peer"] for each in writes]
 

@@ -1,4 +1,4 @@
-"""What the pool's ConfigMap says, what a node announces of itself, and the parts that follow from both."""
+"""The pool's ConfigMap, a node's announcement, and the parts that follow from both."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_no_relay_has_the_name_of_a_node() -> None:
 
 
 class Node:
-    """What the cloud has of the annotation."""
+    """The node's annotation, as the cloud has it."""
 
     def __init__(self) -> None:
         self.is_up = True

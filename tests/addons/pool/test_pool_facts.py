@@ -1,4 +1,4 @@
-"""What the hub learns of its pool from stores filled by hand, and when it notifies of a change."""
+"""Facts of the pool, read from stores filled by hand, and notifications of their changes."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from kube.errors import StatusError, forbidden, unavailable
 from tests.addons.support.observed import value_of
 
 MESSAGE = "the secret reason"
-"""Of an unexpected error: for the log, never for a client."""
+"""The message of an unexpected error: for the log, never for a client."""
 
 CHAIN: list[Any] = [part for part, _, _ in places]
 

@@ -87,7 +87,7 @@ async def test_a_client_says_first_whether_it_wants_tls(first: bytes, served: bo
 
 
 class Faults:
-    """Of handshakes that failed, as the addons are told of them."""
+    """The failed handshakes that the addons were notified of."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

@@ -72,7 +72,7 @@ async def start():
 asyncio.run(start())
 '''
 DOCUMENTED = {"mitmproxy.ctx.master", "mitmproxy.ctx.options", "mitmproxy.ctx.log"}
-"""What every master of mitmproxy's sets."""
+"""The names that every master of mitmproxy's sets."""
 
 
 def started(folder: Path, *, is_alone: bool, modules: list[str]) -> tuple[list[str], set[str], set[str]]:

@@ -1,4 +1,4 @@
-"""What is read of a request, what is kept of it while it is answered, and whose it is."""
+"""The object that a request reads, the context until it is answered, and the caller."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_what_a_kube_apiserver_refuses(query: str, code: int) -> None:
     ],
 )
 def test_pages(query: str, limit: int, exact: bool, consistent: bool) -> None:
-    """As kube-apiserver's: the limit of version 0 is ignored, that of another version makes the version exact."""
+    """Like kube-apiserver: ignore the limit of version 0; a limit makes any other version exact."""
     read = read_of(f"{SERVICES}?{query}")
     assert (read.limit, read.is_exact, read.is_consistent) == (limit, exact, consistent)
 
@@ -157,7 +157,7 @@ def test_a_flow_that_nobody_read_has_none() -> None:
 
 
 def test_a_copy_of_a_flow_is_another_request() -> None:
-    """As when a person replays one: it must be read and judged anew."""
+    """A person replays one like this: the hub must read and judge it anew."""
     flow = tflow.tflow()
     begin(flow, request_context())
     assert context_of(flow.copy()) is None

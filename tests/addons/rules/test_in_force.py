@@ -192,7 +192,7 @@ def test_what_an_earlier_process_and_an_edit_leave(
 
 
 def test_an_edit_leaves_what_was_given_before_of_what_the_cloud_said_since() -> None:
-    """Who was away since then holds what filters of that process made."""
+    """A client that was away since then holds objects that the filters of that process made."""
     given = GivenVersions(RulesEdit("a"))
     given.rules_edited("a", {"pods": 0})
     given.reached("pods", 120)

@@ -56,7 +56,7 @@ async def test_no_stack_grows_with_the_requests_that_come_in_one_packet(proxy: P
 
 
 async def test_requests_that_came_behind_another_are_handled_in_turn(proxy: Proxy[Raw]) -> None:
-    """Of many clients whose packets hold many requests, one goes on in a round of the loop, and others go between."""
+    """Each of many clients with many requests in a packet gets one request a round of the loop."""
     clients, many, rounds = 8, 20, [0]
     handled = Counter[int]()
 
@@ -93,7 +93,7 @@ async def test_nothing_waits_for_a_client_that_has_left() -> None:
 
 
 def parts_of(handler: Handler) -> list[weakref.ref[object]]:
-    """What serves a client's connection, and its requests."""
+    """The objects that serve a client's connection, and its requests."""
     assert handler.served is not None
     return [weakref.ref(each) for each in (handler, handler.served, *handler.served.requests)]
 
@@ -112,7 +112,7 @@ async def gone(parts: list[weakref.ref[object]]) -> None:
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("server", [Raw(ANSWER, kept=True), Http2Server(100)], ids=["HTTP/1.1", "HTTP/2"])
 async def test_nothing_of_a_connection_outlives_it(server: Raw | Http2Server) -> None:
-    """Of a client of HTTP/2 with requests that have ended, and one that goes on."""
+    """The client speaks HTTP/2, with requests that have ended and an open one."""
     async with server.serve(), connected(server) as (proxy, streams):
         assert await ask(streams) == 200
         if isinstance(server, Http2Server):
@@ -124,7 +124,8 @@ async def test_nothing_of_a_connection_outlives_it(server: Raw | Http2Server) ->
 
 @pytest.mark.usefixtures("uncollected")
 async def test_nothing_outlives_a_connection_that_its_client_has_reset(proxy: Proxy[Raw]) -> None:
-    """As each does that leaves while the hub writes. asyncio keeps the error, whose frames name the connection."""
+    """Each client that leaves while the hub writes resets it. asyncio keeps the error, whose frames name the
+    connection."""
     async with proxy.serve(), asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")

@@ -1,4 +1,4 @@
-"""What a connection of HTTP/2 tells its client, and how its streams end."""
+"""The frames that an HTTP/2 connection sends its client, and the ends of its streams."""
 
 from __future__ import annotations
 

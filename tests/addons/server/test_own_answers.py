@@ -64,7 +64,7 @@ class Writing:
             self.written += len(PIECE)
 
     async def settled(self) -> int:
-        """What has been written when nothing more can be."""
+        """Wait until nothing more can be written, and return the number of bytes."""
         before = -1
         while self.written != before:
             before = self.written

@@ -92,7 +92,7 @@ class Relay:
             yield self
 
     async def says(self, *parts: bytes | int | ConnectionResetError | None) -> None:
-        """Have the server say so much at once: a status, pieces, an error, or the end (None)."""
+        """Let the server send these at once: a status, pieces, an error, or the end (None)."""
         await turns()
         response = self.server.response
         for part in parts:

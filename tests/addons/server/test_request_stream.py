@@ -23,7 +23,7 @@ from tests.addons.support.proxied import ANSWER, Http2Server, Proxy, Raw, held_b
 
 
 def refuse_all(proxy: Proxy[Raw]) -> None:
-    """As the hub refuses an anonymous caller: by the request's headers."""
+    """Refuse by the request's headers, like the hub refuses an anonymous caller."""
 
     def decide(flow: http.HTTPFlow) -> None:
         refuse(flow, unauthorized("Unauthorized"))
@@ -274,7 +274,7 @@ async def test_an_answer_that_comes_before_the_end_of_its_request_is_whole_over_
 async def test_an_addon_that_answers_at_the_head_of_a_response_sends_no_byte_of_the_server(
     is_streamed: bool,
 ) -> None:
-    """As the guard does where a hook raises: what no filter has seen must not go out in its place."""
+    """The guard does so if a hook raises: bytes that no filter has seen must not go out instead."""
     async with connected(Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\nETag: b\r\n\r\nunfiltered")) as (
         proxy,
         streams,

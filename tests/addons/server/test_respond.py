@@ -36,7 +36,7 @@ class Says:
 
 
 async def told(said: Answer | BaseException, request: NotedRequest | None = None) -> list[Part]:
-    """What a client is sent."""
+    """Answer a request, and return the parts that the client is sent."""
     request = request or NotedRequest()
 
     def decide(_flow: http.HTTPFlow, context: RequestContext) -> None:

@@ -233,7 +233,7 @@ async def test_a_watch_that_a_server_answers_may_be_ended() -> None:
 
 
 async def test_a_request_that_nobody_sends_anywhere_goes_nowhere() -> None:
-    """As when a hook raises that would have said where."""
+    """A hook that would have set the server may raise."""
     async with connected(Raw(ANSWER)) as (proxy, streams):
         proxy.to_server = None  # type: ignore[assignment]  # no upstream
         assert await ask(streams) == 500
@@ -290,7 +290,7 @@ async def test_bodies_that_their_server_does_not_read_are_bounded_over_all_strea
 async def test_a_client_that_does_not_read_from_its_socket_loses_its_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What the kernel has no room for counts as what a client of HTTP/2 leaves unread."""
+    """Data beyond the kernel's buffer counts like unread data of an HTTP/2 client."""
     monkeypatch.setattr(client_addresses, "MAX_UNREAD", 16 * 1024)
     monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 16 * 1024)
     monkeypatch.setattr(client_connection, "SOCKET_ROOM", 0)

@@ -1,4 +1,4 @@
-"""What a real mitmproxy holds for clients that do not read, or send behind an open watch, is bounded.
+"""Bounds of the memory that a real mitmproxy holds for clients that do not read, or send behind an open watch.
 
 All bytes that the layers write for one event go out in one write, and none is lost.
 """
@@ -34,7 +34,7 @@ from tests.hub.support.http2 import Streams
 SOCKETS = 32 * 2**20
 """Bytes that the sockets' buffers between the server and mitmproxy may take, generously."""
 CLIENT_WINDOW = 65_535
-"""As HTTP/2 has it unless a client says otherwise."""
+"""The initial window of HTTP/2, unless a client sets another one."""
 SERVER_READ = 256 * 1024
 """Bytes that asyncio reads from a server at once."""
 MUCH = 4 * STREAM_WINDOW

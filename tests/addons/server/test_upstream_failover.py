@@ -210,7 +210,7 @@ async def until_held(address: ClientAddress, size: int) -> None:
 
 
 async def test_a_client_that_reads_gets_all_of_many_lists() -> None:
-    """Of three lists of 4 MiB, two were more than it may leave unread."""
+    """Two of the three lists of 4 MiB exceed the limit of unread data."""
     async with holding() as (proxy, streams):
         asked = [streams.get("/", {}) for _ in range(LISTS)]
         await streams.until(lambda: streams.ended >= {*asked})

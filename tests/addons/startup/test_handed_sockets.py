@@ -1,4 +1,4 @@
-"""What a service manager hands to the hub and is told by it, and how many descriptors there are."""
+"""Socket activation, notifications to the service manager, and the number of descriptors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def opened() -> Iterator[socket.socket]:
 
 
 type Hand = Callable[..., HandedSockets]
-"""What a process takes that was started with a copy of a socket as its first descriptor."""
+"""Takes the sockets of a process that was started with a copy of a socket as its first descriptor."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the program imports, in a process of its own."""
+"""The program's imports, in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is checked and made before a port opens: options, files, the state folder, and the address for pods."""
+"""Preparations and checks before a port opens: options, files, the state folder, and the address for pods."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def addresses(name):
 
 @pytest.fixture
 def namespace() -> list[str]:
-    """What a command begins with that runs as root of a network of its own."""
+    """The prefix of a command that runs as root of a network of its own."""
     inside = ["unshare", "--map-root-user", "--net"]
     try:
         subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True, capture_output=True)
@@ -173,7 +173,7 @@ def namespace() -> list[str]:
 
 
 def run(inside: list[str], script: str) -> str:
-    """What a script prints."""
+    """Run a script, and return its output."""
     command = [*inside, sys.executable, "-c", PREPARED + script]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr

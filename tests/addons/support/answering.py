@@ -55,7 +55,7 @@ class Whole:
 def answer_here[Server: Raw](
     proxy: Proxy[Server], answerer: Answering | Whole, kind: RouteKind = RouteKind.VIEW
 ) -> None:
-    """Have the hub answer each request, as the router does."""
+    """Answer each request in the hub, like the router does."""
 
     def decide(flow: http.HTTPFlow) -> None:
         answerer.flows.append(flow)

@@ -10,7 +10,7 @@ from addons.server.limits.open_connections import OpenConnections
 
 
 class Cut(OpenConnections):
-    """Has two ways to each server, and room for more."""
+    """Two connections to each server, with a limit that allows more."""
 
     def __init__(self) -> None:
         self.ended: list[Server] = []

@@ -23,14 +23,14 @@ class Exchange:
         self.reads.set()
         self.headers: Mapping[str, str] = {}
         self.task: asyncio.Task[None] | None = None
-        """What answers the request."""
+        """The task that answers the request."""
         self._is_cut = False
         self._unread = 0
         self._taken = asyncio.Event()
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     def start(self, answering: Coroutine[Any, Any, Answer | None]) -> None:
-        """Have the request answered."""
+        """Start the task that answers the request."""
         self.follow(asyncio.create_task(self.answered(answering), name="answer"))
 
     def follow(self, task: asyncio.Task[None]) -> None:

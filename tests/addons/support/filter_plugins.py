@@ -25,7 +25,7 @@ class Hiding:
     before: tuple[str, ...] = ()
     protobuf: bool = True
     answer: object = field(default=None)
-    """What it answers in place of a verdict, if anything."""
+    """The object that it returns instead of a verdict, if any."""
 
     def apply(self, obj: ApiObject, inputs: Inputs, note: Note = ignore_note) -> Verdict:
         if self.answer is not None:

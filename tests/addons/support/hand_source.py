@@ -12,7 +12,7 @@ from kube.store.store import Store
 
 
 class HandReflector:
-    """What others look at in a reflector."""
+    """The part of a reflector that is read from outside."""
 
     def __init__(self) -> None:
         self.refusal: StatusError | None = None

@@ -45,14 +45,14 @@ RULES = {"cache_agents": "cached", "filter_servicetopology": "reader/endpointsli
 
 
 class HubParts:
-    """What Lifecycle builds, without a proxy: requests to the cloud go straight to it."""
+    """Lifecycle's parts without a proxy: requests go straight to the cloud."""
 
     def __init__(self, cloud: ScriptableCloud, idle: float = 300.0, edit: RulesEdit | None = None) -> None:
         """`edit` is the last edit of the rules that an earlier hub noted; without it there was no hub before."""
         self.cloud = cloud
         self._cloud_session = aiohttp.ClientSession(auto_decompress=False)
         self.is_up = True
-        """What a probe says, for those who ask for one."""
+        """The result of a probe."""
         self.clients: list[str] = []
         """The Authorization header of every client that was made; "" = the hub's own."""
         self.rules: Rules = parse_rules(RULES)
@@ -120,7 +120,7 @@ class HubParts:
     async def _answered(
         self, answerer: Answerer, context: RequestContext, request: http.Request, exchange: Exchange
     ) -> Answer | None:
-        """As the proxy has a request answered, and relays what is left to the cloud."""
+        """Answer a request like the proxy, which relays the rest to the cloud."""
         wanted = context.client_request(request)
         try:
             return await answerer.answer(wanted, exchange)

@@ -1,4 +1,4 @@
-"""What a node keeps of ConfigMaps, and writes of them that pass the hub."""
+"""A node's copies of ConfigMaps, and writes of ConfigMaps that pass the hub."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def list_of(version: int, *items: Json) -> Json:
 
 
 class World:
-    """What a node keeps of ConfigMaps. The cloud is away to who reads."""
+    """A node's copies of ConfigMaps. The cloud is unreachable for readers."""
 
     def __init__(self, copies: DiskCopies) -> None:
         self.now = 1000.0

@@ -52,7 +52,7 @@ class World:
         self.lease = self.fresh()
 
     def fresh(self) -> NodeLease:
-        """As after a restart."""
+        """Build the NodeLease anew, like a restart."""
         self.lease = NodeLease("n1", self.client, self.answers, cast(Cloud, self), lambda: self.now)
         return self.lease
 

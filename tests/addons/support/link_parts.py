@@ -27,13 +27,14 @@ LIMIT = 2**20
 
 
 def credentials(*, token: str = "", trusted: Authority = AUTHORITY) -> Credentials:
-    """Those of node n1, with a certificate."""
+    """The credentials of node n1, with a certificate."""
     pieces = Piece(trusted.certificate), Piece(NODE.certificate), Piece(NODE.key)
     return Credentials("", "", False, *pieces, Piece(token.encode()))
 
 
 def server_context(folder: Path, *, alpn: tuple[str, ...] = ("h2",)) -> ssl.SSLContext:
-    """Of a server at 127.0.0.1 that takes the authority's certificates, and asks for none."""
+    """The context of a server at 127.0.0.1 with the authority's certificate. It accepts client certificates, and
+    requires none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*AUTHORITY.issue_server("cloud", ["127.0.0.1"]).write(folder, "server"))
     context.load_verify_locations(cadata=AUTHORITY.certificate.decode())

@@ -19,7 +19,7 @@ type Part = tuple[object, ...]
 
 
 class NotedRequest(ServedRequest):
-    """Has room while `reads` is set."""
+    """A request whose client reads while `reads` is set."""
 
     def __init__(self, method: str = "GET", body: bytes | None = None) -> None:
         made = tflow.tflow()

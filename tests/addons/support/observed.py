@@ -1,4 +1,4 @@
-"""What tests wait for, and the values of metrics that they read."""
+"""Conditions that tests wait for, and the values of metrics that they read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def ended(before: Set[asyncio.Task[Any]]) -> None:
 
 
 def value_of(metric: Any) -> float:
-    """Of a counter or gauge, its labels given."""
+    """The value of a counter or gauge with its labels."""
     value: float = metric._value.get()
     return value
 

@@ -1,4 +1,4 @@
-"""What tests of the offline parts share: a journal on a real disk, parsed requests, and a scripted cloud."""
+"""Fixtures of the offline parts' tests: a journal on a real disk, parsed requests, and a scripted cloud."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def in_protobuf(api_version: str, kind: str, name: str, namespace: str = "", **m
 
 
 def body_of(obj: ApiObject) -> bytes:
-    """As on the wire."""
+    """Encode the object as on the wire."""
     return codec_for(obj.encoding).encode_single(obj.api_version, obj.kind, obj.encode())
 
 

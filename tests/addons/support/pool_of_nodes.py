@@ -41,7 +41,7 @@ CLOUD = ""
 
 
 class Link(Enum):
-    """What becomes of a request to a server."""
+    """The fate of a request to a server."""
 
     UP = "it is answered"
     REFUSED = "it is refused at once"
@@ -175,7 +175,7 @@ class Pool:
             await asyncio.sleep(within / len(self.followers))
 
     def restore(self, version: int) -> None:
-        """Have the cloud come back from a backup of this version. No leader has noticed yet."""
+        """Restore the cloud from a backup of this version. No leader has noticed yet."""
         self.cloud.version = version
         self.cloud.cut()
 

@@ -114,7 +114,7 @@ class Http2Server(Listening):
         self.streams: list[int] = []
         """How many streams each connection has had."""
         self.bodies: dict[tuple[int, int], bytes] = {}
-        """What came with each request, by connection and stream."""
+        """The body of each request, by connection and stream."""
         self.is_silent = False
         """Requests are taken and not answered."""
         self.refuses = False
@@ -211,7 +211,7 @@ class Http2Server(Listening):
 
 
 async def settled(sent: Endless | Http2Server) -> int:
-    """What a server has sent, when it cannot send any more."""
+    """Wait until a server cannot send more, and return the number of bytes it has sent."""
     before = -1
     while sent.sent != before:
         before = sent.sent
@@ -283,7 +283,7 @@ class Proxy[Server: Raw | Http2Server]:
         self.hook_delay = 0.0
         """Seconds that the addons think about each hook."""
         self.decide: Callable[[http.HTTPFlow], None] | None = None
-        """What an addon does to a request whose headers have come."""
+        """The addon's hook for a request whose headers have come."""
         self.thinks: dict[str, tuple[asyncio.Event, asyncio.Event]] = {}
         """By hook: set when an addon works on it, and what lets it go on."""
         self.port = 0
@@ -291,7 +291,7 @@ class Proxy[Server: Raw | Http2Server]:
 
     @property
     def layer(self) -> ClientConnection:
-        """What serves the first connection."""
+        """The layer of the first connection."""
         served = self.handlers[0].served
         assert served is not None
         return served
@@ -302,7 +302,7 @@ class Proxy[Server: Raw | Http2Server]:
         context.upstream = self.to_node
 
     def held_at(self, name: str) -> tuple[asyncio.Event, asyncio.Event]:
-        """Have an addon work on each request at this hook: begun, and what lets it go on."""
+        """Block each request at this hook: return the event of its begin, and the one that releases it."""
         self.thinks[name] = asyncio.Event(), asyncio.Event()
         return self.thinks[name]
 

@@ -12,7 +12,7 @@ from kube.errors import StatusError
 
 @contextmanager
 def refuses(code: int) -> Iterator[None]:
-    """What is done within it is refused with this code."""
+    """Assert that the block is refused with this code."""
     with pytest.raises(StatusError) as refused:
         yield
     assert refused.value.code == code

@@ -85,12 +85,12 @@ class Routed:
         self.inputs.start(self._open, lambda _: None)
         options = cast(Options, type("Held", (), {"settings": HubSettings}))
         self.relayed: list[http.HTTPFlow] = []
-        """Those that the hub was to answer, and that went to a server."""
+        """The flows that the hub should have answered, and that went to a server."""
         self.router = under_guard(Router(options, self.relayed.append))
         self.of_others = 0
         """The newest version that a client may hold from before the last edit of the rules."""
         self.missing = ""
-        """What every client has to wait for."""
+        """The source that every client has to wait for."""
         self.router.start(
             RouterParts(
                 *(ANSWERERS, cast(RulesInForce, self.known), self.inputs, lambda _type: self.of_others),
@@ -124,7 +124,7 @@ def route_of(flow: http.HTTPFlow) -> RouteKind:
 
 
 def decided(flow: http.HTTPFlow) -> RequestContext:
-    """What is kept of a request whose route is decided on."""
+    """The context of a request after the routing decision."""
     found = context_of(flow)
     assert found is not None
     assert found.route is not None

@@ -1,4 +1,5 @@
-"""What tests of addons put into stores, clouds and flows: objects as JSON, filled stores, requests that were read."""
+"""Samples that tests of addons put into stores, clouds and flows: objects as JSON, filled stores, requests that were
+read."""
 
 from __future__ import annotations
 

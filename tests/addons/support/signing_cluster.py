@@ -25,13 +25,13 @@ class SigningCluster:
         self.is_there = True
         self.events: list[str] = []
         self.life = timedelta(hours=1)
-        """Of the certificates that it signs."""
+        """The lifetime of the certificates that it signs."""
         self.denial = ""
         """Why it denies each request; "" where it signs."""
         self.refusal: dict[str, int] = {}
         """The callers that it refuses, with the code."""
         self.callers: list[str] = []
-        """Who asked for a certificate, again and again."""
+        """The user of each request for a certificate."""
         self._pem = b""
         self.hub = self.of_token("hub")
 

@@ -1,4 +1,4 @@
-"""What tests of sources share: a list-watch, a view's key, and a source that is ready."""
+"""Fixtures of the tests of sources: a list-watch, a view's key, and a source that is ready."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Shaken:
     client: ssl.SSLObject
     server: SSL.Connection
     incoming: ssl.MemoryBIO
-    """What the client reads from."""
+    """The buffer that the client reads from."""
 
 
 def client_context(authority: bytes, credential: Credential | None = None) -> ssl.SSLContext:

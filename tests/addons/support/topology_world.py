@@ -242,7 +242,7 @@ class Hub:
         return source
 
     def _fill(self) -> None:
-        """What the world holds from the start, in the stores before anybody looks."""
+        """Fill the stores with the world's initial objects."""
         world = self.world
         self.projections = []
         for name, written in list(world.services.items()):

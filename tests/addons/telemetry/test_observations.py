@@ -1,4 +1,4 @@
-"""What is observed of each request and event, how it is written as a line, and how long it is kept."""
+"""Observations of each request and event, their lines of text, and the time until they are dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers of the admin port share: who may ask, how many at once, and answers without an end."""
+"""Common handling of the admin port's requests: access, their number at once, and endless answers."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ ALL = read_of("/api/v1/services")
 
 @dataclass
 class Cloud:
-    """Has these Services at this version now."""
+    """A cloud with these Services at this version."""
 
     services: list[Json] = field(default_factory=list)
     version: int = 0

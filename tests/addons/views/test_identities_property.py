@@ -38,7 +38,7 @@ TARGETS = (
 
 
 class Right(NamedTuple):
-    """What a grant names; "" is every namespace."""
+    """A right that a grant names; "" is every namespace."""
 
     resource: str
     namespace: str

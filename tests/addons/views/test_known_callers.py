@@ -1,4 +1,4 @@
-"""What the cloud said of tokens: by keyed digests, bounded, the same after a restart, and ended by its no."""
+"""The cloud's reviews of tokens: by keyed digests, bounded, the same after a restart, and ended by a refusal."""
 
 from __future__ import annotations
 

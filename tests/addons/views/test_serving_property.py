@@ -175,7 +175,7 @@ class World:
             self.cloud.store.delete(resource, name, "default")
 
     def expected(self, client: Client) -> State:
-        """What the rules show a client of what the cloud has now."""
+        """The cloud's present objects, as the rules show them to a client."""
         if client.target == SLICES:
             annotated = self.cloud.store.get("services", "web", "default")["metadata"].get("annotations")
             local = bool(annotated) and "filter_servicetopology" in self.rules
@@ -219,7 +219,7 @@ class World:
 
 
 def seen(obj: ApiObject) -> Any:
-    """What the test compares of an object."""
+    """The part of an object that the test compares."""
     if obj.kind == "EndpointSlice":
         return sorted(each.text("nodeName") for each in obj.fields.children("endpoints"))
     return obj.fields.child("spec").text("type"), obj.labels.get("app", "")

@@ -126,7 +126,7 @@ ENDS = 300
 
 
 class Client:
-    """What client-go keeps of its watches: the names that it was sent, and the last version."""
+    """The state of client-go's watches: the names that it was sent, and the last version."""
 
     def __init__(self, parts: HubParts) -> None:
         self.names: set[str] = set()

@@ -246,7 +246,7 @@ async def test_a_lasting_source_is_never_idle(parts: HubParts) -> None:
 async def test_one_source_that_finds_the_cloud_restored_has_all_verify_themselves(
     parts: HubParts, cloud: ScriptableCloud
 ) -> None:
-    """Those that are of another version space are not listed anew: an aggregated API has an etcd of its own."""
+    """Sources of another version space are not listed anew: an aggregated API has an etcd of its own."""
     sources = [await ready(parts, each) for each in (SERVICES, NODES)]
     before = sources[1].reflector.watches
     sources[0].reflector.disprove()

@@ -67,7 +67,7 @@ class Batch(list[bytes]):
 
 
 async def test_a_quiet_watch_keeps_nothing_of_its_last_events() -> None:
-    """What a burst sent would stay in memory, once for each of hundreds of watches, until the next event."""
+    """A burst's bytes would stay in memory, once for each of hundreds of watches, until the next event."""
     batches = [Batch([b"event"])]
     gone = weakref.ref(batches[0])
     written: list[bytes] = []

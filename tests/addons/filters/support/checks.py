@@ -1,4 +1,4 @@
-"""What must hold for every filter, whatever the object and the world: checked at every application in a
+"""The invariants of every filter, whatever the object and the world: checked at every application in a
 test."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.addons.filters.support.samples import Notes, Sample, World, decode_ag
 
 @dataclass(frozen=True)
 class Applied:
-    """What came of one application: the object as its reader decodes it, and what the filter asked and
+    """The result of one application: the object as its reader decodes it, and the filter's questions and
     noted."""
 
     verdict: Verdict

@@ -34,7 +34,7 @@ class Sample:
     content: Content
 
     def build(self, encoding: Encoding) -> ApiObject:
-        """As a filter gets it: decoded from bytes, with a field that no schema has."""
+        """Build the object that a filter gets: decoded from bytes, with a field that no schema has."""
         if encoding is Encoding.JSON:
             text = json.dumps({"apiVersion": self.api_version, "kind": self.kind, **self.content})
             return decode_object(

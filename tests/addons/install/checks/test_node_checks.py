@@ -1,4 +1,4 @@
-"""What the doctor sees on the node: its distribution, certificates of every age, disks, ports, addresses."""
+"""The doctor's checks of the node: its distribution, certificates of every age, disks, ports, addresses."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ OFFERS = [b"http/1.1"]
 def shown_to_kubelet(
     folder: Path, serving: Credential, trusted: bytes, client: Credential
 ) -> tuple[KubeletAccess, bytes | None]:
-    """What kubelet is shown in a handshake that succeeds."""
+    """Return the certificate that kubelet sees in a successful handshake."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*serving.write(folder, "serving"))
     context.load_verify_locations(cadata=trusted.decode())

@@ -1,4 +1,4 @@
-"""What the operator may call an uplink, by which one a connection leaves the node, and whose fault a failed one is."""
+"""Uplinks: valid names, the uplink by which a connection leaves the node, and the cause of a failed one."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Write(NamedTuple):
     code: int
     answer: Json | bytes
     value: str
-    """Of x afterwards; "" where it is gone, "?" where the answer does not say."""
+    """The value of x afterwards; "" where it is gone, "?" where the answer does not say."""
     accept: str = JSON
 
 

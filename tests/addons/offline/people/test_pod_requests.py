@@ -1,4 +1,4 @@
-"""Who may have kubelet asked while the cloud is away, and what kubelet is told of the hub's own user."""
+"""Requests to kubelet while the cloud is away: permitted users, and kubelet's review of the hub's own user."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ async def test_a_word_that_cannot_be_read_is_none(
 
 
 def spec(user: str = USER, verb: str = KUBELET_VERBS[0], node: str = "n1", *groups: str) -> Json:
-    """As kubelet asks, with the groups in any order."""
+    """The spec of kubelet's SubjectAccessReview, with the groups in any order."""
     attributes = {"verb": verb, "version": "v1", "resource": "nodes", "subresource": "proxy", "name": node}
     return {
         "user": user,

@@ -42,7 +42,7 @@ class World:
         )
 
     def renew(self, document: Json, user: str = OWN) -> Json | None:
-        """What a user gets for a renewal while the cloud is away."""
+        """Renew a Lease while the cloud is away, and return the answer to this user."""
         answer = self.leases.answer(user, asked("PUT", PATH, document))
         if answer is None:
             return None

@@ -1,4 +1,4 @@
-"""What leaves the journal leaves the disk before anything newer; what a status becomes on its way to the cloud."""
+"""The journal's entries leave the disk in order; a status may change on its way to the cloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the hub tells the cloud of its node after an outage."""
+"""The hub's reports on its node to the cloud after an outage."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ PODS = "/api/v1/namespaces/a/pods"
 
 
 class NoSources:
-    """Of nothing there is a source."""
+    """Sources of a hub that has none."""
 
     def list_watches(self, *_: object) -> list[ListWatch]:
         return []
@@ -130,7 +130,7 @@ async def test_any_other_pod_is_made_by_the_cloud_alone(world: World) -> None:
 async def test_who_writes_in_its_own_name_waits_for_the_cloud_and_so_does_a_trial(
     world: World, method: str, target: str, body: Json
 ) -> None:
-    """What is replayed goes with the hub's rights, which may be more than the writer's."""
+    """A replay has the hub's rights, which may exceed the writer's."""
     world.has_node()
     kind = STRATEGIC if method == "PATCH" else JSON
     assert await world.refusal(method, target, body, POD, kind) == 503

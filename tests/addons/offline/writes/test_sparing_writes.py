@@ -27,7 +27,7 @@ from tests.addons.support.offline_parts import JSON, MERGE, PROTOBUF, STRATEGIC,
 from tests.addons.support.samples import fill, raw
 
 STATUS = "/api/v1/nodes/n1/status?timeout=10s"
-"""As kubelet asks."""
+"""The target of kubelet's status patches."""
 BEAT = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:05:00Z"}
 PATCH: Json = {"status": {"$setElementOrder/conditions": [{"type": "Ready"}], "conditions": [BEAT]}}
 

@@ -1,4 +1,4 @@
-"""What another node's hub tells: when its words begin and end, whoever is silent, lies or floods."""
+"""Pod reports of another node's hub: their begin and end, and hubs that are silent, lie or flood."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Scene(Cluster):
         super().__init__()
         self.now = 0.0
         self.version = 0
-        """Of n2's hub."""
+        """The version of n2's hub."""
         self.newest = CUT_AT
         self.words = NeighbourWords(
             "n2", self.inputs.changed, self.inputs.ask, lambda: self.newest, lambda: self.now

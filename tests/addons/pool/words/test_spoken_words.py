@@ -1,4 +1,4 @@
-"""What a hub says to its neighbours of its pods, as lists and watches of words."""
+"""A hub's reports on its pods for its neighbours, as lists and watches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in the place of mitmproxy's parts beside an interface: replays, saved flows, list, style sheet."""
+"""Replacements of mitmproxy's parts beside an interface: replays, saved flows, list, style sheet."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ SIZE = (120, 10)
 
 
 class Screen:
-    """As wide as SIZE."""
+    """A screen as wide as SIZE."""
 
     def get_cols_rows(self) -> tuple[int, int]:
         return SIZE

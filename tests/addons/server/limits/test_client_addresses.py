@@ -1,4 +1,4 @@
-"""What one client address may hold: connections, requests, bodies and turns."""
+"""Limits of one client address: connections, requests, bodies and rounds of the loop."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def heads(count: int) -> bytes:
 
 
 def pieces(*data: bytes) -> list[bytes]:
-    """What is handed out, one go after another, when data comes in such pieces."""
+    """The output for data in such pieces, a list entry for each call."""
     frames, found, came = Frames(), list[bytes](), bytearray()
     for each in data:
         came += each

@@ -1,4 +1,4 @@
-"""What passes a lent way waits for the side that it goes to, and no more is read meanwhile."""
+"""The tunnel of the peer port: data waits for a slow receiver, and the sender is not read meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is attached to a hub without an interface, and that the hub goes on afterwards as before."""
+"""Interfaces that are attached to a hub without one, and the hub after they have left."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def flow_of(target: str, content: bytes = b"") -> HTTPFlow:
 
 
 def messages_of(flow: HTTPFlow) -> WebSocketData | None:
-    """What mitmproxy would take for a WebSocket."""
+    """The data by which mitmproxy recognises a WebSocket."""
     return flow.websocket
 
 

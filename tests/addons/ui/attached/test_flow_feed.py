@@ -1,4 +1,4 @@
-"""What an attached process is told of flows, and what it decides about those that are held."""
+"""The feed of flows to an attached process, and its decisions about intercepted ones."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Scene:
         self.decide(flow)
 
     def decide(self, flow: HTTPFlow) -> None:
-        """What the attached process tells of a flow, by its way through bytes."""
+        """Apply the attached process's decision about a flow, encoded to bytes and back."""
         sent: Any = tnetstring.loads(tnetstring.dumps(self.seen.decision(flow)))
         self.holds.told(sent)
 

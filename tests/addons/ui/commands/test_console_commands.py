@@ -35,7 +35,7 @@ class Typed:
         return self.context.master.commands.execute(line)
 
     async def later(self, line: str) -> str:
-        """What is shown for a command that returns nothing."""
+        """Run a command that returns nothing, and return what it shows."""
         assert self(line) is None
         await until(lambda: self.shown)
         return self.shown.pop()

@@ -1,4 +1,4 @@
-"""What the shell's commands ask a running hub, and what they print; the programs that show it."""
+"""The shell's commands: their requests to a running hub, their output, and the programs that show it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What interfaces show of flows."""
+"""Flows as interfaces show them."""

@@ -1,4 +1,4 @@
-"""What a person reads beside a flow, and what the hub knows of it."""
+"""Annotations of flows, and the hub's knowledge of a flow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What mitmproxy shows of bodies of the Kubernetes API: which view, and what is in it."""
+"""Content views of bodies of the Kubernetes API: the choice of the view, and its content."""
 
 from __future__ import annotations
 

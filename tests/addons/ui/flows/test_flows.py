@@ -57,7 +57,7 @@ class Seen:
         stream: bool = True,
         headers: Mapping[str, str] | None = None,
     ) -> http.HTTPFlow:
-        """As mitmproxy does: the head, the body in pieces or whole, the end."""
+        """Answer like mitmproxy: the head, the body streamed or at once, the end."""
         flow.response = http.Response.make(
             200, b"" if stream else body, {"Content-Type": "application/json", **(headers or {})}
         )

@@ -1,4 +1,4 @@
-"""What an interface begins with, and which flows it keeps."""
+"""The initial state of an interface, and its limit of flows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.addons.support.observed import value_of
 
 
 class Removed:
-    """What an interface was asked to remove."""
+    """The flows that an interface was asked to remove."""
 
     def __init__(self) -> None:
         self.flows: list[http.HTTPFlow] = []

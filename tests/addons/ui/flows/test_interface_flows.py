@@ -1,4 +1,4 @@
-"""What the hub itself asks, in mitmproxy's list: when it begins and ends, and nothing secret of it."""
+"""The hub's own requests in mitmproxy's list: their begin and end, and no secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hub tells the fleet of itself, and when."""
+"""A hub's status reports to the fleet, and their times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is handed out: a copy as YAML, and the archive of reports."""
+"""Downloads: a copy as YAML, and the archive of reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hub reports of itself, its copies and its rules."""
+"""A hub's reports on itself, its copies and its rules."""
 
 from __future__ import annotations
 

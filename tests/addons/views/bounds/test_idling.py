@@ -1,4 +1,5 @@
-"""What a source brings over the link while no client reads it: as much as its list is worth, and after all else."""
+"""Sources that no client reads: their traffic over the link is at most the size of a list, and has the lowest
+priority."""
 
 from __future__ import annotations
 

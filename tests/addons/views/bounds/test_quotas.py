@@ -1,4 +1,4 @@
-"""What one token can make the hub keep: a bounded number of sources, views, bytes and copies; the rest is relayed."""
+"""Quotas of one token: a bounded number of sources, views, bytes and copies; the rest is relayed."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ async def test_of_the_nodes_parts_without_clients_the_least_used_goes(
 async def test_nothing_goes_for_room_while_the_cloud_is_away(
     parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is in use then came from the disk."""
+    """Sources in use during an outage came from the disk."""
     cloud.store.create(secret("a"))
     assert await parts.names(SECRETS.format("a")) == ["s"]
     (kept,) = [each for each in parts.sources if each.list_watch.namespace]

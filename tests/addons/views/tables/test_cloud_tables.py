@@ -52,7 +52,7 @@ class Printer:
 
 
 class Written(ClientStream):
-    """What the client gets."""
+    """The stream to the client."""
 
     outlet = None
 
