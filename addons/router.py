@@ -258,8 +258,8 @@ class Router:
         cached_relay = self._parts.cached_relay
         if context.is_write and cached_relay is not None and flow.response is not None:
             context.is_write = False
-            request, answer = _offline_request(context, flow.request), _answer_in(flow.response)
-            await cached_relay.written(context.caller, request, answer, was_sent=context.upstream is not None)
+            was_sent = context.upstream is not None
+            await cached_relay.written(context.info, _answer_in(flow.response), was_sent=was_sent)
 
     def _lose_write(self, context: RequestContext) -> None:
         if context.is_write and (cached_relay := self._parts.cached_relay) is not None:

@@ -112,19 +112,15 @@ class CachedRelay:
         await self.accepted.begin(info)
         return True
 
-    async def written(
-        self, caller: Caller, request: OfflineRequest, answer: RawResponse, *, was_sent: bool = True
-    ) -> None:
+    async def written(self, info: RequestInfo, answer: RawResponse, *, was_sent: bool = True) -> None:
         """Take the answer to a write, before the client gets it: the cloud's, if the write `was_sent`."""
-        info = request.info
         if not is_write(info):
             return
         if not was_sent:
             self.accepted.refused(info)
         elif 200 <= answer.status < 300:
-            own = request if caller.lending is Lending.HUB else None
             self._growing.forget(info)
-            await self.accepted.accepted(info, answer, own)
+            await self.accepted.accepted(info, answer)
         elif answer.status < 500 and answer.status != 408:
             self.accepted.refused(info)
         else:
@@ -185,7 +181,7 @@ class CachedRelay:
             was_sent, client = True, self._clients.relaying(wanted.caller)
             with contextlib.suppress(Unreachable):
                 answer = await self._sparing.relay(client, request, [*wanted.headers.items()])
-                await self.written(wanted.caller, request, answer)
+                await self.written(request.info, answer)
                 self.keep_response(wanted.caller, request, answer, self.accepted.count)
                 wanted.served.source = "cloud"
                 return Answer(answer.body, _end_to_end(answer.headers), answer.status)

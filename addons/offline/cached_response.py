@@ -76,6 +76,11 @@ class CachedResponse(NamedTuple):
         return cls({name: headers[name] for name in KEPT_HEADERS if name in headers}, body)
 
     @classmethod
+    def of_object(cls, obj: Encoded) -> CachedResponse:
+        """The answer with an object as it is."""
+        return cls({"content-type": obj.codec.content_type}, obj.body())
+
+    @classmethod
     def load(cls, value: bytes) -> CachedResponse:
         """The answer that `dump` wrote."""
         head, _, rest = value.partition(b"\n")

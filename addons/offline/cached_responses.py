@@ -176,14 +176,18 @@ class CachedResponses:
         known = self._shares.entries.get(name)
         if known is not None and known.digest == digest:
             self._use(name)
-        elif self._bodies.put(name, response.dump(), is_urgent=True):
-            used = int(self._access.clock())
-            self._shares.put(name, IndexEntry(digest, response.size, used, *key[1:]))
-            for evicted in self._shares.evict(key.owner):
-                self._bodies.delete(evicted)
         else:
-            metrics.RESPONSES_UNKEPT.inc()
-            self.forget(name)
+            entry = IndexEntry(digest, response.size, int(self._access.clock()), *key[1:])
+            self._put(name, entry, response)
+
+    def renew(self, ref: ObjectRef, newest: CachedResponse) -> None:
+        """Put an object as it was written since into each answer with this one alone, whosever the answer is."""
+        digest = _digest(newest)
+        for name in self._shares.about(ref):
+            entry = self._shares.entries.get(name)
+            if entry is not None and entry.about == ref.text:
+                self._put(name, entry._replace(digest=digest, size=newest.size), newest)
+        self._forget_former()
 
     async def get(self, key: ResponseKey) -> CachedResponse | None:
         """The kept answer of a key; None where there is none, or the disk does not give it."""
@@ -223,19 +227,12 @@ class CachedResponses:
         about = (self._shares.entries[name].about for name in self._shares.about(ref))
         return any(not lists or is_list(text) for text in about)
 
-    def is_own(self, ref: ObjectRef) -> bool:
-        """Whether the node has an answer with this one object."""
-        entries = (self._shares.entries[name] for name in self._shares.about(ref))
-        return any(entry.about == ref.text and not entry.owner for entry in entries)
-
     def forget_about(self, ref: ObjectRef, *, lists: bool = True, singles: bool = True) -> None:
         """Delete the lists and the single objects that may hold an object which was written since."""
         for name in self._shares.about(ref):
             if lists if is_list(self._shares.entries[name].about) else singles:
                 self.forget(name, is_urgent=True)
-        for name in self._former:
-            self.forget(name, is_urgent=True)
-        self._former.clear()
+        self._forget_former()
 
     def forget_all(self) -> None:
         """Delete every answer: what a restored cloud says now may have lower versions, and is newer."""
@@ -256,6 +253,20 @@ class CachedResponses:
         for name, entry in [*sorted(entries.items(), key=lambda item: item[1].last_used), *newer]:
             self._shares.put(name, entry)
         return rows.keys() - self._shares.entries.keys()
+
+    def _put(self, name: str, entry: IndexEntry, response: CachedResponse) -> None:
+        if self._bodies.put(name, response.dump(), is_urgent=True):
+            self._shares.put(name, entry)
+            for evicted in self._shares.evict(entry.owner):
+                self._bodies.delete(evicted)
+        else:
+            metrics.RESPONSES_UNKEPT.inc()
+            self.forget(name)
+
+    def _forget_former(self) -> None:
+        for name in self._former:
+            self.forget(name, is_urgent=True)
+        self._former.clear()
 
     async def _look_at_former(self) -> None:
         """Learn what the answers of an earlier release are about. One of which nobody can tell is deleted."""

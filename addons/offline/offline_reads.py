@@ -296,16 +296,18 @@ def _check_version(read: ObjectRead, newest: int) -> None:
 
 
 def _single(answer: CachedResponse, read: ObjectRead) -> Answer | None:
-    """The kept answer to a GET in a form that the client takes; None where it cannot be made."""
+    """The kept answer to a GET in a form that the client takes; None where it cannot be made.
+
+    It may be as another request got it: in another form, packed, or written in another version of the API.
+    """
     with contextlib.suppress(ValueError, LookupError):
         kept = answer.single()
         if kept.kind not in NO_OBJECTS:
             store = Store()
             store.replace(kept.codec, kept.api_version, kept.kind, kept.decode().version, [kept.raw])
             form = first_form(read.accepted, read, store)
-            if form is not None and form is not WHOLE:
-                return _object(next(iter(store)), form)
-            return as_kept(answer) if form is WHOLE else None
+            is_of_version = kept.api_version == read.type.api_version
+            return _object(next(iter(store)), form) if form is not None and is_of_version else None
     return as_kept(answer)
 
 

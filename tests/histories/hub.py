@@ -338,7 +338,7 @@ class Hub:
                 with contextlib.suppress(Unreachable):
                     answer = await self._sent(wanted)
                     asked = OfflineRequest.of(wanted.info, wanted.target, wanted.headers, wanted.body)
-                    await relay.written(wanted.caller, asked, answer)
+                    await relay.written(asked.info, answer)
                     relay.keep_response(wanted.caller, asked, answer, since)
                     return Answer(answer.body, status=answer.status)
                 relay.lost(wanted.info)

@@ -11,7 +11,7 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
-from tests.cloud.rights import rights, rule, user
+from tests.cloud.rights import account, rights, rule, user
 from tests.hub.support.outage import JSON, PROTOBUF, Outage
 from tests.hub.support.process import Hub, started
 
@@ -54,6 +54,43 @@ async def test_the_second_driver_of_a_first_boot_is_there_in_the_outage(
             assert after.status == 200, after.body
             assert b"two" in after.body
             assert Encoding(after.headers["Content-Type"]) == accept
+
+
+async def test_who_had_the_object_gets_what_another_wrote(
+    outage: Outage, real_cloud: RealCloud, namespace: str, node_name: str
+) -> None:
+    """A write of one identity left all others, the node among them, with 503 in the next outage."""
+    verbs = rule("", "configmaps", "get update")
+    subjects = [user(f"system:node:{node_name}"), account(namespace, "pod")]
+    granted = rights("others", [verbs], *subjects, namespace=namespace)
+    await asyncio.to_thread(real_cloud.apply, granted)
+    token = await asyncio.to_thread(real_cloud.token, namespace, "pod")
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    made = {"metadata": {"name": "x"}, "data": {"value": "0"}}
+    await asyncio.to_thread(real_cloud.admin.post, maps, made)
+
+    async def values() -> list[str]:
+        answers = [await outage.ask(f"{maps}/x", accept) for accept in (JSON, PROTOBUF)]
+        answers.append(await outage.ask(f"{maps}/x", component="flanneld", token=token))
+        assert [each.status for each in answers] == [200] * 3, answers
+        return [each.json()["data"]["value"] for each in answers[::2]]
+
+    mark = real_cloud.audit_mark()
+    await values()
+    while not any(
+        each.uri.endswith("/selfsubjectreviews") and each.stage == "ResponseComplete"
+        for each in await asyncio.to_thread(real_cloud.audit, mark)
+    ):
+        await values()  # whose the token is, the hub asks beside the first request
+    await values()
+    for value, token_of_writer in {"by the node": "", "by the pod": token}.items():
+        body = {**made, "data": {"value": value}}
+        written = await outage.ask(
+            f"{maps}/x", component="flanneld", method="PUT", body=body, token=token_of_writer
+        )
+        assert written.status == 200, written.body
+        async with outage.away():
+            assert await values() == [value] * 2
 
 
 @pytest.mark.parametrize("component", ["kubelet", "curl"])

@@ -2,9 +2,9 @@
 
 Each write of an object passes here, whoever makes it and whichever way it goes. Before it leaves, the disk learns that
 nobody knows how the object is (`begin`), unless kubelet reports a status, which it would report again. When the cloud
-has taken it, kept answers with the object are deleted, and its new form is remembered until all copies have it: the
-node's copies get it once the cloud is away, and kept lists where they are read. A write whose answer was lost leaves
-the object unknown.
+has taken it, kept answers with the object alone become its new form, whosever they are, and that is remembered until
+all copies have it: the node's copies get it once the cloud is away, and kept lists where they are read. A write whose
+answer was lost leaves the object unknown to who gets it; a list shows it as it was at the list's version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies, is_shown, list_watch_of
 from addons.offline.disk_access import DiskAccess
-from addons.offline.offline_request import OfflineRequest
 from addons.offline.write_behind import WriteBehind
 from addons.requests.offline_policy import is_event, is_status_write
 from addons.views.source import Source
@@ -124,8 +123,8 @@ class AcceptedWrites:
         self._write(doubt)
         await self._on_disk()
 
-    async def accepted(self, info: RequestInfo, answer: RawResponse, own: OfflineRequest | None) -> None:
-        """Take the cloud's answer of a code below 300. `own`: the request, where the node itself may read it."""
+    async def accepted(self, info: RequestInfo, answer: RawResponse) -> None:
+        """Take the cloud's answer of a code below 300."""
         doubt = _doubt(info)
         if doubt is None:
             return
@@ -142,7 +141,7 @@ class AcceptedWrites:
             if form is None:
                 self._forget(Doubt(ref))
             else:
-                self._renew(ref, form, answer, own)
+                self._renew(ref, form)
         await self._on_disk()
 
     def refused(self, info: RequestInfo) -> None:
@@ -259,17 +258,14 @@ class AcceptedWrites:
             self._write(oldest)
             self._note_lost(Doubt(ObjectRef(*oldest.ref[:2])))
 
-    def _renew(
-        self, ref: ObjectRef, form: NewestForm, answer: RawResponse, own: OfflineRequest | None
-    ) -> None:
+    def _renew(self, ref: ObjectRef, form: NewestForm) -> None:
         known = self._forms.get(ref)
         if known is not None and 0 < form.version < known.version:
             return  # another write has overtaken this one
-        was_kept = self._answers.is_own(ref)
-        self._answers.forget_about(ref, lists=False)
-        if own is not None and own.info.type is not None and was_kept and form.obj is not None:
-            path = own.info.type.path(ref.namespace, ref.name)
-            self._answers.keep(own.read_key("", path), answer.headers, answer.body)
+        if form.obj is not None:
+            self._answers.renew(ref, CachedResponse.of_object(form.obj))
+        else:
+            self._answers.forget_about(ref, lists=False)
         self._lost.pop(Doubt(ref), None)
         self._drop(ref)
         if self._concerns(ref):

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
@@ -100,10 +101,12 @@ class StatusWrites:
             if not encodings:
                 raise not_acceptable("the answer is JSON or protobuf")
             self._journal.check_room(entry)
-            if (ref := ObjectRef.of(request.info)) is not None:
-                self._answers.forget_about(ref, lists=False)  # other forms
+            # To those who watch or get the object from now on, whosever the kept answers are.
             for copy in written:
-                self._show(copy, request)
+                if copy.store is not None:
+                    copy.store.amend(copy.object.raw)
+            if (ref := ObjectRef.of(request.info)) is not None:
+                self._answers.renew(ref, CachedResponse.of_object(written[0].object))
             entry = self._journal.put_status(entry, was_sent=was_sent, patch=_patch_in(request))
         await self._journal.wait_written(entry)
         newest = written[0].object
@@ -143,7 +146,7 @@ class StatusWrites:
         others = await self._answers.in_other_forms(key)
         for answer in (await self._answers.get(key), *others):
             if answer is None or (copies and copies[-1][1].store is None):
-                continue  # one form of the kept object is enough: the others are deleted
+                continue  # one form of the kept object is enough: the others become it
             # It may be a Table, or the metadata alone.
             with contextlib.suppress(ValueError, LookupError):
                 single = answer.single()
@@ -172,14 +175,6 @@ class StatusWrites:
         except StatusError:
             return False
         return True
-
-    def _show(self, copy: ObjectCopy, request: OfflineRequest) -> None:
-        """Show a copy to those who watch or get the object from now on."""
-        obj = copy.object
-        if copy.store is not None:
-            copy.store.amend(obj.raw)
-        else:
-            self._answers.keep(request.read_key(""), {"content-type": obj.codec.content_type}, obj.body())
 
 
 def _encoded(item: Item) -> Encoded:

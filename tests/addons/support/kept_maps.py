@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -113,7 +113,7 @@ class World:
         """A write through the hub, to the end of its answer."""
         request = asked(method, target, accept=accept)
         await self.accepted.begin(request.info)
-        await self.accepted.accepted(request.info, response(code, answer, accept), request)
+        await self.accepted.accepted(request.info, response(code, answer, accept))
 
     async def get(
         self, target: str = PATH, accept: str = JSON, identity: CloudIdentity = HUB_IDENTITY
@@ -164,3 +164,22 @@ async def world_in(folder: Path) -> AsyncIterator[World]:
     yield made
     made.sources.close()
     copies.access.close()
+
+
+KEPT: dict[str, Callable[[World], object]] = {
+    "JSON": lambda world: world.keep(PATH, config_map("old", 4)),
+    "protobuf": lambda world: world.keep(PATH, config_map("old", 4), PROTOBUF),
+    "both": lambda world: world.keep_in_both(PATH, config_map("old", 4)),
+    "another's": lambda world: world.keep(PATH, config_map("old", 4), JSON, OTHER),
+    "a copy": lambda world: world.hold(Encoding.JSON, config_map("old", 4)),
+    "a copy in protobuf": lambda world: world.hold(Encoding.PROTOBUF, config_map("old", 4)),
+    "a copy of one": lambda world: world.hold(
+        Encoding.JSON, config_map("old", 4), of=MAPS._replace(namespace="a", field_selector="metadata.name=x")
+    ),
+    "a list": lambda world: world.keep(
+        LIST, list_of(5, config_map("old", 4), config_map("as it was", 3, "y"))
+    ),
+    "a list of all": lambda world: world.keep(EVERYWHERE, list_of(5, config_map("old", 4))),
+    "a Table of all": lambda world: world.keep(LIST, {"kind": "Table", "rows": FORMER_ROWS}, TABLE),
+}
+"""The same object as the node may keep it."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import shutil
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from kube.wire.encoding import Encoding
 from tests.addons.support.kept_maps import (
     EVERYWHERE,
     FORMER_ROWS,
+    KEPT,
     LIST,
     MAPS,
     OTHER,
@@ -26,15 +27,8 @@ from tests.addons.support.kept_maps import (
     list_of,
     world_in,
 )
-from tests.addons.support.offline_parts import JSON, PROTOBUF
+from tests.addons.support.offline_parts import JSON, PROTOBUF, asked
 from tests.addons.support.samples import raw
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with world_in(tmp_path) as made:
-        yield made
-
 
 GONE: Json = {
     "kind": "Status",
@@ -75,22 +69,6 @@ WRITES = {
     "a collection with finalizers": Write("DELETE", LIST, 200, list_of(9, DELETED_LATER), "?"),
     "a collection, unread": Write("DELETE", LIST, 200, {"kind": "Status", "apiVersion": "v1"}, "?"),
     "a creation, generated": Write("POST", LIST, 201, config_map("new", 9), "new"),
-}
-KEPT: dict[str, Callable[[World], object]] = {
-    "JSON": lambda world: world.keep(PATH, config_map("old", 4)),
-    "protobuf": lambda world: world.keep(PATH, config_map("old", 4), PROTOBUF),
-    "both": lambda world: world.keep_in_both(PATH, config_map("old", 4)),
-    "another's": lambda world: world.keep(PATH, config_map("old", 4), JSON, OTHER),
-    "a copy": lambda world: world.hold(Encoding.JSON, config_map("old", 4)),
-    "a copy in protobuf": lambda world: world.hold(Encoding.PROTOBUF, config_map("old", 4)),
-    "a copy of one": lambda world: world.hold(
-        Encoding.JSON, config_map("old", 4), of=MAPS._replace(namespace="a", field_selector="metadata.name=x")
-    ),
-    "a list": lambda world: world.keep(
-        LIST, list_of(5, config_map("old", 4), config_map("as it was", 3, "y"))
-    ),
-    "a list of all": lambda world: world.keep(EVERYWHERE, list_of(5, config_map("old", 4))),
-    "a Table of all": lambda world: world.keep(LIST, {"kind": "Table", "rows": FORMER_ROWS}, TABLE),
 }
 
 
@@ -140,14 +118,42 @@ async def check(world: World, value: str) -> None:
             assert listed.get("y", "as it was") == "as it was"
 
 
+@pytest.mark.parametrize("kept", [JSON, PROTOBUF])
 @pytest.mark.parametrize("accept", [JSON, PROTOBUF])
-async def test_what_was_written_is_given_in_each_encoding_and_to_who_had_the_former(
-    world: World, accept: str
+async def test_what_was_written_is_given_in_each_encoding_to_each_who_had_the_former(
+    world: World, accept: str, kept: str
 ) -> None:
     """Two CSI drivers registered at a first boot; the outage after it showed the one that was there first."""
-    world.keep(PATH, config_map("old", 4))
+    for identity in (HUB_IDENTITY, OTHER):
+        world.keep(PATH, config_map("old", 4), kept, identity)
     await world.write("PUT", PATH, 200, config_map("new", 9), accept)
-    assert [await world.value(accept=each) for each in (JSON, PROTOBUF)] == ["new", "new"]
+    for identity in (HUB_IDENTITY, OTHER):
+        assert [await world.value(accept=each, identity=identity) for each in (JSON, PROTOBUF)] == ["new"] * 2
+    await world.write("DELETE", PATH, 200, GONE)
+    assert [await world.get(identity=each) for each in (HUB_IDENTITY, OTHER)] == [None, None]
+
+
+async def test_what_was_written_is_given_to_nobody_else(world: World) -> None:
+    world.keep(PATH, config_map("old", 4))
+    await world.write("PUT", PATH, 200, config_map("new", 9))
+    assert await world.get(identity=OTHER) is None
+
+
+async def test_a_write_in_another_version_of_the_api_is_not_given_in_its_place(world: World) -> None:
+    path = "/apis/autoscaling/{}/namespaces/a/horizontalpodautoscalers/x"
+    former = {**config_map("old", 4), "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler"}
+    world.keep(path.format("v1"), former)
+    assert await world.value(target=path.format("v1")) == "old"
+    await world.write("PUT", path.format("v2"), 200, {**former, "apiVersion": "autoscaling/v2"})
+    assert await world.get(path.format("v1")) is None
+
+
+async def test_who_takes_nothing_packed_gets_what_was_kept_so_unpacked(world: World) -> None:
+    """Answers are kept as the first reader took them."""
+    packed = asked("GET", PATH)._replace(accept_encoding="gzip")
+    headers = {"content-type": JSON, "content-encoding": "gzip"}
+    world.answers.keep(packed.key(""), headers, gzip.compress(raw(config_map("old", 4))))
+    assert await world.value() == "old"
 
 
 @pytest.mark.parametrize(

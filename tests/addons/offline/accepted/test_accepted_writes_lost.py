@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -12,34 +11,18 @@ from kube.requests.object_ref import ObjectRef
 from kube.wire.encoding import Encoding
 from tests.addons.support.kept_maps import (
     EVERYWHERE,
+    KEPT,
     LIST,
-    OTHER,
     PATH,
     World,
     config_map,
     list_of,
     world_in,
 )
-from tests.addons.support.offline_parts import JSON, PROTOBUF, asked
+from tests.addons.support.offline_parts import PROTOBUF, asked
 from tests.addons.support.samples import raw
 
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with world_in(tmp_path) as made:
-        yield made
-
-
 # -- a write without an answer -------------------------------------------------------------------------------------
-
-KEPT: dict[str, Callable[[World], object]] = {
-    "JSON": lambda world: world.keep(PATH, config_map("old", 4)),
-    "protobuf": lambda world: world.keep(PATH, config_map("old", 4), PROTOBUF),
-    "another's": lambda world: world.keep(PATH, config_map("old", 4), JSON, OTHER),
-    "a copy": lambda world: world.hold(Encoding.JSON, config_map("old", 4)),
-    "a list": lambda world: world.keep(LIST, list_of(5, config_map("old", 4))),
-    "a list of all": lambda world: world.keep(EVERYWHERE, list_of(5, config_map("old", 4))),
-}
 
 
 @pytest.mark.parametrize("kept", KEPT)
@@ -56,6 +39,18 @@ async def test_a_lost_answer_leaves_the_object_unknown(tmp_path: Path, kept: str
     async with world_in(tmp_path) as again:
         KEPT[kept](again) if "copy" in kept else None
         assert [await again.get(), await again.get(PATH, PROTOBUF)] == [None, None]
+
+
+async def test_lists_and_watches_are_of_a_version_and_show_the_object_as_it_was_at_that(world: World) -> None:
+    """kube-proxy lists all Services: one write without an answer, of any client, must not take them all from it."""
+    store = world.hold(Encoding.JSON, config_map("old", 4), config_map("as it was", 3, "y"))
+    await world.accepted.begin(asked("PUT", PATH).info)
+    world.accepted.lost(asked("PUT", PATH).info)
+    listed = await world.get(LIST)
+    assert isinstance(listed, dict)
+    assert listed["metadata"]["resourceVersion"] == str(store.version)
+    assert await world.values() == {"x": "old", "y": "as it was"}
+    assert await world.get() is None, "whoever gets the object learns that nobody knows"
 
 
 async def test_a_creation_without_an_answer_leaves_what_is_there(world: World) -> None:

@@ -171,9 +171,19 @@ async def test_whichever_encoding_is_kept_a_client_gets_its_own(
     assert conditions(read(answer.body, accept)) == {"Ready": "False"}
 
 
-async def test_a_status_ends_kept_answers_in_other_forms(world: World) -> None:
-    for accept in (JSON, PROTOBUF):
-        get = asked("GET", NODE, accept=accept)
-        world.answers.keep(get.key(""), {"content-type": accept}, body_of(node_in(Encoding(accept))))
+@pytest.mark.parametrize("is_held", [False, True])
+async def test_a_status_is_in_each_kept_answer_with_the_object(world: World, is_held: bool) -> None:
+    keys = [
+        (asked("GET", NODE, accept=accept).key(user), accept)
+        for accept in (JSON, PROTOBUF)
+        for user in ("", "pod")
+    ]
+    for key, accept in keys:
+        world.answers.keep(key, {"content-type": accept}, body_of(node_in(Encoding(accept))))
+    if is_held:
+        world.hold(Encoding.PROTOBUF)
     await world.patch(reports(Ready="False"), STRATEGIC, JSON)
-    assert await world.answers.get(asked("GET", NODE, accept=PROTOBUF).key("")) is None
+    for key, _ in keys:
+        answer = await world.answers.get(key)
+        assert answer is not None
+        assert conditions(answer.single().decode()) == {"Ready": "False"}
