@@ -27,7 +27,7 @@ pytest_plugins = ["tests.cloud.fixtures"]
 HUBS = Path(__file__).parent / "hub"
 """Where each file starts processes of the hub."""
 LONGEST = ("test_borrowed_links.py", "test_uplinks.py", "test_faults_upstream.py")
-"""Of these, what waits for a minute or two, the longest first."""
+"""Modules of tests that wait for a minute or two, the longest first."""
 
 # pytest keeps what it makes of a test's asserts, whatever the environment says: to make it anew takes each process 8 s.
 sys.dont_write_bytecode = False
@@ -98,7 +98,7 @@ def _in_turns(items: list[pytest.Item]) -> dict[pytest.Item, float]:
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
-    """What is part of a cycle stays, as it would in a process that seldom looks for garbage."""
+    """Switch the garbage collector off, so that cycles stay, like in a process that seldom collects."""
     gc.collect()
     gc.disable()
     yield

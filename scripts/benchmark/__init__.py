@@ -1,1 +1,1 @@
-"""What `scripts/bench` measures. `program` is the command; each other module is one load, or what loads share."""
+"""Loads that `scripts/bench` measures. `program` is the command; each other module is one load, or what loads share."""

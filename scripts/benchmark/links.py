@@ -81,7 +81,7 @@ WORSE = {
     **{str(seconds): partial(lengthen, round_trip=seconds) for seconds in COLD[1:]},
     "0.2, 5 % lost": partial(lengthen, round_trip=0.2, loss=0.05),
 }
-"""What a link with round trips of NEAR becomes."""
+"""The changes of a link with round trips of NEAR."""
 
 
 def outages(hub: Hub) -> int:

@@ -116,7 +116,7 @@ def post_all(cloud: RealCloud, path: str, objects: Iterable[Json]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a load cost: CPU seconds of the proxy for an operation, and the seconds of each operation."""
+    """The cost of a load: CPU seconds of the proxy for an operation, and the seconds of each operation."""
 
     cpu: float
     seconds: list[float]
@@ -150,7 +150,7 @@ def resident_megabytes(pid: int, which: str = "VmRSS") -> float:
 
 
 def tree_megabytes(pid: int, which: str = "VmRSS") -> float:
-    """As `resident_megabytes`, of a process and all that it started, together."""
+    """Like `resident_megabytes`, for a process and its descendants together."""
     total = 0.0
     for process in family(pid):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
@@ -298,7 +298,7 @@ def _update(cloud: RealCloud, updates: int, sent: dict[str, float], path_of: str
 
 
 def print_rows(rows: Iterable[tuple[str, float]]) -> None:
-    """What a load measured, a name and a figure in each line; counts have no fraction."""
+    """Print a load's figures, a name and a figure in each line; counts have no fraction."""
     for name, value in rows:
         print(f"{name:52}{value:10}" if isinstance(value, int) else f"{name:52}{value:10.2f}")
 

@@ -149,7 +149,7 @@ async def slices(url: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """What the link carried: all bytes, the bytes of bodies, and connections, each with a TLS handshake."""
+    """The link's traffic: all bytes, the bytes of bodies, and connections, each with a TLS handshake."""
 
     bytes: int = 0
     bodies: int = 0
@@ -157,7 +157,8 @@ class Carried:
 
 
 async def measure_link(hub: Hub, link: Link, count: int) -> tuple[Carried, Carried, list[float], float]:
-    """What a first start and a restart online carry, seconds of restarts offline, and bytes a second of idleness."""
+    """Measure traffic of a first start and a restart online, seconds of restarts offline, and bytes a second of
+    idleness."""
 
     def moved() -> int:
         return link.traffic.up + link.traffic.down

@@ -66,7 +66,7 @@ class Started(NamedTuple):
 
 
 type Figures = dict[str, list[float]]
-"""What one proxy did, by the name of the figure; a value for each round."""
+"""The figures of one proxy, by name; a value for each round."""
 
 
 @contextmanager

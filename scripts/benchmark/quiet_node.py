@@ -178,7 +178,7 @@ class Frames:
 
 
 def cause_of(method: str, target: str) -> str:
-    """What a request is for, in words that are few."""
+    """Classify a request by its purpose."""
     path, _, query = target.partition("?")
     words = re.sub(r"^/api/v1/|^/apis/|namespaces/[^/]+/(?=.)", "", path).split("/")
     return f"{'watch' if 'watch=' in query else method} {'/'.join(words[-3:])}"
@@ -266,5 +266,5 @@ def line(name: str, sent: int, received: int) -> None:
 
 
 def megabytes(size: int) -> float:
-    """Of a day."""
+    """Convert bytes to megabytes a day."""
     return size / WINDOW * DAY / 1e6

@@ -46,7 +46,7 @@ QUIET = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one change of an input cost: seconds to the last event, CPU seconds of the hub, events and evaluations."""
+    """The cost of one change of an input: seconds to the last event, CPU seconds of the hub, events and evaluations."""
 
     seconds: float
     cpu: float

@@ -1,1 +1,1 @@
-"""What `scripts/image`, `scripts/render` and `scripts/release` build from the sources."""
+"""Builds of `scripts/image`, `scripts/render` and `scripts/release` from the sources."""

@@ -27,12 +27,12 @@ SUITE = "trixie"
 PACKAGES = ("python3", "python3-venv")
 BASE = f"localhost/edgehub-base:{SUITE}-1980"
 DATE = 315532800
-"""Of all files, in seconds since 1970: the first second of 1980. Base and kept layers outlive the commit that they are
-made for, so the date of a commit would be in some layers of its images only."""
+"""The date of all files, in seconds since 1970: the first second of 1980. Base and kept layers outlive the commit that
+they are made for, so the date of a commit would be in some layers of its images only."""
 MOST_LAYERS = 30
 """Kept layers without a name. A build adds two or three, of some MB each."""
 NO_INDEX = ("Retrying (Retry(", "Temporary failure in name resolution", "ReadTimeoutError")
-"""What pip prints when no index answers."""
+"""Messages of pip when no index answers."""
 OF_THE_MACHINE = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 """Files of this machine by which pip within the build finds its index."""
 
@@ -111,7 +111,7 @@ class Builder:
                         archive.addfile(member, data)
 
     def run(self, *arguments: str) -> str:
-        """What buildah prints; BuildError where it fails."""
+        """Run buildah, and return its output; BuildError where it fails."""
         storage = [f"--root={self._folder / 'storage'}", f"--runroot={self._folder / 'run'}"]
         done = subprocess.run(
             ["buildah", *storage, f"--storage-driver={self._driver}", *arguments],

@@ -35,7 +35,7 @@ from scripts.building.image import CannotBuildError, write_images
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "edgehub", "addons", "kube", "controllers")
-"""What the wheel is built from."""
+"""The sources of the wheel."""
 MANIFESTS = ("controllers/manifests", "configmaps")
 CHART = ROOT / "deploy" / "chart"
 LOCKS = {"edgehub": "hub", "edgehub-manager": "manager"}
@@ -77,7 +77,7 @@ def parsers() -> Iterator[tuple[argparse.ArgumentParser, str]]:
 
 
 def complete_files(parser: argparse.ArgumentParser) -> None:
-    """Have paths completed as files, in the subcommands too."""
+    """Complete paths as files, in the subcommands too."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for choice in action.choices.values():

@@ -58,7 +58,7 @@ def render(helm: Path) -> dict[str, str]:
 
 
 def current(path: Path) -> str:
-    """What a file holds, "" where there is none."""
+    """Read a file, "" where there is none."""
     return path.read_text() if path.exists() else ""
 
 

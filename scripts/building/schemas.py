@@ -38,7 +38,7 @@ _GROUP = re.compile(r'^const GroupName = "([\w.]*)"', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What the struct of a message says of a field.
+    """A field in the struct of a message.
 
     `name` is that of JSON: "" where it is inlined, None in a type that writes its JSON itself.
     """

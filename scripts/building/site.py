@@ -115,7 +115,8 @@ def configuration(pages: Path, output: Path) -> str:
 
 
 def external(html: str) -> list[str]:
-    """What a browser would fetch from elsewhere to show a page; links that a person follows do not count."""
+    """Find resources that a browser would fetch from other hosts to show a page; links that a person follows do not
+    count."""
     return LOADED.findall(html)
 
 

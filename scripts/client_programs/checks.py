@@ -1,4 +1,4 @@
-"""What is checked of the client programs, one thing after the other, with all of them running."""
+"""Checks of the client programs, one after the other, with all programs running."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUTES: Mapping[str, Mapping[str, str]] = {
 
 type Clients = Mapping[tuple[str, str], Client]
 type Wrong = dict[tuple[str, str], str]
-"""What is wrong with a client, by ecosystem and door."""
+"""The error of a client, by ecosystem and door."""
 
 
 def settled(site: Site, clients: Clients, seconds: float = SETTLED) -> Wrong:

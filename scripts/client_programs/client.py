@@ -27,7 +27,7 @@ class Client:
         self.is_synced = False
         self.services: dict[str, str] = {}
         self.events = 0
-        """What it has learned of since it began."""
+        """The number of events since its start."""
 
     def look(self) -> None:
         """Read what it has said since the last look."""
@@ -51,7 +51,7 @@ class Client:
                 self.services[said["name"]] = said["version"]
 
     def difference(self, wanted: Mapping[str, str]) -> str:
-        """What it has wrong, in short; "" where it believes in just these Services."""
+        """Return the difference from these Services in short; "" where there is none."""
         self.look()
         if not self.is_synced:
             return "not synced" if self.is_running else "ended"

@@ -18,7 +18,7 @@ from scripts.client_programs.site import DOORS, STRAIGHT, Site, site
 from tests.cloud.build import ensure_control_plane
 
 type Outcomes = Mapping[str, Wrong]
-"""What is wrong with whom, by check."""
+"""The errors of clients, by check."""
 
 
 def verdict(wrong: Wrong, ecosystem: str, door: str) -> str:

@@ -22,7 +22,7 @@ DOORS = (STRAIGHT, PLAIN, TLS)
 NAMESPACE = "clients"
 SERVICES = f"/api/v1/namespaces/{NAMESPACE}/services"
 HIDDEN = "cloud-"
-"""What the names of Services begin with that the filter hides: those of type LoadBalancer."""
+"""The prefix of Services that the filter hides: those of type LoadBalancer."""
 NODE = "edge-clients"
 ACCOUNT: Sequence[Json] = (
     {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
@@ -52,7 +52,7 @@ class Site:
     """That of the straight clients, and the hub's."""
     folder: Path
     commands: Mapping[str, Sequence[str | Path]]
-    """Of each ecosystem's program, by name."""
+    """The command of each ecosystem's program, by name."""
     token: str
     """That of the clients, but for those of the plain port, which have none."""
     hides: bool = False

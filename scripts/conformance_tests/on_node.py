@@ -24,7 +24,7 @@ AUTHORITY = "/var/lib/edgehub/pki/ca.crt"
 
 
 def outcomes(programs: Mapping[str, Path], names: Sequence[str], folder: Path) -> list[dict[str, str]]:
-    """What becomes of the specs without a hub, and in each mode; by `specs.run`."""
+    """Run the specs by `specs.run` without a hub, and in each mode."""
     with lifecycle.running(own()) as instance:
         node, clouds = Machine(instance, "edge-1"), Machine(instance, CLOUD)
         # Clients ask from the node, where the hub's ports are.

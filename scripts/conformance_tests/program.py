@@ -27,7 +27,7 @@ COMPACTION = "--etcd-compaction-interval=1m"
 
 
 def outcomes(programs: Mapping[str, Path], names: Sequence[str], mode: str, folder: Path) -> dict[str, str]:
-    """What becomes of the specs in a mode, on a control plane of its own, by `specs.run`."""
+    """Run the specs in a mode by `specs.run`, on a control plane of its own."""
     controllers = ["*", f"-{WATCHES_NODES}"]
     with RealCloud(
         folder / "cloud", programs, controllers=controllers, apiserver_flags=[COMPACTION]
@@ -40,7 +40,7 @@ def outcomes(programs: Mapping[str, Path], names: Sequence[str], mode: str, fold
 
 
 def verdict(name: str, mode: str, why: str | None) -> str:
-    """What the table says of a spec in a mode: `why` is as in `specs.run`, None where it was not run there."""
+    """Return the table's cell of a spec in a mode: `why` is as in `specs.run`, None where it was not run there."""
     if why is None:
         return "-"
     modes, _ = ways.FORBIDDEN.get(name, ((), ""))

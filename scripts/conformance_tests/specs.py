@@ -35,8 +35,8 @@ def run(
     folder: Path,
     enter: Sequence[str] = (),
 ) -> dict[str, str]:
-    """What became of each spec: "" where it passed, else why not. `folder` gets the logs; `enter` is a command that
-    runs another one elsewhere."""
+    """Run specs, and return the outcome of each: "" where it passed, else the failure. `folder` gets the logs; `enter`
+    is a command that runs another one elsewhere."""
     together = [name for name in specs if ALONE not in name]
     parts = [together[number::PROCESSES] for number in range(PROCESSES)]
     outcomes = dict.fromkeys(specs, "was not run")

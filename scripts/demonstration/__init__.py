@@ -1,1 +1,2 @@
-"""What `scripts/demo` shows: `program` tells the story, `cluster` is its cloud, and `node` a node to look at."""
+"""The demonstration of `scripts/demo`: `program` tells the story, `cluster` is its cloud, and `node` a node to look
+at."""

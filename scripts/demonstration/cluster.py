@@ -26,7 +26,7 @@ NODES = {"node-1": "harbour", "node-2": "airport"}
 
 
 class Cluster(Protocol):
-    """What the demo needs of a cloud."""
+    """The demo's interface to a cloud."""
 
     url: str
     authorization: str

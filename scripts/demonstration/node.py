@@ -41,7 +41,7 @@ ENDS = {"web": "Ctrl-C", "console": "In the console, q and y"}
 SERVICES = "/api/v1/services"
 SLICES = "/apis/discovery.k8s.io/v1/endpointslices"
 PROTOBUF = f"{Encoding.PROTOBUF},{Encoding.JSON}"
-"""What the components of Kubernetes accept."""
+"""The Accept header of Kubernetes' components."""
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 STATUS_INTERVAL = 5.0
 """Seconds between two statuses of the node; kubelet's own are ten."""
@@ -59,7 +59,7 @@ class Components:
         self._hub, self._node = hub, node
 
     def all(self) -> list[Coroutine[None, None, None]]:
-        """What they do, each without an end."""
+        """Return the endless coroutine of each component."""
         return [
             self._follow("kube-proxy", SERVICES, PROTOBUF),
             self._follow("kube-proxy", SLICES, PROTOBUF),

@@ -25,7 +25,7 @@ OWN_SYSCTLS = (
     "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 )
-"""What kubelet sets of the kernel, which is this machine's, too: the machine has files of its own instead."""
+"""Kernel settings that kubelet writes. The kernel is this machine's, too: the machine has files of its own instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def main(plan: Plan) -> None:
 
 
 def bind(source: Path, place: Path, *, read_only: bool = False) -> None:
-    """Have a file or a folder at another place, too."""
+    """Bind-mount a file or a folder at another path."""
     if source.is_dir():
         place.mkdir(parents=True, exist_ok=True)
     else:

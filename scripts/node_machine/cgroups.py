@@ -43,7 +43,7 @@ def hierarchies(mounts: str) -> list[Hierarchy]:
 
 
 def here() -> list[Hierarchy]:
-    """Those of this machine."""
+    """Return the cgroup hierarchies of this machine."""
     return hierarchies(Path("/proc/mounts").read_text())
 
 

@@ -49,7 +49,7 @@ def programs(paths: Mapping[str, Path]) -> dict[Path, list[str]]:
 
 
 def configuration(*, legacy_cgroups: bool) -> str:
-    """What kubeadm is told of the cluster."""
+    """Return kubeadm's configuration of the cluster."""
     documents: list[Json] = [
         {
             "apiVersion": "kubeadm.k8s.io/v1beta4",
@@ -106,7 +106,7 @@ def configuration(*, legacy_cgroups: bool) -> str:
 
 
 def lay_out(cloud: Machine, *, legacy_cgroups: bool) -> None:
-    """Have kubeadm make certificates, kubeconfigs and manifests, and start the control plane by them."""
+    """Make certificates, kubeconfigs and manifests by kubeadm, and start the control plane by them."""
     cloud.write("/etc/kubeadm.yaml", configuration(legacy_cgroups=legacy_cgroups))
     _kubeadm(cloud, "certs", "all")
     _kubeadm(cloud, "kubeconfig", "all")

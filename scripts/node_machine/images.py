@@ -21,9 +21,9 @@ AGNHOST_TAGS = ("2.63.0", "2.55")
 BUSYBOX_TAG = "1.37.0-1"
 """The tags that Kubernetes' end-to-end tests ask for."""
 TOOLS = ("xtables-nft-multi", "conntrack")
-"""Of the userland: what kube-proxy runs."""
+"""Programs of the userland that kube-proxy runs."""
 LIBRARIES = ("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2")
-"""What glibc loads besides what a program is linked to."""
+"""Libraries that glibc loads besides those that a program is linked to."""
 TMP = "/tmp"  # noqa: S108 - of the images
 FORMAT = "2"
 """Another number makes all images anew."""
@@ -191,7 +191,7 @@ def linked(said: str) -> list[str]:
 
 
 def _libraries(base: Path, programs: Sequence[Path]) -> dict[str, Path]:
-    """What these programs load of the userland, by its place; a static program needs none."""
+    """Find the libraries that these programs load, by their paths; a static program needs none."""
     wanted: dict[str, Path] = {}
     for program in programs:
         try:

@@ -26,7 +26,7 @@ FAKETIME = "/usr/lib/{machine}-linux-gnu/faketime/libfaketimeMT.so.1"
 
 @dataclass(frozen=True, slots=True)
 class Materials:
-    """What machines are made of."""
+    """The materials of machines."""
 
     layers: Sequence[Path]
     programs: dict[str, Path]
@@ -150,7 +150,7 @@ def seconds(text: str) -> int:
 
 
 def move_clock(machine: Machine, later: str) -> None:
-    """Have the hub of an ended machine see a time that is so much later, from its next start on; `0s` ends it.
+    """Set the clock of an ended machine's hub so much later, from its next start on; `0s` ends it.
 
     The clock is this machine's, and programs of Go read it where nothing can change it.
     """

@@ -32,7 +32,7 @@ echo $! >"$pid"
 """
 """Leaves a process alone that has the machine as its only child, in the machine's control groups."""
 RUNNING = ("running", "degraded")
-"""What systemd says of a machine that is up."""
+"""systemd's states of a machine that is up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ EnvironmentFile=-/etc/default/kubelet
 ExecStart=
 ExecStart=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
 """
-"""As in the packages of Kubernetes."""
+"""The drop-in of kubelet's unit in Kubernetes' packages."""
 
 
 def programs(paths: Mapping[str, Path], archive: Path) -> dict[Path, list[str]]:
@@ -114,7 +114,7 @@ def network_configuration(node: str) -> str:
 
 
 def join_configuration(node: str) -> str:
-    """What kubeadm is told to join by."""
+    """Return kubeadm's configuration for a join."""
     return yaml.safe_dump(
         {
             "apiVersion": "kubeadm.k8s.io/v1beta4",
@@ -164,5 +164,5 @@ def lay_out(node: Machine, pause: str, *, legacy_cgroups: bool) -> None:
 
 
 def join(node: Machine) -> None:
-    """Have kubeadm make the node one of the cluster's."""
+    """Join the node to the cluster by kubeadm."""
     node.run("kubeadm", "join", "--config=/etc/kubeadm.yaml")

@@ -1,4 +1,4 @@
-"""What a node and its cloud run: recipes besides those of the test control plane, built once per user."""
+"""Programs of a node and its cloud: recipes besides those of the test control plane, built once per user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MODULES = Path(build.__file__).parent / "node"
 CONTAINERD_PACKAGES = "github.com/containerd/containerd/v2/cmd"
 PLUGIN_PACKAGES = "github.com/containernetworking/plugins/plugins"
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kube-proxy")
-"""Of the test control plane's programs."""
+"""The programs of the test control plane that a cloud runs."""
 
 
 def stamped(module: str, variable: str, prefix: str = "") -> Callable[[str], tuple[str, ...]]:

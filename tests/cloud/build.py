@@ -91,7 +91,7 @@ class Recipe:
     versioned: str
     flags: Callable[[str], tuple[str, ...]]
     verb: tuple[str, ...] = ("build", "-v")
-    """What makes a program of a package: `go build`, or `go test -c` where the program is its tests."""
+    """The command that builds a package: `go build`, or `go test -c` where the program is its tests."""
     sources: tuple[Path, ...] = ()
     """Files of our own that a program is made of: one that changes is built anew."""
 
@@ -114,7 +114,7 @@ KUBELET = Recipe(
 )
 """A kubelet for tests of outages, of kubemark's packages (see `tests.cloud.kubelet`)."""
 NODE_PROGRAMS = ("kubemark", "kube-proxy")
-"""What runs on nodes, which may be older than the API server."""
+"""Programs of nodes, which may be older than the API server."""
 PINNED_ALONE = ("etcd",)
 """Programs that stay the pinned ones with an older Kubernetes: every kube-apiserver speaks etcd 3's API."""
 HELM = Recipe(

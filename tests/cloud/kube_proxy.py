@@ -114,7 +114,7 @@ def time_of(day: str, time_of_day: str) -> datetime:
 
 
 def parse_endpoints(lines: Iterable[str]) -> dict[str, frozenset[str]]:
-    """What a sequence of `iptables-restore --noflush` inputs amounts to; each counts from its COMMIT on."""
+    """Apply a sequence of `iptables-restore --noflush` inputs, each at its COMMIT, and return the endpoints."""
     return deque(states_of(lines), maxlen=1)[0][1]
 
 

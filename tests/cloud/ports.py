@@ -20,7 +20,7 @@ KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 _claims: deque[socket.socket] = deque()
-"""What keeps the ports that `free_port` gave last from other processes of tests."""
+"""Sockets that reserve the last ports of `free_port` against other processes of tests."""
 CLAIMS = 200
 """Ports that a process claims at once: a server begins to listen on its port soon after it was given."""
 

@@ -121,7 +121,7 @@ class Process:
 
 
 class Component:
-    """What a test runs as one process. A context manager, which ends it."""
+    """One process of a test. A context manager, which ends it."""
 
     process: Process
 
@@ -137,7 +137,7 @@ class Component:
 
 
 def sum_of_samples(page: str, name: str, **labels: str) -> float:
-    """Of a page of metrics: the sum of a metric's samples that carry these labels; 0 when there is none."""
+    """Sum a metric's samples with these labels on a page of metrics; 0 when there is none."""
     samples = re.findall(rf"^{name}(?:\{{(.*)\}})? (\S+)$", page, re.MULTILINE)
     wanted = [f'{key}="{value}"' for key, value in labels.items()]
     return sum(float(value) for carried, value in samples if all(each in carried for each in wanted))

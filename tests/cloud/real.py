@@ -131,7 +131,7 @@ class RealCloud:
             apiserver.stop(APISERVER_GRACE)
 
     def compact(self) -> None:
-        """Has etcd forget all versions but the present one, and restarts kube-apiserver, whose cache remembers more."""
+        """Compact etcd to the present version, and restart kube-apiserver, whose cache remembers more."""
         url = f"http://{LOOPBACK}:{self._etcd_port.number}/v3"
         with urllib3.PoolManager() as http:
             status = http.request("POST", f"{url}/maintenance/status", json={}).json()

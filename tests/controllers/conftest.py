@@ -81,7 +81,7 @@ def account(managed_cloud: RealCloud) -> Path:
 
 @pytest.fixture(scope="package")
 def running() -> Running:
-    """Those of the other fixtures, for who waits until they have nothing to do."""
+    """The running controllers of the other fixtures, to wait until they are idle."""
     return []
 
 

@@ -56,7 +56,7 @@ def api_server_address(kubelet: RestClient) -> str:
 
 
 def test_all_hubs_are_in_one_table(scene: Scene, manager: ManagerProcess, tmp_path: Path) -> None:
-    """What a hub writes with its node's Lease, the manager's page and `edgehub fleet` show, and kubectl the leaders."""
+    """The manager's page and `edgehub fleet` show a hub's report in its node's Lease, and kubectl the leaders."""
     node = scene.node()
     identity = scene.cloud.node_kubeconfig(node)
     lease = {"metadata": {"name": node}, "spec": {"holderIdentity": node, "leaseDurationSeconds": 20}}

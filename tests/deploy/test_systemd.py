@@ -211,7 +211,7 @@ class Person:
         self.node = node
 
     def ask(self, component: str, path: str, token: str = "") -> str:
-        """What a component gets: the status and the body."""
+        """Ask like a component, and return the status and the body."""
         return self.node.run(PYTHON, "-c", COMPONENT, component, token, path)
 
     def observed(self, component: str) -> Json:

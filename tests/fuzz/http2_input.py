@@ -1,4 +1,4 @@
-"""What a peer sends on the hub's own HTTP/2 connection: each answer comes, or breaks off."""
+"""Input from a peer on the hub's own HTTP/2 connection: each answer comes, or breaks off."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAR = 1e9
 
 
 def seeds() -> Iterator[bytes]:
-    """What servers say to two requests."""
+    """Yield servers' answers to two requests."""
 
     def answer(*steps: Callable[[H2Connection], None]) -> bytes:
         server = H2Connection(H2Configuration(client_side=False, validate_outbound_headers=False))

@@ -1,4 +1,4 @@
-"""What holds of an object that a codec has read, however odd its bytes."""
+"""Invariants of an object that a codec has read, however odd its bytes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def choose(data: bytes) -> tuple[Encoding, bytes]:
 
 
 def whole_and_cut[T](data: bytes, read: Callable[[Iterable[bytes]], T]) -> tuple[T, T]:
-    """What is read of a stream in one piece, and in pieces as long as the first byte says."""
+    """Read a stream in one piece, and in pieces as long as the first byte says."""
     step, stream = data[0] + 1 if data else 1, data[1:]
     return read([stream]), read(stream[at : at + step] for at in range(0, len(stream), step))
 
 
 def check_object(encoding: Encoding, api_version: str, kind: str, raw: bytes) -> None:
-    """What a store, a view and a filter do with an object gives ValueError, or an object that reads the same."""
+    """Assert that a store, a view and a filter raise ValueError, or return an object that reads the same."""
     codec = codec_for(encoding)
     try:
         peek = codec.peek(raw)

@@ -1,4 +1,4 @@
-"""What a byte costs is bounded: an input sixteen times as long takes some sixteen times the CPU, not its square."""
+"""The cost of a byte is bounded: an input sixteen times as long takes some sixteen times the CPU, not its square."""
 
 from __future__ import annotations
 

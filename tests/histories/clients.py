@@ -44,7 +44,7 @@ class Style(StrEnum):
 
 
 RETURNING = frozenset({Style.NOT_OLDER, Style.EXACT, Style.WATCH_AGAIN})
-"""Those who begin anew when they come back."""
+"""Styles of clients that begin anew when they come back."""
 PAGED = frozenset({Style.PAGED, Style.PAGED_ANY})
 
 
@@ -62,7 +62,7 @@ class Kind:
     """The watch is in JSON, whatever the list was in."""
     metadata_only: bool = False
     token: str = ""
-    """What it shows of itself; "" for a component of the node, which the hub's identity is lent."""
+    """The client's token; "" for a component of the node, which uses the hub's identity."""
 
     @property
     def path(self) -> str:
@@ -155,7 +155,7 @@ class Reflector:
         self._expired = False
         self._lists_anew = False
         self._is_slow = False
-        """What it reads of its present exchange may have been sent long before."""
+        """True if data of the present exchange may have been sent long before."""
         self._hub, self._judge = hub, judge
         self._exchange: Exchange | None = None
         self._task = asyncio.create_task(self._run(), name=f"client {kind.name}")
@@ -245,7 +245,7 @@ class Reflector:
         return found
 
     def _options(self) -> str:
-        """As client-go: from anywhere first, from the newest after a 410."""
+        """Return list options like client-go: from anywhere first, from the newest after a 410."""
         if self._expired:
             return ""
         match self.kind.style:

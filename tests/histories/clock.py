@@ -16,7 +16,7 @@ from kube.concurrency.backoff import Backoff
 
 @contextmanager
 def monotonic(clock: Callable[[], float]) -> Iterator[None]:
-    """Have `clock` give the monotonic seconds, also to those whose default was bound when they were imported."""
+    """Replace the monotonic clock by `clock`, also in defaults that were bound at import."""
     real, bound = time.monotonic, (Backoff.__init__, Reviews.__init__)
     defaults = [each.__defaults__ or () for each in bound]
     for each, were in zip(bound, defaults, strict=True):

@@ -17,7 +17,7 @@ from tests.cloud.scriptable.resources import Resource, Trait
 from tests.cloud.scriptable.storage import Snapshot, Storage
 
 BUMP = 1000
-"""What a restore with bumped revisions adds to the newest version that the cloud ever had."""
+"""The number that a restore with bumped revisions adds to the newest version that the cloud ever had."""
 MAIN = 100
 SPACES = {"events": 700, "widgets": 10}
 """The version at which each further space begins: events may have an etcd of their own, an aggregated API has one."""
@@ -42,7 +42,7 @@ class Cloud:
         self.moved = Pulse()
         self._uids = 0
         self._written: set[tuple[str, Key, int]] = set()
-        """What was written at each version, in any history."""
+        """The writes at each version, in any history."""
         self._backup: dict[Storage, Snapshot] = {}
         self._former: dict[Storage, int] = {}
         """The newest version that each had when it was restored: up to it a number may be of either history."""

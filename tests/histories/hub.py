@@ -65,7 +65,7 @@ SETTINGS = {"server": SERVER}
 
 
 class Disk:
-    """What outlives the hub's processes: how long the disk takes for a piece of work."""
+    """The disk, which outlives the hub's processes: the time that it takes for a piece of work."""
 
     def __init__(self) -> None:
         self.delay = DISK_DELAY
@@ -259,7 +259,7 @@ class Hub:
             await asyncio.sleep(PROBE)
 
     async def _end_delays(self) -> None:
-        """As the hub's assembly does."""
+        """End delays like the hub's assembly."""
         while True:
             await self.upstream.changed.wait()
             if self.upstream.is_up:
@@ -298,7 +298,7 @@ class Hub:
     async def _routed(
         self, component: str, method: str, target: str, headers: Mapping[str, str], body: bytes, peer: str
     ) -> ClientRequest:
-        """As `addons.router.Router` does."""
+        """Route like `addons.router.Router`."""
         rules, token = self.parts.rules, headers.get("Authorization", "")
         caller = Caller(Lending.OWN, token) if token else Caller(Lending.HUB)
         info, listener = parse_request(method, target), Listener.PEER if peer else Listener.PLAIN

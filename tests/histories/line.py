@@ -28,13 +28,13 @@ REVIEWS: dict[str, Json] = {
     "selfsubjectreviews": {"userInfo": {"username": "somebody"}},
     "selfsubjectaccessreviews": {"allowed": True},
 }
-"""What the cloud says of every token."""
+"""The cloud's review of every token."""
 NEVER = 0.0, 0.0
 """From when, and until when, a hub was told to wait."""
 
 
 class Link(Enum):
-    """What becomes of a request."""
+    """The fate of a request."""
 
     UP = "it is answered"
     DOWN = "nothing comes back"
@@ -199,7 +199,7 @@ class Line:
 
 
 class Tap(Follower):
-    """What has happened to a collection, and a watch has not brought yet."""
+    """Events of a collection that a watch has not delivered yet."""
 
     def __init__(self, changes: Iterable[Change]) -> None:
         self.changes = deque(changes)

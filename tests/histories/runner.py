@@ -34,12 +34,12 @@ KINDS = (
     "kubelet",
     "impatient",
 )
-"""What can be wrong, the worst first: while a history is made shorter it stays the same."""
+"""The kinds of findings, the worst first: while a history is made shorter it stays the same."""
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a database on a disk would cost most of the time
 
 
 def play(history: History, seed: int = 0) -> str:
-    """What was wrong in a history, "" where nothing was."""
+    """Play a history, and return the finding, "" without one."""
     random.seed(seed)
     where = SHARED_MEMORY if SHARED_MEMORY.exists() else None
     with (
@@ -102,7 +102,7 @@ def shrunk(history: History, seed: int, kind: str) -> History:
 
 
 def kind_of(wrong: str) -> str:
-    """What was wrong first, without names and versions."""
+    """Return the first finding, without names and versions."""
     return next((kind for kind in KINDS if kind in wrong), wrong)
 
 

@@ -92,7 +92,7 @@ class MemorySession:
 
 
 async def _of_cloud(line: Line, method: str, target: str, fields: CIMultiDict[str], body: bytes) -> Answer:
-    """What the cloud answers; OSError where nothing comes back."""
+    """Ask the cloud; OSError where no answer comes."""
     is_hubs = fields.get("User-Agent") == HUB
     headers = CIMultiDict({"Content-Type": Encoding.JSON.value})
     try:

@@ -175,7 +175,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "pool": ("0", "1", "2"),
     "wait": (*(("0.1", "0.3", "1", "3", "12") * 5), "60", "400"),
 }
-"""What may follow a word; none for the others."""
+"""Arguments that may follow a step; none for steps that are not listed."""
 OFTEN = """
 put 30, delete 14, elsewhere 4, annotate 3, label 3, rules 5, stall 6, flood 1, cut 5, end 3, split 3, compact 4,
 latency 4, bookmarks 12, link 8, backup 3, restore 2, kill 3, stop 2, damage 1, start 5, disk 2, come 12, go 8, slow 3,

@@ -1,4 +1,4 @@
-"""What a client must hold: what the cloud has of what it follows, through the rules in force."""
+"""A client's expected state: the cloud's objects that it follows, through the rules in force."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def rules_of(cloud: Cloud) -> Mapping[str, str] | None:
 
 
 def truth(cloud: Cloud, kind: Kind, verb: str = "watch") -> State:
-    """What the cloud has of what a client follows, through the rules in force."""
+    """Return the cloud's objects that a client follows, through the rules in force."""
     chain = parse_rules(rules_of(cloud)).chain(
         kind.component, RESOURCES[kind.resource].group, kind.resource, verb
     )

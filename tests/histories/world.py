@@ -44,7 +44,7 @@ class World:
         self.node = Node(NODE, folder, self.cloud, self._leader_at)
         self.clients: dict[str, Reflector] = {}
         self.found: list[str] = []
-        """What was wrong at once, and need not wait for a quiet moment."""
+        """Findings that need not wait for a quiet moment."""
         self.accepted: dict[str, set[str]] = {}
         """The status, and the count of each event, that kubelet reported last; also those that may have been taken."""
         self._posted: set[str] = set()
@@ -71,7 +71,7 @@ class World:
 
     @property
     def causes(self) -> int:
-        """As `tests.histories.clients.Judge`. The hub learns of an edit of the rules when it can."""
+        """See `tests.histories.clients.Judge`. The hub learns of an edit of the rules when it can."""
         sources = list(self.hub.parts.sources) if self.hub is not None else []
         return self.steps + self.node.edits + self.cloud.gaps_forced(sources)
 
@@ -84,7 +84,7 @@ class World:
         return None if self.node.is_split else self.leaders[address].hub
 
     async def pool(self, leaders: int) -> None:
-        """Have the node follow so many leaders of a pool, or nobody."""
+        """Make the node follow so many leaders of a pool, or none."""
         self.node.leaders = leaders
         for leader in list(self.leaders.values())[:leaders]:
             await leader.start()
@@ -101,7 +101,7 @@ class World:
     # -- the oracle -----------------------------------------------------------------------------------------------
 
     def refused(self, client: Reflector) -> None:
-        """As `tests.histories.clients.Judge`."""
+        """See `tests.histories.clients.Judge`."""
         may_be_former = self.cloud.may_be_former(client.kind.resource, client.version)
         if not (self.is_restored or self.was_troubled or client.is_lost or may_be_former):
             self.found.append(f"{client.kind.name}: refused without cause at {client.version}")
@@ -148,7 +148,7 @@ class World:
         )
 
     def asked(self, client: Reflector, verb: str) -> Callable[[State], None]:
-        """As `tests.histories.clients.Judge`: the list is not older than the cloud when it was asked for."""
+        """See `tests.histories.clients.Judge`: the list is not older than the cloud when it was asked for."""
         before, hub = self._versions(client, verb), self.hub
 
         def check(listed: State) -> None:
@@ -166,7 +166,8 @@ class World:
         return check
 
     def _versions(self, client: Reflector, verb: str) -> dict[Key, int] | None:
-        """Those of a client's truth; None where the hub has no cloud, or has not heard of the rules yet."""
+        """Return the versions of a client's expected state; None where the hub has no cloud, or has not heard of the
+        rules yet."""
         hub, rules = self.hub, rules_of(self.cloud)
         if hub is None or not hub.upstream.is_up or self.node.line.link is Link.DOWN:
             return None
@@ -175,7 +176,7 @@ class World:
         return {key: version_of(obj) for key, obj in truth(self.cloud, client.kind, verb).items()}
 
     def differences(self) -> list[str]:
-        """What clients hold that they must not, or lack; and what the cloud lacks of what kubelet wrote."""
+        """Return the clients' differences from their expected state, and kubelet's writes that the cloud lacks."""
         found = []
         for name, client in self.clients.items():
             if client.is_lost or (self.is_doubtful and client.kind.resource == "nodes"):
@@ -371,7 +372,7 @@ class World:
             client.is_lost |= self.is_restored
 
     def shrink(self, *words: str) -> None:
-        """As `tests.histories.limits.shrink`, to the end of the history."""
+        """Like `tests.histories.limits.shrink`, to the end of the history."""
         self._ends.append(shrink(words))
 
     async def close(self) -> None:

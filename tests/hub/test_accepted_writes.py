@@ -1,4 +1,4 @@
-"""What a client wrote through the hub is not undone by the next outage, on the real control plane."""
+"""The next outage does not undo a client's write through the hub, on the real control plane."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def event(note: str, namespace: str) -> dict[str, Json]:
 
 
 def _writers_of_events(cloud: RealCloud, namespace: str) -> Counter[str]:
-    """Who created events there, and how many, as the cloud's audit log has it."""
+    """Count the events that each user created there, by the cloud's audit log."""
     created = (
         each.user
         for each in cloud.audit()

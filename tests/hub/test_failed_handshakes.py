@@ -44,7 +44,7 @@ def leave(hub: Hub, address: str, name: str) -> None:
 
 
 def doctor(hub: Hub, root: Path) -> str:
-    """What the doctor of a node with this hub says."""
+    """Run the doctor on a node with this hub, and return its output."""
     ports = ("--port", str(hub.port), "--tls-port", str(hub.tls_port), "--admin-port", str(hub.admin_port))
     command = [sys.executable, "-m", "addons.command", "doctor", "--root", str(root), "--", *ports]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout

@@ -115,7 +115,7 @@ def shown(real_cloud: RealCloud, hub: Hub, namespace: str) -> Iterator[str]:
 
 
 def rows(text: str) -> list[str]:
-    """What kubectl printed, with ages that are the same a moment later."""
+    """Return kubectl's rows, with ages that are the same a moment later."""
     return [re.sub(r"\b\d+[smh]\S*", "AGE", re.sub(r" +", " ", line)).strip() for line in text.splitlines()]
 
 

@@ -22,7 +22,7 @@ def config_map(number: int) -> dict[str, Any]:
 
 
 async def closed_watches(hub: Hub, path: str, count: int) -> None:
-    """Have the hub begin as many sources, of which each client leaves with its first bookmark."""
+    """Start so many sources in the hub; each one's client leaves with its first bookmark."""
     for number in range(count):
         async with watching(
             *(hub.url, path),

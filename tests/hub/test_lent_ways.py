@@ -1,4 +1,4 @@
-"""What the peer port of a hub that lends its way answers to those who want more than a way to its servers."""
+"""The peer port of a hub with tunnels refuses requests for more than a tunnel to its servers."""
 
 from __future__ import annotations
 

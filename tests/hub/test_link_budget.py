@@ -21,7 +21,7 @@ SPENT = "edgehub_link_budget_spent_bytes"
 
 
 async def read_through(hub: Hub) -> None:
-    """Have the hub relay something large."""
+    """Read a large answer through the hub."""
     async with aiohttp.ClientSession() as session, session.get(hub.url + CONFIG_MAPS) as answer:
         assert answer.status == 200
         assert len(await answer.read()) > LARGE

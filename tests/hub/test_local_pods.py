@@ -78,7 +78,7 @@ def addresses(obj: ApiObject) -> dict[str, tuple[str, bool]]:
 
 
 def shown(seen: list[Seen]) -> list[dict[str, tuple[str, bool]]]:
-    """What a watch has shown of the Service, without repetitions."""
+    """Return the Service's endpoints as the watch has shown them, without repetitions."""
     states = [
         addresses(each.object) for each in seen if each.type != "BOOKMARK" and each.name.startswith("web")
     ]

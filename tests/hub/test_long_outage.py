@@ -80,7 +80,7 @@ class Cluster:
         return frozenset(f"{address}:8080" for address in self.addresses.values())
 
     def restart(self, pod: str) -> list[float]:
-        """Have a pod restart, and return when all kube-proxies have it: seconds from its kubelet's word."""
+        """Restart a pod, and return when all kube-proxies have it: seconds from its kubelet's report."""
         kubelet = self.kubelets[pod]
         former = kubelet.restart("default", pod)
         assert former == self.addresses[pod]

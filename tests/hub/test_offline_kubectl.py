@@ -37,7 +37,7 @@ def running(address: str) -> dict[str, Any]:
 
 @pytest.fixture
 def kubeconfig(outage: Outage, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
-    """What `edgehub kubeconfig` prints."""
+    """The output of `edgehub kubeconfig`."""
     assert shell.run(["kubeconfig", "--admin", outage.hub.admin_url]) == 0
     path = tmp_path / "hub.kubeconfig"
     path.write_text(capsys.readouterr().out)

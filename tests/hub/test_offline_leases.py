@@ -47,7 +47,7 @@ class Pod:
         return await self.ask("GET", f"{self.path}/web")
 
     async def renew(self, lease: Json, seconds: int = 0) -> tuple[int, Any]:
-        """As client-go: the Lease as it was last seen, with another time."""
+        """Renew like client-go: send the Lease as it was last seen, with another time."""
         spec = {
             "holderIdentity": self.name,
             "leaseDurationSeconds": 3600,

@@ -49,7 +49,7 @@ def user_of(node: str) -> str:
 
 
 def at_kubelet(node: str) -> list[Any]:
-    """What the hub's certificate needs: kubelet of this node alone."""
+    """The rights of the hub's certificate: kubelet of this node alone."""
     only = {**rule("", "nodes/proxy", "get create"), "resourceNames": [node]}
     return rights(user_of(node), [only], user(user_of(node)))
 

@@ -37,7 +37,7 @@ READS = (
 
 
 def put(folder: Path, state: Path) -> None:
-    """Have a state folder hold what a hub of another format left."""
+    """Fill a state folder with the files of a hub of another format."""
     database = state / "cache" / "cache.db"
     database.parent.mkdir(parents=True)
     state.chmod(0o700)

@@ -1,4 +1,4 @@
-"""What a quiet node asks on the real control plane: watches of few objects without bookmarks, statuses sent once."""
+"""Requests of a quiet node on the real control plane: watches of few objects without bookmarks, statuses sent once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOK = 0.5
 
 
 def asked(cloud: RealCloud, mark: int, verb: str) -> list[AuditEvent]:
-    """What the hub has asked of the kind since a mark."""
+    """The hub's requests for the kind since a mark."""
     return [
         event
         for event in cloud.audit(mark)

@@ -162,7 +162,8 @@ async def test_protobuf_comes_in_binary_messages(outage: Outage, cloud: Scriptab
 
 
 async def test_a_token_among_the_subprotocols_is_the_callers(outage: Outage, cloud: ScriptableCloud) -> None:
-    """As browsers send one. It says what the caller may read, on the port that lends nobody the hub's rights."""
+    """Browsers send one like this. It decides what the caller may read, on the port that never uses the hub's
+    rights."""
     cloud.access.tokens["known"] = User("reader")
     cloud.store.create(named("first"))
     context = await asyncio.to_thread(ssl.create_default_context, cafile=outage.hub.authority)

@@ -1,4 +1,4 @@
-"""What logs and terminals show of others' words."""
+"""Text from outside in logs and terminals."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from tests.node.support.callers import LONG, Caller
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 DISCOVERY = "discovery"
 ADDRESS = "169.254.2.1"
-"""Of the hub, for pods that are started behind it."""
+"""The hub's address, for pods that are started behind it."""
 AUDIENCE = "oidc-discovery-test"
-"""What agnhost wants its token to be for."""
+"""The audience that agnhost expects in its token."""
 
 
 def test_pods_have_the_api_server_from_before_the_installation_until_after_its_end(
@@ -55,7 +55,7 @@ def kubelet_asks_hub(node: Machine) -> bool:
 
 
 def discover_issuer(node: Machine, clouds: Machine) -> None:
-    """Have a pod check its token by what the API server publishes of its issuer, as Kubernetes' own test does."""
+    """Make a pod verify its token by the API server's issuer discovery, as Kubernetes' own test does."""
     token = {"serviceAccountToken": {"path": "token", "audience": AUDIENCE, "expirationSeconds": 7200}}
     manifest = {
         "apiVersion": "v1",

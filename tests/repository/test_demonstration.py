@@ -11,7 +11,7 @@ from tests.cloud.scriptable.protobuf import encode_message
 
 
 def missing(whole: object, found: object) -> list[str]:
-    """What `found` has otherwise, by its place; it may have more."""
+    """Return the paths where `found` differs; it may have more."""
     if isinstance(whole, dict) and isinstance(found, dict):
         return [f"{name}.{each}" for name, value in whole.items() for each in missing(value, found.get(name))]
     if isinstance(whole, list) and isinstance(found, list) and len(whole) == len(found):

@@ -1,4 +1,4 @@
-"""What the pages have from the code is what the code says; each bound has a row; what a page names is there."""
+"""Pages agree with the code; each bound has a row; names on a page exist."""
 
 from __future__ import annotations
 

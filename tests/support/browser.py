@@ -42,7 +42,7 @@ class Browser:
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self.complaints: list[str] = []
-        """What the page logged as an error or a warning, violations of its policy among them."""
+        """The page's logged errors and warnings, violations of its policy among them."""
 
     async def __aenter__(self) -> Self:
         program = find_browser()
@@ -110,7 +110,7 @@ class Browser:
         return await self.text()
 
     async def text(self) -> str:
-        """What a person reads on the page."""
+        """Return the visible text of the page."""
         return str(await self.run("document.body ? document.body.innerText : ''"))
 
     async def click(self, script: str) -> None:

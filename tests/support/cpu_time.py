@@ -1,4 +1,4 @@
-"""What a call costs by itself, for tests of costs that may not grow faster than what is given."""
+"""Measure a call's CPU time, for tests of costs that may not grow faster than the input."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Answering(BaseHTTPRequestHandler):
         """Log nothing."""
 
     def body(self) -> bytes:
-        """Of the request."""
+        """The body of the request."""
         return self.rfile.read(int(self.headers["Content-Length"]))
 
     def answer(self, body: bytes, code: int = 200, content_type: str = "application/json") -> None:

@@ -25,7 +25,7 @@ LABEL = "node.kubernetes.io/instance-type"
 
 @dataclass(slots=True)
 class Written:
-    """What is known of the writes of one object, by their numbers."""
+    """The writes of one object, by their numbers."""
 
     accepted: int = 0
     last: int = 0
@@ -33,7 +33,7 @@ class Written:
     seen: int = 0
     """The last that the cloud showed."""
     wrong: list[str] = field(default_factory=list)
-    """What was wrong since the last checkpoint."""
+    """The findings since the last checkpoint."""
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ SETTLED = 180.0
 TAIL = 20
 """Lines of the hub's log that tell of an entry that stays."""
 DISK_IS_LATE = re.compile(rb"answers before a write of (\S+) is on disk|keeps an older write of (\S+):")
-"""What a hub logs of an object where the disk takes longer than a second: then a kill may take the hub's word."""
+"""The hub's log line about an object when the disk takes longer than a second: then a kill may lose the write."""
 RULES = "/api/v1/namespaces/kube-system/configmaps"
 EVENTS = "/api/v1/namespaces/default/events"
 RULE_SETS = ("kube-proxy,coredns", "kube-proxy")

@@ -22,7 +22,7 @@ from tests.hub.support.process import Hub
 from tests.support.background import beside
 
 NODES = 6
-"""As many as keep two cores busy: a life of a hub is mostly waiting for the moment of its end."""
+"""The number that keeps two cores busy: a hub mostly waits for the moment of its end."""
 WATCHED = ("nodes", "pods", "events")
 MAX_QUOTED = 2000
 

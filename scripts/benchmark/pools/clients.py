@@ -153,7 +153,7 @@ class Follower:
 
 
 def state(followers: Sequence[Follower]) -> dict[str, object]:
-    """What the bench asks of all followers together. Their gaps begin anew."""
+    """Return the joint state of all followers. Their gaps begin anew."""
     report = {
         "watching": sum(follower.reflector.state is State.WATCHING for follower in followers),
         "objects": min(len(follower.store) for follower in followers),

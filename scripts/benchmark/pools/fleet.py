@@ -34,7 +34,7 @@ from tests.cloud.real import RealCloud
 
 HUBS = 1000
 PODS = 50
-"""Of the rolling restart, in one slice."""
+"""The pods of the rolling restart, in one slice."""
 STATUSES = 24 * 60 // 5
 """Statuses of a node a day, one in five minutes."""
 BOOKMARKS = 24 * 60

@@ -40,7 +40,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a stream of the events costs: bytes of the state and of the events, and CPU seconds for all events."""
+    """The cost of a stream of the events: bytes of the state and of the events, and CPU seconds for all events."""
 
     state: int
     events: int

@@ -265,7 +265,7 @@ def count_links(site: Site, link: Link) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What updates cost a pool with one leader, and how late they came to clients."""
+    """The cost of updates for a pool with one leader, and their delay at clients."""
 
     rate: float
     """Updates a second."""

@@ -10,7 +10,7 @@ from addons.server.limits.open_connections import OpenConnections
 
 
 class Cut(OpenConnections):
-    """Two connections to each server, with a limit that allows more."""
+    """Two tunnels to each server, and no limit until `is_full` is set."""
 
     def __init__(self) -> None:
         self.ended: list[Server] = []

@@ -90,7 +90,7 @@ class Routed:
         self.of_others = 0
         """The newest version that a client may hold from before the last edit of the rules."""
         self.missing = ""
-        """The source that every client has to wait for."""
+        """The reason why every client has to wait; "" without one."""
         self.router.start(
             RouterParts(
                 *(ANSWERERS, cast(RulesInForce, self.known), self.inputs, lambda _type: self.of_others),

@@ -16,7 +16,7 @@ def config_map(name: str, labels: dict[str, str] | None = None, **data: str) -> 
 
 
 def names(answer: Json) -> list[str]:
-    """Of the items of a list."""
+    """Return the names of a list's items."""
     return [item["metadata"]["name"] for item in answer["items"]]
 
 

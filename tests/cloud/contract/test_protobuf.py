@@ -188,7 +188,7 @@ async def test_other_kinds(
 
 
 async def test_writes_in_protobuf(caller: Caller, namespace: str) -> None:
-    """What a kubelet does with its lease: it writes back what it read, with another holder."""
+    """Kubelet's update of its Lease: it writes back the object that it read, with another holder."""
     leases = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     await caller.post(leases, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "old"}})
     body = (await caller.send("GET", f"{leases}/l", headers=ACCEPT)).body

@@ -184,7 +184,7 @@ async def test_a_watch_of_metadata(caller: Caller, two: str) -> None:
 
 
 async def test_lists_and_watches_fit_together(caller: Caller, two: str) -> None:
-    """What a reflector relies on: list, then watch from the list's version, and nothing is missed or told twice."""
+    """A reflector's contract: list, then watch from the list's version, and no event is missed or repeated."""
     answer = await caller.get(two, labelSelector="ours")
     await caller.post(two, config_map("c", {"ours": ""}))
     async with caller.watch(two, resourceVersion=str(version(answer)), labelSelector="ours") as stream:

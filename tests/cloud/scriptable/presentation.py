@@ -49,7 +49,7 @@ class Presentation:
         )
 
     def answer(self, value: Json) -> tuple[bytes, str]:
-        """What a write answers, with its media type: the object or a Status as asked for, all else as JSON."""
+        """Encode the answer to a write, with its media type: the object or a Status as asked for, all else as JSON."""
         if value["kind"] == self._resource.kind:
             return self.single(value), self.content_type
         if value["kind"] == "Status" and self._protobuf:
@@ -136,7 +136,7 @@ class Presentation:
 
 
 def encode_json(value: object, *, is_sorted: bool = False) -> bytes:
-    """As a kube-apiserver: newline-terminated."""
+    """Encode like a kube-apiserver: newline-terminated."""
     return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE | (orjson.OPT_SORT_KEYS if is_sorted else 0))
 
 

@@ -25,7 +25,7 @@ class LoggedRequest:
     user: str = ""
     status: int = 0
     info: RequestInfo | None = field(default=None, repr=False)
-    """What it means, None when it cannot be parsed."""
+    """The parsed request, None when it cannot be parsed."""
 
     @property
     def verb(self) -> str:

@@ -166,7 +166,7 @@ class Server:
         return web.Response(body=encode_json(document), headers=_headers(str(Encoding.JSON)))
 
     def _resource(self, info: RequestInfo) -> Resource:
-        """What the request is about; StatusError 404 or 405 where a kube-apiserver has no such route."""
+        """Return the request's resource; StatusError 404 or 405 where a kube-apiserver has no such route."""
         assert info.type is not None
         resource = self._table.at(info.type.group, info.type.version, info.type.resource)
         if resource is None or not _has_route(resource, info):

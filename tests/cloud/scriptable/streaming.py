@@ -59,7 +59,7 @@ async def stream_watch(
 
 
 async def _between(send: Send, rules: Sequence[Rule], sent: int) -> Ending | None:
-    """What befalls a stream after so many frames, before the next."""
+    """Apply the rules for a stream after so many frames, before the next."""
     for rule in rules:
         match rule.fault:
             case ShortWatch(after=after) if after == sent:

@@ -144,7 +144,7 @@ class Watcher(Follower):
 
 
 def transition(selection: Selection, change: Change) -> Event | None:
-    """What a change means to somebody who sees only the selection; None where neither state is selected.
+    """Map a change to an event for a watch with this selection; None where neither state is selected.
 
     What leaves the selection is DELETED as it was, with the new version (convertToWatchEvent of k8s.io/apiserver).
     """

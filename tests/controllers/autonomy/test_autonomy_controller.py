@@ -56,7 +56,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, 
 
 
 def call_by_url(cloud: RealCloud, url: str) -> None:
-    """Have the API server call the webhooks there: it has no way to a Service here."""
+    """Make the API server call the webhooks by URL: it cannot reach a Service here."""
     webhooks = cloud.admin.get(CONFIGURATION)["webhooks"]
     for each in webhooks:
         each["clientConfig"] = {"url": url + each["clientConfig"]["service"]["path"]}
@@ -64,7 +64,7 @@ def call_by_url(cloud: RealCloud, url: str) -> None:
 
 
 def trusted_webhooks(cloud: RealCloud) -> set[str]:
-    """Those that the manager has left in the configuration; empty until it has written the CA."""
+    """The webhooks in the manager's configuration; empty until it has written the CA."""
     webhooks = cloud.admin.get(CONFIGURATION)["webhooks"]
     trusted = all(each["clientConfig"].get("caBundle") for each in webhooks)
     return {each["name"] for each in webhooks} if trusted else set()

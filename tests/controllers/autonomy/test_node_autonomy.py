@@ -1,4 +1,4 @@
-"""What annotations of a Node mean, and what becomes of the tolerations of its pods."""
+"""Annotations of a Node, and the tolerations of its pods."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ OTHER = {"key": "gpu", "operator": "Exists"}
 
 
 SHORT = IN_TIME - 1
-"""Of an API server that evicts soon: too soon to wait for the taint."""
+"""Toleration seconds of an API server that evicts soon: too soon to wait for the taint."""
 
 
 def test_what_the_api_server_gave_is_made_longer_and_recorded() -> None:

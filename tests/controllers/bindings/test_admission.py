@@ -48,7 +48,7 @@ def rendering(_: Workload, obj: Json, stored: Json) -> Rendering:
 
 
 def answered(asked: Json, make: Callable[[Workload, Json, Json], Rendering]) -> Json:
-    """What the webhook answers to a review, rendered so."""
+    """Return the webhook's answer to a review, with this rendering."""
     found = read_review(orjson.dumps(asked))
     response = review_response(found, make(found.workload, found.incoming, found.stored))
     return cast(Json, orjson.loads(response))

@@ -31,7 +31,7 @@ AUTOSCALER = Autoscaler("ns", "Deployment", "web")
 
 
 class Known:
-    """What an informer knows, found by one index."""
+    """An informer's objects, found by one index."""
 
     def __init__(self, index: dict[str, list[Any]]) -> None:
         self._index = index

@@ -66,7 +66,7 @@ def test_an_address_that_is_anothers_is_left_to_a_person(scene: Scene, manager: 
 
 
 def told(scene: Scene, name: str) -> str:
-    """What the Events about a request say."""
+    """Return the text of the Events about a request."""
     query = {"fieldSelector": f"involvedObject.name={name}"}
     found = scene.admin.request("GET", "/api/v1/namespaces/default/events", query=query).json()["items"]
     return " ".join(each["message"] for each in found)

@@ -89,7 +89,7 @@ def test_it_is_put_right_and_written_only_when_it_changes(scene: Scene, manager:
 
 
 def test_the_hubs_of_a_pool_find_each_other_by_it(scene: Scene, manager: object) -> None:
-    """Those that are not heard, too: nobody is when they look for each other."""
+    """The list includes hubs that are not heard: none is when they look for each other."""
     pool = scene.pool(interConnectivity=True)
     first = scene.node(pool, address="10.0.3.1")
     second = scene.node(pool, address="10.0.3.2", ready=False)

@@ -1,4 +1,4 @@
-"""What the API server makes of YurtAppConfigBindings: the schema's rules hold while no manager runs."""
+"""Validation of YurtAppConfigBindings by the API server: the schema's rules hold while no manager runs."""
 
 from __future__ import annotations
 

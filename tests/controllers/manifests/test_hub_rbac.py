@@ -1,4 +1,4 @@
-"""What a hub may read with and without the product's RBAC, and what it may still not."""
+"""A hub's rights with and without the product's RBAC, and the rights that it must not get."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADDED = [
     (CONFIG_MAPS, CLIENT_CA),
     (CONFIG_MAPS, {**CLIENT_CA, "watch": "true"}),
 ]
-"""What a hub reads and the Node authorizer alone forbids."""
+"""Resources that a hub reads and the Node authorizer alone forbids."""
 SELECTORS_AUTHORIZED = 32
 """The minor version from which on the Node authorizer looks at selectors."""
 NEVER = [
@@ -42,7 +42,7 @@ NEVER = [
     *([("/api/v1/pods", {})] if minor_of(chosen()) >= SELECTORS_AUTHORIZED else []),
     (f"{CONFIG_MAPS}/leader-hub-hangzhou", {}),
 ]
-"""What a node must not get by being a hub."""
+"""Rights that a node must not get by being a hub."""
 ALLOWED = {200, 404}
 """Statuses of a request that passed authorization: the object or its kind may not exist."""
 DEADLINE = 60.0
@@ -85,7 +85,7 @@ def test_it_is_accepted_twice_and_adds_exactly_what_hubs_need(real_cloud: RealCl
 
 
 def words(answer: str) -> list[str]:
-    """What kubectl says it did to each object."""
+    """Return kubectl's verb for each object."""
     return [line.split()[-1] for line in answer.splitlines()]
 
 

@@ -1,4 +1,4 @@
-"""What the manager's account cannot do, and what applying the manifests takes back from an earlier version."""
+"""Limits of the manager's account, and rights of an earlier version that the manifests take back."""
 
 from __future__ import annotations
 

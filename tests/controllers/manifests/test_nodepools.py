@@ -1,4 +1,4 @@
-"""What the API server makes of the manifests: accepted twice, defaults, refusals, columns."""
+"""NodePool manifests on an API server: accepted twice, defaults, refusals, columns."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_an_object_of_openyurt_applies_unchanged(scene: Scene) -> None:
 
 @pytest.mark.parametrize("version", ["v1beta2", "v1beta1", "v1alpha1"])
 def test_nothing_is_lost_between_versions(scene: Scene, version: str) -> None:
-    """As OpenYurt's versions before v1beta2 have a selector; the server converts by None."""
+    """OpenYurt's versions before v1beta2 have a selector; the server converts by None."""
     name, path = scene.name("pool"), POOLS.replace("v1beta2", version)
     spec = {**OPENYURT, "selector": {"matchLabels": {"apps.openyurt.io/nodepool": name}}}
     kind = {"apiVersion": f"apps.openyurt.io/{version}", "kind": "NodePool"}

@@ -1,4 +1,4 @@
-"""What the API server makes of service grids, as SuperEdge's documentation writes them and otherwise."""
+"""Service grids on an API server, as SuperEdge's documentation writes them and otherwise."""
 
 from __future__ import annotations
 

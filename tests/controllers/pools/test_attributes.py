@@ -1,4 +1,4 @@
-"""What a pool puts on a node and takes away, as properties of one step and of several."""
+"""Attributes that a pool sets and removes on a node, as properties of one step and of several."""
 
 from __future__ import annotations
 

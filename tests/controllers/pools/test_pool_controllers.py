@@ -69,7 +69,7 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def written(scene: Scene, node: str) -> dict[str, str] | None:
-    """What is written of a node; None where it is in no object."""
+    """Return the written labels of a node; None where it is in no object."""
     found = scene.admin.request("GET", f"{LABELS}/{bucket_of(node)}")
     groups: list[dict[str, Any]] = found.json().get("groups", []) if found.status == 200 else []
     return next((each["labels"] for each in groups if node in each["nodes"]), None)

@@ -44,7 +44,7 @@ class LeaseServer:
 
 
 class LeaseClient(AnsweringClient):
-    """What an elector calls, answered by the server without a network."""
+    """The elector's client, answered by the server without a network."""
 
     def __init__(self, server: LeaseServer, who: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a test of bindings does to the cluster, and what it waits to see: bindings, workloads, rollouts."""
+"""Steps of binding tests on the cluster, and conditions that they await: bindings, workloads, rollouts."""
 
 from __future__ import annotations
 

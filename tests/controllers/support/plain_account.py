@@ -14,7 +14,7 @@ class PlainAccount:
         self.server = server
         self.token = self.next_token = token
         self.refreshes: list[bool] = []
-        """Of each refresh whether the server had refused the credentials."""
+        """For each refresh, whether the server had refused the credentials."""
         self.broken = False
 
     async def load(self) -> None:

@@ -29,7 +29,7 @@ class PretendedCluster(AnsweringClient):
     def __init__(self, *, node_pools: bool = True) -> None:
         super().__init__()
         self.user = "system:serviceaccount:kube-system:edgehub-manager"
-        """Who asks, by a SelfSubjectReview; "" where the cluster does not say."""
+        """The user in a SelfSubjectReview; "" where the cluster does not say."""
         self.patches: list[tuple[float, str]] = []
         self.applied: list[float] = []
         self._node_pools = node_pools
@@ -53,7 +53,7 @@ class PretendedCluster(AnsweringClient):
         self._commit(path, "MODIFIED" if known else "ADDED", full)
 
     def delete(self, resource: ResourceType, name: str) -> None:
-        """Of a kind without namespaces."""
+        """Delete an object of a kind without namespaces."""
         path = resource.path("", name)
         self._commit(path, "DELETED", self._objects[self._collections[path]][path])
         del self._objects[self._collections[path]][path]

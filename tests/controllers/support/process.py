@@ -67,7 +67,7 @@ class ManagerProcess:
             return 0
 
     def fleet(self, node: str) -> Json:
-        """What the page of the fleet says of a node's hub; {} before it says anything."""
+        """Return the fleet page's entry of a node's hub; {} before it has one."""
         hubs = self._http.request("GET", f"http://{LOOPBACK}:{self._port}/fleet").json()
         return next((each for each in hubs if each["node"] == node), {})
 

@@ -1,4 +1,4 @@
-"""What a test of the controllers does to the cluster, and what it waits to see: pools, nodes, services, grids."""
+"""Steps of controller tests on the cluster, and conditions that they await: pools, nodes, services, grids."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ACCOUNT = "system:serviceaccount:kube-system:edgehub-manager"
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 TEMPLATE = {"selector": {"appGrid": "echo"}, "ports": [{"protocol": "TCP", "port": 80, "targetPort": 8080}]}
-"""Of the grids, SuperEdge's example."""
+"""The template of the grids, SuperEdge's example."""
 
 _numbers = itertools.count(1)
 
@@ -235,7 +235,7 @@ class Scene:
         return [event["reason"] for event in events["items"]]
 
     def writes(self, since: int) -> list[AuditEvent]:
-        """What managers wrote since a mark of the audit log, but for their Leases."""
+        """The managers' writes since a mark of the audit log, without their Leases."""
         return [
             event
             for event in self.cloud.audit(since)

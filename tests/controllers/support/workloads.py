@@ -47,7 +47,7 @@ DEPLOYMENT: Json = {
         },
     },
 }
-"""As the API server stores it."""
+"""A workload as the API server stores it."""
 
 
 def stateful_set() -> Json:

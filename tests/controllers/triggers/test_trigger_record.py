@@ -1,4 +1,4 @@
-"""What a record keeps, and what is different from it."""
+"""Records of triggers, and differences from them."""
 
 from __future__ import annotations
 

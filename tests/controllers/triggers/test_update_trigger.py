@@ -301,7 +301,7 @@ def test_exactly_the_right_slices_are_touched(scene: Scene, seed: int) -> None:
     of_service = {service: name for name, (service, _) in reversed(world.slices.items())}
 
     def stamps_now() -> tuple[dict[str, str], dict[str, str]]:
-        """Of the slices, and of the Endpoints by the slice that has their endpoints."""
+        """The stamps of the slices, and of the Endpoints by the slice that has their endpoints."""
         slices = {name: scene.trigger(scene.slices, name) for name in world.slices}
         return slices, {name: scene.trigger(scene.endpoints, each) for each, name in of_service.items()}
 

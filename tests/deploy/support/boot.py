@@ -15,7 +15,7 @@ from pathlib import Path
 
 SYSTEMD = "/lib/systemd/systemd"
 KEPT = frozenset({"systemd-journald.socket", "systemd-journald.service", "sockets.target"})
-"""What a target of the node still wants of what targets of this machine want."""
+"""Units of this machine's targets that a target of the node still wants."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ADDRESS, GATEWAY = "192.0.2.10", "192.0.2.1"
 """The node's address and one of nobody: addresses for documentation (RFC 5737)."""

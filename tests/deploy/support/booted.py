@@ -212,7 +212,7 @@ class BootedNode:
         self._install_program()
 
     def rotate(self, number: int, lifetime: timedelta = timedelta(days=1)) -> None:
-        """Have the node's certificate be a new one, as kubelet does it: a new file, and a link that leads to it."""
+        """Rotate the node's certificate like kubelet: a new file, and a link that leads to it."""
         issued = self._cloud.authority.issue_node(self.node, lifetime)
         name = f"kubelet-client-{number}.pem"
         self.write(f"/var/lib/kubelet/pki/{name}", issued.certificate + issued.key)

@@ -70,12 +70,12 @@ class Release:
         self._run("uninstall", "edgehub")
 
     def left(self, manifest: str) -> list[str]:
-        """Those of a manifest's objects that are in the cluster."""
+        """Return the objects of a manifest that are in the cluster."""
         asked = ("get", "--ignore-not-found", "--output=name", "-f", "-")
         return self._cloud.kubectl(*asked, stdin=manifest).stdout.splitlines()
 
     def manifest(self) -> str:
-        """What the release consists of now."""
+        """Return the manifest of the release."""
         return self._run("get", "manifest", "edgehub")
 
     def _run(self, *arguments: str | Path) -> str:

@@ -1,4 +1,4 @@
-"""What each attack on a hub is made of: its aim, connections, and requests over HTTP/1.1. Nothing leaves loopback."""
+"""Parts of each attack on a hub: its aim, connections, and requests over HTTP/1.1. Nothing leaves loopback."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ async def many_labels(aim: Aim) -> None:
 
 
 async def large_events(aim: Aim) -> None:
-    """What fills the histories of `watches_under_selectors`."""
+    """Fill the histories of `watches_under_selectors`."""
     await written(aim, "POST", IN_DEFAULT + "configmaps", {"metadata": {"name": "large"}})
     patch = {"data": {"text": "x" * 100_000 + str(next(aim.numbers))}}
     await written(aim, "PATCH", IN_DEFAULT + "configmaps/large", patch, MERGE)
@@ -172,7 +172,7 @@ async def sources_of_the_node(aim: Aim) -> None:
 
 
 async def one_key_a_thousand_times(aim: Aim) -> None:
-    """As long a selector as a target may be, over everything that the view has."""
+    """Send the longest selector that a target may have, over everything in the view."""
     number = next(aim.numbers)
     terms = ",".join(f"k!={number + n}" for n in range(4_000))[:7_000].rpartition(",")[0]
     await asked(aim, head("GET", f"{SLICES}?resourceVersion=0&labelSelector={terms}", aim.reader))
@@ -181,7 +181,7 @@ async def one_key_a_thousand_times(aim: Aim) -> None:
 
 
 async def long_accept(aim: Aim) -> None:
-    """What a client may say that it accepts, before the hub knows who it is."""
+    """Send long Accept headers, before the hub knows the caller."""
     accept = "Accept: " + ",".join(f"application/json;q=0.{n % 10};a={n}" for n in range(2_200))
     for token in ("bad", aim.reader):
         await asked(aim, head("GET", "/api/v1/services?resourceVersion=0", token, accept))

@@ -33,7 +33,7 @@ def binding(role: str, *groups: str) -> Json:
 OTHERS = "system:bootstrappers:others"
 MAY_ASK = binding("system:node-bootstrapper", GROUP, OTHERS)
 APPROVED = binding("system:certificates.k8s.io:certificatesigningrequests:nodeclient", GROUP)
-"""Has kube-controller-manager approve what tokens ask for."""
+"""The binding by which kube-controller-manager approves the requests of tokens."""
 RENEWED = binding("system:certificates.k8s.io:certificatesigningrequests:selfnodeclient", "system:nodes")
 
 

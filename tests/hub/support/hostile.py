@@ -31,12 +31,12 @@ GRANT = rights(
     [rule("", "services configmaps", "*"), rule("discovery.k8s.io", "endpointslices", "*")],
     account("default", "hostile-reader"),
 )
-"""What the attacker's token may do: as much as a pod that makes Services, their endpoints and ConfigMaps."""
+"""The rights of the attacker's token: as much as a pod that makes Services, their endpoints and ConfigMaps."""
 
 
 @dataclass(slots=True)
 class Siege:
-    """What was seen: megabytes of the hub's process tree at most, and seconds of each of kubelet's answers."""
+    """The measurements: megabytes of the hub's process tree at most, and seconds of each of kubelet's answers."""
 
     peak: float = 0.0
     answers: list[float] = field(default_factory=list)

@@ -22,7 +22,7 @@ class Load:
     ) -> None:
         """With `connects_anew` each request has a connection of its own."""
         self.ends: Counter[str] = Counter()
-        """Of each code, and of connections that were refused or broken off, how many."""
+        """The number of answers of each code, and of connections that were refused or broken off."""
         self.longest = 0.0
         """Seconds that a request took at most."""
         self._url, self._path, self._clients = url, path, clients

@@ -92,7 +92,7 @@ class LoneLinks:
         self.members: list[Member] = []
 
     def enrol(self, *names: str) -> None:
-        """Have the pool consist of these nodes."""
+        """Set the pool's members to these nodes."""
         pool = {"apiVersion": "apps.openyurt.io/v1beta2", "kind": "NodePool", "metadata": {"name": POOL}}
         self.cloud.store.put({**pool, "spec": {"type": "Edge"}})
         self.cloud.store.update({**pool, "status": {"nodes": list(names)}}, subresource="status")

@@ -52,7 +52,7 @@ class Machine:
         self.called: list[str] = []
         """The arguments of each call of systemctl."""
         self.ends: dict[str, signal.Signals] = {}
-        """What systemctl is called with, and does not do: the signal ends its caller there, once."""
+        """Calls of systemctl that fail, once: the signal ends the caller."""
         self.kubelet_service, self.kubelet_kubeconfig = "kubelet.service", "etc/kubernetes/kubelet.conf"
         """Where kubelet runs, and what it is given; another cluster's node has it elsewhere."""
         self.ports = {name: free_port() for name in ("port", "tls-port", "admin-port")}

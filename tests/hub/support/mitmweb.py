@@ -19,7 +19,7 @@ XSRF = "00" * 16
 
 
 def flags(port: int) -> list[str]:
-    """Those of a mitmweb that a `Mitmweb` asks."""
+    """Return the flags of a mitmweb that a `Mitmweb` asks."""
     options = {"web_port": str(port), "web_password": PASSWORD, "web_open_browser": "false"}
     return [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
 

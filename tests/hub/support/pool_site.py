@@ -62,7 +62,7 @@ class Member:
         )
 
     def lay_path(self, port: int) -> Link:
-        """Have the pool call this hub through a link."""
+        """Make the pool call this hub through a link."""
         self.path = self.path or Link(self.address, port, (self.path_address, port))
         return self.path
 
@@ -145,7 +145,7 @@ class Site:
         self.cloud.admin.post("/api/v1/nodes", {"metadata": {"name": member.name, "labels": labels}})
 
     def enrol(self, *members: Member) -> None:
-        """Have the pool consist of these nodes."""
+        """Set the pool's members to these nodes."""
         if not self._has_node_pools:
             for each in self.members:
                 labels = {POOL_LABEL: self.pool if each in members else None}

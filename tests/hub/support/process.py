@@ -209,6 +209,6 @@ async def started(hub: Hub, *, ready: bool = True) -> AsyncIterator[Hub]:
 
 
 def told(isolated: list[str], scene: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """What a program of tests/hub/support says in networks of its own."""
+    """Run a program of tests/hub/support in networks of its own."""
     command = [*isolated, sys.executable, "-m", f"tests.hub.support.{scene}", str(folder)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=400)

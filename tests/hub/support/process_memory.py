@@ -1,4 +1,4 @@
-"""What stands in the memory of another process of this user, as far as the kernel lets one look."""
+"""Read the memory of another process of this user, as far as the kernel allows."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ async def listed(
 
 
 async def executed(url: str) -> bytes:
-    """What an exec through the hub of this URL answers."""
+    """Return the answer to an exec through the hub of this URL."""
     async with (
         aiohttp.ClientSession() as session,
         session.ws_connect(url + EXEC, protocols=("v5.channel.k8s.io",)) as socket,

@@ -48,7 +48,7 @@ CUTS = {
         "tc qdisc del dev wan root",
     ),
 }
-"""What each does to the node's own link, and what heals it. The bucket drops what is larger than TCP's handshake."""
+"""The commands that break the node's own link, and heal it. The bucket drops packets larger than TCP's handshake."""
 
 
 def run(command: str) -> None:
@@ -137,7 +137,7 @@ class Node:
             kubelet.join()
 
     def executed(self) -> bytes:
-        """What an exec through the node's hub answers."""
+        """Return the answer to an exec through the node's hub."""
         return asyncio.run(executed(self.hub.url))
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ async def in_the_cloud(
 
 
 def publish(cloud: ScriptableCloud, nodes: list[Node]) -> None:
-    """What the manager and kubelets write: the pool, its leader, the nodes and their leases."""
+    """Write the manager's and kubelets' objects: the pool, its leader, the nodes and their leases."""
     for each in nodes:
         user = f"system:node:{each.name}"
         cloud.access.certificates[user] = User(user, ("system:nodes",))
@@ -219,7 +219,7 @@ def publish(cloud: ScriptableCloud, nodes: list[Node]) -> None:
 
 
 def holder(cloud: ScriptableCloud, node: Node) -> str:
-    """Who renewed the node's lease, as the cloud has it: what the hub answered by itself does not count."""
+    """Return the holder of the node's lease in the cloud: the hub's own answers do not count."""
     spec = cloud.store.get("leases", node.name, "kube-node-lease")["spec"]
     return str(spec.get("holderIdentity", ""))
 

@@ -1,4 +1,4 @@
-"""What a YurtHub that follows asks of its leader, as OpenYurt 1.7.0 does: one list, then watches, over HTTP/2.
+"""The requests of a following YurtHub to its leader, like OpenYurt 1.7.0: one list, then watches, over HTTP/2.
 
 The cacher of k8s.io/apiserver asks, and YurtHub's reverse proxy hands the requests on with the certificate of the node.
 """
@@ -21,7 +21,7 @@ from tests.hub.support.http2 import Streams
 from tests.hub.support.streams import WAIT
 
 ACCEPT = "application/json, */*"
-"""What a YurtHub accepts: client-go's default."""
+"""The Accept header of a YurtHub: client-go's default."""
 LIST = "limit=10000"
 WATCH = "allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=427&watch=true"
 """The time is any between 300 and 600."""
@@ -40,7 +40,7 @@ class Watch:
 
     def __init__(self, streams: Streams, stream: int) -> None:
         self.events: list[Event] = []
-        """Those that `first` and `end` have read."""
+        """The events that `first` and `end` have read."""
         self._streams = streams
         self._stream = stream
         self._encoding = encoding_of(streams, stream)

@@ -34,7 +34,7 @@ def offset() -> float:
 
 
 class AnyDatetime(type):
-    """What C code makes is of the real class, and is one of this class as well."""
+    """Instances that C code makes are of the real class, and pass as instances of this class, too."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, REAL)

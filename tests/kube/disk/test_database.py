@@ -204,7 +204,7 @@ def test_killed_at_random_moments_of_a_write_storm_every_copy_is_whole(tmp_path:
 
 
 def damage(folder: Path, random: Random) -> None:
-    """What a bad disk, or a bad shutdown, does to one of the files."""
+    """Damage one of the files, like a bad disk or a bad shutdown."""
     path = random.choice([each for each in folder.iterdir() if each.stat().st_size])
     content = bytearray(path.read_bytes())
     page = random.randrange(0, len(content), 4096)

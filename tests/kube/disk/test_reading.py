@@ -75,7 +75,7 @@ class User:
         self._process.communicate()
 
     def told(self, word: str, number: int = 0) -> Any:
-        """What it says; a text is a DiskError."""
+        """Send a command, and return the answer; a text is a DiskError."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(f"{word} {number}\n")
@@ -93,7 +93,7 @@ FAULTS: dict[str, Fault] = {
     "full": (SmallDisk.fill, SmallDisk.make_room, "full|disk I/O error|No space"),
     "read-only": (SmallDisk.make_read_only, SmallDisk.make_writable, "Read-only|readonly"),
 }
-"""What makes a disk so, what mends it, and what is said of it."""
+"""The commands that damage a disk and mend it, and the message about it."""
 
 
 @pytest.fixture(params=FAULTS)

@@ -1,4 +1,4 @@
-"""What can be read of a damaged store is read: all rows but those on the damaged pages."""
+"""Salvage reads all rows of a damaged store but those on the damaged pages."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def nothing(path: Path) -> None:
-    """As it was made."""
+    """Leave the path unchanged."""
 
 
 def sticky(path: Path) -> None:

@@ -153,7 +153,7 @@ async def test_a_taken_port_is_an_error(port: int) -> None:
 
 
 async def test_a_client_that_leaves_amid_its_body_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
-    """Who reaches the port could have the log full of stack traces."""
+    """Any client of the port could fill the log with stack traces."""
     async with Served() as served, asyncio.timeout(20):
         _, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(b"POST /body HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx")

@@ -178,7 +178,7 @@ def test_a_request_that_is_replayed_has_its_senders_credentials_again() -> None:
 
 
 def test_a_copy_of_a_flow_is_anonymous() -> None:
-    """Who sends a flow again in the interface is not its caller."""
+    """A person who replays a flow in the interface is not its caller."""
     made = request((b"Authorization", SECRET))
     hide(made)
     assert "Authorization" not in with_credentials(made.copy()).headers

@@ -164,7 +164,7 @@ async def refused(client: Client, *, watch: bool) -> StatusError:
 async def test_the_clouds_refusal_is_taken_over(
     serve: Serve, encoding: Encoding, packed: bool, watch: bool
 ) -> None:
-    """Who asks for protobuf is refused in protobuf."""
+    """A request for protobuf is refused in protobuf."""
     codec = codec_for(encoding)
     body = encode_status(REFUSAL, encoding)
     headers = GZIP if packed else {}
@@ -259,7 +259,7 @@ async def test_a_watch_past_its_time_is_taken_for_dead(serve: Serve) -> None:
 
 
 async def test_an_error_of_the_reader_is_its_own(serve: Serve) -> None:
-    """What goes wrong with the events that came is not the network's fault, and must not be retried as such."""
+    """An error of the events' handler is not the network's fault, and must not be retried as such."""
     client = await serve(streaming(b"one"))
 
     async def read() -> None:

@@ -1,4 +1,4 @@
-"""What a client may rely on, whichever version of HTTP its session speaks."""
+"""Guarantees of a session to its client, with each version of HTTP."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Target(NamedTuple):
 
 
 def written(document: Json) -> Json:
-    """What a write of a status may change."""
+    """Return the part of an object that a write of its status may change."""
     metadata = document["metadata"]
     return {
         "labels": metadata.get("labels"),

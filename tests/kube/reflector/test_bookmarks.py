@@ -126,7 +126,8 @@ async def test_after_a_break_a_watch_asks_anew(cloud: ScriptableCloud, start: St
 async def test_where_a_version_grows_too_old_without_bookmarks_watches_ask_from_then_on(
     cloud: ScriptableCloud, start: Start
 ) -> None:
-    """As of one node or its pods in a large cluster: others write so much that a watch cache soon forgets."""
+    """Watches of one node or its pods in a large cluster: other writes soon push their version out of the watch
+    cache."""
     cloud.faults.add(fault.ExpiredWatch(), when=without)
     cloud.watches.bookmark_interval = 0.01
     store = Store()

@@ -168,7 +168,7 @@ def test_a_list_proves_its_history_too(version: int, names: dict[str, int], is_p
 
 @pytest.fixture
 def just_listed(monkeypatch: pytest.MonkeyPatch) -> Continuity:
-    """Of a store that has had no event since its list at version 30, and is too large to ask for its names."""
+    """The continuity of a store without an event since its list at version 30, and too large to ask for its names."""
     monkeypatch.setattr(continuity_module, "FEW", 1)
     continuity = Continuity(filled(30, Toy("x", version=4), Toy("y", version=11)))
     assert not continuity.expect_witness()
@@ -177,7 +177,7 @@ def just_listed(monkeypatch: pytest.MonkeyPatch) -> Continuity:
 
 
 def test_the_newest_object_and_the_number_of_all_prove_a_list(just_listed: Continuity) -> None:
-    """What came after that object, and is not in the list, must go again before the version of the list."""
+    """An object that came later, and is not in the list, must go again before the version of the list."""
     just_listed.expect_count(35, 2)
     assert just_listed.watch_from == 10
     assert not just_listed.event(("a", "y"), 11)

@@ -1,4 +1,4 @@
-"""What a list-watch asks for."""
+"""The requests of a list-watch."""
 
 from __future__ import annotations
 

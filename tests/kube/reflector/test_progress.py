@@ -1,4 +1,4 @@
-"""What the cloud has written of one kind since a version, by a short watch."""
+"""Read the cloud's writes of one kind since a version, by a short watch."""
 
 from __future__ import annotations
 

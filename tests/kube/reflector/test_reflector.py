@@ -48,7 +48,7 @@ async def test_a_watch_that_waits_holds_no_event(
 
 
 def _held_by(holder: object) -> list[object]:
-    """What an event, or the frame of something that waits, holds of the text above."""
+    """The references to the text above that an event, or the frame of a waiting coroutine, holds."""
     match holder:
         case WatchFrame():
             held: list[object] = list(holder)
@@ -216,7 +216,7 @@ async def test_somebody_who_asks_cuts_a_delay_short(cloud: ScriptableCloud, star
 async def test_failures_of_an_outage_do_not_hold_up_what_the_cloud_answers_after_it(
     cloud: ScriptableCloud, start: Start
 ) -> None:
-    """As after a restart of kube-apiserver, whose watch cache has forgotten the version to go on from."""
+    """A restarted kube-apiserver fails like this: its watch cache has forgotten the version to resume from."""
     outage = cloud.faults.add(fault.Refuse(503), times=None)
     store = Store()
     # A second failure in a row is waited out for an hour.

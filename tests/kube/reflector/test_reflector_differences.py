@@ -36,7 +36,8 @@ MISFITS = {
 
 
 class Server:
-    """Has the list of one object, and answers each watch with the next of some streams; the last one stays open."""
+    """A server with a list of one object. It answers each watch with the next of some streams; the last one stays
+    open."""
 
     def __init__(self, *streams: Sequence[bytes]) -> None:
         self.watches: list[tuple[str, str]] = []

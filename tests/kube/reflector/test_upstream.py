@@ -24,7 +24,7 @@ JSON = codec_for(Encoding.JSON)
 
 
 class Failing:
-    """Has a watch switched after its first piece, and hands everything on to a client."""
+    """Switch a watch after its first piece, and pass everything on to a client."""
 
     is_up = is_shared = True
 

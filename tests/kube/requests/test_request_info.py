@@ -19,7 +19,7 @@ type Refusal = tuple[int, str]
 
 
 def outcome(method: str, target: str) -> RequestInfo | Refusal:
-    """What is understood, or the code and message of the refusal."""
+    """The parsed request, or the code and message of the refusal."""
     try:
         return parse_request(method, target)
     except StatusError as error:

@@ -1,4 +1,4 @@
-"""What a handshake offers, and which are refused; `tests/hub/test_websocket_watches.py` asks a cloud, too."""
+"""The subprotocols of a handshake, and refused handshakes; `tests/hub/test_websocket_watches.py` asks a cloud, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store knows of its past, and what it knows that it does not know."""
+"""A store's history: known versions, and known gaps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_the_node_wrote_comes_after_the_version_at_which_it_did() -> None:
     ("version", "is_known"), [(10, True), (11, False), (19, False), (20, True), (21, True)]
 )
 def test_nobody_goes_on_from_within_the_gap_of_a_list(version: int, is_known: bool) -> None:
-    """What was written and deleted between the two versions was never seen."""
+    """Objects written and deleted between the two versions were never seen."""
     store = filled(10, Toy("x", version=4))
     fill(store, 20, Toy("x", version=4), Toy("y", version=15))
     assert store.history.is_in_gap(version) is not is_known

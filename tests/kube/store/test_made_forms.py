@@ -67,7 +67,7 @@ def test_an_object_that_cannot_be_read_costs_nobody_the_list() -> None:
 
 
 async def test_a_watch_of_a_table_has_the_columns_in_its_first_event_alone(encoding: Encoding) -> None:
-    """As from kube-apiserver (`tests/hub/test_filtered_tables.py` holds it against one)."""
+    """Like kube-apiserver (`tests/hub/test_filtered_tables.py` compares it with one)."""
     store = store_of(encoding)
     view = View(Projection(store, None), EVERYTHING, TABLES["v1", "Metadata"])
     watcher = view.watch_list(bookmarks=True, coding=PLAIN)

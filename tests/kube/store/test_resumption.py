@@ -1,4 +1,4 @@
-"""What the judge says of a client and its version, as a table. The store has all from 10 on but a gap from 20 to 30."""
+"""The decision about a client and its version, as a table. The store has all from 10 on but a gap from 20 to 30."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_events_of_a_watch_are_told_with_what_was_and_what_is(encoding: Encoding
 def test_a_watch_that_adds_without_end_is_refused_where_a_list_would_be(
     encoding: Encoding, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is there may still change, and what goes makes room."""
+    """Objects in the store may still change, and a deletion makes space."""
     store = filled(10, Toy("x", version=4), Toy("y", version=5), encoding=encoding)
     size = sum(len(item.raw) for item in store)
     monkeypatch.setattr(store_module, bound, {"MAX_ITEMS": 2, "MAX_STORE": size + 2}[bound])
@@ -181,7 +181,7 @@ def other(encoding: Encoding) -> Encoding:
 
 
 def test_a_list_in_another_encoding_is_a_restart(encoding: Encoding) -> None:
-    """What listeners made of the objects before, and what they wrote, is of no use any more."""
+    """The listeners' results for the earlier objects, and the bytes they wrote, are useless now."""
     store = filled(10, Toy("x", version=4), encoding=encoding)
     recorder = RecordedInputs(store)
     fill(store, 20, Toy("x", version=4), Toy("y", version=15), encoding=other(encoding))

@@ -19,7 +19,7 @@ CODEC = codec_for(Encoding.JSON)
 
 
 def plain(view: View, watcher: Watcher) -> list[WatchFrame]:
-    """What there is for a watcher of whole objects."""
+    """Return the frames for a watcher of whole objects."""
     return view.codec.frames().feed(b"".join(waiting(watcher) or ()))
 
 

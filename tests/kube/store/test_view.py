@@ -123,7 +123,7 @@ async def test_a_watch_from_the_future_is_silent_until_then() -> None:
 
 
 async def test_objects_enter_and_leave_a_selection() -> None:
-    """What leaves goes as it was, with the version at which it left (convertToWatchEvent of k8s.io/apiserver)."""
+    """An object leaves as it was, with the version at which it left (convertToWatchEvent of k8s.io/apiserver)."""
     store = filled(10, Toy("x", version=4))
     client = watching(view_of(store, where=scope(labels="app")))
     tell(store, "MODIFIED", Toy("x", version=11, app="web"))

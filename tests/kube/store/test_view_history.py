@@ -1,4 +1,4 @@
-"""What a view keeps as its history, and what a client that resumes gets of it: the events that it missed."""
+"""A view's history, and the events that a client missed and gets when it resumes."""
 
 from __future__ import annotations
 

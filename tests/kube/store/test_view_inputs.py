@@ -1,4 +1,4 @@
-"""What inputs and rules do to open watches, to those that resume, and to those that hold another view's versions."""
+"""Inputs and rules: their effect on open watches, on resumed ones, and on those that hold another view's versions."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ class World:
 
 
 def selects(where: Scope, toy: Toy) -> bool:
-    """What each of SCOPES means, said once more."""
+    """Select like each of SCOPES, by a second implementation."""
     return {
         SCOPES[0]: True,
         SCOPES[1]: toy.namespace == "a",

@@ -19,7 +19,7 @@ CODINGS = [PLAIN, DIFFERENCES]
 
 @dataclass
 class Client:
-    """What a client got: `direct` by its outlet while that has room, all the rest by its task."""
+    """A client's events: `direct` by its outlet while that accepts them, all the rest by its task."""
 
     watcher: Watcher
     direct: list[bytes] = field(default_factory=list)

@@ -25,7 +25,7 @@ class Asked:
     content_type: str = ""
     accept: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)
-    """Those of a relayed request, or the client's own besides."""
+    """The header fields of a relayed request, or the client's additional ones."""
     timeout: float = 0.0
     """Seconds."""
 
@@ -36,7 +36,7 @@ class Asked:
 
 
 class AnsweringClient(Client):
-    """Has a request, and one that is relayed, answered by a method."""
+    """Answer requests, and relayed ones, by a method."""
 
     def __init__(self, server: str = "") -> None:
         super().__init__(cast(Session, None), server, {})

@@ -50,7 +50,7 @@ class PooledSession(ABC):
 
 
 class CleartextSession(PooledSession):
-    """Of http:// URLs with a port."""
+    """A session for http:// URLs with a port."""
 
     scheme = "http"
 

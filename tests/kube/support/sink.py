@@ -18,7 +18,7 @@ class Sink(asyncio.Transport):
         self._written = b""
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Return the bytes written since the last call."""
         taken, self._written = self._written, b""
         return taken
 

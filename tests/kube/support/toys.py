@@ -55,7 +55,7 @@ class Toy:
 
 
 class Seen(NamedTuple):
-    """What a client can tell of a toy."""
+    """The visible state of a toy for a client."""
 
     version: int
     app: str
@@ -64,12 +64,12 @@ class Seen(NamedTuple):
 
 
 def seen(toy: Toy, *, metadata_only: bool = False, address: str = "") -> Seen:
-    """What a client should see of a toy; `address` is the one that a chain gave it."""
+    """Return a client's expected view of a toy; `address` is the one that a chain gave it."""
     return Seen(toy.version, toy.app, toy.reads, "" if metadata_only else address or toy.address)
 
 
 def read(encoding: Encoding, api_version: str, kind: str, raw: bytes) -> tuple[Key, Seen]:
-    """What a client reads in an object."""
+    """Decode an object like a client."""
     obj = decode_object(encoding, api_version, kind, raw)
     address = obj.fields.child("spec").text("clusterIP")
     return (obj.namespace, obj.name), Seen(
@@ -155,7 +155,7 @@ class ToyChain:
 
 
 def state_of(view: View) -> dict[Key, Seen]:
-    """What the view shows, without making it a list that a client was told."""
+    """Return the view's state, without serving it as a list."""
     codec = view.codec
     api_version, kind = view.form.type_of("v1", "Service")
     return dict(read(codec.encoding, api_version, kind, view.form.raw(codec, item)) for item in view)
@@ -204,7 +204,7 @@ def events_of(view: View, frames: Iterable[bytes]) -> list[Event]:
 
 @dataclass(eq=False, slots=True)
 class WatchClient:
-    """What client-go's reflector and informer make of a view: a state, and the version of the last event.
+    """A model of client-go's reflector and informer: a state, and the version of the last event.
 
     It checks each event as it takes it. The first `replayed` ones of a watch are history, which may repeat what the
     client has seen already: events of inputs at the very version at which it resumed.
@@ -323,7 +323,7 @@ def short(event: Event) -> tuple[str, str, int]:
 
 
 def after(view: View, since: int, *, bookmarks: bool = True) -> list[tuple[str, str, int]]:
-    """What a watch from this version begins with."""
+    """Return the first events of a watch from this version."""
     watcher = view.watch(since, bookmarks=bookmarks)
     frames = waiting(watcher) or []
     watcher.end()

@@ -1,4 +1,4 @@
-"""What a Table says. `test_server_table_real.py` holds all of them against a kube-apiserver's."""
+"""Tables of the server. `test_server_table_real.py` compares all of them with a kube-apiserver's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the codecs write is read by Kubernetes' own code: kubectl's typed and untyped clients, and a kube-apiserver."""
+"""Kubernetes' own code reads the codecs' output: kubectl's typed and untyped clients, and a kube-apiserver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.support.server_thread import Answering, HttpServer
 EVENT = ("v1", "Event")
 EVENTS = "/api/v1/namespaces/fixtures/events"
 TYPED = "application/vnd.kubernetes.protobuf,application/json"
-"""What client-go's generated clients accept."""
+"""The Accept header of client-go's generated clients."""
 DISCOVERY = {
     "/api": {"kind": "APIVersions", "versions": ["v1"]},
     "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
@@ -85,7 +85,7 @@ def serving(encoding: Encoding) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     questions: list[tuple[str, str]] = []
 
     class Handler(CachedResponses):
-        """What this server needs to know."""
+        """The answers of this server."""
 
     Handler.encoding, Handler.asked = encoding, questions
     with HttpServer(Handler) as server:

@@ -1,4 +1,4 @@
-"""What the Fields interface promises, in both encodings; and that both show the same of the same object."""
+"""The contract of the Fields interface in both encodings, and that both show the same of the same object."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.kube.support.recorded import SINGLES, obj, single
 
 SLICE = "endpointslices.single"
 NO_POINTERS = {"publishNotReadyAddresses"}
-"""Of the Go type: protobuf says false where JSON says nothing."""
+"""Fields without a pointer in the Go type: protobuf says false where JSON says nothing."""
 
 
 def view(fields: Fields, message: str) -> dict[str, object]:
@@ -46,7 +46,7 @@ def _read(fields: Fields, name: str, kind: str, label: int) -> object:
 
 
 def again(obj: ApiObject) -> Fields:
-    """What a reader of the written object sees."""
+    """Write an object and read it again."""
     return decode_object(obj.encoding, obj.api_version, obj.kind, obj.encode()).fields
 
 

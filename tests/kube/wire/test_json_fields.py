@@ -1,4 +1,4 @@
-"""What is special to JSON: any value may be anything, the order of keys stays, and managedFields may stay text."""
+"""Peculiarities of JSON: any value may be anything, the order of keys stays, and managedFields may stay text."""
 
 from __future__ import annotations
 

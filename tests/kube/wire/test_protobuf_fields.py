@@ -1,4 +1,4 @@
-"""What is special to protobuf: unknown fields stay byte for byte, and the schema says what may be written."""
+"""Peculiarities of protobuf: unknown fields stay byte for byte, and the schema says what may be written."""
 
 from __future__ import annotations
 

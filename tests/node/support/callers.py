@@ -80,7 +80,7 @@ class Caller:
         }
 
     def calls(self) -> list[Call]:
-        """What its containers that still have a log have noted."""
+        """Return the calls in the logs of its containers, as far as they exist."""
         read = f"cat /var/log/pods/default_{self.name}_*/caller/*.log"
         lines = self.node.try_run("sh", "-c", read).stdout.splitlines()
         # The container runtime puts the time, the stream and a mark for whole lines before each.

@@ -17,12 +17,12 @@ from tests.node.support.page import blocks
 
 RELEASE = "/srv/release"
 OFFLINE = f"export PIP_NO_INDEX=1 PIP_FIND_LINKS={WHEELS} PIP_DISABLE_PIP_VERSION_CHECK=1"
-"""What the node lacks beside a person's: the package index."""
+"""The environment of a node without a package index."""
 MANAGER = "edgehub-manager.service"
 
 
 def start_manager(clouds: Machine) -> None:
-    """Have the manager run, which takes its kubeconfig and nothing else here."""
+    """Start the manager, which takes its kubeconfig and nothing else here."""
     if clouds.try_run("systemctl", "is-active", MANAGER).returncode:
         manager = ("edgehub-manager", f"--kubeconfig={cloud.ADMIN}", "--webhook-port=0")
         clouds.run("systemd-run", f"--unit={MANAGER}", "--property=Restart=always", *manager)
@@ -66,7 +66,7 @@ def uninstall(node: Machine) -> None:
 
 
 def start_pods_anew(clouds: Machine, node: str) -> None:
-    """Have kube-proxy and coredns take what the hub tells them, by the page."""
+    """Restart kube-proxy and coredns to read from the hub, by the page."""
     _, _, command, *_ = blocks("## A node of kubeadm")
     assert "NODE" in command
     said = f"export KUBECONFIG={cloud.ADMIN}\n{command.replace('NODE', node)}"

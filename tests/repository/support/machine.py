@@ -28,7 +28,7 @@ TOOLS = (
 )
 """All that the scripts need beside Python."""
 PACKAGES = ("addons", "controllers", "kube")
-"""Of the project."""
+"""The packages of the project."""
 
 
 class Machine:
@@ -103,7 +103,7 @@ ${{@: -1}}" ;;
         return {"PATH": str(self.path), "HOME": str(self.home), **more}
 
     def installed(self) -> list[str]:
-        """What pip was asked to install since the last time: locks, and `project`."""
+        """The installations that pip was asked for since the last call: locks, and `project`."""
         calls = self.calls.read_text().splitlines() if self.calls.exists() else []
         self.calls.unlink(missing_ok=True)
         wanted = [

@@ -16,8 +16,8 @@ from tests.addons.filters.support.samples import Notes, Sample, World, decode_ag
 
 @dataclass(frozen=True)
 class Applied:
-    """The result of one application: the object as its reader decodes it, and the filter's questions and
-    noted."""
+    """The result of one application: the object as its reader decodes it, and the filter's questions
+    and notes."""
 
     verdict: Verdict
     obj: ApiObject

@@ -1,4 +1,4 @@
-"""What a server sends that HTTP/2 does not allow: its answer breaks off, or the connection, and nobody waits."""
+"""Frames that HTTP/2 does not allow: the answer or the connection breaks off, and no request waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What waits for a server that reads slowly, and whose turn it is: nobody pays for what others send."""
+"""Queues for a server that reads slowly, and their order: no request waits for another one's body."""
 
 from __future__ import annotations
 

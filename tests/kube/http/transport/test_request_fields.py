@@ -1,4 +1,4 @@
-"""What of a request is sent as it is, and what is refused."""
+"""Header fields of a request: passed unchanged, or refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_request_line_or_name_that_cannot_be_sent_is_refused(method: str, path
 
 
 def seen_by_a_server(fields: HeaderFields) -> dict[bytes, bytes]:
-    """What comes out of h2 on the other side."""
+    """Return the header fields that h2 decodes on the other side."""
     client = H2Connection(H2Configuration(client_side=True, header_encoding=None))
     server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
     client.initiate_connection()

@@ -1,4 +1,4 @@
-"""What a response keeps of its server's words."""
+"""The parts of a server's response that are retained."""
 
 from __future__ import annotations
 
