@@ -1,4 +1,4 @@
-"""Rules of every Python file: a docstring, a bounded length, and a reason beside each silenced check."""
+"""Rules of every Python file: docstrings, a bounded length, and a reason beside each silenced check."""
 
 from __future__ import annotations
 
@@ -27,12 +27,31 @@ SILENCED = re.compile(
 )
 """A comment that silences a check, and what follows its codes."""
 
+RELATIVE = re.compile(r"(?:What|Who|Those|Of|As|Have|Has)\b")
+"""Words that begin a description around a thing. A docstring begins with a verb or with the thing's standard name."""
+
 
 def functions(module: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function and method of a module."""
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
+
+
+def docstrings(module: ast.Module) -> Iterator[tuple[int, str]]:
+    """Every string that is a statement, with its line: those of modules, classes, functions and attributes."""
+    for node in ast.walk(module):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            yield node.lineno, node.value.value.strip()
+
+
+def around(module: ast.Module) -> list[int]:
+    """The lines of docstrings that begin with a relative word."""
+    return [line for line, text in docstrings(module) if RELATIVE.match(text)]
 
 
 def unexplained(line: str) -> bool:
@@ -44,6 +63,11 @@ def unexplained(line: str) -> bool:
 def test_each_module_says_what_it_is_for() -> None:
     silent = [label(path) for path in modules() if not ast.get_docstring(parse(path))]
     assert not silent, "\n".join(silent)
+
+
+def test_each_docstring_begins_with_a_verb_or_a_name() -> None:
+    wrong = [f"{label(path)}:{line}" for path in modules() for line in around(parse(path))]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_modules_are_short() -> None:
@@ -98,3 +122,20 @@ def test_no_addon_is_named_like_a_module_of_the_standard_library() -> None:
 )
 def test_what_counts_as_a_reason(line: str, wrong: bool) -> None:
     assert unexplained(line) is wrong
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""{0} a module is for."""',
+        'class Store:\n    """{0} it is."""',
+        'async def read() -> None:\n    """\n    {0} it does."""',
+        'LIMIT = 3\n"""{0} many."""',
+        'class Store:\n    def __init__(self) -> None:\n        self.size = 0\n        """{0}: bytes."""',
+    ],
+)
+@pytest.mark.parametrize("word", ["What", "Who", "Those", "Of", "As", "Have", "Has"])
+def test_a_docstring_that_begins_around_its_thing_is_found(source: str, word: str) -> None:
+    assert len(around(ast.parse(source.format(word)))) == 1
+    assert around(ast.parse(source.format(f"{word}x"))) == []
+    assert around(ast.parse(f'print("{word} else")')) == []
