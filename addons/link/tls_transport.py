@@ -17,6 +17,8 @@ RECORD = 16 * 1024
 for the largest that it was given."""
 SEALING = 512
 """Bytes for which OpenSSL has room beyond the plain text: more than any cipher adds to a record."""
+OWN_RECORDS = 4 * 1024
+"""Bytes that are read at once of what OpenSSL says by itself: keys, tickets, alerts, and mostly nothing."""
 
 
 class TransportLayer(asyncio.Transport, asyncio.Protocol):
@@ -140,7 +142,7 @@ class TlsTransport(TransportLayer, ABC):
         try:
             for at in range(0, len(data), RECORD):
                 self._tls.sendall(data[at : at + RECORD])
-                sealed.append(_sealed(self._tls))
+                sealed.append(_sealed(self._tls, RECORD + SEALING))
         except SSL.Error as raised:
             error = raised
         self._below.write(b"".join(sealed))
@@ -226,7 +228,7 @@ class TlsTransport(TransportLayer, ABC):
 
     def _flush(self, tls: SSL.Connection) -> None:
         """Send what OpenSSL has for the other side."""
-        if self._below is not None and (sealed := _sealed(tls)):
+        if self._below is not None and (sealed := _sealed(tls, OWN_RECORDS)):
             self._below.write(sealed)
 
 
@@ -236,12 +238,12 @@ def reason_of(error: SSL.Error) -> str:
     return str(errors[-1][-1]) if isinstance(errors, list) and errors else "the connection was closed"
 
 
-def _sealed(tls: SSL.Connection) -> bytes:
-    """Bytes for the other side."""
+def _sealed(tls: SSL.Connection, at_once: int) -> bytes:
+    """Bytes for the other side, read so many at once."""
     parts = []
     with contextlib.suppress(SSL.WantReadError):
         while True:
-            parts.append(tls.bio_read(RECORD + SEALING))
-            if len(parts[-1]) < RECORD + SEALING:  # a shorter read is the last one
+            parts.append(tls.bio_read(at_once))
+            if len(parts[-1]) < at_once:  # a shorter read is the last one
                 break
     return parts[0] if len(parts) == 1 else b"".join(parts)
