@@ -21,15 +21,11 @@ from addons.offline.cached_response import is_too_large
 from addons.pool.shared_links.lending import LentWays
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.hidden_credentials import lend
-from addons.requests.request_context import RequestContext, context_of
-from addons.requests.route_decision import RouteKind
+from addons.requests.request_context import RelayUpstream, RequestContext, context_of
 from addons.server.limits.open_connections import OpenConnections
 from addons.server.limits.request_head import is_upgrade
 from addons.server.peer.lent_tunnel import AskedWay, Lent
 from kube.errors import forbidden, internal, unavailable
-
-SENT = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY, RouteKind.KUBELET})
-"""The kinds of requests that may go to a server."""
 
 
 class Egress:
@@ -75,8 +71,8 @@ class Egress:
         if context.answerer is not None:
             return  # the request goes nowhere
         self._lead(flow, context)
-        if context.failover is None and isinstance(context.upstream, Relaying):
-            flow.request.stream = _counted(self.link.sent(context.upstream.server))
+        if context.failover is None and (relaying := _relaying(context)) is not None:
+            flow.request.stream = _counted(self.link.sent(relaying.server))
 
     def relay(self, flow: http.HTTPFlow) -> None:
         """Send a request that is there whole to a server after all. StatusError as a refusal."""
@@ -86,8 +82,6 @@ class Egress:
 
     def _lead(self, flow: http.HTTPFlow, context: RequestContext) -> None:
         """Say by which connections a request goes."""
-        if context.route is None or context.route.kind not in SENT:
-            raise internal("nobody answers the request")
         port, caller = context.kubelet_port, context.caller
         server = kubelet_at(port) if port else self.link.choose()
         if server is None:
@@ -105,7 +99,8 @@ class Egress:
         flow.request.scheme, flow.request.data.port = server.scheme, server.port
         flow.request.host = server.host
         has_room = partial(self._connections.has_room, context.listener)
-        context.upstream = Relaying(self.link, way, is_upgrade(flow.request.headers.fields), has_room)
+        relaying = Relaying(self.link, way, is_upgrade(flow.request.headers.fields), has_room)
+        context.upstream = RelayUpstream(context.route, relaying)
         if context.failover is not None:
             context.failover = self._suspecting(context.failover)
 
@@ -119,9 +114,9 @@ class Egress:
         context = context_of(flow)
         if context is None or context.route is None or flow.response is None:
             return
-        if not isinstance(context.upstream, Relaying):
+        if (relaying := _relaying(context)) is None:
             return
-        way = context.upstream.way
+        way = relaying.way
         self.link.answered(way, context.caller.authorization, flow.response.status_code)
         if context.route.filtered_by:
             return
@@ -159,11 +154,17 @@ class Egress:
         return run
 
 
+def _relaying(context: RequestContext) -> Relaying | None:
+    """The connections by which a request goes; None for one that goes nowhere."""
+    connections = context.upstream.connections if context.upstream is not None else None
+    return connections if isinstance(connections, Relaying) else None
+
+
 def _server_to(flow: http.HTTPFlow) -> Server | None:
     """The server to which a flow's request goes; None where it goes nowhere."""
     context = context_of(flow)
-    upstream = context.upstream if context is not None else None
-    return upstream.server if isinstance(upstream, Relaying) else None
+    relaying = _relaying(context) if context is not None else None
+    return relaying.server if relaying is not None else None
 
 
 def _counted(count: Callable[[int], None]) -> Callable[[bytes], bytes]:

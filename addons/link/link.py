@@ -342,7 +342,7 @@ class Link:
 
 
 class Relaying(NamedTuple):
-    """Where a relayed request goes: an `addons.requests.request_context.RelayUpstream`."""
+    """Where a relayed request goes: the `addons.requests.request_context.ServerConnections`."""
 
     link: Link
     way: Way

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, final
 
 from mitmproxy import http
 from multidict import CIMultiDict
@@ -16,13 +16,14 @@ from multidict import CIMultiDict
 from addons.requests.answers import NO_HEADERS, Answerer, ClientRequest, Served
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.hidden_credentials import path_of, with_credentials
-from addons.requests.route_decision import Route, RouteKind
+from addons.requests.route_decision import SENT, Route, RouteKind
+from kube.errors import internal
 from kube.http.transport.connection_pool import Connection
 from kube.requests.request_info import RequestInfo
 from kube.requests.websocket_offer import WebSocketOffer
 
 
-class RelayUpstream(Protocol):
+class ServerConnections(Protocol):
     """The connections that a relayed request may go by: those of one identity to one server."""
 
     @property
@@ -39,6 +40,19 @@ class RelayUpstream(Protocol):
 
     async def opened(self) -> Connection:
         """One that has room, if need be a new one; OSError where there is none."""
+
+
+@final
+class RelayUpstream:
+    """The right to send a request to a server. No request is sent without one, and `addons.egress` alone makes it."""
+
+    __slots__ = ("connections", "route")
+
+    def __init__(self, route: Route | None, connections: ServerConnections) -> None:
+        """StatusError for a request whose route leads to no server."""
+        if route is None or route.kind not in SENT:
+            raise internal("nobody answers the request")
+        self.route, self.connections = route, connections
 
 
 @dataclass(slots=True)

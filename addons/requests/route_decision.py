@@ -66,6 +66,10 @@ class RouteKind(StrEnum):
     """To this node's kubelet, where kube-apiserver would ask it."""
 
 
+SENT = frozenset({RouteKind.RELAY, RouteKind.CACHED_RELAY, RouteKind.KUBELET})
+"""The ways that lead to a server."""
+
+
 class Route(NamedTuple):
     """The route of a request, and the rule that decided it."""
 

@@ -17,7 +17,12 @@ from mitmproxy.connection import ConnectionState, Server
 
 from addons.requests.answers import ClientLeft
 from addons.requests.hidden_credentials import path_of, sent_fields
-from addons.requests.request_context import RelayUpstream, RequestContext, context_of
+from addons.requests.request_context import (
+    RelayUpstream,
+    RequestContext,
+    ServerConnections,
+    context_of,
+)
 from addons.server import flow_hooks
 from addons.server.client_connection import STREAM_UNREAD
 from addons.server.limits.client_addresses import RETRY_AFTER
@@ -27,7 +32,7 @@ from addons.server.messages import SWITCHED, response_of_server
 from addons.server.request import ServedRequest
 from addons.server.respond import Sending, changed
 from addons.telemetry import metrics
-from kube.errors import StatusError, too_many_requests
+from kube.errors import StatusError, internal, too_many_requests
 from kube.http.transport.connection_pool import Connection
 from kube.http.transport.request_fields import HeaderFields
 from kube.http.transport.response_sink import FIRST_WINDOW, ResponseSink
@@ -48,8 +53,10 @@ _shown: WeakKeyDictionary[Connection, Server] = WeakKeyDictionary()
 async def relay(
     request: ServedRequest, flow: http.HTTPFlow, context: RequestContext, upstream: RelayUpstream
 ) -> None:
-    """Relay the request to the server of `upstream`. OSError where it fails."""
-    answer = _under_way[flow] = ServerAnswer(request, flow, upstream)
+    """Relay the request to the server of `upstream`. OSError where it fails, StatusError for another request's."""
+    if upstream.route is not context.route:
+        raise internal("the request is to go another way")
+    answer = _under_way[flow] = ServerAnswer(request, flow, upstream.connections)
     sending = Sending(request, flow)
     try:
         await answer.ask()
@@ -87,8 +94,8 @@ async def _switch(sending: Sending, flow: http.HTTPFlow, answer: ServerAnswer) -
 class ServerAnswer(ResponseSink):
     """One request at a server, and what that answers. To be released in the end."""
 
-    def __init__(self, request: ServedRequest, flow: http.HTTPFlow, upstream: RelayUpstream) -> None:
-        self._request, self._flow, self._upstream = request, flow, upstream
+    def __init__(self, request: ServedRequest, flow: http.HTTPFlow, server: ServerConnections) -> None:
+        self._request, self._flow, self._server = request, flow, server
         self.fields: HeaderFields = []
         self.trailers: HeaderFields = []
         self._connection: Connection | None = None
@@ -154,7 +161,7 @@ class ServerAnswer(ResponseSink):
         """Send the request, and return when the head of the answer has come."""
         while True:
             try:
-                self._connection = self._upstream.kept() or await self._open()
+                self._connection = self._server.kept() or await self._open()
                 self._send(self._connection)
                 while not self.status:
                     if self.error is not None:
@@ -172,7 +179,7 @@ class ServerAnswer(ResponseSink):
 
     async def _open(self) -> Connection:
         try:
-            return await self._upstream.opened()
+            return await self._server.opened()
         except OSError:
             raise
         except Exception:
@@ -185,7 +192,7 @@ class ServerAnswer(ResponseSink):
         request = self._flow.request
         length = len(body) if self._is_whole else None
         method, target = request.data.method, path_of(request)
-        fields = fields_to_send(method, target, sent_fields(request), self._upstream, length)
+        fields = fields_to_send(method, target, sent_fields(request), self._server, length)
         connection.send(fields, body, self, is_whole=self._is_whole)
         self._show(connection)
         if self._upload is None and not self._is_whole:
@@ -194,9 +201,9 @@ class ServerAnswer(ResponseSink):
     def _show(self, connection: Connection) -> None:
         """Show people by which connection the request goes."""
         if (shown := _shown.get(connection)) is None:
-            shown = Server(address=(self._upstream.host, self._upstream.port), timestamp_start=time.time())
+            shown = Server(address=(self._server.host, self._server.port), timestamp_start=time.time())
             shown.state = ConnectionState.OPEN
-            shown.tls = self._upstream.scheme == "https"
+            shown.tls = self._server.scheme == "https"
             _shown[connection] = shown
         self._flow.server_conn = shown
 

@@ -21,7 +21,7 @@ from addons.telemetry.observation import WantedLines
 from addons.traffic import Traffic
 from tests.addons.support.guarding import under_guard
 from tests.addons.support.proxied import Raw, Straight
-from tests.addons.support.samples import SERVICES, request_context
+from tests.addons.support.samples import SERVICES, lead, request_context
 
 WATCH = f"{SERVICES}?watch=true"
 
@@ -38,7 +38,8 @@ def answered(
         req=tutils.treq(path=target.encode()), resp=tutils.tresp(status_code=code, content=b"whole")
     )
     context = request_context(target, listener=listener)
-    context.upstream = Straight(lambda: Raw(b"")) if cloud else None
+    if cloud:
+        lead(context, Straight(lambda: Raw(b"")))
     begin(flow, context)
     return flow
 

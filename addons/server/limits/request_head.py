@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from addons.requests.request_context import RelayUpstream
+from addons.requests.request_context import ServerConnections
 from kube.errors import StatusError, bad_request
 from kube.http.transport.request_fields import NOT_SENT, HeaderFields
 
@@ -72,18 +72,18 @@ def is_upgrade(fields: FieldPairs) -> bool:
 
 
 def fields_to_send(
-    method: bytes, target: bytes, fields: FieldPairs, upstream: RelayUpstream, length: int | None
+    method: bytes, target: bytes, fields: FieldPairs, server: ServerConnections, length: int | None
 ) -> HeaderFields:
     """The head of a request in the form of HTTP/2; `length` is of a body that is there whole.
 
     What was for the connection that it came by is left out (RFC 9110, 7.6.1): a client says so of any field, which the
     next server might believe.
     """
-    host = f"[{upstream.host}]" if ":" in upstream.host else upstream.host
+    host = f"[{server.host}]" if ":" in server.host else server.host
     head = [
         (b":method", method),
-        (b":scheme", upstream.scheme.encode()),
-        (b":authority", f"{host}:{upstream.port}".encode()),
+        (b":scheme", server.scheme.encode()),
+        (b":authority", f"{host}:{server.port}".encode()),
         (b":path", target),
     ]
     others: HeaderFields = []

@@ -11,6 +11,7 @@ import pytest
 from mitmproxy import http
 
 from addons.requests.request_context import RequestContext
+from addons.requests.route_decision import Route, RouteKind
 from addons.server.limits import client_addresses
 from addons.server.messages import SWITCHED
 from addons.server.relay import finish
@@ -21,6 +22,7 @@ from kube.http.transport.connection_pool import Connection
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
 from tests.addons.support.noted_request import NotedRequest, hooks_of
 from tests.addons.support.observed import value_of
+from tests.addons.support.samples import lead
 
 
 class Server:
@@ -83,7 +85,8 @@ class Relay:
     @contextmanager
     def under_way(self) -> Iterator[Relay]:
         def decide(flow: http.HTTPFlow, context: RequestContext) -> None:
-            self.flow, context.upstream = flow, self.server
+            self.flow = flow
+            lead(context, self.server)
             flow.request.stream = self._is_streamed
 
         with hooks_of(decide) as self.hooks:
@@ -267,3 +270,15 @@ async def test_a_watch_is_ended_once_and_what_is_no_watch_yet_broken_off() -> No
         assert relay.flow.error is not None
         assert relay.flow.error.msg == "the rules have changed"
     assert relay.request.parts[0][1] == 502
+
+
+async def test_a_request_whose_route_was_changed_since_goes_nowhere() -> None:
+    request, server = NotedRequest("GET", None), Server()
+
+    def decide(_: http.HTTPFlow, context: RequestContext) -> None:
+        lead(context, server)
+        context.route = Route(RouteKind.VIEW, "test")
+
+    with hooks_of(decide):
+        await serve(request)
+    assert (request.parts[0][1], server.did) == (500, [])

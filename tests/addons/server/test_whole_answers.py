@@ -16,6 +16,7 @@ from kube.wire.codec_base import PIECE
 from tests.addons.support.answering import REQUEST, Answering, Whole, answer_here, have_answered
 from tests.addons.support.lasting_parts import connected
 from tests.addons.support.proxied import ANSWER, Raw, watching_proxy
+from tests.addons.support.samples import lead
 
 LAST = REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
 TEXT = {"Content-Type": "text/plain"}
@@ -203,7 +204,7 @@ async def test_what_the_hub_leaves_to_the_cloud_is_sent_whole_and_comes_back_if_
             context = context_of(flow)
             assert context is not None
             context.answerer, context.failover = None, answer_here_again
-            context.upstream = proxy.to_server
+            lead(context, proxy.to_server)
 
         proxy.decide = answer_here_again
         request = LAST.replace(b"GET", b"PUT").replace(b"\r\n\r\n", b"\r\nContent-Length: 4\r\n\r\nbody")

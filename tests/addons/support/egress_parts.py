@@ -49,8 +49,9 @@ def way_of(flow: http.HTTPFlow) -> Way:
     """By which connections a request goes."""
     context = context_of(flow)
     assert context is not None
-    assert isinstance(context.upstream, Relaying)
-    return context.upstream.way
+    assert context.upstream is not None
+    assert isinstance(context.upstream.connections, Relaying)
+    return context.upstream.connections.way
 
 
 def counted(direction: str, server: object = A) -> float:

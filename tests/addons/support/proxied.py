@@ -27,7 +27,7 @@ from addons.server.limits.client_addresses import listeners
 from kube.http.transport.connection_pool import Connection, ConnectionPool
 from kube.http.transport.http1_connection import Http1Connection
 from kube.http.transport.http2_connection import Http2Connection
-from tests.addons.support.samples import request_context
+from tests.addons.support.samples import lead, request_context
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nserver"
 WATCH = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
@@ -243,7 +243,7 @@ class Handler(Accepted):
 
 
 class Straight:
-    """The hub's own connections to a server, as an `addons.requests.request_context.RelayUpstream`."""
+    """The hub's own connections to a server, as `addons.requests.request_context.ServerConnections`."""
 
     scheme, host = "http", "127.0.0.1"
 
@@ -299,7 +299,7 @@ class Proxy[Server: Raw | Http2Server]:
     def turn(self, flow: http.HTTPFlow) -> None:
         context = context_of(flow)
         assert context is not None
-        context.upstream = self.to_node
+        lead(context, self.to_node)
 
     def held_at(self, name: str) -> tuple[asyncio.Event, asyncio.Event]:
         """Block each request at this hook: return the event of its begin, and the one that releases it."""
@@ -324,7 +324,7 @@ class Proxy[Server: Raw | Http2Server]:
             made = request_context(found.request.path, method=found.request.method)
             made.failover, made.stream_too_large = self.failover, self.stream_too_large
             begin(found, made)
-            made.upstream = self.to_server
+            lead(made, self.to_server)
             found.request.stream = self.is_request_streamed
             if self.decide is not None:
                 self.decide(found)

@@ -9,7 +9,8 @@ from typing import Any
 
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.object_read import ObjectRead, parse_read
-from addons.requests.request_context import RequestContext
+from addons.requests.request_context import RelayUpstream, RequestContext, ServerConnections
+from addons.requests.route_decision import Route, RouteKind
 from addons.telemetry.observation import Observation
 from kube.json_type import Json
 from kube.requests.request_info import parse_request
@@ -122,6 +123,12 @@ def request_context(
 ) -> RequestContext:
     """A request as the first two addons leave it."""
     return RequestContext(parse_request(method, target), component, listener, accept, caller)
+
+
+def lead(context: RequestContext, connections: ServerConnections) -> None:
+    """Have a request sent by these connections, as `addons.egress` does."""
+    context.route = context.route or Route(RouteKind.RELAY, "test")
+    context.upstream = RelayUpstream(context.route, connections)
 
 
 def read_of(target: str, accept: str | None = "application/json") -> ObjectRead:

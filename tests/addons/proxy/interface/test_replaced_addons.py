@@ -33,7 +33,7 @@ from addons.requests.hidden_credentials import hide
 from addons.requests.request_context import begin
 from addons.ui.flows.annotations import component_of
 from tests.addons.support.proxied import ANSWER, Raw, Straight
-from tests.addons.support.samples import request_context
+from tests.addons.support.samples import lead, request_context
 from tests.cloud.ports import LOOPBACK
 
 ANY = "hub:plain@127.0.0.1:0"
@@ -50,7 +50,7 @@ class Seen:
     def requestheaders(self, flow: http.HTTPFlow) -> None:
         self.listeners.append(listener_of(flow.client_conn))
         context = request_context(flow.request.path)
-        context.upstream = self._upstream
+        lead(context, self._upstream)
         begin(flow, context)
 
     def response(self, flow: http.HTTPFlow) -> None:

@@ -23,7 +23,7 @@ from addons.telemetry.observation import Observation, Observations, Tally, line
 from addons.ui.live.observed_request import observed, tell_log_and_terminal
 from kube.errors import unavailable
 from tests.addons.support.report_parts import settings
-from tests.addons.support.samples import SEEN, SERVICES, request_context
+from tests.addons.support.samples import SEEN, SERVICES, lead, request_context
 
 VIEW = Route(RouteKind.VIEW, "cached component")
 FILTERED = Route(RouteKind.VIEW, "filtered", filtered_by=("discardcloudservice",))
@@ -54,7 +54,7 @@ def seen(
     begin(flow, context)
     if cloud:
         way = Way(parse_server("https://a:6443"), Lending.HUB, NO_LANE)
-        context.upstream = Relaying(Link(), way, is_upgrade=False, may_open=bool)
+        lead(context, Relaying(Link(), way, is_upgrade=False, may_open=bool))
     if error:
         flow.response, flow.error = None, mitmproxy_flow.Error(error)
     return observed(flow, context_of(flow), flow.request.timestamp_start + 2, 5)
@@ -73,7 +73,10 @@ def seen(
         (seen(VIEW, served=Served("copy", 42)), ("offline", 200, "copy")),
         (seen(VIEW, 410), ("refused", 410, "hub")),
         (seen(FILTERED, served=Served("leader", 42)), ("filtered", 200, "leader")),
-        (seen(FILTERED, 404, cloud=True, served=HIDES), ("filtered", 404, "cloud")),
+        (
+            seen(FILTERED._replace(kind=RouteKind.RELAY), 404, cloud=True, served=HIDES),
+            ("filtered", 404, "cloud"),
+        ),
         (seen(BACKED, cloud=True), ("relayed", 200, "cloud")),
         (seen(BACKED, served=Served("cloud")), ("relayed", 200, "cloud")),
         (seen(BACKED, 404, served=Served("copy")), ("offline", 404, "copy")),

@@ -1,0 +1,47 @@
+"""The right to send a request to a server: who may make it, and of which routes."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from addons.requests.request_context import RelayUpstream
+from addons.requests.route_decision import SENT, Route, RouteKind
+from kube.errors import StatusError
+from kube.http.transport.connection_pool import Connection
+from tests.repository.support.tree import label, parse, room_modules
+
+
+class Server:
+    """No connection to anything."""
+
+    scheme, host, port = "https", "cloud.example", 443
+
+    def kept(self) -> Connection | None:
+        return None
+
+    async def opened(self) -> Connection:
+        raise ConnectionRefusedError
+
+
+@pytest.mark.parametrize("kind", [None, *RouteKind])
+def test_a_route_that_leads_to_no_server_sends_nothing(kind: RouteKind | None) -> None:
+    route = Route(kind, "test") if kind is not None else None
+    if kind in SENT:
+        assert RelayUpstream(route, Server()).route is route
+    else:
+        with pytest.raises(StatusError, match="nobody answers"):
+            RelayUpstream(route, Server())
+
+
+def test_egress_alone_sends() -> None:
+    """Further calls of the constructor, or of `relay`, would be further ways out of the node."""
+    calls = {
+        (label(path), node.func.id)
+        for path in room_modules()
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert {caller for caller, name in calls if name == "RelayUpstream"} == {"addons/egress.py"}
+    assert {caller for caller, name in calls if name == "ServerAnswer"} == {"addons/server/relay.py"}
