@@ -344,6 +344,7 @@ class Assembly:
             *(settings, cloud, parts.sources, parts.inputs, parts.rules, self._offline),
             modules=modules,
             drills=self._link.drills,
+            client=clients.hub,
             own_requests=self._records,
             traffic=self._traffic.counts,
             observations=self._traffic.observations,

@@ -13,6 +13,8 @@ from controllers.leaders import HubLeaderConfigController, HubLeaderController, 
 from controllers.pools import NodeAttributesController, NodeLabelsController, NodePoolController
 from controllers.runtime.controller import Context, Controller
 from controllers.triggers.update_trigger import EndpointSlicesTriggerController, EndpointsTriggerController
+from controllers.updates.daemon_pod_updater import DaemonPodUpdater
+from controllers.updates.image_puller import ImagePuller
 
 type Make = Callable[[Context], Controller]
 
@@ -32,5 +34,7 @@ CONTROLLERS: dict[str, Make] = {
         WebhookController,
         EndpointsTriggerController,
         EndpointSlicesTriggerController,
+        DaemonPodUpdater,
+        ImagePuller,
     )
 }

@@ -142,8 +142,15 @@ REQUESTS_RESENT = counter(
 ADMIN_REFUSED = counter(
     "edgehub_admin_refused{bound}",
     "Requests to the admin port refused at a bound: `turn` (reports that take long), `listener` (of the page), "
-    "`follower` (of `observe`).",
+    "`follower` (of `observe`), `update` (of pods).",
 )
+POD_UPDATES = counter(
+    "edgehub_pod_updates{action,code}",
+    "Requests to upgrade a pod of this node, or to pull its images first, by the code of the answer.",
+)
+for _action in ("upgrade", "imagepull"):
+    for _code in ("200", "400", "403", "500", "503"):
+        POD_UPDATES.labels(_action, _code)
 CACHE_WRITE_ERRORS = counter(
     "edgehub_cache_write_errors", "Uses of the disk that failed; the hub goes on without."
 )

@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from addons.telemetry import metrics
-from addons.ui import debug_pages
+from addons.ui import debug_pages, pod_updates
 from addons.ui.attached.attachments import Attachments
 from addons.ui.handlers import CLOSED, HUB, QUEUE, ReportQueue, comes_from_operator, for_operator
 from addons.ui.judgement import deadline, in_slices
@@ -43,8 +43,9 @@ class Admin:
         app[HUB], app[QUEUE], app[CLOSED] = hub, ReportQueue(), asyncio.Event()
         app[stream_pages.ATTACHMENTS] = attachments
         app[stream_pages.FOLLOWERS] = stream_pages.followers()
+        app[pod_updates.PLACES] = pod_updates.places()
         app[page.LIVE_PAGE] = page.LivePage(hub, timeline)
-        for table in (routes, debug_pages.routes, page.routes, stream_pages.routes):
+        for table in (routes, pod_updates.routes, debug_pages.routes, page.routes, stream_pages.routes):
             app.add_routes(table)
         self.app = app
         self._socket = listening

@@ -19,6 +19,7 @@ from addons.telemetry.log import LogTail
 from addons.telemetry.observation import Observations
 from addons.ui.link_log import LinkState
 from addons.views.sources import Sources
+from kube.http.client import Client
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,5 +51,7 @@ class RunningHub:
     """The reason why the hub answers no request yet; "" for none."""
     unfit: Callable[[], str] = str
     """The reason why the hub is not that of its node, which it answers all the same; "" for none."""
+    client: Client | None = None
+    """Asks the cloud as the node; None for a hub without a link."""
     web_address: Callable[[], str] = str
     """The URL of mitmproxy's web interface, with its token, for no report and no file; "" where there is none."""

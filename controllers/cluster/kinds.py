@@ -10,11 +10,13 @@ from controllers.runtime.informer import WatchedResource
 from controllers.runtime.unstructured import mapping, metadata, objects, text, texts
 from kube.bounds import reached
 from kube.json_type import Json
+from kube.pod_conditions import IMAGE_READY, NEED_UPGRADE
 from kube.requests.node_labels import parse_topology_keys
 from kube.requests.node_pools import POOL_LABEL
 from kube.requests.request_info import ResourceType
 from kube.store.store import Key
 
+CONDITION_FIELDS = ("type", "status", "lastTransitionTime", "reason", "message")
 MAX_ADDRESSES = 100
 """Addresses of a Node that count. A kubelet writes one or two of its own Node; 30,000 are half a second to read."""
 
@@ -96,10 +98,7 @@ def _trimmed_node(obj: Json) -> Json:
         "status": {
             "addresses": objects(status.get("addresses"))[: MAX_ADDRESSES + 1],
             "conditions": [
-                {
-                    name: condition.get(name)
-                    for name in ("type", "status", "lastTransitionTime", "reason", "message")
-                }
+                {name: condition.get(name) for name in CONDITION_FIELDS}
                 for condition in objects(status.get("conditions"))
                 if condition.get("type") in ("Ready", "Autonomy")
             ],
@@ -135,6 +134,45 @@ RECORDS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller among the ownerReferences."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+def controller_of(meta: Json, kind: str = "") -> Owner | None:
+    """The controller among the ownerReferences, of this kind where one is given."""
+    for owner in objects(meta.get("ownerReferences")):
+        if owner.get("controller") is True:
+            found = Owner(text(owner.get("kind")), text(owner.get("name")), text(owner.get("uid")))
+            return found if kind in ("", found.kind) else None
+    return None
+
+
+REVISION = "controller-revision-hash"
+"""The label by which the DaemonSet controller says of which ControllerRevision a pod is."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonPod:
+    """The facts of a DaemonSet's pod, by which it is updated. A condition is (status, reason, message), or empty."""
+
+    uid: str
+    owner: str
+    """The name of its DaemonSet."""
+    owner_uid: str
+    revision: str = ""
+    """The hash of its ControllerRevision."""
+    deleting: bool = False
+    ready_since: str = ""
+    """Since when it is Ready, "" while it is not."""
+    need_upgrade: tuple[str, str, str] = ("", "", "")
+    image_ready: tuple[str, str, str] = ("", "", "")
+
+
+@dataclass(frozen=True, slots=True)
 class Pod:
     """A pod that is bound to a node. Its own status leaves the facts equal, so it causes no reconcile."""
 
@@ -146,22 +184,47 @@ class Pod:
     """Its annotations of `RECORDS`."""
     ready: bool = field(default=False, compare=False)
     version: str = field(default="", compare=False)
+    daemon: DaemonPod | None = field(default=None, compare=False)
+    """None for a pod of no DaemonSet."""
 
 
 def read_pod(obj: Json) -> Pod:
     meta, spec = metadata(obj), mapping(obj.get("spec"))
     annotations = texts(meta.get("annotations"))
+    conditions = {
+        text(condition.get("type")): condition
+        for condition in objects(mapping(obj.get("status")).get("conditions"))
+    }
     return Pod(
         namespace=text(meta.get("namespace")),
         name=text(meta.get("name")),
         node=text(spec.get("nodeName")),
         tolerations=tuple(objects(spec.get("tolerations"))),
         records={name: annotations[name] for name in RECORDS.values() if name in annotations},
-        ready=any(
-            condition.get("type") == "Ready" and condition.get("status") == "True"
-            for condition in objects(mapping(obj.get("status")).get("conditions"))
-        ),
+        ready=conditions.get("Ready", {}).get("status") == "True",
+        daemon=_daemon_pod(meta, conditions),
         version=text(meta.get("resourceVersion")),
+    )
+
+
+def _daemon_pod(meta: Json, conditions: dict[str, Json]) -> DaemonPod | None:
+    owner = controller_of(meta, "DaemonSet")
+    if owner is None:
+        return None
+    ready = conditions.get("Ready", {})
+    need, image = (
+        (text(found.get("status")), text(found.get("reason")), text(found.get("message")))
+        for found in (conditions.get(name, {}) for name in (NEED_UPGRADE, IMAGE_READY))
+    )
+    return DaemonPod(
+        uid=text(meta.get("uid")),
+        owner=owner.name,
+        owner_uid=owner.uid,
+        revision=texts(meta.get("labels")).get(REVISION, ""),
+        deleting="deletionTimestamp" in meta,
+        ready_since=text(ready.get("lastTransitionTime")) if ready.get("status") == "True" else "",
+        need_upgrade=need,
+        image_ready=image,
     )
 
 
@@ -169,17 +232,25 @@ def _trimmed_pod(obj: Json) -> Json:
     # All pods of the cluster are kept: no more of each than `read_pod` reads.
     meta, spec = metadata(obj), mapping(obj.get("spec"))
     annotations = texts(meta.get("annotations"))
+    fields: tuple[str, ...] = ("namespace", "name", "uid", "resourceVersion")
+    kept = {"Ready"}
+    of_daemon_set: Json = {}
+    if controller_of(meta, "DaemonSet") is not None:
+        fields = (*fields, "deletionTimestamp", "ownerReferences")
+        kept |= {NEED_UPGRADE, IMAGE_READY}
+        of_daemon_set = {"labels": {REVISION: texts(meta.get("labels")).get(REVISION, "")}}
     return {
         "metadata": {
-            **{name: meta[name] for name in ("namespace", "name", "uid", "resourceVersion") if name in meta},
+            **{name: meta[name] for name in fields if name in meta},
+            **of_daemon_set,
             "annotations": {name: annotations[name] for name in RECORDS.values() if name in annotations},
         },
         "spec": {name: spec[name] for name in ("nodeName", "tolerations") if name in spec},
         "status": {
             "conditions": [
-                {"type": "Ready", "status": condition.get("status")}
+                {name: condition[name] for name in CONDITION_FIELDS if name in condition}
                 for condition in objects(mapping(obj.get("status")).get("conditions"))
-                if condition.get("type") == "Ready"
+                if condition.get("type") in kept
             ]
         },
     }
@@ -190,7 +261,10 @@ PODS = WatchedResource(
     read_pod,
     field_selector="spec.nodeName!=",
     transform=_trimmed_pod,
-    indexers={"node": lambda pod: [pod.node]},
+    indexers={
+        "node": lambda pod: [pod.node],
+        "daemonset": lambda pod: [pod.daemon.owner_uid] if pod.daemon else [],
+    },
 )
 
 
@@ -202,15 +276,6 @@ TOPOLOGY_KEYS = "topologyKeys"
 """The annotation that limits it to nodes with the same value of a label (SuperEdge)."""
 GRID_SELECTOR = "superedge.io/grid-selector"
 """The label that names the ServiceGrid of a Service (SuperEdge)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The controller among the ownerReferences."""
-
-    kind: str
-    name: str
-    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,16 +301,13 @@ class Service:
 
 def read_service(obj: Json) -> Service:
     meta = metadata(obj)
-    owners = [owner for owner in objects(meta.get("ownerReferences")) if owner.get("controller") is True]
     return Service(
         namespace=text(meta.get("namespace")),
         name=text(meta.get("name")),
         uid=text(meta.get("uid")),
         version=text(meta.get("resourceVersion")),
         topology=texts(meta.get("annotations")).get(TOPOLOGY),
-        owner=Owner(text(owners[0].get("kind")), text(owners[0].get("name")), text(owners[0].get("uid")))
-        if owners
-        else None,
+        owner=controller_of(meta),
         keys=parse_topology_keys(texts(meta.get("annotations")).get(TOPOLOGY_KEYS, "null")) or (),
         grid=texts(meta.get("labels")).get(GRID_SELECTOR, ""),
         deleting="deletionTimestamp" in meta,

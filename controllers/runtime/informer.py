@@ -311,6 +311,12 @@ class Informers:
         """The name by which the API server knows the manager. Raises as `kube.http.access_review.user_name`."""
         return await user_name(self._client)
 
+    async def list_now(self, resource: ResourceType, namespace: str, label_selector: str) -> list[Json]:
+        """Objects of which no informer keeps enough. Raises as `Client.request`."""
+        query = {"labelSelector": label_selector}
+        answer = await self._client.request("GET", resource.path(namespace), query=query)
+        return answer.found(lambda found: objects(found["items"]))
+
     def objects(self, group_resource: str) -> int:
         """How many objects of a resource are kept, by all informers of it."""
         return sum(

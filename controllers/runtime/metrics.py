@@ -73,6 +73,19 @@ WEBHOOK_MISSED = counter(
     "edgehub_manager_webhook_missed",
     "Workloads that the controller had to inject because the webhook had not.",
 )
+PODS_OUTDATED = gauge(
+    "edgehub_manager_pods_outdated",
+    "Pods of DaemonSets that are updated by annotation, and are not of the newest template.",
+)
+PODS_REPLACED = counter(
+    "edgehub_manager_pods_replaced", "Outdated pods that AdvancedRollingUpdate has deleted."
+)
+IMAGE_PULLS = counter(
+    "edgehub_manager_image_pulls{result}",
+    "Pulls of images before an update, by result: pulled or failed.",
+)
+for _result in ("pulled", "failed"):
+    IMAGE_PULLS.labels(_result)
 UNRECORDED = gauge(
     "edgehub_manager_unrecorded{controller}",
     "1 while what hubs were told of is too large for the record that the next manager reads.",

@@ -90,6 +90,18 @@ class WriteClient:
         path = resource.path(namespace, name) + (f"/{subresource}" if subresource else "")
         return await self._write("patch", resource, "PATCH", path, patch, "application/merge-patch+json")
 
+    async def strategic_merge_patch(
+        self, resource: ResourceType, namespace: str, name: str, patch: Json, subresource: str = ""
+    ) -> Json:
+        """The same by a strategic merge patch, which changes one condition and leaves those of others alone.
+
+        If its metadata.uid is that of a former object of the name, the server answers 409.
+        """
+        path = resource.path(namespace, name) + (f"/{subresource}" if subresource else "")
+        return await self._write(
+            "patch", resource, "PATCH", path, patch, "application/strategic-merge-patch+json"
+        )
+
     async def delete(self, resource: ResourceType, namespace: str, name: str, uid: str) -> None:
         """Delete the object with this uid, not a new one of the same name. A missing object is no error."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}

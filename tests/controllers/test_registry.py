@@ -23,7 +23,7 @@ async def test_each_follows_something_and_shares_its_copy() -> None:
     assert [each.name for each in made] == list(CONTROLLERS)
     assert all(each.informers for each in made)
     watched = [each.resource.list_watch for each in informers]
-    assert len(watched) == len(set(watched)) == 24
+    assert len(watched) == len(set(watched)) == 27
 
 
 def test_each_controller_is_in_the_list() -> None:

@@ -22,7 +22,17 @@ WORKLOADS = (("Deployment", "edgehub-manager"), ("DaemonSet", "edgehub"))
 ALL_OFF: dict[str, Any] = {
     "manager": {
         "duties": dict.fromkeys(
-            ["triggers", "serviceGrids", "bindings", "webhook", "autonomy", "hubCertificates", "kinds"], False
+            [
+                "triggers",
+                "serviceGrids",
+                "bindings",
+                "webhook",
+                "autonomy",
+                "hubCertificates",
+                "podUpdates",
+                "kinds",
+            ],
+            False,
         ),
         "podDisruptionBudget": {"enabled": False},
         "tolerations": [],

@@ -101,7 +101,16 @@ def test_helm_installs_changes_and_uninstalls(
 def test_a_manager_without_duties_is_ready(
     empty_cloud: RealCloud, release: Callable[[str], Release], start_pod: StartPod
 ) -> None:
-    duties = ["triggers", "serviceGrids", "bindings", "webhook", "autonomy", "hubCertificates", "kinds"]
+    duties = [
+        "triggers",
+        "serviceGrids",
+        "bindings",
+        "webhook",
+        "autonomy",
+        "hubCertificates",
+        "podUpdates",
+        "kinds",
+    ]
     edgehub = release(EDGE)
     edgehub.install({"manager": {"duties": dict.fromkeys(duties, False)}})
     with start_pod(EDGE) as pod:

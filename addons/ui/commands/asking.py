@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPException
-from typing import Any, BinaryIO
+from typing import BinaryIO
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
 from urllib.request import ProxyHandler, Request, build_opener
@@ -33,9 +33,12 @@ def open_page(
 ) -> Iterator[BinaryIO]:
     """The hub's answer to a GET, or to a POST of a `body` of some `kind`, to be read as it comes.
 
+    A page is one of /debug/, or a path of its own that begins with a slash.
     NoAnswer where the hub cannot be asked, refuses, or breaks off.
     """
-    url = f"{admin.rstrip('/')}/debug/{page}" + (f"?{urlencode(query)}" if query else "")
+    url = f"{admin.rstrip('/')}{page if page.startswith('/') else f'/debug/{page}'}" + (
+        f"?{urlencode(query)}" if query else ""
+    )
     if not url.startswith(("http://", "https://")):
         raise NoAnswer(f"{admin} is no http URL")
     headers = {"Accept": accept, **({"Content-Type": kind} if body is not None else {})}
@@ -60,8 +63,9 @@ def new_file(path: str) -> BinaryIO:
 
 
 def _message(error: HTTPError) -> str:
+    said = error.read().decode(errors="replace")
     try:
-        said: dict[str, Any] = json.loads(error.read())
-        return str(said["message"])
+        return str(json.loads(said)["message"])
     except (ValueError, KeyError, TypeError):
-        return str(error)
+        is_text = error.headers.get_content_type() == "text/plain"
+        return said.strip() if said.strip() and is_text else str(error)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from addons.telemetry.observation import VERDICTS, from_json, line
-from addons.ui.commands import attach
+from addons.ui.commands import attach, pods
 from addons.ui.commands.asking import JSON, NoAnswer, new_file, open_page
 from addons.ui.reports.text import ALARMS, TEXTS, trial_text
 from kube.log_lines import printable, printable_lines
@@ -262,6 +262,13 @@ def make_parser() -> argparse.ArgumentParser:
         _kubeconfig,
         "Print a kubeconfig for kubectl at this node: by the hub, with the node's rights, without the cloud too.",
     )
+    pods.add_flags(
+        add(
+            "pods",
+            pods.run,
+            "The pods of this node that wait for an update; `pods upgrade NAME` updates one.",
+        )
+    )
     support = add(
         "support", _support, "Write an archive for who helps: reports, metrics and log, no secrets."
     )
@@ -278,7 +285,7 @@ REPORTS = {
     "journal": "Writes that wait for the cloud, and those that never reached it.",
 }
 """The reports without arguments."""
-NAMES = (*REPORTS, "explain", "observe", "attach", "rules", "link", "dump", "kubeconfig", "support")
+NAMES = (*REPORTS, "explain", "observe", "attach", "rules", "link", "dump", "kubeconfig", "pods", "support")
 """All subcommands."""
 
 

@@ -77,5 +77,8 @@
 {{- if not $duties.hubCertificates -}}
 {{- $chosen = append $chosen "-hubcertificates" -}}
 {{- end -}}
+{{- if not $duties.podUpdates -}}
+{{- $chosen = concat $chosen (list "-daemonpodupdater" "-imagepull") -}}
+{{- end -}}
 {{- join "," $chosen -}}
 {{- end -}}

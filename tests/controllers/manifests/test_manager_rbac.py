@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from controllers.cluster.kinds import Pod
+from controllers.updates.daemon_sets import DaemonSet
+from controllers.updates.image_puller import image_job, job_name
 from kube.json_type import Json
 from tests.cloud.rest import MERGE_PATCH, RestClient
 from tests.cloud.rights import role, rule
@@ -95,6 +98,46 @@ def test_it_changes_of_pods_and_nodes_what_autonomy_needs_and_no_more(
     assert patch(account_client, node_status, {"status": told}) == 200
 
 
+def test_it_makes_no_job_but_one_that_pulls_images(scene: Scene, account_client: RestClient) -> None:
+    daemon_set = DaemonSet(scene.namespace, "web", "set-1", images=(("main", "web:2"),))
+    jobs = f"/apis/batch/v1/namespaces/{scene.namespace}/jobs"
+
+    def made(change: Callable[[Json], object] = bool) -> int:
+        """The status of a Job that is made, with what is changed of it and of its pod."""
+        job = image_job(
+            job_name(scene.name("web"), "h2"), Pod(scene.namespace, "web-1", "n1"), "u", daemon_set
+        )
+        change(job)
+        return account_client.request("POST", jobs, body=job).status
+
+    def pod(job: Json) -> Json:
+        found: Json = job["spec"]["template"]["spec"]
+        return found
+
+    def with_pod(**fields: object) -> int:
+        return made(lambda job: pod(job).update(fields))
+
+    def with_container(**fields: object) -> int:
+        return made(lambda job: pod(job)["containers"][0].update(fields))
+
+    scene.until(lambda: with_pod(hostPID=True) == 403)
+    assert with_pod(hostNetwork=True) == 403
+    assert with_pod(automountServiceAccountToken=True) == 403
+    assert with_pod(securityContext={}) == 403
+    assert with_pod(initContainers=[{"name": "first", "image": "any"}]) == 403
+    assert with_pod(volumes=[{"name": "root", "hostPath": {"path": "/"}}]) == 403
+    assert with_container(command=["sh"]) == 403
+    assert with_container(args=["-c", "id"]) == 403
+    assert with_container(env=[{"name": "LD_PRELOAD", "value": "/x"}]) == 403
+    assert with_container(lifecycle={"postStart": {"exec": {"command": ["sh"]}}}) == 403
+    unprivileged = {"allowPrivilegeEscalation": False}
+    assert with_container(securityContext={**unprivileged, "runAsUser": 0}) == 403
+    assert with_container(securityContext={**unprivileged, "capabilities": {"add": ["SYS_ADMIN"]}}) == 403
+    assert made(lambda job: job["metadata"].update(name="other")) == 403
+    assert made(lambda job: job["metadata"].update(ownerReferences=[])) == 403
+    assert made() == 201
+
+
 @pytest.mark.parametrize(
     ("manifest", "verb", "resource"),
     [
@@ -102,6 +145,8 @@ def test_it_changes_of_pods_and_nodes_what_autonomy_needs_and_no_more(
         ("triggers.yaml", "patch", "endpoints"),
         ("autonomy.yaml", "patch", "pods"),
         ("autonomy.yaml", "patch", "nodes/status"),
+        ("pod-updates.yaml", "delete", "pods"),
+        ("pod-updates.yaml", "create", "jobs.batch"),
         ("servicegrids-rbac.yaml", "create", "services"),
         ("configbindings-rbac.yaml", "patch", "deployments.apps"),
         ("configbindings-rbac.yaml", "patch", "statefulsets.apps"),
@@ -136,7 +181,10 @@ def test_a_manager_without_bindings_asks_for_nothing_of_theirs(
     scene: Scene, start_manager: StartManager
 ) -> None:
     mark = scene.cloud.audit_mark()
-    start_manager("--no-leader-elect", "--controllers=*,-configbinding,-configbindingwebhook")
+    start_manager(
+        "--no-leader-elect",
+        "--controllers=*,-configbinding,-configbindingwebhook,-daemonpodupdater,-imagepull",
+    )
     asked = [each for each in scene.cloud.audit(mark) if each.user == ACCOUNT]
     of_bindings = (
         "yurtappconfigbindings",

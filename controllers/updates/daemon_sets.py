@@ -1,0 +1,189 @@
+"""The facts that updates go by: a DaemonSet, its annotations and its template, and its ControllerRevisions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import orjson
+
+from controllers.cluster.kinds import REVISION, Owner, controller_of
+from controllers.runtime.informer import WatchedResource
+from controllers.runtime.unstructured import mapping, metadata, number, objects, text, texts
+from controllers.runtime.write_client import ObjectReference
+from kube.json_type import Json
+from kube.requests.request_info import ResourceType
+
+STRATEGY = "apps.openyurt.io/update-strategy"
+UNAVAILABLE = "apps.openyurt.io/max-unavailable"
+"""A number, or a percentage of the DaemonSet's nodes."""
+DEFAULT_UNAVAILABLE = "10%"
+"""OpenYurt's, also where the annotation says 0."""
+ON_DELETE = "OnDelete"
+
+
+class Strategy(StrEnum):
+    """Values of the annotation; upper and lower case are the same."""
+
+    OTA = "ota"
+    ADVANCED = "advancedrollingupdate"
+
+
+OLDER_NAMES = {"auto": Strategy.ADVANCED}
+"""Those of older releases of OpenYurt."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSet:
+    """`error` says why the annotations cannot be followed. Without a strategy most fields have no value."""
+
+    namespace: str
+    name: str
+    uid: str
+    strategy: Strategy | None = None
+    error: str = ""
+    max_unavailable: str = DEFAULT_UNAVAILABLE
+    min_ready: int = 0
+    """Seconds for which a pod is Ready before it counts as available."""
+    desired: int = 0
+    """How many nodes are to have a pod."""
+    template: str = ""
+    """A digest of the template."""
+    images: tuple[tuple[str, str], ...] = ()
+    """Container and image, init containers behind the others."""
+    pull_secrets: tuple[str, ...] = ()
+    deleting: bool = False
+
+    @property
+    def reference(self) -> ObjectReference:
+        return ObjectReference("apps/v1", "DaemonSet", self.namespace, self.name, self.uid)
+
+    @property
+    def unavailable(self) -> tuple[int, bool]:
+        """How many pods may be unavailable, and whether that is a percentage."""
+        given = self.max_unavailable
+        return int(given.removesuffix("%")), given.endswith("%")
+
+
+def read_daemon_set(obj: Json) -> DaemonSet:
+    meta, spec, status = metadata(obj), mapping(obj.get("spec")), mapping(obj.get("status"))
+    found = DaemonSet(text(meta.get("namespace")), text(meta.get("name")), text(meta.get("uid")))
+    annotations = texts(meta.get("annotations"))
+    asked = annotations.get(STRATEGY, "").lower()
+    if not asked:
+        return found
+    strategy = OLDER_NAMES.get(asked) or next((known for known in Strategy if known == asked), None)
+    given = annotations.get(UNAVAILABLE, "")
+    digits = given.removesuffix("%")
+    is_number = digits.isdecimal() and digits.isascii() and len(digits) <= LONGEST_NUMBER
+    error = ""
+    if strategy is None:
+        error = f"the annotation {STRATEGY} is neither OTA nor AdvancedRollingUpdate"
+    elif text(mapping(spec.get("updateStrategy")).get("type")) != ON_DELETE:
+        error = f"the annotation {STRATEGY} needs spec.updateStrategy.type {ON_DELETE}"
+    elif given and not is_number:
+        error = f"the annotation {UNAVAILABLE} is no number and no percentage"
+    template = mapping(spec.get("template"))
+    pod = mapping(template.get("spec"))
+    containers = [*objects(pod.get("containers")), *objects(pod.get("initContainers"))]
+    return DaemonSet(
+        *(found.namespace, found.name, found.uid, strategy, error),
+        max_unavailable=given if is_number and int(digits) else DEFAULT_UNAVAILABLE,
+        min_ready=number(spec.get("minReadySeconds")),
+        desired=number(status.get("desiredNumberScheduled")),
+        template=digest(template),
+        images=tuple((text(each.get("name")), text(each.get("image"))) for each in containers),
+        pull_secrets=tuple(text(each.get("name")) for each in objects(pod.get("imagePullSecrets"))),
+        deleting="deletionTimestamp" in meta,
+    )
+
+
+LONGEST_NUMBER = 6
+"""Digits that an annotation's number may have."""
+
+
+def _trimmed_daemon_set(obj: Json) -> Json:
+    # Of a DaemonSet that asks for nothing no template is kept.
+    meta, spec, status = metadata(obj), mapping(obj.get("spec")), mapping(obj.get("status"))
+    annotations = texts(meta.get("annotations"))
+    fields = ("namespace", "name", "uid", "resourceVersion", "deletionTimestamp")
+    asked = {name: annotations[name] for name in (STRATEGY, UNAVAILABLE) if name in annotations}
+    return {
+        "metadata": {**{name: meta[name] for name in fields if name in meta}, "annotations": asked},
+        "spec": {name: spec.get(name) for name in ("updateStrategy", "minReadySeconds", "template")}
+        if STRATEGY in asked
+        else {},
+        "status": {"desiredNumberScheduled": status.get("desiredNumberScheduled")},
+    }
+
+
+DAEMON_SETS = WatchedResource(
+    ResourceType("apps", "v1", "daemonsets"), read_daemon_set, transform=_trimmed_daemon_set
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A ControllerRevision of a DaemonSet: a template that it had, with the hash that pods of it carry."""
+
+    namespace: str
+    owner: str
+    owner_uid: str
+    hash: str
+    number: int
+    """The newest has the largest. A template that the DaemonSet goes back to gets a new one."""
+    template: str
+    """A digest, as that of the DaemonSet."""
+
+
+def read_revision(obj: Json) -> Revision:
+    """One of a StatefulSet has no owner."""
+    meta = metadata(obj)
+    owner = controller_of(meta, "DaemonSet") or Owner("", "", "")
+    labels = texts(meta.get("labels"))
+    return Revision(
+        *(text(meta.get("namespace")), owner.name, owner.uid, labels.get(REVISION, "")),
+        number(obj.get("revision")),
+        text(obj.get("digest")),
+    )
+
+
+def _trimmed_revision(obj: Json) -> Json:
+    meta = metadata(obj)
+    fields = ("namespace", "name", "uid", "resourceVersion", "labels", "ownerReferences")
+    template = mapping(mapping(mapping(obj.get("data")).get("spec")).get("template"))
+    return {
+        "metadata": {name: meta[name] for name in fields if name in meta},
+        "revision": obj.get("revision"),
+        "digest": digest(template),
+    }
+
+
+REVISIONS = WatchedResource(
+    ResourceType("apps", "v1", "controllerrevisions"),
+    read_revision,
+    transform=_trimmed_revision,
+    indexers={"daemonset": lambda revision: [revision.owner_uid] if revision.owner_uid else []},
+)
+
+
+def digest(template: Json) -> str:
+    """A digest of a template, whoever wrote it: fields without a value, and what makes it a patch, leave it equal."""
+    plain = {name: value for name, value in _with_values(template).items() if name != "$patch"}
+    return hashlib.blake2b(orjson.dumps(plain, option=orjson.OPT_SORT_KEYS), digest_size=16).hexdigest()
+
+
+def _with_values(template: Json) -> Json:
+    return {
+        name: _with_values(value) if isinstance(value, dict) else value
+        for name, value in template.items()
+        if value is not None
+    }
+
+
+def newest(daemon_set: DaemonSet, revisions: Iterable[Revision]) -> Revision | None:
+    """The revision of the DaemonSet's template; None until the DaemonSet controller has written it."""
+    same = [revision for revision in revisions if revision.template == daemon_set.template]
+    return max(same, key=lambda revision: revision.number, default=None)

@@ -1,0 +1,184 @@
+"""Pulls the images of a DaemonSet's newest template onto a node before its pod there is updated, by a Job.
+
+A hub asks for it: it sets the condition PodImageReady of the pod to False, with the revision in the message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from controllers.cluster.jobs import COMPLETE, JOB, JOBS, Job
+from controllers.cluster.kinds import PODS, DaemonPod, Pod
+from controllers.runtime import metrics
+from controllers.runtime.controller import Context, Controller
+from controllers.runtime.unstructured import mapping, objects, text
+from controllers.runtime.write_client import unless_gone
+from controllers.updates.daemon_sets import DAEMON_SETS, REVISIONS, DaemonSet, newest
+from controllers.updates.rollouts import PULL_FAILED, PULLED, image_ready_patch
+from kube.errors import StatusError
+from kube.json_type import Json
+from kube.pod_conditions import VERSION_PREFIX
+from kube.store.store import Key
+
+DUTY = "image-pull"
+PREFIX = "image-pre-pull-"
+LONGEST_NAME = 63
+"""Characters of a Job's name that its pod's label takes."""
+DEADLINE = 24 * 60 * 60
+"""Seconds that a pull may take: a link may be up for some hours a day."""
+KEPT = 300
+"""Seconds after its end for which a Job stays, for who looks."""
+JOB_NAME = "batch.kubernetes.io/job-name"
+"""The label of a Job's pods."""
+NOBODY = 65534
+ALREADY_EXISTS = 409
+
+
+def job_name(pod: str, revision: str) -> str:
+    """The name of the Job for a pod; a long one is cut, with a digest of it in place of its end."""
+    room = LONGEST_NAME - len(PREFIX) - len(revision) - 1
+    if len(pod) > room:
+        short = hashlib.blake2b(pod.encode(), digest_size=4).hexdigest()
+        pod = f"{pod[: room - len(short) - 1]}-{short}"
+    return f"{PREFIX}{pod}-{revision}"
+
+
+def image_job(name: str, pod: Pod, uid: str, daemon_set: DaemonSet) -> Json:
+    """The Job: a container for each image, which ends at once, as nobody and without a right.
+
+    An image without the program `true` cannot start, which is why the pod of a failed Job stays to be looked at: that
+    its images were pulled is what counts.
+    """
+    containers = [
+        {
+            "name": f"pull-{number}",
+            "image": image,
+            "command": ["true"],
+            "imagePullPolicy": "Always",
+            "resources": {
+                "requests": {"cpu": "1m", "memory": "4Mi"},
+                "limits": {"cpu": "100m", "memory": "16Mi"},
+            },
+            "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        }
+        for number, (_, image) in enumerate(daemon_set.images)
+    ]
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "namespace": pod.namespace,
+            "name": name,
+            "labels": {JOB: DUTY},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": uid}],
+        },
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": DEADLINE,
+            "ttlSecondsAfterFinished": KEPT,
+            "template": {
+                "metadata": {"labels": {JOB: DUTY}},
+                "spec": {
+                    "nodeName": pod.node,
+                    "restartPolicy": "Never",
+                    "automountServiceAccountToken": False,
+                    "enableServiceLinks": False,
+                    "imagePullSecrets": [{"name": name} for name in daemon_set.pull_secrets],
+                    "securityContext": {
+                        "runAsUser": NOBODY,
+                        "runAsNonRoot": True,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "tolerations": [{"operator": "Exists"}],
+                    "containers": containers,
+                },
+            },
+        },
+    }
+
+
+def asked_revision(pod: DaemonPod) -> str:
+    """The hash of the revision whose images somebody asked for, "" where nothing is left to do."""
+    needs, _, wanted = pod.need_upgrade
+    status, _, message = pod.image_ready
+    is_asked = needs == "True" and status == "False" and message == wanted
+    return wanted.removeprefix(VERSION_PREFIX) if is_asked and not pod.deleting else ""
+
+
+class ImagePuller(Controller):
+    """Key: a pod of a DaemonSet."""
+
+    name = "imagepull"
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._pods = self.watch(PODS, _asking)
+        self._jobs = self.watch(JOBS, _pod_of)
+        self._sets = self.follow(DAEMON_SETS)
+        self._revisions = self.follow(REVISIONS)
+
+    async def reconcile(self, key: Key) -> None:
+        pod = self._pods.get(key)
+        daemon = pod.daemon if pod is not None else None
+        if pod is None or daemon is None or not (revision := asked_revision(daemon)):
+            return
+        name = job_name(pod.name, revision)
+        job = self._jobs.get((pod.namespace, name))
+        if job is None:
+            await self._create(name, pod, daemon, revision)
+        elif job.outcome:
+            await self._report(job, pod, daemon)
+
+    async def _create(self, name: str, pod: Pod, daemon: DaemonPod, revision: str) -> None:
+        daemon_set = self._sets.get((pod.namespace, daemon.owner))
+        if daemon_set is None or daemon_set.uid != daemon.owner_uid:
+            return
+        current = newest(
+            daemon_set, (found for _, found in self._revisions.by_index("daemonset", daemon_set.uid))
+        )
+        if current is None or current.hash != revision:
+            return  # the pod is about to be marked anew
+        try:
+            await self._context.api.create(JOBS.type, image_job(name, pod, daemon.uid, daemon_set))
+        except StatusError as error:
+            if error.code != ALREADY_EXISTS:
+                raise
+
+    async def _report(self, job: Job, pod: Pod, daemon: DaemonPod) -> None:
+        is_there = job.outcome == COMPLETE or await self._were_pulled(job)
+        reason = PULLED if is_there else PULL_FAILED
+        message = daemon.need_upgrade[2] if is_there else f"pull image job {job.name} failed"
+        patch = image_ready_patch(daemon, reason=reason, message=message)
+        with unless_gone():
+            written = await self._context.api.strategic_merge_patch(
+                PODS.type, pod.namespace, pod.name, patch, "status"
+            )
+            await self._pods.wait_until_observed(written)
+        metrics.IMAGE_PULLS.labels("pulled" if is_there else "failed").inc()
+
+    async def _were_pulled(self, job: Job) -> bool:
+        selector = f"{JOB_NAME}={job.name}"
+        pods = await self._context.informers.list_now(PODS.type, job.namespace, selector)
+        return any(has_all_images(pod) for pod in pods)
+
+
+def has_all_images(pod: Json) -> bool:
+    """Whether kubelet has found an image for each container of a pod, whether it could start or not."""
+    wanted = objects(mapping(pod.get("spec")).get("containers"))
+    statuses = objects(mapping(pod.get("status")).get("containerStatuses"))
+    found = [status for status in statuses if text(status.get("imageID"))]
+    return bool(wanted) and len(found) == len(wanted)
+
+
+def _asking(key: Key, old: Pod | None, new: Pod | None) -> Iterable[Key]:
+    """The pod, where its conditions have changed and ask for images."""
+    was, now = (pod.daemon if pod is not None else None for pod in (old, new))
+    return (key,) if now is not None and now != was and asked_revision(now) else ()
+
+
+def _pod_of(_key: Key, old: Job | None, new: Job | None) -> Iterable[Key]:
+    """The pod of a Job that has ended, or is gone."""
+    job = new or old
+    is_due = job is not None and job.duty == DUTY and old != new and (new is None or bool(new.outcome))
+    return ((job.namespace, job.pod),) if job is not None and is_due else ()

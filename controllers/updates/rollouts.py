@@ -1,0 +1,140 @@
+"""Decides which pods of a DaemonSet are outdated, and which of these are replaced now. Pure functions of facts."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from controllers.cluster.kinds import DaemonPod, Pod
+from controllers.runtime.unstructured import timestamp
+from controllers.updates.daemon_sets import DaemonSet, Revision
+from kube.json_type import Json
+from kube.pod_conditions import IMAGE_READY, NEED_UPGRADE, VERSION_PREFIX
+
+PULLED, PULL_FAILED = "PullImageSuccess", "PullImageFail"
+"""Reasons of the condition PodImageReady (OpenYurt)."""
+MAX_AT_ONCE = 250
+"""Pods that are deleted in one round: more would be more pulls at once than a registry serves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A DaemonSet with its newest revision, and the numbers of all, by their hashes."""
+
+    daemon_set: DaemonSet
+    newest: Revision
+    numbers: Mapping[str, int]
+
+    @property
+    def message(self) -> str:
+        return VERSION_PREFIX + self.newest.hash
+
+    def is_outdated(self, pod: DaemonPod) -> bool | None:
+        """Whether the pod is of an older revision; None for one of a revision that is not known yet.
+
+        Numbers decide, because pods and revisions come by watches of their own: a pod of a template that is not known
+        here yet must not be taken for an old one.
+        """
+        if not pod.revision or pod.revision == self.newest.hash:
+            return not pod.revision
+        number = self.numbers.get(pod.revision)
+        return None if number is None else number < self.newest.number
+
+    def waits_for_images(self, pod: DaemonPod) -> bool:
+        """Whether somebody asked for the newest images first, and they are not on the node, or cannot be pulled."""
+        status, _, message = pod.image_ready
+        return status not in ("", "True") and self.newest.hash in message
+
+
+@dataclass(frozen=True, slots=True)
+class Replacements:
+    """The pods to delete now, and in how many seconds to look again, for a pod that is Ready too short; 0: never."""
+
+    pods: tuple[Pod, ...]
+    again: float = 0.0
+
+
+def to_replace(
+    rollout: Rollout,
+    pods: Iterable[Pod],
+    ready_nodes: Container[str],
+    deleted: Container[str],
+    now: datetime,
+) -> Replacements:
+    """Choose outdated pods on Ready nodes, as many as may be unavailable; first those that are so already.
+
+    A node that is not Ready is passed over: nobody replaces its pod, and it counts for nothing. `deleted` are the uids
+    of pods whose deletion was asked for and that the watch has not shown as going yet.
+    """
+    daemon_set = rollout.daemon_set
+    by_node: dict[str, list[Pod]] = {}
+    for pod in pods:
+        by_node.setdefault(pod.node, []).append(pod)
+    unavailable = max(0, daemon_set.desired - len(by_node))
+    broken: list[Pod] = []
+    candidates: list[Pod] = []
+    waits: list[float] = []
+    for node, there in sorted(by_node.items()):
+        if node not in ready_nodes:
+            continue
+        live = [
+            (pod, pod.daemon)
+            for pod in there
+            if pod.daemon is not None and not pod.daemon.deleting and pod.daemon.uid not in deleted
+        ]
+        if len(live) != 1:  # one is going, or comes
+            unavailable += 1
+            continue
+        ((pod, daemon),) = live
+        wait = _seconds_to_available(daemon, daemon_set.min_ready, now)
+        if wait is None or wait > 0:
+            unavailable += 1
+            waits += [wait] if wait else []
+        if rollout.is_outdated(daemon) and not rollout.waits_for_images(daemon):
+            (candidates if wait is not None and wait <= 0 else broken).append(pod)
+    room = max(0, max_unavailable(daemon_set, len(by_node)) - unavailable)
+    return Replacements(tuple((broken + candidates[:room])[:MAX_AT_ONCE]), min(waits, default=0.0))
+
+
+def max_unavailable(daemon_set: DaemonSet, nodes: int) -> int:
+    """How many of the pods on `nodes` may be unavailable; a percentage is rounded up, as Kubernetes does."""
+    number, is_percentage = daemon_set.unavailable
+    return -(-number * nodes // 100) if is_percentage else number
+
+
+def _seconds_to_available(pod: DaemonPod, min_ready: int, now: datetime) -> float | None:
+    """0 or less for an available pod; None for one that is not Ready."""
+    if not pod.ready_since:
+        return None
+    try:
+        since = datetime.fromisoformat(pod.ready_since)
+    except ValueError:
+        return 0.0
+    return (since + timedelta(seconds=min_ready) - now).total_seconds() if min_ready else 0.0
+
+
+def need_upgrade_patch(pod: DaemonPod, rollout: Rollout | None) -> Json:
+    """The status patch that says whether the pod needs an upgrade; {} if its condition says so already.
+
+    `rollout` is None for a DaemonSet that is no longer to be updated so: then a pod needs none.
+    """
+    status, _, message = pod.need_upgrade
+    if rollout is None:
+        return condition_patch(pod, NEED_UPGRADE, "False", "", message) if status == "True" else {}
+    is_outdated = rollout.is_outdated(pod)
+    wanted = "True" if is_outdated else "False"
+    if is_outdated is None or (status, message) == (wanted, rollout.message):
+        return {}
+    return condition_patch(pod, NEED_UPGRADE, wanted, "", rollout.message)
+
+
+def image_ready_patch(pod: DaemonPod, *, reason: str, message: str) -> Json:
+    return condition_patch(pod, IMAGE_READY, "True" if reason == PULLED else "False", reason, message)
+
+
+def condition_patch(pod: DaemonPod, kind: str, status: str, reason: str, message: str) -> Json:
+    """A strategic merge patch of one condition, for this very pod and not a new one of its name."""
+    since = {"lastTransitionTime": timestamp(datetime.now(UTC))}
+    condition = {"type": kind, "status": status, "reason": reason, "message": message, **since}
+    return {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}

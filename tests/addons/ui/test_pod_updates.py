@@ -1,0 +1,248 @@
+"""Upgrades of pods and pulls of their images, as the admin port answers: YurtHub's codes and texts."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+import pytest
+
+from addons.telemetry import metrics
+from addons.ui.pod_updates import AWAY, FIELD_MANAGER, MAX_UPDATES, PLACES
+from addons.ui.running_hub import RunningHub
+from kube.errors import forbidden, not_found
+from kube.http.client import ApiResponse, Unreachable
+from kube.json_type import Json
+from tests.addons.support.report_parts import AdminClient, served
+from tests.kube.support.answering import AnsweringClient, Asked
+
+POD: Json = {
+    "metadata": {
+        "namespace": "shop",
+        "name": "web-1",
+        "uid": "u",
+        "ownerReferences": [{"kind": "DaemonSet", "name": "web"}],
+    },
+    "spec": {"nodeName": ""},
+    "status": {
+        "conditions": [{"type": "PodNeedUpgrade", "status": "True", "message": "controllerrevision: h2"}]
+    },
+}
+PATH = "/openyurt.io/v1/namespaces/shop/pods/web-1"
+API = "/api/v1/namespaces/shop/pods/web-1"
+
+
+class Cloud(AnsweringClient):
+    """Has one pod, and remembers what it was asked to change."""
+
+    def __init__(self, node: str) -> None:
+        super().__init__()
+        self.pod: Json | None = copy.deepcopy(POD)
+        self.pod["spec"]["nodeName"] = node
+        self.changed: list[Asked] = []
+        self.refuses_changes = False
+
+    @property
+    def found(self) -> Json:
+        assert self.pod is not None
+        return self.pod
+
+    def say(self, kind: str, status: str, **more: str) -> None:
+        self.found["status"]["conditions"].append({"type": kind, "status": status, **more})
+
+    async def answer(self, asked: Asked) -> ApiResponse:
+        assert asked.path.removesuffix("/status") == API
+        if self.pod is None:
+            raise not_found("pods", "web-1")
+        if asked.method != "GET":
+            self.changed.append(asked)
+            if self.refuses_changes:
+                raise forbidden("no")
+        return ApiResponse("application/json", orjson.dumps(self.pod))
+
+
+@pytest.fixture
+def there(hub: RunningHub) -> Cloud:
+    return Cloud(hub.settings.node)
+
+
+@pytest.fixture
+async def updating(hub: RunningHub, there: Cloud) -> AsyncIterator[AdminClient]:
+    async with served(dataclasses.replace(hub, client=there)) as made:
+        yield made
+
+
+async def post(pages: AdminClient, action: str) -> tuple[int, str]:
+    return await pages.ask(f"{PATH}/{action}", body=b"")
+
+
+async def test_an_upgrade_deletes_this_very_pod(updating: AdminClient, there: Cloud) -> None:
+    before = metrics.POD_UPDATES.labels("upgrade", "200")._value.get()
+    async with updating.session.post(f"{updating.url}{PATH}/upgrade") as answer:
+        assert (answer.status, answer.content_type) == (200, "application/json")
+        assert await answer.text() == "Start updating pod shop/web-1"
+    [asked] = there.changed
+    assert (asked.method, asked.path) == ("DELETE", API)
+    assert asked.document["preconditions"] == {"uid": "u"}
+    assert metrics.POD_UPDATES.labels("upgrade", "200")._value.get() == before + 1
+
+
+async def test_a_pull_is_asked_for_by_a_condition_of_this_very_pod(
+    updating: AdminClient, there: Cloud
+) -> None:
+    assert await post(updating, "imagepull") == (200, "Image pre-pull requested for pod shop/web-1")
+    [asked] = there.changed
+    assert (asked.method, asked.path, asked.query) == (
+        "PATCH",
+        f"{API}/status",
+        {"fieldManager": FIELD_MANAGER},
+    )
+    assert asked.document["metadata"] == {"uid": "u"}
+    [condition] = asked.document["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["message"]) == (
+        *("PodImageReady", "False"),
+        "controllerrevision: h2",
+    )
+
+
+def going(there: Cloud) -> None:
+    there.found["metadata"]["deletionTimestamp"] = "2026-01-02T12:00:00Z"
+
+
+def elsewhere(there: Cloud) -> None:
+    there.found["spec"]["nodeName"] = "other"
+
+
+def newest(there: Cloud) -> None:
+    there.found["status"]["conditions"][0]["status"] = "False"
+
+
+def unmarked(there: Cloud) -> None:
+    del there.found["status"]["conditions"][:]
+
+
+NOT_NOW = [
+    (going, "Pod shop/web-1 is deleting, can not be updated"),
+    (elsewhere, "Pod: shop/web-1 is running on other, can not be updated"),
+    (newest, "Pod: shop/web-1 update status is False, can not be updated"),
+    (unmarked, "Pod: shop/web-1 update status is False, can not be updated"),
+]
+
+
+@pytest.mark.parametrize(("change", "why"), NOT_NOW, ids=[change.__name__ for change, _ in NOT_NOW])
+async def test_a_pod_that_waits_for_nothing_is_refused(
+    updating: AdminClient, there: Cloud, change: Any, why: str
+) -> None:
+    change(there)
+    assert await post(updating, "upgrade") == (
+        403,
+        f"Pre check update pod failed, Failed to check pod shop/web-1 status, error: {why}",
+    )
+    assert await post(updating, "imagepull") == (403, f"Failed to check pod status shop/web-1, error: {why}")
+    assert there.changed == []
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "message", "code"),
+    [
+        ("False", "", "controllerrevision: h2", 403),
+        ("False", "PullImageFail", "pull image job j failed", 403),
+        ("True", "PullImageSuccess", "controllerrevision: h1", 403),
+        ("True", "PullImageSuccess", "controllerrevision: h2", 200),
+    ],
+    ids=["being pulled", "failed", "of a former template", "there"],
+)
+async def test_an_upgrade_waits_for_images_that_were_asked_for(
+    updating: AdminClient, there: Cloud, status: str, reason: str, message: str, code: int
+) -> None:
+    there.say("PodImageReady", status, reason=reason, message=message)
+    found, text = await post(updating, "upgrade")
+    assert found == code
+    assert bool(there.changed) == (code == 200)
+    if code == 403:
+        assert text == (
+            "Pre check update pod failed, Failed to check pod shop/web-1 image ready, error: "
+            f"Pod: shop/web-1 image is not ready, reason: {reason}, message: {message}"
+        )
+
+
+@pytest.mark.parametrize(
+    ("owners", "code", "text"),
+    [
+        ([{"kind": "Node"}], 403, "Configmap for static pod does not exist"),
+        ([{"kind": "ReplicaSet"}], 400, "Not support ota upgrade pod type ReplicaSet"),
+        ([], 400, "Not support ota upgrade pod type "),
+    ],
+)
+async def test_pods_of_others_are_refused(
+    updating: AdminClient, there: Cloud, owners: list[Json], code: int, text: str
+) -> None:
+    there.found["metadata"]["ownerReferences"] = owners
+    assert await post(updating, "upgrade") == (code, text)
+    assert there.changed == []
+
+
+async def test_refusals_of_the_cloud(updating: AdminClient, there: Cloud) -> None:
+    there.refuses_changes = True
+    assert await post(updating, "upgrade") == (500, "Apply update failed")
+    assert await post(updating, "imagepull") == (500, "Patch pod status for imagepull failed")
+    there.pod = None
+    assert await post(updating, "upgrade") == (500, 'Get pod failed, pods "web-1" not found')
+
+
+async def test_a_cloud_that_goes_meanwhile(hub: RunningHub) -> None:
+    class Gone(AnsweringClient):
+        async def answer(self, asked: Asked) -> ApiResponse:
+            raise Unreachable("gone")
+
+    async with served(dataclasses.replace(hub, client=Gone())) as pages:
+        assert await post(pages, "upgrade") == (500, "Get pod failed, gone")
+
+
+async def test_without_a_cloud_it_is_refused(hub: RunningHub, there: Cloud) -> None:
+    hub.cloud.servers[0].failed("gone")
+    assert not hub.cloud.is_up
+    async with served(dataclasses.replace(hub, client=there)) as pages:
+        for action in ("upgrade", "imagepull"):
+            assert await post(pages, action) == (503, AWAY)
+    assert there.changed == []
+
+
+async def test_a_hub_without_a_link_refuses_too(pages: AdminClient) -> None:
+    assert await post(pages, "upgrade") == (503, AWAY)
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a%2Fb", "A"])
+async def test_only_names_of_pods_lead_to_the_cloud(updating: AdminClient, there: Cloud, name: str) -> None:
+    code, _ = await updating.ask(f"/openyurt.io/v1/namespaces/shop/pods/{name}/upgrade", body=b"")
+    assert code == 404
+    assert there.changed == []
+
+
+async def test_a_web_page_updates_nothing(updating: AdminClient, there: Cloud) -> None:
+    code, _ = await updating.ask(f"{PATH}/upgrade", body=b"", Origin="http://evil.example")
+    assert (code, there.changed) == (403, [])
+
+
+async def test_users_whom_the_plain_port_refuses_update_nothing(
+    hub: RunningHub, there: Cloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def another(*_: object) -> int:
+        return 12345
+
+    monkeypatch.setattr("addons.ui.handlers.peer_user", another)
+    settings = dataclasses.replace(hub.settings, plain_users=frozenset({999}))
+    async with served(dataclasses.replace(hub, client=there, settings=settings)) as pages:
+        assert (await post(pages, "upgrade"))[0] == 403
+    assert there.changed == []
+
+
+async def test_few_are_asked_for_at_once(updating: AdminClient, there: Cloud) -> None:
+    before = metrics.ADMIN_REFUSED.labels("update")._value.get()
+    updating.admin.app[PLACES].taken = MAX_UPDATES
+    assert (await post(updating, "upgrade"))[0] == 429
+    assert metrics.ADMIN_REFUSED.labels("update")._value.get() == before + 1
+    assert there.changed == []

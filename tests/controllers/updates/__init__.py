@@ -1,0 +1,1 @@
+"""Tests of the updates of DaemonSets' pods."""

@@ -1,0 +1,210 @@
+"""Updates of a DaemonSet on three nodes, before the real API server and the real DaemonSet and Job controllers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from kube.json_type import Json
+from tests.cloud.link import Link
+from tests.cloud.real import RealCloud
+from tests.cloud.rest import RestClient
+from tests.controllers.conftest import MANIFESTS
+from tests.controllers.support.process import ManagerProcess
+from tests.controllers.support.scene import ACCOUNT, condition
+from tests.controllers.updates.support.edge_nodes import (
+    EdgeNodes,
+    Outcome,
+    cannot_pull,
+    cannot_start,
+    succeeded,
+)
+from tests.hub.support.process import Hub
+
+pytestmark = [pytest.mark.real]
+
+CONTROLLERS = ["daemonset-controller", "job-controller", "garbage-collector-controller"]
+AWAY = "OTA upgrade is not allowed when node is disconnected to cloud"
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path]) -> Iterator[RealCloud]:
+    with RealCloud(tmp_path_factory.mktemp("updates"), cloud_programs, controllers=CONTROLLERS) as made:
+        made.apply(MANIFESTS)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def updating_manager(cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagerProcess]:
+    account = cloud.kubeconfig("account", token=cloud.token("kube-system", "edgehub-manager"))
+    flags = "--controllers=daemonpodupdater,imagepull"
+    with ManagerProcess(tmp_path_factory.mktemp("manager"), account, flags) as made:
+        made.wait_until_leading()
+        yield made
+        for code in ("403", "422"):
+            assert made.metric("edgehub_manager_writes_total", code=code) == 0
+
+
+@pytest.fixture
+def edge(cloud: RealCloud, updating_manager: ManagerProcess) -> Iterator[EdgeNodes]:
+    with EdgeNodes(cloud, updating_manager) as made:
+        yield made
+
+
+class NodeHub:
+    """The hub of a node, whose kubelet has asked it for its pods."""
+
+    def __init__(self, edge: EdgeNodes, folder: Path, node: str, server: str) -> None:
+        self.node = node
+        self.edge = edge
+        self.hub = Hub(folder, server, node=node, kubeconfig=edge.cloud.node_kubeconfig(node, server))
+        self._http = urllib3.PoolManager(retries=False, timeout=30.0)
+
+    def post(self, pod: str, action: str) -> tuple[int, str]:
+        path = f"/openyurt.io/v1/namespaces/{self.edge.namespace}/pods/{pod}/{action}"
+        answer = self._http.request("POST", self.hub.admin_url + path)
+        return answer.status, answer.data.decode()
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "addons.command", "pods", *arguments, "--admin", self.hub.admin_url]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    def read_pods(self) -> None:
+        """kubelet lists its pods."""
+        with RestClient(self.hub.url, user_agent="kubelet/v1.36.3 (linux/amd64)") as kubelet:
+            kubelet.get("/api/v1/pods", fieldSelector=f"spec.nodeName={self.node}", resourceVersion="0")
+
+
+def test_over_the_air_a_pod_is_replaced_when_its_node_says_so(
+    edge: EdgeNodes, updating_manager: ManagerProcess, tmp_path: Path
+) -> None:
+    name = edge.daemon_set("agent:1", update_strategy="OTA")
+    edge.until(lambda: set(edge.said(name, "PodNeedUpgrade").values()) == {"False"})
+    edge.update(name, "agent:2")
+    edge.until(lambda: set(edge.said(name, "PodNeedUpgrade").values()) == {"True"})
+    edge.until(lambda: updating_manager.metric("edgehub_manager_pods_outdated") == 3)
+    first, second, third = edge.nodes
+    before = edge.pods_of(name)
+    pod, foreign = before[first]["metadata"]["name"], before[second]["metadata"]["name"]
+    with Link(edge.cloud.host, edge.cloud.port) as link:
+        at = NodeHub(edge, tmp_path, first, f"https://127.0.0.1:{link.port}")
+        with at.hub:
+            at.read_pods()
+            edge.until(lambda: pod in at.command().stdout)
+            assert at.post(foreign, "upgrade")[0] == 500, "the node may not read a pod of another one"
+            link.refuse()
+            edge.until(lambda: at.post(pod, "upgrade") == (503, AWAY))
+            assert at.post(pod, "imagepull") == (503, AWAY)
+            refused = at.command("upgrade", pod)
+            assert (refused.returncode, AWAY in refused.stderr) == (1, True)
+            assert pod in at.command().stdout, "what waits is known without a cloud, too"
+            link.carry()
+            edge.until(lambda: at.command("upgrade", pod).returncode == 0)
+            edge.until(lambda: edge.images_of(name).get(first) == "agent:2")
+            edge.until(
+                lambda: edge.said(name, "PodNeedUpgrade") == {first: "False", second: "True", third: "True"}
+            )
+            edge.until(lambda: at.command().stdout == "no pod of this node waits for an update\n")
+            fresh = edge.pods_of(name)[first]["metadata"]["name"]
+            code, text = at.post(fresh, "upgrade")
+            assert (code, "update status is False" in text) == (403, True)
+    after = edge.pods_of(name)
+    assert {after[each]["metadata"]["uid"] for each in (second, third)} == {
+        before[each]["metadata"]["uid"] for each in (second, third)
+    }
+
+
+def test_a_rolling_update_passes_a_node_over_that_is_not_ready(edge: EdgeNodes) -> None:
+    name = edge.daemon_set("agent:1", update_strategy="AdvancedRollingUpdate", max_unavailable="1")
+    first, second, third = edge.nodes
+    edge.be_silent(first)
+    mark = edge.cloud.audit_mark()
+    edge.update(name, "agent:2")
+    edge.until(lambda: edge.images_of(name) == {first: "agent:1", second: "agent:2", third: "agent:2"})
+    edge.until(lambda: edge.said(name, "Ready") == dict.fromkeys(edge.nodes, "True"))
+    assert in_turn(edge, mark) == ["delete", "ready", "delete", "ready"]
+    edge.come_back(first)
+    edge.until(lambda: edge.images_of(name) == dict.fromkeys(edge.nodes, "agent:2"))
+    edge.until(lambda: edge.said(name, "PodNeedUpgrade") == dict.fromkeys(edge.nodes, "False"))
+
+
+def in_turn(edge: EdgeNodes, mark: int) -> list[str]:
+    """What the manager deleted, and what became Ready, in the order in which it happened."""
+    steps = []
+    for event in edge.cloud.audit(mark):
+        if event.stage != "ResponseComplete" or not event.uri.startswith(edge.pods) or event.code >= 300:
+            continue
+        if event.verb == "delete" and event.user == ACCOUNT:
+            steps.append("delete")
+        elif event.uri.endswith("/status") and event.user != ACCOUNT:
+            steps.append("ready")
+    return steps
+
+
+def test_back_to_a_former_template(edge: EdgeNodes) -> None:
+    name = edge.daemon_set("agent:1", update_strategy="AdvancedRollingUpdate", max_unavailable="100%")
+
+    def has(image: str) -> None:
+        edge.update(name, image)
+        edge.until(lambda: edge.images_of(name) == dict.fromkeys(edge.nodes, image))
+
+    has("agent:2")
+    has("agent:1")
+    edge.until(lambda: edge.said(name, "PodNeedUpgrade") == dict.fromkeys(edge.nodes, "False"))
+
+
+def test_an_update_waits_for_its_images_where_they_were_asked_for(edge: EdgeNodes, tmp_path: Path) -> None:
+    name = edge.daemon_set("agent:1", update_strategy="OTA")
+    node = edge.nodes[0]
+    at = NodeHub(edge, tmp_path, node, edge.cloud.url)
+
+    def pulled(image: str, outcome: Outcome) -> tuple[str, str, str]:
+        """The pod, and how the pull of the images of its new template ended."""
+        edge.outcome = outcome
+        edge.update(name, image)
+        pod = edge.pods_of(name)[node]["metadata"]["name"]
+        edge.until(lambda: at.post(pod, "imagepull")[0] == 200 and jobs_of(edge, image) == [node])
+        edge.until(lambda: bool(reason_of(edge.pods_of(name)[node], "PodImageReady")))
+        found = condition(edge.pods_of(name)[node], "PodImageReady")
+        return pod, found["status"], found["reason"]
+
+    with at.hub:
+        pod, *found = pulled("agent:2", cannot_pull)
+        assert found == ["False", "PullImageFail"]
+        code, text = at.post(pod, "upgrade")
+        assert (code, "PullImageFail" in text) == (403, True)
+        for image, outcome in (("agent:3", cannot_start), ("agent:4", succeeded)):
+            pod, *found = pulled(image, outcome)
+            assert found == ["True", "PullImageSuccess"]
+        assert at.post(pod, "upgrade") == (200, f"Start updating pod {edge.namespace}/{pod}")
+        edge.until(lambda: edge.images_of(name).get(node) == "agent:4")
+
+
+def reason_of(pod: Json, kind: str) -> str:
+    return str(condition(pod, kind).get("reason", ""))
+
+
+def jobs_of(edge: EdgeNodes, image: str) -> list[str]:
+    """The nodes onto which Jobs pull an image."""
+    pods = [each["spec"]["template"]["spec"] for each in edge.admin.get(edge.jobs)["items"]]
+    return [each["nodeName"] for each in pods if each["containers"][0]["image"] == image]
+
+
+def test_annotations_that_cannot_be_followed_are_told(edge: EdgeNodes) -> None:
+    name = edge.daemon_set("agent:1", update_strategy="OTA", max_unavailable="many")
+    edge.until(lambda: "InvalidUpdateStrategy" in edge.events(name, edge.namespace))
+    assert set(edge.said(name, "PodNeedUpgrade").values()) == {""}
+
+
+def test_without_the_annotation_no_pod_needs_anything(edge: EdgeNodes) -> None:
+    name = edge.daemon_set("agent:1", update_strategy="OTA")
+    edge.update(name, "agent:2")
+    edge.until(lambda: set(edge.said(name, "PodNeedUpgrade").values()) == {"True"})
+    annotations = {"apps.openyurt.io/update-strategy": None}
+    edge.admin.patch(f"{edge.daemon_sets}/{name}", {"metadata": {"annotations": annotations}})
+    edge.until(lambda: set(edge.said(name, "PodNeedUpgrade").values()) == {"False"})
