@@ -10,9 +10,9 @@ from pathlib import Path
 from mitmproxy import ctx, exceptions, flow, http, types
 
 from addons.filters.filter import READS
-from addons.link.drills import DEFAULT_MINUTES, DrillKind
+from addons.link.drills import DEFAULT_MINUTES
 from addons.ui.commands.asking import JSON, NoAnswer, new_file, open_page
-from addons.ui.commands.console_commands import COMPONENT, LINK, RESOURCE, SUMMARIES, VERB, completed, show
+from addons.ui.commands.console_commands import add_commands, show
 from addons.ui.explain import COMMON_RESOURCES
 from addons.ui.flows.annotations import component_of
 from addons.ui.reports.text import TEXTS, trial_text
@@ -32,22 +32,7 @@ class AskingCommands:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def load(self, _loader: object) -> None:
-        commands: dict[str, Callable[..., object]] = {
-            **{name: self._report(name, summary) for name, summary in SUMMARIES.items()},
-            "choices.components": self.components,
-            "choices.resources": self.resources,
-            "choices.verbs": self.verbs,
-            "choices.links": self.links,
-            "explain": completed(self.explain, component=COMPONENT, resource=RESOURCE, verb=VERB),
-            "explain.all": completed(self.explain_all, component=COMPONENT, resource=RESOURCE, verb=VERB),
-            "explain.flow": self.explain_flow,
-            "rules.try": self.try_rules,
-            "dump": completed(self.dump, resource=RESOURCE),
-            "link": completed(self.link, link=LINK),
-            "support": self.support,
-        }
-        for name, run in commands.items():
-            ctx.master.commands.add(f"edgehub.{name}", run)
+        add_commands(self, self._report)
 
     def done(self) -> None:
         for task in self._tasks:
@@ -60,14 +45,6 @@ class AskingCommands:
     def resources(self) -> Sequence[str]:
         """Resources that the hub keeps, or that components of a node ask for."""
         return sorted({*_ask("dump", accept=TEXT).split(), *COMMON_RESOURCES})
-
-    def verbs(self) -> Sequence[str]:
-        """The verbs by which components read."""
-        return sorted(READS)
-
-    def links(self) -> Sequence[str]:
-        """The states of the link to the cloud, in a drill and without one."""
-        return ["online", *DrillKind]
 
     def explain(
         self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
@@ -100,7 +77,7 @@ class AskingCommands:
             raise exceptions.CommandError("this flow reads no objects that a hub knows of")
         self.explain(component_of(flow), info.type.group_resource, info.namespace, info.name, info.verb)
 
-    def try_rules(self, file: types.Path) -> None:
+    def rules_try(self, file: types.Path) -> None:
         """Show the effect of an edit of the rules on each component. Nothing is applied."""
         self._show(lambda: trial_text(json.loads(_ask("rules/try", body=Path(file).read_bytes()))))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,19 @@ COMPONENT = types.Choice("edgehub.choices.components")
 RESOURCE = types.Choice("edgehub.choices.resources")
 VERB = types.Choice("edgehub.choices.verbs")
 LINK = types.Choice("edgehub.choices.links")
+READ = {"component": COMPONENT, "resource": RESOURCE, "verb": VERB}
+COMMANDS: Mapping[str, Mapping[str, types.Choice]] = {
+    "choices.components": {},
+    "choices.resources": {},
+    "explain": READ,
+    "explain.all": READ,
+    "explain.flow": {},
+    "rules.try": {},
+    "dump": {"resource": RESOURCE},
+    "link": {"link": LINK},
+    "support": {},
+}
+"""The commands with arguments, each with those that mitmproxy completes. The method has the name with `_` for a dot."""
 
 
 class ConsoleCommands:
@@ -58,22 +71,7 @@ class ConsoleCommands:
         self._running = hub
 
     def load(self, _loader: object) -> None:
-        commands: dict[str, Callable[..., object]] = {
-            **{name: self._report(name, summary) for name, summary in SUMMARIES.items()},
-            "choices.components": self.components,
-            "choices.resources": self.resources,
-            "choices.verbs": self.verbs,
-            "choices.links": self.links,
-            "explain": completed(self.explain, component=COMPONENT, resource=RESOURCE, verb=VERB),
-            "explain.all": completed(self.explain_all, component=COMPONENT, resource=RESOURCE, verb=VERB),
-            "explain.flow": self.explain_flow,
-            "rules.try": self.try_rules,
-            "dump": completed(self.dump, resource=RESOURCE),
-            "link": completed(self.link, link=LINK),
-            "support": self.support,
-        }
-        for name, run in commands.items():
-            ctx.master.commands.add(f"edgehub.{name}", run)
+        add_commands(self, self._report)
 
     def done(self) -> None:
         for task in self._tasks:
@@ -92,14 +90,6 @@ class ConsoleCommands:
             resource for filter_ in self._hub().rules.rules.filters for _, resource in filter_.resources
         }
         return sorted(resources | understood | COMMON_RESOURCES)
-
-    def verbs(self) -> Sequence[str]:
-        """The verbs by which components read."""
-        return sorted(READS)
-
-    def links(self) -> Sequence[str]:
-        """The states of the link to the cloud, in a drill and without one."""
-        return ["online", *DrillKind]
 
     def explain(
         self, component: str, resource: str, namespace: str = "", name: str = "", verb: str = "list"
@@ -124,7 +114,7 @@ class ConsoleCommands:
         else:
             self._show(self._explain_all(question, AS_OF_NOW))
 
-    def try_rules(self, file: types.Path) -> None:
+    def rules_try(self, file: types.Path) -> None:
         """Show the effect of an edit of the rules on each component. Nothing is applied."""
         self._show(self._try(Path(file)))
 
@@ -191,6 +181,31 @@ class ConsoleCommands:
         task = asyncio.create_task(run(), name="a command of an interface")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def add_commands(answers: object, report: Callable[[str, str], Callable[[], object]]) -> None:
+    """Give an interface all commands: the methods of `answers`, and what `report` makes of each of SUMMARIES."""
+    commands: dict[str, Callable[..., object]] = {
+        **{name: report(name, summary) for name, summary in SUMMARIES.items()},
+        **{
+            name: completed(getattr(answers, name.removeprefix("choices.").replace(".", "_")), **choices)
+            for name, choices in COMMANDS.items()
+        },
+        "choices.verbs": verbs,
+        "choices.links": links,
+    }
+    for name, run in commands.items():
+        ctx.master.commands.add(f"edgehub.{name}", run)
+
+
+def verbs() -> Sequence[str]:
+    """The verbs by which components read."""
+    return sorted(READS)
+
+
+def links() -> Sequence[str]:
+    """The states of the link to the cloud, in a drill and without one."""
+    return ["online", *DrillKind]
 
 
 def completed[Method: Callable[..., object]](method: Method, **choices: types.Choice) -> Method:
