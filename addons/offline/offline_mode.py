@@ -65,6 +65,8 @@ class Offline:
         self._journal = Journal(self.access)
         self._edit = KeptVersions(self.copies)
         self._callers = KeptCallers(self.access)
+        self._leases = HeldLeases(self.access)
+        self.copies.on_restore.append(self._leases.forget_all)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> None:
@@ -76,6 +78,7 @@ class Offline:
         await self._journal.open()
         await self._edit.open()
         await self._callers.open()
+        await self._leases.open()
 
     def build(
         self,
@@ -90,6 +93,7 @@ class Offline:
         """Start the parts. `words` hears what kubelet says of its pods; `leases` are those that pods may renew here."""
         own = clients.hub
         self._accepted.start(sources)
+        self._leases.start(leases)
         objects = OfflineReads(sources, self._answers, self._accepted, settings.wait, self._with_own_status)
         status = StatusWrites(settings.node, objects, self._answers, self._journal, own)
         own_pods = partial(_own_pods, sources, settings.node)
@@ -114,7 +118,7 @@ class Offline:
         discovery = Discovery(own, self._answers, cloud, further)
         self.cached_relay = CachedRelay(
             *(settings.node, clients, cloud, reviews, objects, self._answers, writes, discovery),
-            *(HeldLeases(leases), SparingWrites(settings.node, sources), self._accepted, pods),
+            *(self._leases, SparingWrites(settings.node, sources), self._accepted, pods),
         )
         # As in kube-apiserver: where lists must wait, signs of life need not.
         alive = own.with_headers({}, queue="lease")

@@ -62,24 +62,52 @@ def reviewed(cloud: RealCloud, mark: int) -> set[str]:
     return {each.user for each in asked if each.stage == "ResponseComplete"}
 
 
-async def test_the_holder_renews_without_the_cloud_and_the_cloud_decides_after_it(
-    outage: Outage, real_cloud: RealCloud, namespace: str, rules: None
-) -> None:
+async def elected(outage: Outage, cloud: RealCloud, namespace: str) -> tuple[Pod, Pod, Any]:
+    """A leader, a follower and the leader's Lease."""
+
     def pod(name: str) -> Pod:
-        return Pod(outage, real_cloud, namespace, name)
+        return Pod(outage, cloud, namespace, name)
 
     leader, follower = await asyncio.to_thread(pod, LEADER), await asyncio.to_thread(pod, FOLLOWER)
-    mark = real_cloud.audit_mark()
+    mark = cloud.audit_mark()
     made = {"metadata": {"name": "web"}, "spec": {"holderIdentity": LEADER, "leaseDurationSeconds": 3600}}
     assert (await leader.ask("POST", leader.path, made))[0] == 201
     _, lease = await leader.get()
     # The hub asks the cloud whose the tokens are, beside the first requests.
-    while len(await asyncio.to_thread(reviewed, real_cloud, mark)) < 2:
+    while len(await asyncio.to_thread(reviewed, cloud, mark)) < 2:
         assert (await follower.get())[0] == 200
         status, lease = await leader.renew(lease, 1)
         assert status == 200
-    status, lease = await leader.renew(lease, 1)
+    _, lease = await leader.renew(lease, 1)
+    return leader, follower, lease
 
+
+async def test_a_leader_outlasts_its_hub_that_is_killed_and_starts_without_the_cloud(
+    outage: Outage, real_cloud: RealCloud, namespace: str, rules: None
+) -> None:
+    """It got 503 for the whole outage, and so ended itself."""
+    leader, follower, lease = await elected(outage, real_cloud, namespace)
+    # The hub writes what the cloud says of callers behind them.
+    await asyncio.to_thread(outage.hub.wait_until_kept, '"update","coordination.k8s.io"', 1)
+    await asyncio.to_thread(outage.hub.kill)
+    outage.link.refuse()
+    await asyncio.to_thread(outage.hub.start)
+    try:
+        for seconds in (2, 3):
+            status, lease = await leader.renew(lease, seconds)
+            assert status == 200, lease.get("message")
+            assert lease["spec"]["renewTime"][17:19] == f"0{seconds}"
+        assert (await follower.renew((await follower.get())[1], 4))[0] == 503
+    finally:
+        await outage.end()
+    status, lease = await leader.renew(lease, 5)
+    assert status == 200, "the version is that which the cloud gave last"
+
+
+async def test_the_holder_renews_without_the_cloud_and_the_cloud_decides_after_it(
+    outage: Outage, real_cloud: RealCloud, namespace: str, rules: None
+) -> None:
+    leader, follower, lease = await elected(outage, real_cloud, namespace)
     async with outage.away():
         for seconds in (2, 3):
             status, renewed = await leader.renew(lease, seconds)

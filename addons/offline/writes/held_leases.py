@@ -2,28 +2,41 @@
 
 Only Leases that the rules name (`offline_leases`). The hub elects nobody: whoever held the Lease when the link was cut
 goes on. It gives no new version, so the cloud answers 409 later where somebody else took the Lease.
+
+The disk has each Lease as of the last change of its holder: writing each renewal would wear it out. So after a restart
+without the cloud the hub knows the holder, but neither the time nor the version of the last renewal: the holder names
+that version, and has the duration of the Lease, from the start on, to renew it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
+import orjson
+
 from addons.offline.cached_response import CachedResponse
+from addons.offline.disk_access import DiskAccess
 from addons.offline.node_lease import LEASES, checked, duration_of
 from addons.offline.offline_request import OfflineRequest
+from addons.offline.write_behind import WriteBehind
 from addons.requests.answers import Answer, object_answer
 from kube.bounds import reached
+from kube.disk.rows import table_of
 from kube.errors import bad_request, conflict, unavailable
 from kube.http.client import RawResponse
 from kube.requests.request_info import RequestInfo
 from kube.store.store import Key
+from kube.wire.codec import codec_for
 from kube.wire.codec_base import write_version
 from kube.wire.encoded_objects import Encoded
+from kube.wire.encoding import Encoding
 
 MAX_LEASE = 16 * 1024
 """The most bytes of one Lease: a hundred times what a leader writes."""
+TABLE = table_of("leases")
+"""The table on disk: Leases by namespace and name."""
 
 
 class Held(NamedTuple):
@@ -35,17 +48,43 @@ class Held(NamedTuple):
     """The user who wrote it through this hub; None: somebody elsewhere did."""
     renewed: float
 
+    @property
+    def holder(self) -> str:
+        return self.lease.decode().fields.child("spec").text("holderIdentity")
+
+    def dump(self) -> bytes:
+        codec, api_version, kind, raw = self.lease
+        return orjson.dumps([self.version, self.writer, codec.encoding, api_version, kind]) + b"\n" + raw
+
+    @classmethod
+    def load(cls, row: bytes, now: float) -> Held:
+        """Read what `dump` wrote, as a Lease that is renewed `now`; ValueError for anything else."""
+        head, _, raw = row.partition(b"\n")
+        match orjson.loads(head):
+            case [int(version), str() | None as writer, str(encoding), str(api_version), str(kind)]:
+                lease = Encoded(codec_for(Encoding(encoding)), api_version, kind, raw)
+                return cls(checked(lease), version, writer, now)
+        raise ValueError("it is no Lease")
+
 
 class HeldLeases:
-    """The named Leases that passed since the start. After a restart without the cloud nobody renews any."""
+    """The named Leases that passed since the start, and those whose holder the disk has."""
 
-    def __init__(
-        self, named: Callable[[], Collection[Key]], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        """`named` gives the Leases of the rules in force; `clock` is monotonic."""
-        self._named = named
+    def __init__(self, access: DiskAccess, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` is monotonic."""
         self._clock = clock
+        self._named: Callable[[], Collection[Key]] = tuple
         self._held: dict[Key, Held] = {}
+        self._rows = WriteBehind(access, TABLE)
+        access.on_loss.append(self._write_all)
+
+    async def open(self) -> None:
+        """Read what an earlier process wrote."""
+        await self._rows.open(self._take)
+
+    def start(self, named: Callable[[], Collection[Key]]) -> None:
+        """Set the function that gives the Leases of the rules in force."""
+        self._named = named
 
     def keep(self, user: str, request: OfflineRequest, answer: RawResponse) -> None:
         """Take the cloud's answer to a user's read or write of a Lease."""
@@ -53,7 +92,7 @@ class HeldLeases:
         if key is None:
             return
         if answer.status in (404, 409):
-            self._held.pop(key, None)  # it is gone, or somebody else wrote it
+            self._drop(key)  # it is gone, or somebody else wrote it
         if answer.status != 200:
             return
         try:
@@ -63,19 +102,21 @@ class HeldLeases:
             lease = checked(CachedResponse.of(answer.headers, answer.body).single())
             version = lease.decode().version
         except (ValueError, LookupError):
-            self._held.pop(key, None)
+            self._drop(key)
             return
         known = self._held.get(key)
         if known is None or version > known.version:
             writer = None if request.info.method == "GET" else user
-            self._held[key] = Held(lease, version, writer, self._clock())
+            held = self._held[key] = Held(lease, version, writer, self._clock())
+            if known is None or (known.writer, known.holder) != (writer, held.holder):
+                self._write(key)
         for name in self._held.keys() - {*self._named()}:
-            del self._held[name]
+            self._drop(name)
 
     def answer(self, user: str, request: OfflineRequest) -> Answer | None:
         """The answer in the cloud's place; None where the hub has not seen the Lease.
 
-        StatusError 503 for a write of anybody but its holder, 409 for one of another version.
+        StatusError 503 for a write of anybody but its holder, 409 for one of an older version.
         """
         key = self._key(request.info)
         held = self._held.get(key) if key is not None else None
@@ -89,20 +130,49 @@ class HeldLeases:
         if (obj.namespace or key[0], obj.name) != key:
             raise bad_request("the name of the object does not match the name on the URL")
         holder = obj.fields.child("spec").text("holderIdentity")
-        if held.writer != user or not holder or holder != _holder(held.lease):
+        if held.writer != user or not holder or holder != held.holder:
             raise unavailable("the cloud cannot be reached, and only its holder renews this Lease meanwhile")
         if self._clock() - held.renewed > duration_of(held.lease):
             raise unavailable("the cloud cannot be reached, and this Lease has expired")
-        if obj.version not in (0, held.version):
+        if 0 < obj.version < held.version:
             raise conflict("the object has been modified; please apply your changes to the latest version")
         request.check_accepted(codec)
-        obj.fields.child("metadata").set("resourceVersion", write_version(held.version))
+        version = max(obj.version, held.version)
+        obj.fields.child("metadata").set("resourceVersion", write_version(version))
         lease = Encoded.of(codec, obj)
         if len(lease.raw) > MAX_LEASE:
             reached("lease of a pod")
             raise unavailable("the cloud cannot be reached, and this Lease is too large for the hub")
-        self._held[key] = held._replace(lease=lease, renewed=self._clock())
+        self._held[key] = held._replace(lease=lease, version=version, renewed=self._clock())
         return object_answer(lease)
+
+    def forget_all(self) -> None:
+        """Forget what the cloud said before it was restored from a backup: its versions may be lower now."""
+        for key in list(self._held):
+            self._drop(key)
+
+    def _write(self, key: Key) -> None:
+        self._rows.put("/".join(key), self._held[key].dump(), is_urgent=True)
+
+    def _write_all(self) -> None:
+        for key in self._held:
+            self._write(key)
+
+    def _drop(self, key: Key) -> None:
+        self._held.pop(key, None)
+        self._rows.delete("/".join(key), may_be_unread=True)
+
+    def _take(self, rows: Mapping[str, bytes | None]) -> Collection[str]:
+        unwanted = []
+        for row, value in rows.items():
+            namespace, _, name = row.partition("/")
+            try:
+                held = Held.load(value or b"", self._clock())
+            except (ValueError, LookupError):
+                unwanted.append(row)
+                continue
+            self._held.setdefault((namespace, name), held)  # what has passed since the start is newer
+        return unwanted
 
     def _key(self, info: RequestInfo) -> Key | None:
         """The Lease that a request is about, where the rules name it."""
@@ -110,7 +180,3 @@ class HeldLeases:
             return None
         key = info.namespace, info.name
         return key if key in self._named() else None
-
-
-def _holder(lease: Encoded) -> str:
-    return lease.decode().fields.child("spec").text("holderIdentity")

@@ -122,7 +122,7 @@ class Node:
             answers,
             writes,
             Discovery(self.cloud, answers, servers),
-            HeldLeases(frozenset),
+            HeldLeases(self.copies.access),
             SparingWrites("n1", self.sources),
             self.accepted,
         )

@@ -6,12 +6,14 @@ import contextlib
 
 import pytest
 
-from addons.offline.writes.held_leases import MAX_LEASE, HeldLeases
+from addons.offline.disk_access import DiskAccess
+from addons.offline.writes.held_leases import MAX_LEASE, TABLE, HeldLeases
 from addons.telemetry import metrics
 from kube.errors import StatusError
 from kube.http.client import RawResponse
 from kube.json_type import Json
 from kube.objects.object_patches import MERGE_PATCH
+from tests.addons.support.devices import Device
 from tests.addons.support.observed import value_of
 from tests.addons.support.offline_parts import JSON, PROTOBUF, asked, body_of, in_protobuf, read
 from tests.addons.support.refusals import refuses
@@ -30,10 +32,19 @@ def lease(version: int = 7, holder: str = "pod-1", filler: str = "") -> Json:
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, access: DiskAccess) -> None:
         self.now = 0.0
         self.named = {("shop", "web")}
-        self.leases = HeldLeases(lambda: self.named, lambda: self.now)
+        self.leases = HeldLeases(access, lambda: self.now)
+        self.leases.start(lambda: self.named)
+
+    async def open(self) -> World:
+        """A process that reads what an earlier one left."""
+        await self.leases.open()
+        return self
+
+    async def written(self) -> None:
+        await self.leases._rows.settled()
 
     def passed(self, method: str, document: Json, user: str = OWN, status: int = 200) -> None:
         """The cloud has answered a user's request."""
@@ -57,11 +68,11 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+async def world(access: DiskAccess) -> World:
+    return await World(access).open()
 
 
-def test_who_held_it_renews_and_gets_no_new_version(world: World) -> None:
+async def test_who_held_it_renews_and_gets_no_new_version(world: World) -> None:
     world.passed("PUT", lease())
     for _ in range(5):
         world.now += 14.0
@@ -72,7 +83,7 @@ def test_who_held_it_renews_and_gets_no_new_version(world: World) -> None:
     assert read(kept.body).version == 7
 
 
-def test_a_patch_renews_as_the_put_that_it_amounts_to(world: World) -> None:
+async def test_a_patch_renews_as_the_put_that_it_amounts_to(world: World) -> None:
     world.passed("PATCH", lease())
     patch: Json = {"spec": {"renewTime": "2026-01-02T03:04:15.000000Z"}}
 
@@ -91,7 +102,69 @@ def test_a_patch_renews_as_the_put_that_it_amounts_to(world: World) -> None:
         send(OWN)
 
 
-def test_nobody_else_does(world: World) -> None:
+async def test_after_a_restart_the_holder_renews_by_the_version_that_the_cloud_gave_it(
+    world: World, access: DiskAccess, device: Device
+) -> None:
+    """The disk has the Lease as of the election. kill -9: nothing is written at the end."""
+    world.passed("PUT", lease())
+    await world.written()
+    device.batches.clear()
+    for version in range(8, 20):
+        world.passed("PUT", lease(version))
+    await world.written()
+    assert not device.batches, "a renewal is no change"
+    again = await World(access).open()
+    assert again.refused(lease(20), OTHER) == 503
+    assert again.refused(lease(20, "pod-2")) == 503
+    again.now += 14.0
+    assert again.renew(lease(19)) == {"version": 19, "holder": "pod-1"}
+    assert again.refused(lease(18)) == 409
+    again.now += 15.1
+    assert again.refused(lease(19)) == 503
+    later = await World(access).open()
+    later.now += 15.1
+    assert later.refused(lease(19)) == 503, "it has the time of one Lease, from the start on"
+
+
+@pytest.mark.parametrize("status", [404, 409])
+async def test_after_a_restart_who_lost_it_does_not_renew(
+    world: World, access: DiskAccess, status: int
+) -> None:
+    world.passed("PUT", lease())
+    await world.written()
+    world.passed("PUT", {}, status=status)
+    await world.written()
+    assert (await World(access).open()).renew(lease()) is None
+
+
+async def test_after_a_restart_somebody_elsewhere_leads(world: World, access: DiskAccess) -> None:
+    world.passed("PUT", lease())
+    world.passed("GET", lease(8, "pod-9"))
+    await world.written()
+    assert (await World(access).open()).refused(lease(8)) == 503
+
+
+async def test_a_row_that_cannot_be_read_is_of_no_lease(access: DiskAccess) -> None:
+    before = World(access)
+    await before.open()
+    before.leases._rows.put("shop/web", b"[]")
+    await before.written()
+    again = await World(access).open()
+    assert again.renew(lease()) is None
+    await again.written()
+    assert not await access.rows(TABLE)
+
+
+async def test_a_restored_cloud_may_give_lower_versions(world: World, access: DiskAccess) -> None:
+    world.passed("PUT", lease(70))
+    world.leases.forget_all()
+    await world.written()
+    assert (await World(access).open()).renew(lease()) is None
+    world.passed("PUT", lease(7))
+    assert world.renew(lease(7)) is not None
+
+
+async def test_nobody_else_does(world: World) -> None:
     world.passed("PUT", lease())
     assert world.refused(lease(holder="pod-2")) == 503
     assert world.refused(lease(holder="")) == 503
@@ -105,7 +178,7 @@ def test_nobody_else_does(world: World) -> None:
     ("method", "document", "status"),
     [("GET", lease(8, "pod-9"), 200), ("PUT", {}, 409), ("GET", {}, 404), ("PUT", lease(8, "pod-9"), 200)],
 )
-def test_who_lost_it_before_the_outage_does_not(
+async def test_who_lost_it_before_the_outage_does_not(
     world: World, method: str, document: Json, status: int
 ) -> None:
     world.passed("PUT", lease())
@@ -114,7 +187,7 @@ def test_who_lost_it_before_the_outage_does_not(
         assert world.renew(lease()) is None
 
 
-def test_an_older_answer_and_one_about_a_caller_change_nothing(world: World) -> None:
+async def test_an_older_answer_and_one_about_a_caller_change_nothing(world: World) -> None:
     world.passed("PUT", lease())
     world.passed("GET", lease())
     world.passed("GET", lease(6, "pod-9"))
@@ -122,13 +195,13 @@ def test_an_older_answer_and_one_about_a_caller_change_nothing(world: World) -> 
     assert world.renew(lease()) is not None
 
 
-def test_a_holder_that_was_silent_for_too_long_has_lost_it(world: World) -> None:
+async def test_a_holder_that_was_silent_for_too_long_has_lost_it(world: World) -> None:
     world.passed("PUT", lease())
     world.now += 15.1
     assert world.refused(lease()) == 503
 
 
-def test_a_lease_that_no_rule_names_is_not_kept(world: World) -> None:
+async def test_a_lease_that_no_rule_names_is_not_kept(world: World) -> None:
     world.named = set()
     world.passed("PUT", lease())
     assert world.renew(lease()) is None
@@ -139,7 +212,7 @@ def test_a_lease_that_no_rule_names_is_not_kept(world: World) -> None:
     assert world.renew(lease()) is None
 
 
-def test_protobuf_is_answered_in_protobuf_alone(world: World) -> None:
+async def test_protobuf_is_answered_in_protobuf_alone(world: World) -> None:
     obj = in_protobuf("coordination.k8s.io/v1", "Lease", "web", "shop", resourceVersion="7")
     obj.fields.child("spec").set("holderIdentity", "pod-1")
     body = body_of(obj)
@@ -151,7 +224,7 @@ def test_protobuf_is_answered_in_protobuf_alone(world: World) -> None:
     assert world.leases.answer(OWN, asked("GET", PATH)) is None
 
 
-def test_one_that_is_too_large_is_not_kept(world: World) -> None:
+async def test_one_that_is_too_large_is_not_kept(world: World) -> None:
     reached = metrics.BOUNDS_REACHED.labels("lease of a pod")
     before = value_of(reached)
     world.passed("PUT", lease(filler="x" * MAX_LEASE))
