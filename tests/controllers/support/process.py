@@ -52,7 +52,11 @@ class ManagerProcess:
         self.process = self._start()
 
     def __enter__(self) -> Self:
-        self.wait_until(lambda: self.status("/readyz") == 200, "ready")
+        try:
+            self.wait_until(lambda: self.status("/readyz") == 200, "ready")
+        except BaseException:
+            self.__exit__()  # nobody else ends it
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
