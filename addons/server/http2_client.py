@@ -181,8 +181,7 @@ class Http2(ClientConnection):
             head = _request_of(event)
         except (ProtocolError, ValueError) as error:
             metrics.REQUESTS_REFUSED.labels("400").inc()
-            is_head = (b":method", b"HEAD") in event.headers
-            self._answer(event.stream_id, f"the head of the request is malformed: {error}", is_head)
+            self._refuse_malformed(event, f"the head of the request is malformed: {error}")
             return
         if event.stream_id not in self.h2.streams:
             return  # its client has taken it back since
@@ -192,13 +191,20 @@ class Http2(ClientConnection):
             request.inbox.has_ended = True
         request.start(self._serve)
 
-    def _answer(self, number: int, why: str, is_head: bool = False) -> None:
+    def _answer(self, number: int, why: str, *, is_head: bool, is_last: bool = True) -> None:
         """Refuse a request of which no flow is made, unless its client has taken it back since."""
         headers = [(b":status", b"400"), (b"content-type", b"application/json")]
         with contextlib.suppress(ProtocolError):
-            self.h2.send_headers(number, headers, end_stream=is_head)
+            self.h2.send_headers(number, headers, end_stream=is_head and is_last)
             if not is_head:
-                self.h2.send_data(number, error_body(400, why), end_stream=True)
+                self.h2.send_data(number, error_body(400, why), end_stream=is_last)
+
+    def _refuse_malformed(self, event: RequestReceived, why: str) -> None:
+        """Say why, and have the stream end with an error (RFC 9113, 8.1.1)."""
+        number = event.stream_id
+        self._answer(number, why, is_head=(b":method", b"HEAD") in event.headers, is_last=False)
+        with contextlib.suppress(ProtocolError):
+            self.h2.reset_stream(number, ErrorCodes.PROTOCOL_ERROR)
 
     def _refuse_trailers(self, number: int) -> None:
         metrics.REQUESTS_REFUSED.labels("400").inc()
@@ -206,7 +212,7 @@ class Http2(ClientConnection):
         if request is None or request.is_over:
             return
         if not request.has_begun:
-            self._answer(number, TRAILERS, request.is_head)
+            self._answer(number, TRAILERS, is_head=request.is_head)
             request.has_begun = request.is_over = True
         request.leave(TRAILERS)
 

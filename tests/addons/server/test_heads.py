@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import h11
 import pytest
+from h2.errors import ErrorCodes
 from hyperframe.frame import ContinuationFrame, HeadersFrame
 from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
@@ -306,6 +307,16 @@ async def test_a_malformed_head_request_over_http2_is_refused_without_a_body() -
         stream = streams.send({**PSEUDO, ":method": "HEAD", "x": "a\x00b"})
         await streams.until(lambda: stream in streams.ended)
         assert (streams.status[stream], streams.bodies[stream]) == (400, b"")
+        assert streams.resets[stream] == ErrorCodes.PROTOCOL_ERROR
+
+
+async def test_a_malformed_request_over_http2_is_told_why_and_ends_with_an_error() -> None:
+    async with connected(Raw(ANSWER)) as (_, streams):
+        stream = streams.send({**PSEUDO, "Upper": "case"})
+        await streams.until(lambda: stream in streams.ended)
+        assert "malformed" in json.loads(streams.bodies[stream])["message"]
+        assert (streams.status[stream], streams.resets[stream]) == (400, ErrorCodes.PROTOCOL_ERROR)
+        assert await ask(streams) == 200, "the other streams go on"
 
 
 async def test_the_request_behind_a_head_that_the_hub_refuses_is_answered(proxy: Proxy[Raw]) -> None:

@@ -42,6 +42,8 @@ class Streams:
         """Whether the client gives the server room for more, when it has read something."""
         self.ended: set[int] = set()
         """Streams whose answer is whole, or was broken off."""
+        self.resets: dict[int, int] = {}
+        """The error codes of those that were broken off."""
         self._news = asyncio.Event()
         self._task = asyncio.create_task(self._read())
 
@@ -189,7 +191,10 @@ class Streams:
                         self._untaken[event.stream_id] += event.flow_controlled_length
                     else:
                         self._h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-                case h2.events.StreamEnded() | h2.events.StreamReset():
+                case h2.events.StreamEnded():
+                    self.ended.add(event.stream_id)
+                case h2.events.StreamReset():
+                    self.resets[event.stream_id] = int(event.error_code or 0)
                     self.ended.add(event.stream_id)
 
     def _flush(self) -> None:
