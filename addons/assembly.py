@@ -259,7 +259,7 @@ class Assembly:
             self._folder.claim(owner)
         except OSError as error:
             logger.error(
-                "%s cannot be written (%s): the hub goes on, but nothing that it learns outlives a restart",
+                "%s cannot be written (%s): the hub runs on, but its data does not survive a restart",
                 *(self._options.as_typed(f"hub_state_dir {settings.state_dir}"), error.strerror),
             )
 

@@ -47,7 +47,7 @@ class Egress:
     def lend_way(self, way: AskedWay) -> None:
         """Lead a connection of the peer port to a server, or refuse it."""
         if self._lent is None:
-            raise forbidden("this hub lends no way to the cloud")
+            raise forbidden("tunnels to the cloud not allowed")
         address = way.address.partition("%")[0]
         server = self._lent.lend(way.client_id, way.headers, address, way.host, way.port)
         way.lent = Lent(partial(self._open_lent, server), partial(self._lent.pace, way.client_id))

@@ -146,7 +146,7 @@ def parse_wanted(pem: bytes) -> Wanted:
         return _wanted(x509.load_pem_x509_csr(pem))
     except (UnsupportedAlgorithm, x509.UnsupportedGeneralNameType, x509.InvalidVersion, KeyError) as error:
         # KeyError is the library's word for a name in a type of text that it does not know.
-        raise ValueError(f"it has what nobody signs: {error}") from error
+        raise ValueError(f"it asks for something unsupported: {error}") from error
 
 
 def _wanted(request: x509.CertificateSigningRequest) -> Wanted:
@@ -179,7 +179,7 @@ def _names(request: x509.CertificateSigningRequest) -> x509.SubjectAlternativeNa
     except x509.ExtensionNotFound:
         return x509.SubjectAlternativeName([])
     except x509.DuplicateExtension as error:
-        raise ValueError(f"it names itself twice: {error}") from error
+        raise ValueError(f"it has an extension twice: {error}") from error
 
 
 def _attributes(request: x509.CertificateSigningRequest, oid: x509.ObjectIdentifier) -> tuple[str, ...]:

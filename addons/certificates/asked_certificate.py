@@ -146,7 +146,7 @@ class AskedCertificate:
         pem = await self._sign(names, key, self._unanswered)
         made = read_pair(pem + key_pem(key))
         self._take(made, now())
-        logger.info("there is a certificate %s until %s", self._what, made.certificate.not_valid_after_utc)
+        logger.info("certificate %s valid until %s", self._what, made.certificate.not_valid_after_utc)
         await asyncio.to_thread(self._keep, made)
 
     def _check_clock(self) -> None:
@@ -176,7 +176,9 @@ class AskedCertificate:
             write_file(self._file, pair.pem)
         except OSError as error:
             logger.error(
-                "the certificate %s is not kept (%s): after a restart the hub asks anew", self._what, error
+                "certificate %s cannot be stored (%s): the hub requests another one after a restart",
+                self._what,
+                error,
             )
 
 
@@ -209,7 +211,7 @@ def serving_certificate_of(
         strange = {name for name in also() if name not in own and not is_link_local(name)}
         for name in sorted(strange - left_out):
             logger.warning(
-                "the cluster certifies %s for no node: clients that call it see the local CA's certificate. "
+                "the cluster signs no certificate for %s: clients that call it see the local CA's certificate. "
                 "Name an address of the Node, or a link-local one",
                 name,
             )

@@ -130,12 +130,12 @@ async def _no_names() -> tuple[str, ...]:
 def _in_words(error: StatusError, bootstrap: Path) -> Exception:
     if error.code == 401:
         return NotSigned(
-            f"the cloud does not take the token of {bootstrap}: it may have ended; make one "
+            f"the cloud rejects the token of {bootstrap}: it may have expired; make one "
             "(`kubeadm token create`) and put it there"
         )
     if error.code == 403:
         return NotSigned(
-            f"the token of {bootstrap} may not ask: bind its group to the ClusterRole "
+            f"the token of {bootstrap} may not request certificates: bind its group to the ClusterRole "
             f"system:node-bootstrapper ({error.message})"
         )
     return error

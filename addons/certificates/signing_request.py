@@ -95,7 +95,7 @@ async def _polls(name: str, unanswered: Tell) -> AsyncIterator[None]:
     while time.monotonic() - began < PATIENCE:
         await asyncio.sleep(backoff.next())
         yield
-    await unanswered(f"certificate request {name} is not answered: who approves it?")
+    await unanswered(f"certificate request {name} is pending: it needs an approval")
     while True:
         await asyncio.sleep(SLOW_POLLS)
         yield

@@ -163,7 +163,7 @@ def _is_good(certificate: Path, key: Path, authority: Path, addresses: list[str]
         names = names_of(leaf)
     except Exception as error:
         if certificate.exists():
-            logger.warning("making the TLS port's certificate anew: %s", error)
+            logger.warning("renewing the TLS port's certificate: %s", error)
         return False
     # A clock that was wrong at the last start may have signed for a time to come.
     is_in_date = (
@@ -190,7 +190,7 @@ def _authority(folder: Path) -> CertificateAuthority:
         return CertificateAuthority(leaf, key_of(leaf, read_file(key)))
     except (OSError, ValueError) as error:
         if key.exists():
-            logger.warning("making the local CA anew, so pods need the new ca.crt: %s", error)
+            logger.warning("making a new local CA, pods need the new ca.crt: %s", error)
     ends = now() + datetime.timedelta(days=AUTHORITY_DAYS)
     made = make_authority("edgehub local CA", now() - BACKDATING, ends)
     write_file(key, key_pem(made.key))

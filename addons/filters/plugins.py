@@ -133,7 +133,7 @@ def _earlier(own: Sequence[Filter], plugins: Sequence[FilterPlugin]) -> dict[str
     for plugin in plugins:
         for name in (*plugin.after, *plugin.before):
             if name not in earlier and name not in somewhere:
-                raise ValueError(f"{plugin.name} stands by {name!r}, and there is no such filter")
+                raise ValueError(f"{plugin.name} is ordered by {name!r}, and there is no such filter")
         earlier[plugin.name].update(name for name in plugin.after if name in earlier)
         for name in plugin.before:
             if name in earlier:

@@ -223,7 +223,7 @@ class Input:
             return
         if self.is_lost:
             logger.warning(
-                "no cloud, and no copy of %s: filters go without until the cloud answers",
+                "no cloud, and no copy of %s: filters run without it until the cloud answers",
                 self.source.list_watch.type.group_resource,
             )
         self._was, self._is_new = now, False

@@ -161,8 +161,8 @@ async def _published(server: str, credentials: Credentials, token: str) -> list[
     text, signature = data.get("kubeconfig", ""), data.get(SIGNATURE + token.partition(".")[0], "")
     if not signature:
         raise ValueError(
-            f"{server} has not signed its CA for this token: has the token ended? `kubeadm token list` shows those "
-            "that hold, and `kubeadm token create --print-join-command` makes another"
+            f"{server} has not signed its CA for this token: has the token expired? `kubeadm token list` shows "
+            "valid ones, and `kubeadm token create --print-join-command` makes another"
         )
     try:
         check_signature(text, signature, token)

@@ -64,7 +64,7 @@ class UplinkChoice:
         leads = self._cloud.leading_uplink
         if leads is not None and used is not None and leads != used:
             self._ways[used].lost(now)
-            logger.warning("the uplink %s leads to no server: %s is used", used, leads)
+            logger.warning("uplink %s reaches no server: using %s", used, leads)
             self._use(leads, now)
         waits = []
         for uplink in self._cloud.uplinks:
@@ -72,7 +72,7 @@ class UplinkChoice:
                 break
             left = self._ways[uplink].seconds_left(now, is_up=self._cloud.leads(uplink))
             if left == 0.0:
-                logger.info("the uplink %s is used again", uplink)
+                logger.info("using uplink %s again", uplink)
                 self._use(uplink, now)
                 return None
             waits.append(left)

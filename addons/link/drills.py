@@ -89,14 +89,14 @@ class Drills:
         self.current, self._free = Drill(kind, until, kbps, ms), 0.0
         self._timer = asyncio.get_running_loop().call_later(minutes * MINUTE, self.end)
         metrics.DRILL.set(1)
-        logger.warning("a drill begins: %s", self.current)
+        logger.warning("drill started: %s", self.current)
         self._changed()
 
     def end(self) -> None:
         """Give the link back, where a drill is under way."""
         if self.current is not None:
             self._stop()
-            logger.warning("the drill is over: the link is as it is")
+            logger.warning("drill ended")
             self._changed()
 
     def close(self) -> None:

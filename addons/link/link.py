@@ -142,7 +142,7 @@ class Link:
     def way(self, server: Server, lending: Lending, authorization: str) -> Way:
         """How a request goes to a server. ValueError where that would show another hub a caller's token."""
         if server.node and lending is not Lending.HUB:
-            raise ValueError(f"nothing but the hub's own identity goes to {server}")
+            raise ValueError(f"only the hub's own identity may be sent to {server}")
         if lending is Lending.OWN:
             return Way(server, lending, self._lanes.lane(authorization))
         return Way(server, lending, self._tls.lane if lending is Lending.HUB and self._tls else NO_LANE)

@@ -115,16 +115,14 @@ class Probes:
                 health.resolver_failed = self._clock()
             metrics.CONNECT_FAILURES.labels(fault).inc()
             if self._pace.allows(fault):
-                logger.warning(
-                    "no connection to %s, through no fault of the server: %s", health.server, message
-                )
+                logger.warning("no connection to %s, not the server's fault: %s", health.server, message)
 
     def suspect(self, health: ServerHealth) -> None:
         """Probe a server at once: a handshake failed, or a connection broke under a request."""
         if health.usable and (probing := self._probing.get(str(health.server))) is not None:
             probing.wanted.set()
             if probing.pong is not None and not probing.pong.done():
-                probing.pong.set_exception(ConnectionResetError("a probe says more"))
+                probing.pong.set_exception(ConnectionResetError("a new probe replaces the ping"))
 
     async def confirm(self) -> bool:
         """Whether a server is up, by a probe that is sent now to each that counts as up."""

@@ -112,12 +112,13 @@ class UpstreamTls:
                 raise
             self._refused = pieces
             logger.warning(
-                "the new credentials of the kubeconfig cannot be used, the former serve: %s", error
+                "the new credentials of the kubeconfig cannot be used, the previous ones stay in use: %s",
+                error,
             )
             return former
         self._made[lend_certificate] = made
         if former is not None and made.leaf is not None and made.leaf != former.leaf:
-            logger.info("this node has a new certificate, until %s", made.leaf.not_valid_after_utc)
+            logger.info("this node has a new certificate, valid until %s", made.leaf.not_valid_after_utc)
         return made
 
     def _new(self, pieces: tuple[bytes, ...]) -> _Made:

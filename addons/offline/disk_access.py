@@ -131,7 +131,7 @@ class DiskAccess:
                 try:
                     self.disk.write(batch, is_durable=is_durable)
                 except DiskError as error:
-                    logger.warning("not written at the end: %s", error)
+                    logger.warning("not written before the end: %s", error)
             self.disk.close()
 
         self.writer.close(last)

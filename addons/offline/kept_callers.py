@@ -49,7 +49,7 @@ class KeptCallers:
             {name: row for name, row in rows.items() if name not in self._rows.waiting}
         )
         if unreadable:
-            logger.warning("%d rows about callers cannot be read; the cloud is asked again", len(unreadable))
+            logger.warning("%d rows about callers cannot be read: asking the cloud again", len(unreadable))
         return unreadable
 
     def _keep(self, name: str, row: bytes | None) -> None:
@@ -71,5 +71,7 @@ def _key_of(file: Path) -> bytes:
     try:
         write_file(file, key)
     except OSError as error:
-        logger.warning("%s cannot be written (%s): what the cloud says of callers is not kept", file, error)
+        logger.warning(
+            "%s cannot be written (%s): the cloud's reviews of callers are not stored", file, error
+        )
     return key

@@ -264,7 +264,7 @@ class NodeLease:
         The garbage collector deletes the Lease of a Node that was deleted, and would delete one that the hub made of
         the former again: it names the former Node as its owner.
         """
-        logger.warning("the cloud has no Lease of this node any more, or another one: kubelet is to make it")
+        logger.warning("this node's Lease in the cloud is gone or replaced: kubelet creates it again")
         self._lease, self._renewed_at, self._is_gone = None, None, True
         self._pushed = b""
         for encoding in Encoding:

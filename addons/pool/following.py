@@ -234,7 +234,7 @@ class Following:
             if former != leader.failure:
                 logger.info("%s does not serve yet: %s", leader.name, leader.failure)
             return
-        logger.warning("%s is left: %s", leader.name, leader.failure)
+        logger.warning("%s does not serve any more: %s", leader.name, leader.failure)
         self._cut(leader.server)
         self._changed.notify()
         self.balance()

@@ -77,7 +77,7 @@ class Admission:
         if node is None:
             why = self._refusals.get(connection, "no certificate")
             if why == "no node":
-                raise refused(why, forbidden("the client certificate is of no node"))
+                raise refused(why, forbidden("the client certificate is not a node's"))
             raise refused(why, unauthorized("the peer port needs the client certificate of a node"))
         is_member = self._is_member(node)
         if is_member is None:

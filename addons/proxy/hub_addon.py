@@ -45,7 +45,7 @@ class HubAddon:
             try:
                 getattr(part, "done", _nothing)()
             except Exception:
-                logger.exception("a part of the hub did not end as it should")
+                logger.exception("a part of the hub failed to stop")
 
     def _call(self, hook: str, *arguments: object) -> None:
         for part in self._parts:

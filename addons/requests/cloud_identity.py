@@ -16,7 +16,7 @@ class CloudIdentity:
 
     def __post_init__(self) -> None:
         if bool(self.user) is not bool(self.authorization):
-            raise ValueError("the hub has no token here, and every other identity has one")
+            raise ValueError("a client without a token must have the hub's identity")
 
     @property
     def is_hub(self) -> bool:

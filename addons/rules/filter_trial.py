@@ -129,9 +129,9 @@ def _try(filter_: Filter, tree: Any, inputs: GivenInputs) -> Tried:
     verdict = filter_.apply(obj, inputs, lambda *said: notes.append(" ".join(said)))
     made = json.loads(obj.encode())
     if (made != tree) is not (verdict.outcome is Outcome.CHANGED):
-        raise ValueError(f"{filter_.name} calls {name} {verdict.outcome}, and that is not what it did to it")
+        raise ValueError(f"{filter_.name} reports {name} as {verdict.outcome}, but did something else")
     again = decode_object(Encoding.JSON, tree["apiVersion"], tree["kind"], obj.encode())
     if filter_.apply(again, inputs).outcome is not Outcome.DROPPED and json.loads(again.encode()) != made:
-        raise ValueError(f"{filter_.name} makes something else of {name} when it sees it a second time")
+        raise ValueError(f"{filter_.name} is not idempotent: a second run changes {name}")
     shown = None if verdict.outcome is Outcome.DROPPED else made
     return Tried(filter_.name, name, verdict.outcome, verdict.reason, tuple(notes), shown)

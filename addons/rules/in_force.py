@@ -82,7 +82,7 @@ class RulesInForce:
             await comes_within(COPY_WAIT, self._known.wait())
             if not self._known.is_set() and is_away():
                 logger.warning(
-                    "no cloud, and no copy of the rules: the built-in ones count until the cloud answers"
+                    "no cloud, and no copy of the rules: using the built-in ones until the cloud answers"
                 )
                 self._parse()
 

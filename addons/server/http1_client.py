@@ -117,13 +117,13 @@ class Http1(ClientConnection):
         self._looked, self._head_since = 0, None
         try:
             if _FOLDED.search(head):
-                raise ValueError("a line of the head goes on in the next one")
+                raise ValueError("folded header lines are not supported")
             self._h11.receive_data(head)
             event = self._h11.next_event()
             assert isinstance(event, h11.Request)
             fields = tuple(event.headers.raw_items())
             if len({name.lower() for name, _ in fields} & FRAMING) > 1:
-                raise ValueError("it says the length of the body in two ways")
+                raise ValueError("the length of the body is given in two ways")
             request = request_of_line(event.method, event.target, b"HTTP/" + event.http_version, fields)
         except h11.RemoteProtocolError as error:
             self._refuse(

@@ -76,11 +76,11 @@ def take_over(folder: Path, owner: FolderOwner) -> None:
             _set_aside(folder)
         except OSError as error:
             raise ValueError(
-                f"hub_state_dir {folder} is that of {another}, and cannot be set aside ({error.strerror}): "
+                f"hub_state_dir {folder} belongs to {another}, and cannot be moved ({error.strerror}): "
                 "empty it, or give the hub a folder of its own"
             ) from None
         logger.warning(
-            "the state folder %s is that of %s: it is now in %s, and this hub begins anew",
+            "the state folder %s belongs to %s: moved to %s, and this hub starts with an empty one",
             *(folder, another, folder / ASIDE),
         )
     elif former is not None:
@@ -112,7 +112,7 @@ def _read(file: Path) -> FolderOwner | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, LookupError, TypeError) as error:
-        logger.warning("%s cannot be read (%s): the folder is taken for this hub's own", file, error)
+        logger.warning("%s cannot be read (%s): assuming that the folder is this hub's own", file, error)
         return None
 
 

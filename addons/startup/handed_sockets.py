@@ -40,7 +40,7 @@ class HandedSockets:
             os.set_inheritable(descriptor, False)
             sock = socket.socket(fileno=descriptor)
             if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
-                logger.warning("a socket was handed over that is not of TCP: %s", sock)
+                logger.warning("ignoring a handed socket that is not TCP: %s", sock)
                 sock.close()
                 continue
             self._sockets[_address(sock)] = sock

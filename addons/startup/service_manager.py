@@ -32,7 +32,7 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
             manager.connect(name)
             manager.sendall(state.encode())
     except OSError as error:
-        logger.warning("the service manager cannot be told %s: %s", state, error)
+        logger.warning("cannot notify the service manager of %s: %s", state, error)
 
 
 async def stay_alive(environment: Mapping[str, str] = os.environ) -> None:

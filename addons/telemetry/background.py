@@ -22,4 +22,4 @@ def _say_if_failed(task: asyncio.Task[None]) -> None:
     if task.cancelled() or (error := task.exception()) is None:
         return
     metrics.HOOK_ERRORS.labels("edgehub-background", "task").inc()
-    logger.critical("%s has failed, and is not done until a restart", task.get_name(), exc_info=error)
+    logger.critical("%s failed, and stays off until a restart", task.get_name(), exc_info=error)

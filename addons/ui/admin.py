@@ -118,9 +118,7 @@ async def _pods(request: web.Request) -> web.Response:
     """The pods of this node as kubelet has them, for the operator alone: their specifications hold secrets."""
     source = _kubelets(request.app[HUB])
     if source is None:
-        raise StatusError(
-            404, "NotFound", "the hub keeps no pods of this node: kubelet has not asked for them"
-        )
+        raise StatusError(404, "NotFound", "the hub has no pods of this node: kubelet has not listed them")
     store = source.store
     async with request.app[QUEUE].take():
         items = [item_tree(item) async for item in in_slices(store, deadline())]

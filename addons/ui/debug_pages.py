@@ -160,7 +160,7 @@ async def _try(request: web.Request) -> web.Response:
 async def _link(request: web.Request) -> web.Response:
     drills = request.app[HUB].drills
     if drills is None or not drills.are_allowed:
-        raise forbidden("this hub allows no drills: start it with --allow-drills, or beside an interface")
+        raise forbidden("drills are off: start the hub with --allow-drills, or beside an interface")
     try:
         begin(drills, request.query)
     except ValueError as error:

@@ -100,11 +100,11 @@ async def refuse_others(request: web.Request, plain_users: frozenset[int]) -> No
         raise forbidden("the connection is gone")
     peer, own = transport.get_extra_info("peername")[:2], transport.get_extra_info("sockname")[:2]
     if not ip_address(peer[0].partition("%")[0]).is_loopback:
-        raise forbidden("this is for the operator of the node: ask on the node, at a loopback address")
+        raise forbidden("only the node's operator may ask: on the node, at a loopback address")
     if not plain_users:
         return
     if await peer_user(peer, own) not in plain_users | {ROOT, os.getuid()}:
-        raise forbidden("this page is not for your user of this node")
+        raise forbidden("your user of this node may not read this page")
 
 
 def json_response(document: Any) -> web.Response:

@@ -100,9 +100,9 @@ class LinkLog:
         if via == self._via:
             return
         if lender and via != NO_WAY:
-            logger.warning("no own way leads to the cloud: this node borrows that of node %s", lender)
+            logger.warning("the cloud cannot be reached directly: using a tunnel through node %s", lender)
         elif self._via.startswith("node ") and via != NO_WAY:
-            logger.info("an own way leads to the cloud again, and nothing is borrowed any more")
+            logger.info("the cloud can be reached directly again: tunnel closed")
         self._via = via
         metrics.LINK.clear()
         metrics.LINK.labels(metrics.peer_label(lender) if lender and via != NO_WAY else via).set(1)

@@ -106,7 +106,7 @@ async def _ask(client: Client, read: ObjectRead, wait: float, at: int) -> tuple[
             raise
         return await _ask(client, read, wait, 0)
     except (Unreachable, ValueError) as error:
-        raise unavailable(f"the cloud's current state cannot be learned: {error}", retry_after=1) from error
+        raise unavailable(f"the cloud's current state cannot be read: {error}", retry_after=1) from error
 
 
 def _read(codec: Codec, body: bytes) -> tuple[int, dict[Key, int]]:

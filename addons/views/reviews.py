@@ -150,8 +150,8 @@ class Reviews:
                 return said.answer
             if isinstance(error, Unreachable):
                 raise unavailable(
-                    "who asks cannot be verified: the cloud cannot be reached, and has not answered the same to this "
-                    "token before"
+                    "the caller cannot be verified: the cloud cannot be reached, and no review of this token for this "
+                    "request is known"
                 ) from error
             if not _is_of_the_link(error):
                 # The cloud's no ends what was remembered: an outage must not bring it back.

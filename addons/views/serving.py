@@ -186,7 +186,7 @@ class Serving:
         if is_lost and not (view.projection.filtered or may_be_of_others or wanted.peer) and source.is_up():
             # A restored cloud would take the client past what the copy had of the former history.
             if not source.reflector.is_proven and not await self._as_new_as_the_cloud(source, read, scope):
-                raise unavailable("the cloud has not proved its history since a break", retry_after=1)
+                raise unavailable("cannot verify the watch history after reconnecting", retry_after=1)
             if read.version <= source.store.former_version:
                 return 0
             raise NoHistory

@@ -173,7 +173,7 @@ class Source:
             async with asyncio.timeout(wait):
                 while True:
                     if self.is_closed:
-                        raise unavailable(f"{self._what}: the hub has let go of its copy", retry_after=1)
+                        raise unavailable(f"{self._what}: the hub has evicted its copy", retry_after=1)
                     opened = self._open(wanted, user)
                     if opened.next is None and not opened.view.projection.is_pending:
                         return opened.view

@@ -336,7 +336,9 @@ class Sources:
     def _make_room(self, sources: Iterable[Source]) -> None:
         for source in sources:
             if source.copy is not None:
-                source.copy.refused(forbidden("it has no room"))  # nothing of it stays on disk
+                source.copy.refused(
+                    forbidden("evicted: the hub has too many copies")
+                )  # nothing of it stays on disk
             self._drop(source)
             reached("the node's sources")
 

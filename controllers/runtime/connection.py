@@ -112,7 +112,7 @@ class AccountSession:
                 return
             connections = _Connections(self._account.open(self._options))
         except (ValueError, OSError) as error:
-            logger.warning("the former credentials stay in use: %s", error)
+            logger.warning("the previous credentials stay in use: %s", error)
             return
         former, self._current = self._current, connections
         if former.users:

@@ -255,7 +255,7 @@ class Disk:
                 for key, value in {_FORMAT_KEY: FORMAT, **rows}.items():
                     _set(fresh, key, value)
         if rows:
-            logger.warning("%d values of %s move on to a new store", len(rows), self.folder)
+            logger.warning("%d values of %s moved to a new store", len(rows), self.folder)
 
 
 def _first(error: BaseException) -> BaseException:

@@ -49,20 +49,18 @@ def refuse_web_pages(own: OwnAddress, authority: str, values_of: Callable[[str],
     hosts = values_of("Host")
     for named in [authority, *hosts] if authority else hosts:
         if not own.is_named(_host_of(named)):
-            raise forbidden(f"the hub is not called {named!r}; its option --allowed-hosts can say otherwise")
+            raise forbidden(f"host {named!r} is not allowed; see the option --allowed-hosts")
     for origin in values_of("Origin"):
         if not _is_own_origin(own, origin):
-            raise forbidden(f"the hub answers no web page of {origin!r}")
+            raise forbidden(f"requests of web pages of {origin!r} are not allowed")
     if any(site not in OWN_SITE for site in values_of("Sec-Fetch-Site")):
-        raise forbidden("the hub answers no web page of another site")
+        raise forbidden("requests of other sites' web pages are not allowed")
 
 
 def refuse_probes(user_agent: str) -> None:
     """StatusError 403 for what kubelet, a component of this node, sends because a pod says so."""
     if user_agent.startswith(OF_PODS):
-        raise forbidden(
-            "the hub answers no probe and no hook of a pod: kubelet would lend the pod its identity"
-        )
+        raise forbidden("probes and hooks of pods are not allowed: they would use kubelet's identity")
 
 
 def _is_own_origin(own: OwnAddress, origin: str) -> bool:

@@ -198,7 +198,7 @@ def test_an_identity_that_ended_in_an_outage_is_asked_for_anew(
     try:
         hub.wait_until_ready("/healthz")
         before = serial(hub)
-        hub.process.wait_for_line("the cloud does not take the token of", SLACK)
+        hub.process.wait_for_line("the cloud rejects the token of", SLACK)
         assert hub.metric("edgehub_certificate_expiry_seconds", use="client") < 0
         bootstrap_kubeconfig(cloud, tmp_path / "bootstrap.conf", make_token(cloud))
         until(lambda: serial(hub) != before)

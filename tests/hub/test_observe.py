@@ -118,7 +118,7 @@ async def test_an_outage_is_rehearsed(cloud: ScriptableCloud, tmp_path: Path) ->
             status = json.loads(await asyncio.to_thread(hub.admin, "/debug/status"))
             assert (status["cloud"]["up"], status["drill"]["link"]) == (False, "offline")
             await asyncio.to_thread(
-                hub.process.wait_for_line, "WARNING .*a drill begins: the link is offline", 1
+                hub.process.wait_for_line, "WARNING .*drill started: the link is offline", 1
             )
             await asyncio.to_thread(hub.process.wait_for_line, "offline since .*a drill: the link is", SLACK)
             # What the cloud does meanwhile comes when the drill is over, over the watch that stayed open.

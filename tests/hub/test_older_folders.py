@@ -125,6 +125,6 @@ async def test_a_folder_of_another_node_is_set_aside_and_none_of_it_is_shown(
         assert await status_of(former, secret) == 200
     async with started(copied, ready=False):
         assert [await status_of(copied, path) for path in (secret, "/api/v1/nodes/node-2")] == [503, 503]
-        await copied.logged(r"the state folder \S+ is that of node node-2: it is now in \S+/set-aside")
+        await copied.logged(r"the state folder \S+ belongs to node node-2: moved to \S+/set-aside")
         known = {*OF_THE_HUB, "lock", "owner.json", "set-aside"}
         assert {each.name for each in await asyncio.to_thread(lambda: [*copied.state.iterdir()])} <= known

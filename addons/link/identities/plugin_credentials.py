@@ -54,7 +54,7 @@ class PluginCredentials:
             try:
                 await self.load()
             except ValueError as error:
-                logger.warning("the former credentials stay in use: %s", error)
+                logger.warning("the previous credentials stay in use: %s", error)
             # What a plugin gives may be refused again, or be at its end already.
             await asyncio.sleep(backoff.next())
 

@@ -118,7 +118,7 @@ class Discovery:
         elif answer.status in TAKEN_AWAY:
             self._answers.forget(question.key.name)
         elif answer.status != 304:
-            logger.debug("%s is not kept for an outage: the cloud answers %d", question.path, answer.status)
+            logger.debug("%s is not stored for an outage: the cloud answers %d", question.path, answer.status)
             return False
         return True
 

@@ -104,8 +104,8 @@ class PodRequests:
         pod = await self._find(PODS, info.namespace, info.name)
         if pod is None or pod.get("spec", {}).get("nodeName") != self._node:
             raise unavailable(
-                f"the cloud cannot be reached, and pod {info.name} is none of node {self._node}, whose kubelet "
-                "alone the hub can ask"
+                f"the cloud cannot be reached, and pod {info.name} does not run on node {self._node}: the hub can ask "
+                "this node's kubelet alone"
             )
         try:
             self._access.check()
@@ -164,9 +164,7 @@ class PodRequests:
                 return Answer(
                     orjson.dumps({**review, "status": status}), {**HEADERS, "Content-Type": JSON}, 201
                 )
-        raise unavailable(
-            "the cloud cannot be reached, and it alone says what others than the hub may do here"
-        )
+        raise unavailable("the cloud cannot be reached, and only it authorizes callers other than the hub")
 
 
 def _question(user: str, groups: list[str], attributes: Json) -> Question:

@@ -58,10 +58,10 @@ class NodeReturn:
                 try:
                     await self._report()
                 except (StatusError, Unreachable) as error:
-                    logger.info("kubelet tells the cloud itself how the node is: %s", error)
+                    logger.info("status of the node not sent, kubelet sends it: %s", error)
                 except Exception:
                     # The task must live on, for the next outage.
-                    logger.exception("kubelet tells the cloud itself how the node is")
+                    logger.exception("status of the node not sent, kubelet sends it")
             was_up = self._cloud.is_up
             await self._cloud.changed.wait()
 
@@ -82,7 +82,7 @@ class NodeReturn:
                 if error.code != 409:
                     raise
             else:
-                logger.info("the cloud hears again how the node is")
+                logger.info("status of the node sent to the cloud")
                 return
 
     async def _reported(self) -> Json:

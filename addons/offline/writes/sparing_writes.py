@@ -63,7 +63,7 @@ class SparingWrites:
             return answer  # over HTTP/1.1 the object comes
         written = await self._written(store, before, request)
         if written is None:
-            logger.info("the node's status is read anew: no event has brought it")
+            logger.info("reading the node's status again: no event delivered it")
             read = [(name, value) for name, value in headers if name.lower() not in OF_A_BODY]
             answer = await client.relay("GET", request.object_path, headers=read, body=b"")
             if answer.status != 200:

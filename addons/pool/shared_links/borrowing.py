@@ -104,7 +104,7 @@ class Borrowing:
             assert lender is not None
             # A lender without a cloud is asked again and again: its first refusal says it.
             if lender == self._lender or lender not in self._failed:
-                logger.info("no way leads over node %s: %s", lender.node, way.reason or "no answer")
+                logger.info("no tunnel through node %s: %s", lender.node, way.reason or "no answer")
             self._failed[lender] = now
         self._ask_again = now if self._lender is not None else now + self._backoff.next()
         self._lender = None

@@ -119,20 +119,20 @@ class LentWays:
         """
         node = self._admission.admit(connection, headers, address)
         if not self._is_on:
-            raise refused("lends nothing", forbidden("this hub lends no way to the cloud"))
+            raise refused("lends nothing", forbidden("tunnels to the cloud not allowed"))
         ways = [way for way in self._cloud.own_ways if (way.server.host, way.server.port) == (host, port)]
         health = ways[0] if ways else None
         if health is None or health.server.scheme != "https":
-            raise refused("target", forbidden(f"this hub lends no way to {host}:{port}"))
+            raise refused("target", forbidden(f"tunnel to {host}:{port} not allowed"))
         if not health.usable:
-            raise refused("no way", unavailable("this hub has no way of its own there", retry_after=1))
+            raise refused("no way", unavailable("this hub cannot reach that server itself", retry_after=1))
         if self._of_node[node] >= MAX_TUNNELS_OF_NODE or len(self._loans) >= MAX_TUNNELS:
-            raise refused("tunnels", too_many_requests("this hub lends as many ways as it can", 1))
+            raise refused("tunnels", too_many_requests("this hub has the maximum of tunnels", 1))
         self._loans[connection] = node, health.server
         self._of_node[node] += 1
         self._show(node)
         if self._of_node[node] == 1:
-            logger.info("node %s borrows the way to the cloud", node)
+            logger.info("node %s opened a tunnel to the cloud", node)
         return health.server
 
     def ended(self, connection: str) -> None:
@@ -145,7 +145,7 @@ class LentWays:
         if not self._of_node[node]:
             del self._of_node[node]
             self._shares.forget(node)
-            logger.info("node %s borrows no way to the cloud any more", node)
+            logger.info("node %s closed its tunnel", node)
 
     def keep_only(self, may_borrow: Callable[[str], bool]) -> None:
         """End the tunnels of nodes that may borrow no longer."""

@@ -133,4 +133,4 @@ class NeighbourWords(Words):
         metrics.WORDS_REFUSED.labels(reason).inc()
         if not self._has_warned:  # a node may send any number of them
             self._has_warned = True
-            logger.warning("node %s: its word about pod %r is refused: %s", self._node, "/".join(key), reason)
+            logger.warning("node %s: report on pod %r rejected: %s", self._node, "/".join(key), reason)

@@ -74,7 +74,9 @@ class Neighbour:
 
     def _leave(self) -> None:
         """Hear no more of a node that tells more than it may. What it said stays, as of a silent one."""
-        logger.warning("node %s tells of too many pods: nothing more is heard of it", self.health.server.node)
+        logger.warning(
+            "node %s reports on too many pods: its further reports are ignored", self.health.server.node
+        )
         self.reading.cancel()
 
 
@@ -190,5 +192,5 @@ class Neighbours:
             await ask(neighbour.client, neighbour.health, PEER_PROBE_PATH, (), self._clock)
             neighbour.health.succeeded()
         except Unreachable as error:
-            logger.info("node %s is not heard: %s", neighbour.health.server.node, error)
+            logger.info("no pod reports from node %s: %s", neighbour.health.server.node, error)
             self._cut(neighbour.health.server)

@@ -126,7 +126,7 @@ class LentTunnel:
             await self._tell(error_response(502, str(error) or type(error).__name__), True)
             return
         except Exception:
-            logger.exception("a lent way could not be opened")
+            logger.exception("a tunnel could not be opened")
             await self._tell(error_response(502, "the hub could not open a connection"), True)
             return
         try:

@@ -158,7 +158,7 @@ def _values(changes: Mapping[str, Any], message: http.Message) -> dict[str, Any]
         if name == "headers":
             values[name] = _headers(value, type(message.headers))
         elif not hasattr(message.data, name) or not isinstance(value, FIELDS.get(name, ())):
-            raise bad_request(f"the edit does not hold: {name}")
+            raise bad_request(f"edit rejected: {name}")
     return values
 
 
@@ -171,7 +171,7 @@ def _headers(value: object, kind: type[http.Headers]) -> http.Headers:
     if not pairs or any(
         len(pair) != 2 or not all(isinstance(part, bytes) for part in pair) for pair in pairs
     ):
-        raise bad_request("the edit does not hold: headers are pairs of a name and a value")
+        raise bad_request("edit rejected: headers are pairs of a name and a value")
     return kind(pairs)
 
 

@@ -89,7 +89,7 @@ class Viewer:
                         loop.call_soon_threadsafe(self._show, record)
                         if "ended" in record:
                             return
-                logger.warning("the hub has ended: waiting for it")
+                logger.warning("the hub has ended: waiting for its restart")
             except NoAnswer as error:
                 logger.warning("%s", error)
             time.sleep(AGAIN)
@@ -104,11 +104,9 @@ class Viewer:
             elif ctx.options.intercept:
                 self._tell_filter()
         elif "dropped" in record:
-            logger.warning(
-                "%d flows are left out, for they came faster than they were shown", record["dropped"]
-            )
+            logger.warning("%d flows skipped: they came faster than the display", record["dropped"])
         elif "ended" in record:
-            logger.warning("%s: what the hub does is no longer shown here", record["ended"])
+            logger.warning("%s: detached from the hub", record["ended"])
         else:
             self._show_flow(record)
 

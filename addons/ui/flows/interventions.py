@@ -35,7 +35,7 @@ def check_replay(flow: http.HTTPFlow, context: RequestContext | None) -> None:
         raise bad_request("not replayed: the hub has not kept the request's body as it was sent")
     before = flow.metadata.get(CALLER)
     if before is None:
-        raise forbidden("not replayed: the hub does not know who sent this request")
+        raise forbidden("not replayed: the sender of this request is unknown")
     now = context.caller.lending if context is not None else None
     if now != before:
         words = {
@@ -75,20 +75,18 @@ def check_edit(before: Snapshot, request: http.Request, context: RequestContext 
     if now == before:
         return
     if context is None or context.route is None:
-        raise forbidden("the edit does not hold: the hub has not understood the request")
+        raise forbidden("edit rejected: the hub could not parse the request")
     if context.answerer is not None:
-        raise forbidden("the edit does not hold: the hub answers this request itself, as it was when it came")
+        raise forbidden("edit rejected: the hub answers the original request itself")
     if now.asked != before.asked:
-        raise forbidden(
-            "the edit does not hold: method, path and server were decided on; send a request of your own"
-        )
+        raise forbidden("edit rejected: method, path and server are fixed by now; send a new request")
     if now.decides != before.decides:
         names = (*_DECIDES, *(f"{name}…" for name in _DECIDES_BY))
-        raise forbidden(f"the edit does not hold: the hub has decided by {', '.join(names)}")
+        raise forbidden(f"edit rejected: the hub has routed the request by {', '.join(names)}")
     _frame(request)
     head = request.data
     if (fault := fault_of(head.method, head.path, head.authority, head.headers.fields)) is not None:
-        raise forbidden(f"the edit does not hold: {fault.message}")
+        raise forbidden(f"edit rejected: {fault.message}")
 
 
 def check_answer(before: http.Response, response: http.Response, context: RequestContext | None) -> None:
@@ -96,12 +94,12 @@ def check_answer(before: http.Response, response: http.Response, context: Reques
     if response.data == before.data:
         return
     if not may_edit_answer(context):
-        raise forbidden("the edit does not hold: the node goes by what the hub answers itself")
+        raise forbidden("edit rejected: the node relies on the hub's own answers")
     if not 200 <= response.status_code < 600 or not response.reason.isprintable():
-        raise forbidden("the edit does not hold: a status is between 200 and 599, and its reason one line")
+        raise forbidden("edit rejected: a status is between 200 and 599, and its reason one line")
     _frame(response)
     if (fault := fields_fault_of(response.headers.fields)) is not None:
-        raise forbidden(f"the edit does not hold: {fault.message}")
+        raise forbidden(f"edit rejected: {fault.message}")
 
 
 def _frame(message: http.Message) -> None:

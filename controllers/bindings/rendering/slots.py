@@ -178,7 +178,7 @@ def _place(workload: Json, slot: Slot) -> tuple[Json, str]:
             return _volume_source(workload, slot.part, "secret"), "secretName"
         case "pvc":
             return _volume_source(workload, slot.part, "persistentVolumeClaim"), "claimName"
-    raise ValueError(f"{slot} is no place by itself")
+    raise ValueError(f"{slot} has no field of its own")
 
 
 def _volume_source(workload: Json, name: str, source: str) -> Json:

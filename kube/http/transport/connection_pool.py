@@ -140,7 +140,7 @@ class ConnectionPool[Key: Hashable]:
         """An open connection with room for a request, or a new one; OSError where there is none."""
         while (connection := self.kept(key)) is None:
             if self._is_closed:
-                raise ConnectionResetError("no connection is opened any more")
+                raise ConnectionResetError("the pool is closed")
             opening = self._opening.get(key)
             is_first = opening is None
             if opening is None:

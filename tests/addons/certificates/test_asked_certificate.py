@@ -242,7 +242,7 @@ async def test_it_is_for_what_else_the_port_is_called_by_and_the_cluster_certifi
         assert names_of(found.certificate) == ("10.0.0.1", "169.254.2.1")
         looks = len(cluster.hub.asked)
         await until(lambda: len(cluster.hub.asked) > looks + 1)
-    assert sum("certifies fd00::9:1 for no node" in each for each in caplog.messages) == 1
+    assert sum("signs no certificate for fd00::9:1" in each for each in caplog.messages) == 1
     assert len(cluster.callers) == 1
 
 
@@ -323,7 +323,7 @@ async def test_a_request_that_nobody_answers_is_told_of_and_waits_on(monkeypatch
         signer.answer = {"certificate": base64.b64encode(b"late").decode()}
 
     assert await signed_certificate(ScriptedClient(signer), client_request("n1", KEY), tell) == b"late"
-    assert told == ["certificate request edgehub-peer-n1-x7 is not answered: who approves it?"]
+    assert told == ["certificate request edgehub-peer-n1-x7 is pending: it needs an approval"]
 
 
 async def test_after_a_day_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

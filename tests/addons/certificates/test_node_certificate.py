@@ -72,7 +72,7 @@ async def test_a_kept_identity_needs_no_token(tmp_path: Path, bootstrap: Path) -
 
 @pytest.mark.parametrize(
     ("code", "words"),
-    [(401, "does not take the token of"), (403, "system:node-bootstrapper"), (500, "says the cloud")],
+    [(401, "rejects the token of"), (403, "system:node-bootstrapper"), (500, "says the cloud")],
 )
 async def test_a_refusal_is_told_in_words_until_it_ends(
     tmp_path: Path, bootstrap: Path, caplog: pytest.LogCaptureFixture, code: int, words: str

@@ -164,7 +164,7 @@ async def test_nothing_is_waited_for_where_there_is_neither_a_cloud_nor_a_copy(
     assert service_facts(asked) is None
     assert not asked.pending
     assert unknown(InputKind.SERVICE) in asked.reads, "filtered again as soon as the cloud answers"
-    assert "no cloud, and no copy of of hand: filters go without until the cloud answers" in caplog.text
+    assert "no cloud, and no copy of of hand: filters run without it until the cloud answers" in caplog.text
     cluster.fill("services", service("web", 1))
     assert cluster.told[-1] == {unknown(InputKind.SERVICE)}
     assert service_facts(cluster.inputs.ask()) == {}

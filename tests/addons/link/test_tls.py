@@ -250,7 +250,7 @@ def test_a_pair_that_is_torn_for_a_moment_leaves_the_former_in_use(
         assert (tls.lane, tls.expiry()) == (former, ends)
         greet(tls, server)
         greet(tls, server)
-    assert caplog.text.count("the former serve") == 2, "once for each state of the files"
+    assert caplog.text.count("the previous ones stay in use") == 2, "once for each state of the files"
     key.write_bytes(renewed.key)
     greet(tls, server)
     assert server.shown == ["system:node:before"] * 4 + ["system:node:after"]

@@ -333,7 +333,7 @@ async def test_the_end_writes_what_waits_and_first_what_nobody_else_has(
     monkeypatch.setattr(device, "write", fail)
     access.close()
     assert [list(batch) for batch in device.batches] == [["durable"], ["t"]]
-    assert "not written at the end" in caplog.text
+    assert "not written before the end" in caplog.text
 
 
 async def test_a_slow_disk_delivers_its_rows_later(

@@ -55,7 +55,7 @@ def test_what_another_left_is_set_aside_and_one_of_them_is_kept(
         aside = (tmp_path / ASIDE / "cache" / "cache.db").read_text()
         assert aside == ("n2's", "n3's")[number]
         write(tmp_path, f"{name}'s")
-    assert f"is that of node n2: it is now in {tmp_path / ASIDE}" in caplog.text
+    assert f"belongs to node n2: moved to {tmp_path / ASIDE}" in caplog.text
     assert (tmp_path / ASIDE / FILE).exists()
 
 
@@ -93,7 +93,7 @@ def test_what_cannot_be_set_aside_is_not_read(tmp_path: Path) -> None:
     take_over(tmp_path, N2)
     write(tmp_path, "n2's")
     (tmp_path / f"{ASIDE}.new").write_text("in the way")
-    with pytest.raises(ValueError, match="is that of node n2, and cannot be set aside"):
+    with pytest.raises(ValueError, match="belongs to node n2, and cannot be moved"):
         take_over(tmp_path, N2._replace(node="n3"))
 
 

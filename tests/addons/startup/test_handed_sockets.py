@@ -158,7 +158,7 @@ def test_what_is_not_for_this_process_is_left_alone(
 def test_a_socket_of_another_kind_is_told(hand: Hand, caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket(socket.AF_UNIX) as other:
         assert hand(other).addresses == []
-    assert "is not of TCP" in caplog.text
+    assert "is not TCP" in caplog.text
 
 
 def test_without_a_service_manager_there_is_nothing() -> None:
@@ -232,4 +232,4 @@ def test_without_a_service_manager_nothing_happens(caplog: pytest.LogCaptureFixt
 
 def test_a_socket_that_is_gone_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     notify(READY, {"NOTIFY_SOCKET": str(tmp_path / "gone")})
-    assert "cannot be told READY=1" in caplog.text
+    assert "cannot notify the service manager of READY=1" in caplog.text

@@ -118,14 +118,14 @@ async def test_whose_way_leads_to_the_cloud(caplog: pytest.LogCaptureFixture) ->
     world.changed.notify()
     await asyncio.sleep(0.01)
     assert ways() == ["n2"]
-    assert "no own way leads to the cloud: this node borrows that of node n2" in lines(caplog)
+    assert "the cloud cannot be reached directly: using a tunnel through node n2" in lines(caplog)
     while not world.health.usable:
         world.health.succeeded()
     world.cloud.borrowed = ()
     world.changed.notify()
     await asyncio.sleep(0.01)
     assert ways() == ["own"]
-    assert lines(caplog) == ["an own way leads to the cloud again, and nothing is borrowed any more"]
+    assert lines(caplog) == ["the cloud can be reached directly again: tunnel closed"]
     task.cancel()
 
 

@@ -131,4 +131,4 @@ async def test_an_account_that_cannot_be_read_leaves_the_former_in_use(
             while len(account.refreshes) < 2:
                 await client.request("GET", "/x")
     assert {who for who, _, _ in cloud.asked} == {"Bearer t"}
-    assert "the former credentials stay in use: broken" in caplog.text
+    assert "the previous credentials stay in use: broken" in caplog.text

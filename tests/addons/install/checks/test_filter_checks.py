@@ -47,7 +47,7 @@ except OSError as error:
         (
             GOOD + "Hiding.after = ('nobody',)",
             [],
-            "failed .* acme-hide stands by 'nobody', and there is no such",
+            "failed .* acme-hide is ordered by 'nobody', and there is no such",
         ),
         (
             "import nothing_such",

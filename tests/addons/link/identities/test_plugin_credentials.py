@@ -82,4 +82,4 @@ async def test_former_credentials_serve_while_the_plugin_fails(caplog: pytest.Lo
         await until(lambda: len(plugin.began) == 3, 1000.0)
         assert credentials.bearer == "Bearer token-1"
         await plugin.is_spent.wait()
-    assert caplog.text.count("the former credentials stay in use: no session") == 2
+    assert caplog.text.count("the previous credentials stay in use: no session") == 2

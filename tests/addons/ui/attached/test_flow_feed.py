@@ -196,14 +196,14 @@ async def test_a_request_that_an_edit_makes_another_is_refused(
     edit(shown)
     shown.resume()
     if edit is trailers:
-        with pytest.raises(StatusError, match="the edit does not hold: trailers"):
+        with pytest.raises(StatusError, match="edit rejected: trailers"):
             scene.decide(shown)
     else:
         scene.decide(shown)
     await waits
     assert flow.response is not None, "nothing goes to a server"
-    assert "the edit does not hold" in orjson.loads(flow.response.content or b"")["message"]
-    assert "the edit does not hold" in flow.comment
+    assert "edit rejected" in orjson.loads(flow.response.content or b"")["message"]
+    assert "edit rejected" in flow.comment
 
 
 async def test_a_body_ends_where_the_hub_says(scene: Scene) -> None:

@@ -207,7 +207,7 @@ async def test_an_edit_of_a_request_holds_or_is_refused(
     held = asyncio.create_task(seen.flows.request(flow))
     await resumed(flow, held, lambda: setattr(flow.request, "content", b"another"))
     assert (flow.response is None) is holds
-    assert ("the edit does not hold" in flow.comment) is not holds
+    assert ("edit rejected" in flow.comment) is not holds
 
 
 async def test_a_request_that_is_to_be_held_is_not_streamed(seen: Seen) -> None:

@@ -52,7 +52,7 @@ def test_a_replay_runs_as_who_sent_it(lending: Lending) -> None:
         (sent_by(Lending.OWN), Lending.NONE, "a token of its own"),
         (sent_by(Lending.HUB), Lending.NONE, "the node's certificate"),
         (sent_by(Lending.NONE), Lending.HUB, "no credentials"),
-        (sent_by(None), Lending.HUB, "does not know who sent"),
+        (sent_by(None), Lending.HUB, "the sender of this request is unknown"),
         (sent_by(Lending.HUB, **{TEXT_BODY: True}), Lending.HUB, "has not kept the request's body"),
     ],
 )
@@ -70,14 +70,14 @@ HOLDS: dict[str, Edit] = {
     "the body": lambda request: setattr(request, "content", b"another"),
     "a header": header("X-Mine"),
 }
-DECIDED = "method, path and server were decided on"
+DECIDED = "method, path and server are fixed by now"
 DOES_NOT: dict[str, tuple[Edit, str]] = {
     "the path": (lambda request: setattr(request, "path", "/api/v1/secrets"), DECIDED),
     "the method": (lambda request: setattr(request, "method", "DELETE"), DECIDED),
     "the server": (lambda request: setattr(request, "port", 6443), DECIDED),
     "a second request": (header("X-Mine", "1\r\n\r\nDELETE / HTTP/1.1"), ""),
     **{
-        name: (header(name), "the hub has decided by user-agent, ")
+        name: (header(name), "the hub has routed the request by user-agent, ")
         for name in ("User-Agent", "Authorization", "Impersonate-User", "X-Remote-User")
     },
 }
@@ -93,7 +93,7 @@ def test_an_edit_of_a_relay(kind: RouteKind, what: str) -> None:
     if why is None:
         check_edit(before, request, routed(kind))
     else:
-        with pytest.raises(StatusError, match=f"the edit does not hold: .*{why}"):
+        with pytest.raises(StatusError, match=f"edit rejected: .*{why}"):
             check_edit(before, request, routed(kind))
 
 
@@ -104,7 +104,7 @@ def test_no_edit_of_what_the_hub_answers_holds(context: RequestContext | None, w
     before = Snapshot.of(request)
     check_edit(before, request, context)
     HOLDS[what](request)
-    with pytest.raises(StatusError, match="the edit does not hold"):
+    with pytest.raises(StatusError, match="edit rejected"):
         check_edit(before, request, context)
 
 
