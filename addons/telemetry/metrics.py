@@ -242,9 +242,11 @@ def count_request(component: str, info: RequestInfo, route: str, code: int) -> N
     REQUESTS.labels(component, *kind).inc()
 
 
-def count_failed_handshake(said: str, called: str) -> None:
-    """Count a handshake. `called` is a label already; the words of a client are none."""
-    FAILED_HANDSHAKES.labels(said if said in SAID else OTHER, called).inc()
+def count_failed_handshake(said: str, called: str) -> tuple[str, str]:
+    """Count a handshake, and return its labels. `called` is one already; the words of a client are none."""
+    labels = said if said in SAID else OTHER, called
+    FAILED_HANDSHAKES.labels(*labels).inc()
+    return labels
 
 
 def watch_expiry(use: str, expiry: Callable[[], datetime | None]) -> None:

@@ -102,3 +102,7 @@ async def test_a_client_that_fails_on_and_on_floods_nothing(cloud: ScriptableClo
         await asyncio.to_thread(hub.wait_for_metric, FAILED, 50, SLACK)
         assert len((await past(hub, "--resource", "tls", "--since", "1h")).splitlines()) == 1
         assert sum("TLS handshake" in line for line in hub.process.lines) == 1
+        # Another one at that address, on the node's own network for one, is seen all the same.
+        await asyncio.to_thread(leave, hub, STRANGER, SERVICE)
+        await asyncio.to_thread(hub.wait_for_metric, FAILED, 1, SLACK, said="closed")
+        assert len((await past(hub, "--resource", "tls", "--since", "1h")).splitlines()) == 2

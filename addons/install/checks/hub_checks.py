@@ -44,8 +44,8 @@ async def check_handshakes(hub: Settings) -> list[Finding]:
 
 
 def _refusals(lines: bytes) -> Iterator[Finding]:
-    """A finding for each client in lines of `edgehub observe`, with the last words of it."""
+    """A finding for each client and what it says, of lines of `edgehub observe`, with what it called last."""
     rows = (json.loads(line) for line in lines.splitlines() if line)
-    said = {row["reason"].split(" ")[0]: row for row in rows if row.get("verb") == HANDSHAKE}
+    said = {row["reason"].partition(" of ")[0]: row for row in rows if row.get("verb") == HANDSHAKE}
     for row in list(said.values())[-MAX_REFUSERS:]:
         yield warning("handshakes", f"{row['name']}: {row['reason']}: {CURE}")

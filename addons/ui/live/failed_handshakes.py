@@ -1,7 +1,7 @@
 """Handshakes of TLS that clients do not finish, above all because they do not trust the certificate.
 
-Each is counted. The log and `edgehub observe` have one line a minute for each address: a client that fails on and on
-floods neither.
+Each is counted. The log and `edgehub observe` have one line a minute for each address and each label of the metric: a
+client that fails on and on floods neither, and hides no other one on the node's own network.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class FailedHandshakes:
         client = data.context.client
         address, called = client.peername[0].partition("%")[0], (client.sni or "")[:MAX_NAME]
         said = (client.error or "").rpartition(ALERT)[2]
-        metrics.count_failed_handshake(said, _called_label(called))
-        if not self._pace.allows(address):
+        labels = metrics.count_failed_handshake(said, _called_label(called))
+        if not self._pace.allows((address, *labels)):
             return
         shown = _shown(data)
         reason = f"{address} says {said!r} of {shown}" if shown else f"{address}: {client.error}"
