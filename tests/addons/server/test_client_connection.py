@@ -15,6 +15,7 @@ from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 from mitmproxy.utils import asyncio_utils
 
+from addons.server import client_connection
 from addons.server.accept import close_client
 from addons.server.http2_client import STREAM_WINDOW
 from addons.server.messages import refuse
@@ -184,6 +185,28 @@ async def test_addons_learn_that_the_client_of_a_request_they_work_on_has_left(
         await proxy.handlers[0].ended.wait()
         left.set()
     assert proxy.hooks[-2:] == [hook, "error"]
+
+
+@pytest.mark.parametrize("reads", [False, True])
+async def test_the_last_that_is_written_has_a_bounded_time_to_be_read(
+    proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    if not reads:
+        monkeypatch.setattr(client_connection, "LAST_READ", 0.01)
+    async with proxy.serve(), asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")
+        await reader.readuntil(b"hello\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is one that reads, too
+        much = bytes(2**24)
+        proxy.layer.write(much)
+        proxy.layer.close()
+        assert proxy.layer.unwritten
+        if reads:
+            writer.transport.resume_reading()  # type: ignore[attr-defined]  # it is one that reads, too
+            assert len(await reader.read()) >= len(much)
+        await proxy.handlers[0].ended.wait()
+        writer.close()
 
 
 async def test_a_client_is_closed_where_there_is_one(proxy: Proxy[Raw]) -> None:
