@@ -1,4 +1,4 @@
-"""Requests and responses as mitmproxy has them, made without what mitmproxy does to each of them many times.
+"""Requests, responses and errors, as mitmproxy has them: made without what it does to each of them many times.
 
 A relayed request reads thirty headers, and is two messages of ten fields each. mitmproxy calls a function for each
 field at each read of a header, and compares the fields of each message that it makes with their annotations. For a
@@ -7,21 +7,28 @@ field that is None the comparison leaves errors that refer to themselves, and so
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from http import HTTPStatus
 
 from mitmproxy import http
 from mitmproxy.net.http import status_codes, url
 
 from addons.requests.answers import status_answer
-from kube.errors import StatusError
+from kube.errors import StatusError, bad_request, entity_too_large, unavailable
 from kube.http.transport.request_fields import OF_CONNECTION
 
 type HeadFields = tuple[tuple[bytes, bytes], ...]
 
 NOWHERE = ("127.0.0.1", 1)
 """Host and port of a request that is sent nowhere, as people see it. Nothing listens there."""
+WITHOUT_BODY = (204, 304)
+"""Codes of answers that have no body, and no length."""
+LONGEST_REASON = 200
+"""Characters of a reason that a Status repeats."""
 SWITCHED = 101
 """The status of an answer after which client and server speak another protocol."""
 
@@ -134,6 +141,25 @@ def refuse(flow: http.HTTPFlow, error: StatusError) -> None:
     flow.response.content = error.to_json()
 
 
+def error_response(status_code: int, message: str = "") -> bytes:
+    """A whole answer of HTTP/1.1, after which the connection ends."""
+    body = error_body(status_code, message)
+    try:
+        reason = HTTPStatus(status_code).phrase
+    except ValueError:
+        reason = "Error"
+    head = (
+        f"HTTP/1.1 {status_code} {reason}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def error_body(status_code: int, message: str) -> bytes:
+    """A Status as JSON. Its code is that of the answer, also where the hub has none of its own for it."""
+    return json.dumps({**_status_of(status_code, message).to_dict(), "code": status_code}).encode()
+
+
 def _request(version: bytes, fields: HeadFields, head: Iterable[object]) -> http.Request:
     made = http.Request.__new__(http.Request)
     names = ("host", "port", "method", "scheme", "authority", "path")
@@ -154,3 +180,18 @@ def _data[T](kind: type[T], version: bytes, fields: HeadFields, others: Mapping[
     common = {"content": None, "trailers": None, "timestamp_start": time.time(), "timestamp_end": None}
     vars(made).update(http_version=version, headers=read_once, **common, **others)
     return made
+
+
+def _status_of(code: int, message: str) -> StatusError:
+    if code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return entity_too_large(message)
+    if code < HTTPStatus.INTERNAL_SERVER_ERROR:
+        error = bad_request(message)
+        return StatusError(code, error.reason, message)
+    if code == HTTPStatus.BAD_GATEWAY:
+        return unavailable(f"the cloud cannot be reached: {_brief(message)}")
+    return unavailable(message)
+
+
+def _brief(message: str) -> str:
+    return re.sub(r"\s+", " ", message)[:LONGEST_REASON]

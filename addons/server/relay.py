@@ -24,8 +24,7 @@ from addons.requests.request_context import (
     context_of,
 )
 from addons.server import flow_hooks
-from addons.server.client_connection import STREAM_UNREAD
-from addons.server.limits.client_addresses import RETRY_AFTER
+from addons.server.limits.client_addresses import RETRY_AFTER, STREAM_UNREAD
 from addons.server.limits.request_bodies import BODY_TIME
 from addons.server.limits.request_head import fields_to_send
 from addons.server.messages import SWITCHED, response_of_server

@@ -14,17 +14,15 @@ from addons.requests.answers import Answer, Answerer, ClientLeft, status_answer
 from addons.requests.request_context import RequestContext, context_of
 from addons.requests.websocket_watch import WebSocketWatch
 from addons.server import flow_hooks
-from addons.server.client_connection import STREAM_UNREAD
+from addons.server.limits.client_addresses import STREAM_UNREAD
 from addons.server.limits.request_bodies import BODY_TIME
-from addons.server.messages import SWITCHED, response_of_answer
+from addons.server.messages import SWITCHED, WITHOUT_BODY, response_of_answer
 from addons.server.request import AnswerFields, ServedRequest
 from addons.telemetry import metrics
 from kube.bounds import reached
 from kube.errors import StatusError, internal
 from kube.wire.codec_base import PIECE
 
-WITHOUT_BODY = (204, 304)
-"""Codes of answers that have no body, and no length."""
 WRITTEN_AT_ONCE = 4
 """Pieces of an answer that go out before others have their turn, where the client reads as fast: half a millisecond."""
 OF_FRAMING = (b"transfer-encoding",)

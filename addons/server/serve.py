@@ -17,12 +17,11 @@ from mitmproxy import http
 from addons.requests.answers import Answerer, ClientLeft, ToCloud
 from addons.requests.request_context import RelayUpstream, RequestContext, context_of
 from addons.server import flow_hooks
-from addons.server.error_responses import error_body
 from addons.server.flow_hooks import Killed
 from addons.server.limits.client_addresses import MAX_REQUEST_BODY
 from addons.server.limits.request_bodies import BODY_TIME
 from addons.server.limits.request_head import fault_of
-from addons.server.messages import refuse
+from addons.server.messages import error_body, refuse
 from addons.server.relay import relay
 from addons.server.request import LEFT, ServedRequest
 from addons.server.respond import Replaced, respond, send_status, send_whole

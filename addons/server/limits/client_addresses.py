@@ -25,6 +25,8 @@ HEAD_SHARE = 512
 """Bytes beyond that for each of which it counts as one request more."""
 MAX_UNREAD = 4 * 1024 * 1024
 """Bytes that all client connections may hold; beyond, addresses that hold more than an even share lose streams."""
+STREAM_UNREAD = 64 * 1024
+"""Bytes that wait of one request, for its client or for its server, before the other side sends no more."""
 FAIR_UNREAD = 1024 * 1024
 """Bytes that the connections from one address may hold whatever others do."""
 MAX_REQUEST_BODY = 3 * 1024 * 1024

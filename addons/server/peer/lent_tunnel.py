@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from addons.requests.answers import ClientLeft
-from addons.server.client_connection import LARGEST_READ
-from addons.server.error_responses import error_response
+from addons.server.clients.connection import LARGEST_READ
 from addons.server.limits.request_head import fields_fault_of, headers_too_large
+from addons.server.messages import error_response
 from kube.errors import StatusError, bad_request
 from kube.http.proxies import END
 

@@ -14,7 +14,7 @@ from mitmproxy import connection
 from mitmproxy.hooks import Hook
 
 from addons.requests.answers import ClientLeft
-from addons.server.error_responses import error_response
+from addons.server.messages import error_response
 from addons.server.peer.lent_tunnel import MAX_HEAD, METHOD, AskedWay, LentTunnel, parse_connect
 from addons.telemetry import metrics
 from kube.errors import StatusError

@@ -18,6 +18,8 @@ from addons.server.limits.request_bodies import (
 )
 from addons.server.messages import (
     HeadersReadOnce,
+    error_body,
+    error_response,
     refuse,
     request_of_fields,
     request_of_line,
@@ -212,3 +214,33 @@ async def test_a_body_in_very_small_chunks_arrives_whole_and_in_turns(proxy: Pro
         assert (await reader.read()).endswith(b"server")
         writer.close()
     assert flows[0].request.raw_content == b"x" * count
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (400, "BadRequest"),
+        (413, "RequestEntityTooLarge"),
+        (502, "ServiceUnavailable"),
+        (504, "ServiceUnavailable"),
+    ],
+)
+def test_errors_that_no_addon_sees_are_statuses(code: int, reason: str) -> None:
+    head, _, body = error_response(code, "why\nit <b>failed</b>").partition(b"\r\n\r\n")
+    said = json.loads(body)
+    assert (said["kind"], said["status"], said["code"], said["reason"]) == ("Status", "Failure", code, reason)
+    assert head.startswith(b"HTTP/1.1 %d " % code)
+    lines = head.split(b"\r\n")
+    assert b"Content-Type: application/json" in lines
+    assert b"Content-Length: %d" % len(body) in lines
+    assert json.loads(error_body(code, "why"))["code"] == code
+
+
+def test_a_code_without_a_phrase_is_answered_too() -> None:
+    assert error_response(599).startswith(b"HTTP/1.1 599 Error\r\n")
+
+
+def test_a_long_reason_is_cut_and_stays_on_one_line() -> None:
+    said = json.loads(error_body(502, "a\nb " * 1000))
+    assert "\n" not in said["message"]
+    assert len(said["message"]) < 300

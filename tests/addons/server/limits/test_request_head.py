@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
-from hpack import Decoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from addons.server.error_responses import error_body, error_response
-from addons.server.limits.http2_frames import LONGEST_CODED, MAX_TABLE, HeadEncoder
 from addons.server.limits.request_head import (
     MAX_FIELDS,
     MAX_HEADERS,
@@ -23,7 +19,6 @@ from addons.server.limits.request_head import (
 )
 from kube.errors import StatusError
 from kube.http.transport.connection_pool import Connection
-from tests.support.cpu_time import own_seconds
 
 type Fields = Sequence[tuple[bytes, bytes]]
 
@@ -144,59 +139,3 @@ def test_what_passes_is_one_line_each(method: bytes, path: bytes, name: bytes, v
         assert not {0, 10, 13} & set(method + path + name + value)
         assert not {0x20, 0x09, 0x3A} & set(method + name)
         assert b" " not in path
-
-
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        (400, "BadRequest"),
-        (413, "RequestEntityTooLarge"),
-        (502, "ServiceUnavailable"),
-        (504, "ServiceUnavailable"),
-    ],
-)
-def test_mitmproxys_own_errors_are_statuses(code: int, reason: str) -> None:
-    head, _, body = error_response(code, "why\nit <b>failed</b>").partition(b"\r\n\r\n")
-    said = json.loads(body)
-    assert (said["kind"], said["status"], said["code"], said["reason"]) == ("Status", "Failure", code, reason)
-    assert head.startswith(b"HTTP/1.1 %d " % code)
-    lines = head.split(b"\r\n")
-    assert b"Content-Type: application/json" in lines
-    assert b"Content-Length: %d" % len(body) in lines
-    assert json.loads(error_body(code, "why"))["code"] == code
-
-
-def test_a_code_without_a_phrase_is_answered_too() -> None:
-    assert error_response(599).startswith(b"HTTP/1.1 599 Error\r\n")
-
-
-def test_a_long_reason_is_cut_and_stays_on_one_line() -> None:
-    said = json.loads(error_body(502, "a\nb " * 1000))
-    assert "\n" not in said["message"]
-    assert len(said["message"]) < 300
-
-
-@pytest.mark.parametrize("length", [0, LONGEST_CODED, LONGEST_CODED + 1, 64 * 1024])
-def test_a_head_arrives_as_it_was_whatever_its_length(length: int) -> None:
-    fields = [(b":path", b"/"), (b"authorization", b"~" * length), (b"x", b"y")]
-    encoder, decoder = HeadEncoder(), Decoder(max_header_list_size=2**20)
-    for _ in range(2):
-        assert [tuple(each) for each in decoder.decode(encoder.encode(iter(fields)), raw=True)] == fields
-
-
-def test_a_long_value_costs_no_more_for_each_byte() -> None:
-    """A token of 58 KB took half a second of the loop, each time that it was sent on."""
-    fields = [(b"authorization", b"~" * 60_000)]
-    assert own_seconds(lambda: HeadEncoder().encode(fields)) < 0.1
-
-
-def test_a_head_remembers_no_more_than_it_may_however_much_a_client_allows() -> None:
-    """A client that allowed 2 GiB had the hub keep the head of each answer, and search all of them for each field."""
-    encoder, decoder = HeadEncoder(), Decoder()
-    for size in [2**31 - 1, 100, 2**31 - 1] * 10_000:
-        encoder.header_table_size = size
-    assert len(encoder.table_size_changes) == 2, "what the next head says, after 30,000 SETTINGS"
-    for number in range(1_000):
-        fields = [(b":status", b"200"), (b"audit-id", b"%d" % number)]
-        assert [tuple(each) for each in decoder.decode(encoder.encode(fields), raw=True)] == fields
-    assert encoder.header_table._current_size <= MAX_TABLE

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from mitmproxy import connection
 
 from addons.requests.request_context import context_of
-from addons.server.limits.client_addresses import FAIR_UNREAD, address_of
+from addons.server.limits.client_addresses import FAIR_UNREAD, STREAM_UNREAD, address_of
 from addons.server.request import Serve, ServedRequest
 from addons.telemetry import metrics
 
@@ -23,8 +23,6 @@ LAST_READ = 30.0
 """Seconds that a client has to read the last that was written before its connection is aborted."""
 SOCKET_ROOM = 80 * 1024
 """Bytes that may wait for a client's socket uncounted: the hub's own answers write no more ahead."""
-STREAM_UNREAD = 64 * 1024
-"""Bytes that wait of one request, for its client or for its server, before the other side sends no more."""
 
 GIVEN_UP_AT_ONCE = 7 / 8
 """The share of what a client leaves unread that it keeps, at most, when it loses answers. Thousands of small ones, each

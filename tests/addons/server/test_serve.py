@@ -1,4 +1,4 @@
-"""A request's way through a real mitmproxy: refused bodies, early answers, requests that a server did not process."""
+"""A request from its head to its answer: refused bodies, early answers, requests that a server did not process."""
 
 from __future__ import annotations
 

@@ -13,8 +13,7 @@ from mitmproxy.test import taddons
 
 from addons.offline.cached_response import MAX_KEPT
 from addons.server import respond
-from addons.server.client_connection import STREAM_UNREAD
-from addons.server.limits.client_addresses import ClientAddress
+from addons.server.limits.client_addresses import STREAM_UNREAD, ClientAddress
 from addons.telemetry import metrics
 from tests.addons.support.answering import REQUEST
 from tests.addons.support.lasting_parts import connected

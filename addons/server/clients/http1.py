@@ -10,9 +10,8 @@ import h11
 from mitmproxy import connection, http
 from mitmproxy.net.http import status_codes
 
-from addons.server.client_connection import SOCKET_ROOM, STREAM_UNREAD, ClientConnection
-from addons.server.error_responses import error_response
-from addons.server.limits.client_addresses import MAX_REQUEST_BODY
+from addons.server.clients.connection import SOCKET_ROOM, ClientConnection
+from addons.server.limits.client_addresses import MAX_REQUEST_BODY, STREAM_UNREAD
 from addons.server.limits.request_bodies import CHUNK_LINE_TOO_LONG, CHUNKS_AT_ONCE, MAX_CHUNK_LINE
 from addons.server.limits.request_head import (
     FRAMING,
@@ -21,9 +20,8 @@ from addons.server.limits.request_head import (
     headers_too_large,
     target_too_long,
 )
-from addons.server.messages import request_of_line
+from addons.server.messages import WITHOUT_BODY, error_response, request_of_line
 from addons.server.request import AnswerFields, Serve, ServedRequest
-from addons.server.respond import WITHOUT_BODY
 from addons.telemetry import metrics
 from kube.errors import StatusError, bad_request
 

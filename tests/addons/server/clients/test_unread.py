@@ -1,4 +1,4 @@
-"""Bounds of the memory that a real mitmproxy holds for clients that do not read, or send behind an open watch.
+"""Bounds of the memory that the hub holds for clients that do not read, or send behind an open watch.
 
 All bytes that the layers write for one event go out in one write, and none is lost.
 """
@@ -12,9 +12,10 @@ import pytest
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.server.client_connection import STREAM_UNREAD, ClientConnection
-from addons.server.http2_client import STREAM_WINDOW
+from addons.server.clients.connection import ClientConnection
+from addons.server.clients.http2 import STREAM_WINDOW
 from addons.server.limits import client_addresses
+from addons.server.limits.client_addresses import STREAM_UNREAD
 from addons.server.relay import LARGEST_WINDOW
 from addons.telemetry import metrics
 from tests.addons.support.lasting_parts import ask, connected, watch

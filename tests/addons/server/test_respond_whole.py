@@ -1,4 +1,4 @@
-"""Whole answers and refusals of the hub, played through a real mitmproxy: framing, codes, and ends before the end."""
+"""Whole answers and refusals of the hub, at clients: framing, codes, and ends before the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relayed requests through a real mitmproxy, over the hub's own connections to a server."""
+"""Relayed requests from clients to servers, over the hub's own connections to a server."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.server import client_connection
-from addons.server.http2_client import STREAM_WINDOW, Http2
+from addons.server.clients import connection
+from addons.server.clients.http2 import STREAM_WINDOW, Http2
 from addons.server.limits import client_addresses
 from addons.server.relay import finish
 from addons.telemetry import metrics
@@ -293,7 +293,7 @@ async def test_a_client_that_does_not_read_from_its_socket_loses_its_connection(
     """Data beyond the kernel's buffer counts like unread data of an HTTP/2 client."""
     monkeypatch.setattr(client_addresses, "MAX_UNREAD", 16 * 1024)
     monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 16 * 1024)
-    monkeypatch.setattr(client_connection, "SOCKET_ROOM", 0)
+    monkeypatch.setattr(connection, "SOCKET_ROOM", 0)
     server, reset = Http2Server(100), value_of(metrics.UNREAD_STREAMS)
     async with before(server) as proxy:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
