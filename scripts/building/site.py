@@ -39,7 +39,13 @@ NAVIGATION = {
         "docs/filters.md",
     ],
     "In the cloud": ["docs/manager.md", "docs/bindings.md", "docs/packages.md", "deploy/chart/README.md"],
-    "What holds": ["docs/security.md", "docs/supported.md", "docs/versions.md", "docs/conformance.md"],
+    "What holds": [
+        "docs/security.md",
+        "docs/supported.md",
+        "docs/versions.md",
+        "docs/conformance.md",
+        "docs/measured.md",
+    ],
     "For developers": [
         "docs/architecture.md",
         "CONTRIBUTING.md",
