@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
 from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 
 import pytest
 
@@ -24,6 +27,8 @@ EXCEPTIONS = {
 }
 """Names without which nobody can walk the arguments of a parser of argparse's, or the labels of metrics that have no
 series yet. They make help, completion and docs, and no request depends on them. The list can only shrink."""
+LIBRARIES = {name for names in (packages_distributions(), sys.stdlib_module_names) for name in names}
+DOTTED = re.compile(r"\w+(?:\.\w+)+")
 BY_NAME = {"getattr", "setattr", "hasattr", "delattr"}
 
 
@@ -45,6 +50,18 @@ def private_imports(module: ast.Module) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom) and not node.level:
             dotted = (f"{node.module}.{name.name}" for name in node.names)
             yield from (f"{node.lineno}: {name}" for name in dotted if is_foreign(name))
+
+
+def private_texts(module: ast.Module) -> Iterator[str]:
+    """Private names of libraries that stand in a text, by which a module could be found or replaced."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_of_library(node.value):
+            yield f"{node.lineno}: {node.value}"
+
+
+def _is_of_library(text: str) -> bool:
+    is_dotted = DOTTED.fullmatch(text) is not None and text.partition(".")[0] in LIBRARIES
+    return is_dotted and is_foreign(text)
 
 
 def private_attributes(module: ast.Module) -> Iterator[str]:
@@ -90,6 +107,11 @@ def test_nothing_imports_a_private_name_of_a_library() -> None:
     assert not found, "\n".join(found)
 
 
+def test_no_private_name_of_a_library_stands_in_a_text() -> None:
+    found = [f"{label(path)}:{name}" for path in program_modules() for name in private_texts(parse(path))]
+    assert not found, "\n".join(found)
+
+
 def test_the_product_uses_no_private_attribute_of_a_library() -> None:
     found = {(label(path), name) for path in program_modules() for name in private_attributes(parse(path))}
     assert found == EXCEPTIONS, "\n".join(map(str, found ^ EXCEPTIONS))
@@ -111,6 +133,17 @@ def test_the_product_uses_no_private_attribute_of_a_library() -> None:
 )
 def test_what_counts_as_a_private_import(source: str, found: list[str]) -> None:
     assert list(private_imports(ast.parse(source))) == found
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("'mitmproxy.proxy.layers.http._http3'", ["1: mitmproxy.proxy.layers.http._http3"]),
+        ("'mitmproxy.proxy.layers.quic', 'addons._own', 'a._file.txt'", []),
+    ],
+)
+def test_what_counts_as_a_private_text(source: str, found: list[str]) -> None:
+    assert list(private_texts(ast.parse(source))) == found
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,9 @@ UNUSED = {
     "aiohttp.client",
     "aiohttp.connector",
     "aioquic",
-    "bcrypt",
     "flask",
     "google.protobuf.internal.decoder",
     "google.protobuf.text_format",
-    "http.server",
     "ldap3",
     "mitmproxy.addons",
     "mitmproxy.command",
@@ -33,7 +31,6 @@ UNUSED = {
     "ruamel.yaml.main",
     "tornado",
     "urwid",
-    "wsproto.connection",
 }
 PROGRAM = (
     "import asyncio, sys; from addons import command; asyncio.run = lambda coroutine: coroutine.close(); "
@@ -67,12 +64,8 @@ def test_the_program_imports_nothing_that_it_does_not_use() -> None:
         ("mitmproxy.optmanager", "ruamel.yaml.main"),
         ("mitmproxy.proxy.layers", "aioquic.quic.connection"),
         ("mitmproxy.proxy.layers.http", "mitmproxy.dns"),
-        ("mitmproxy.proxy.layers.http", "wsproto.connection"),
         ("aiohttp.web", "aiohttp.connector"),
-        ("aiohttp.web", "aiohttp.web_fileresponse"),
-        ("cryptography.x509", "bcrypt"),
         ("google.protobuf.descriptor_pb2", "google.protobuf.text_format"),
-        ("prometheus_client.metrics", "http.server"),
     ],
 )
 def test_they_are_still_imported_where_nobody_leaves_them_out(importing: str, unused: str) -> None:
@@ -93,10 +86,8 @@ def test_who_has_a_module_keeps_it() -> None:
         "from aiohttp import ClientSession, web; web.Response()",
         "import ruamel.yaml; ruamel.yaml.YAML(typ='safe', pure=True).load('a: 1')",
         "import ruamel.yaml; ruamel.yaml.comments.CommentedMap()",
-        "import prometheus_client; prometheus_client.generate_latest()",
         "from google.protobuf.internal import python_message; python_message.GeneratedProtocolMessageType",
         "from mitmproxy.proxy import layers; layers.WebsocketLayer.mro(); layers.http.websocket.WebsocketLayer.mro()",
-        "import io, tarfile; tarfile.open(fileobj=io.BytesIO(), mode='w').close()",
     ],
 )
 def test_a_module_is_whole_for_who_asks_for_more(use: str) -> None:
