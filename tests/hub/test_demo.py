@@ -44,6 +44,12 @@ def test_the_demo_shows_what_it_says_and_ends(flags: tuple[str, ...], tmp_path: 
     assert "What to look at next:\n  scripts/demo --ui web " in done.stdout
     if flags:
         assert "kubelet: node-1 is Ready" in done.stdout
+    else:
+        shown = re.search(
+            r"prints, among others:\n\n```\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+        )
+        assert shown is not None
+        assert set(shown[1].splitlines()) <= set(done.stdout.splitlines()), "the README shows it"
     assert not list(tmp_path.iterdir()), "it leaves nothing behind"
 
 
