@@ -83,7 +83,7 @@ def wanted_message(pod: Json) -> str:
 
 
 class PodUpdates:
-    """What the cloud is asked for one pod. `Refused` where it cannot be done."""
+    """Updates of one pod, by requests to the cloud. `Refused` where it cannot be done."""
 
     def __init__(self, client: Client, node: str, namespace: str, name: str) -> None:
         self._client = client

@@ -32,7 +32,7 @@ class Strategy(StrEnum):
 
 
 OLDER_NAMES = {"auto": Strategy.ADVANCED}
-"""Those of older releases of OpenYurt."""
+"""Names of older releases of OpenYurt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def cells(pod: Json) -> tuple[str, str, str, str]:
 
 
 def images(pod: Json) -> str:
-    """What is known of the new images on the node."""
+    """The state of the new images on the node."""
     found = conditions_of(pod)
     ready, wanted = found.get(IMAGE_READY), found[NEED_UPGRADE].get("message", "")
     if ready is None:

@@ -126,7 +126,7 @@ def request_context(
 
 
 def lead(context: RequestContext, connections: ServerConnections) -> None:
-    """Have a request sent by these connections, as `addons.egress` does."""
+    """Send a request by these connections, like `addons.egress`."""
     context.route = context.route or Route(RouteKind.RELAY, "test")
     context.upstream = RelayUpstream(context.route, connections)
 

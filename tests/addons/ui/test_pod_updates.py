@@ -36,7 +36,7 @@ API = "/api/v1/namespaces/shop/pods/web-1"
 
 
 class Cloud(AnsweringClient):
-    """Has one pod, and remembers what it was asked to change."""
+    """A cloud with one pod, which records the requested changes."""
 
     def __init__(self, node: str) -> None:
         super().__init__()

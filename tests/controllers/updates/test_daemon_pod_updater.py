@@ -134,7 +134,7 @@ def test_a_rolling_update_passes_a_node_over_that_is_not_ready(edge: EdgeNodes) 
 
 
 def in_turn(edge: EdgeNodes, mark: int) -> list[str]:
-    """What the manager deleted, and what became Ready, in the order in which it happened."""
+    """The manager's deletions, and the pods that became Ready, in their order."""
     steps = []
     for event in edge.cloud.audit(mark):
         if event.stage != "ResponseComplete" or not event.uri.startswith(edge.pods) or event.code >= 300:

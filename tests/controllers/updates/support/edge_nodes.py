@@ -71,7 +71,7 @@ class EdgeNodes(Scene):
         return f"/apis/batch/v1/namespaces/{self.namespace}/jobs"
 
     def daemon_set(self, image: str, **annotations: str) -> str:
-        """Of a pod on each node; returns when all are Ready."""
+        """Create a DaemonSet; return when its pods on all nodes are Ready."""
         name = self.name("agent")
         labels = {"app": name}
         pod = {
@@ -140,7 +140,7 @@ class EdgeNodes(Scene):
                 self._report(client, path, {"phase": "Running", "conditions": [READY]})
 
     def _report(self, client: RestClient, path: str, status: Json) -> None:
-        """As kubelet does, whose conditions leave those of others alone. The pod may be gone."""
+        """Report like kubelet, whose conditions leave those of others alone. The pod may be gone."""
         headers = {"Content-Type": "application/strategic-merge-patch+json"}
         client.request("PATCH", f"{path}/status", body={"status": status}, headers=headers)
 
