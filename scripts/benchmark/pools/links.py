@@ -20,7 +20,7 @@ from scripts.benchmark.load import ENDPOINT_SLICES, NAMESPACE, SLICES, new_cloud
 from tests.cloud.real import RealCloud
 
 POOLS, NODES = 10, 100
-"""Pools, and nodes of each, in the example of `docs/pool.md`."""
+"""Pools, and nodes of each, in the example of `docs/measured.md`."""
 EXAMPLE_ENDPOINTS = 410
 """Endpoints that make a slice of some 50 KB in protobuf."""
 UPDATES = 1000
@@ -218,7 +218,7 @@ def report_codings(traffic: Traffic) -> None:
 
 
 def report_example(traffic: Traffic) -> None:
-    """Print the example of `docs/pool.md`: the bytes that one link carries, times the links."""
+    """Print the example of `docs/measured.md`: the bytes that one link carries, times the links."""
     size = sum(map(len, traffic.events)) / len(traffic.events)
     whole, packed = plain(traffic), differences(traffic)
     told = f"{len(traffic.events)} updates, {POOLS} pools of {NODES} nodes: MB over all cloud links"
