@@ -86,6 +86,16 @@ async def test_a_client_of_http1_gets_the_answer_of_a_server_of_http2_in_chunks(
         assert body == b"6\r\nserver\r\n0\r\n\r\n"
 
 
+async def test_an_answer_that_ends_with_its_servers_connection_comes_in_chunks_and_the_client_stays() -> None:
+    async with before(Raw(b"HTTP/1.1 200 OK\r\n\r\nserver")) as proxy:
+        twice = GET.replace(b"Connection: close\r\n", b"") + GET
+        first, second = (await proxy.ask(twice)).split(b"HTTP/1.1 200 OK\r\n")[1:]
+    for answer in (first, second):
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert b"Transfer-Encoding: chunked" in head
+        assert body == b"6\r\nserver\r\n0\r\n\r\n"
+
+
 async def test_a_body_that_comes_byte_by_byte_goes_on_as_one_piece_of_what_came_at_once() -> None:
     """Each piece took a hundred times as long as its byte: kubelet waited for 2.5 s."""
     answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 2000 + b"0\r\n\r\n"

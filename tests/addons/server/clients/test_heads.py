@@ -71,6 +71,7 @@ async def test_a_head_without_end_is_refused(proxy: Proxy[Raw], code: int, begin
     [
         (414, b"GET http://hub/" + b"x" * MAX_TARGET + b" HTTP/1.1\r\nHost: hub\r\n\r\n"),
         (431, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: " + b"y" * MAX_HEADERS + b"\r\n\r\n"),
+        (400, b"GET http://hub/ HTTP/1.1\r\n\r\n"),
         (400, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: a\rb\r\n\r\n"),
         (400, b"GET http://hub/ HTTP/1.1\r\nHost: hub\r\nX: a\x00b\r\n\r\n"),
         (400, HEAD + CHUNKED + b"X: trailer\r\n\r\n"),
