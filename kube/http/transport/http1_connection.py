@@ -97,7 +97,7 @@ class Http1Connection(asyncio.Protocol):
             sent = (self._h11.send(h11.Data(data=data)) or b"") if data else b""
             return sent + ((self._h11.send(h11.EndOfMessage()) or b"") if is_last else b"")
         except h11.LocalProtocolError:
-            raise bad_request("the body has not the length that the head says") from None
+            raise bad_request("the body differs from Content-Length") from None
 
     def unsent(self, response: ResponseSink) -> int:
         if response is not self._response or not isinstance(self._transport, asyncio.WriteTransport):

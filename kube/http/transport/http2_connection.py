@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 
 from kube.bounds import reached
-from kube.http.transport.head_unpacker import HeadUnpacker
+from kube.http.transport.frame_writer import FrameWriter
+from kube.http.transport.hpack_decoder import HpackDecoder
 from kube.http.transport.http2_framing import (
     LAST_31,
     MAX_FRAME,
@@ -28,7 +29,6 @@ from kube.http.transport.http2_framing import (
     settings_of,
     unpadded,
 )
-from kube.http.transport.http2_outlet import Http2Outlet
 from kube.http.transport.http2_stream import RequestedStream
 from kube.http.transport.request_fields import HeaderFields, behind
 from kube.http.transport.response_sink import NotProcessed, ResponseSink
@@ -50,15 +50,15 @@ class Http2Connection(asyncio.Protocol):
         """`prefix` is what each path begins with at this server."""
         self._prefix = prefix
         self._transport: asyncio.Transport | None = None
-        self._unpacker = HeadUnpacker(MAX_HEAD)
+        self._decoder = HpackDecoder(MAX_HEAD)
         self._reader = FrameSplitter()
         self._streams: dict[int, RequestedStream] = {}
-        self._told: dict[ResponseSink, None] = {}
-        """The sinks that were told something since they last settled."""
-        self._outlet = Http2Outlet(self._told)
+        self._unsettled: dict[ResponseSink, None] = {}
+        """The sinks that got something since they last settled."""
+        self._writer = FrameWriter(self._unsettled)
         self._next = 1
         self._received = 0
-        """Bytes of all bodies since the peer was last told that it may send more."""
+        """Bytes of all bodies since the peer was last allowed more."""
         self._limit = STREAMS_AT_FIRST
         self._is_ending = self._is_retired = False
         self._timer: asyncio.TimerHandle | None = None
@@ -101,15 +101,15 @@ class Http2Connection(asyncio.Protocol):
         response.stream = number
         stream = self._streams[number] = RequestedStream(number, response, fields[0][1])
         stream.add(body, is_last=is_whole)
-        self._outlet.begin(stream, behind(self._prefix, fields))
-        self._outlet.flush()
+        self._writer.begin(stream, behind(self._prefix, fields))
+        self._writer.flush()
 
     def send_more(self, response: ResponseSink, data: bytes, *, is_last: bool) -> None:
         stream = self._streams.get(response.stream)
         if stream is not None and not stream.is_whole:
             stream.add(data, is_last=is_last)
-            self._outlet.go_on(stream)
-            self._outlet.flush()
+            self._writer.send_more(stream)
+            self._writer.flush()
 
     def unsent(self, response: ResponseSink) -> int:
         stream = self._streams.get(response.stream)
@@ -118,31 +118,31 @@ class Http2Connection(asyncio.Protocol):
     def take(self, response: ResponseSink, size: int) -> None:
         stream = self._streams.get(response.stream)
         if stream is not None and not response.has_ended and (more := stream.took(size)):
-            self._outlet.tell_room(response.stream, more)
-            self._outlet.flush()
+            self._writer.send_window_update(response.stream, more)
+            self._writer.flush()
 
     def release(self, response: ResponseSink) -> None:
         stream = self._streams.pop(response.stream, None)
         if stream is not None:
             is_whole = stream.has_ended and stream.is_sent
-            has_begun = self._outlet.drop(stream)
+            has_begun = self._writer.drop(stream)
             if self.is_open and response.error is None and has_begun and not is_whole:
-                self._outlet.frame(FrameKind.RST_STREAM, 0, response.stream, packed(EndCode.CANCEL))
+                self._writer.frame(FrameKind.RST_STREAM, 0, response.stream, packed(EndCode.CANCEL))
                 if stream.has_room:
-                    self._outlet.flush()  # else the peer can send nothing: the next frame takes this one along
+                    self._writer.flush()  # else the peer can send nothing: the next frame takes this one along
         self._close_if_retired()
 
     # -- for the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = self._outlet.transport = transport
+        self._transport = self._writer.transport = transport
         self._timer = asyncio.get_running_loop().call_later(SILENCE, self._look)
         transport.write(PREFACE)
         settings = {Setting.ENABLE_PUSH: 0, Setting.INITIAL_WINDOW: 0, Setting.FRAME_SIZE: MAX_FRAME}
-        self._outlet.frame(FrameKind.SETTINGS, 0, 0, packed_settings(settings))
-        self._outlet.tell_room(0, WINDOW - self._outlet.window)
-        self._outlet.flush()
+        self._writer.frame(FrameKind.SETTINGS, 0, 0, packed_settings(settings))
+        self._writer.send_window_update(0, WINDOW - self._writer.window)
+        self._writer.flush()
 
     def data_received(self, data: bytes) -> None:
         self._was_heard = True
@@ -153,24 +153,24 @@ class Http2Connection(asyncio.Protocol):
                 self._take_frame(kind, flags, number, payload)
         except PeerError as error:
             self._fail(str(error), error.code)
-        self._outlet.flush()
-        if self._outlet.is_flooded and not self._is_ending:
+        self._writer.flush()
+        if self._writer.is_flooded and not self._is_ending:
             reached("what a server leaves unread")
             self._end("the peer does not read what it is sent")
             self.close()
         self._settle()
 
     def pause_writing(self) -> None:
-        self._outlet.is_paused = True
+        self._writer.is_paused = True
 
     def resume_writing(self) -> None:
-        self._outlet.is_paused = False
-        self._outlet.flush()
+        self._writer.is_paused = False
+        self._writer.flush()
         self._settle()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._end(str(error or "the connection was closed"))
-        self._transport = self._outlet.transport = None
+        self._transport = self._writer.transport = None
         if self._timer is not None:
             self._timer.cancel()
 
@@ -193,8 +193,8 @@ class Http2Connection(asyncio.Protocol):
 
     def _ask(self) -> None:
         """Ask the peer for a sign of life: it acknowledges empty SETTINGS, in half the bytes of a PING."""
-        self._outlet.frame(FrameKind.SETTINGS, 0, 0, b"")
-        self._outlet.flush()
+        self._writer.frame(FrameKind.SETTINGS, 0, 0, b"")
+        self._writer.flush()
 
     # -- what comes
 
@@ -209,7 +209,7 @@ class Http2Connection(asyncio.Protocol):
             case FrameKind.SETTINGS:
                 self._take_settings(flags, number, payload)
             case FrameKind.PUSH_PROMISE:
-                raise PeerError("a push, which was not asked for")
+                raise PeerError("PUSH_PROMISE, which is switched off")
             case FrameKind.PING:
                 self._take_ping(flags, number, payload)
             case FrameKind.GOAWAY:
@@ -221,7 +221,7 @@ class Http2Connection(asyncio.Protocol):
         size = len(payload)
         self._received += size
         if self._received > WINDOW // 2:
-            self._outlet.tell_room(0, self._received)
+            self._writer.send_window_update(0, self._received)
             self._received = 0
         stream = self._stream(number)
         if stream is None:
@@ -232,36 +232,36 @@ class Http2Connection(asyncio.Protocol):
             stream.take_data(piece, size, has_ended=bool(flags & FrameFlag.END_STREAM))
         except ValueError as error:
             self._refuse(stream, str(error))
-        self._told[stream.response] = None
+        self._unsettled[stream.response] = None
 
     def _take_head(self, flags: int, number: int, block: bytes) -> None:
         # Also the head of a stream that is no more changes the table.
-        fields = self._unpacker.unpack(block)
+        fields = self._decoder.decode(block)
         stream = self._stream(number)
         if stream is None:
             return
         try:
             stream.take_head(fields, has_ended=bool(flags & FrameFlag.END_STREAM))
         except ValueError as error:
-            self._refuse(stream, f"the head of the answer is malformed: {error}")
+            self._refuse(stream, f"the response's headers are malformed: {error}")
         if stream.response.status >= 300 and not stream.has_room:
-            self._outlet.tell_room(number, stream.widen(stream.response.first_window))
-        self._told[stream.response] = None
+            self._writer.send_window_update(number, stream.widen(stream.response.first_window))
+        self._unsettled[stream.response] = None
 
     def _take_reset(self, number: int, code: int) -> None:
         stream = self._stream(number)
         if stream is None:
             return
-        self._outlet.drop(stream)
+        self._writer.drop(stream)
         if code == EndCode.REFUSED_STREAM and not stream.response.status:
             stream.response.fail(NotProcessed("the peer refused the stream"))
         else:
             stream.response.fail(ConnectionResetError(f"the response broke off (error {code})"))
-        self._told[stream.response] = None
+        self._unsettled[stream.response] = None
 
     def _take_settings(self, flags: int, number: int, payload: bytes) -> None:
         if number or (flags & FrameFlag.ACK and payload):
-            raise PeerError("malformed settings", EndCode.FRAME_SIZE_ERROR)
+            raise PeerError("malformed SETTINGS", EndCode.FRAME_SIZE_ERROR)
         if flags & FrameFlag.ACK:
             # Of all that were sent: Go acknowledges once what came together.
             now = asyncio.get_running_loop().time()
@@ -273,72 +273,74 @@ class Http2Connection(asyncio.Protocol):
         for name, value in settings_of(payload):
             match name:
                 case Setting.TABLE_SIZE:
-                    self._outlet.packer.resize(value)
+                    self._writer.encoder.resize(value)
                 case Setting.MAX_STREAMS:
                     self._limit = value
                 case Setting.INITIAL_WINDOW:
                     if value > LAST_31:
-                        raise PeerError("a window that is too large", EndCode.FLOW_CONTROL_ERROR)
-                    self._outlet.first_window = value
+                        raise PeerError("an initial window that is too large", EndCode.FLOW_CONTROL_ERROR)
+                    self._writer.first_window = value
                 case Setting.FRAME_SIZE:
                     if not 2**14 <= value < 2**24:
-                        raise PeerError("a size of frames that none may have")
-                    self._outlet.largest_frame = value
-        self._outlet.frame(FrameKind.SETTINGS, FrameFlag.ACK, 0, b"")
+                        raise PeerError("an invalid SETTINGS_MAX_FRAME_SIZE")
+                    self._writer.largest_frame = value
+        self._writer.frame(FrameKind.SETTINGS, FrameFlag.ACK, 0, b"")
 
     def _take_ping(self, flags: int, number: int, payload: bytes) -> None:
         if number or len(payload) != 8:
-            raise PeerError("a malformed ping", EndCode.FRAME_SIZE_ERROR)
+            raise PeerError("a malformed PING", EndCode.FRAME_SIZE_ERROR)
         if not flags & FrameFlag.ACK:
-            self._outlet.frame(FrameKind.PING, FrameFlag.ACK, 0, payload)
+            self._writer.frame(FrameKind.PING, FrameFlag.ACK, 0, payload)
 
     def _take_goaway(self, number: int, payload: bytes) -> None:
         if number or len(payload) < 8:
-            raise PeerError("a malformed end", EndCode.FRAME_SIZE_ERROR)
+            raise PeerError("a malformed GOAWAY", EndCode.FRAME_SIZE_ERROR)
         last, code = number_of(payload[:4]) & LAST_31, number_of(payload[4:8])
         self.retire()
         # Each stream is looked at once: 64 KiB may say this 3,800 times.
         while self._streams and next(reversed(self._streams)) > last:
             _, stream = self._streams.popitem()
-            self._outlet.drop(stream)
+            self._writer.drop(stream)
             stream.response.fail(NotProcessed("the peer takes no more requests on this connection"))
-            self._told[stream.response] = None
+            self._unsettled[stream.response] = None
         if code != EndCode.NO_ERROR:
             self._end(f"the peer closed the connection (error {code})")
         self._close_if_retired()
 
     def _take_window(self, number: int, more: int) -> None:
         if not number:
-            self._outlet.window += more
-            if not more or self._outlet.window > WINDOW:
-                raise PeerError("a window that is too large, or no larger", EndCode.FLOW_CONTROL_ERROR)
+            self._writer.window += more
+            if not more or self._writer.window > WINDOW:
+                raise PeerError(
+                    "an increment of the window that is zero or too large", EndCode.FLOW_CONTROL_ERROR
+                )
             return
         stream = self._stream(number)
         if stream is None:
             return
         stream.window += more
-        if not more or stream.window + self._outlet.first_window > WINDOW:
-            self._refuse(stream, "a window that is too large, or no larger")
+        if not more or stream.window + self._writer.first_window > WINDOW:
+            self._refuse(stream, "an increment of the window that is zero or too large")
 
     def _stream(self, number: int) -> RequestedStream | None:
         """The stream of this number; None where its response is over. PeerError for one that never was."""
         if not number & 1 or number >= self._next:
-            raise PeerError(f"a frame of stream {number}, which is none")
+            raise PeerError(f"a frame of stream {number}, which was never opened")
         stream = self._streams.get(number)
         is_over = stream is None or stream.response.has_ended or stream.response.error is not None
         return None if is_over else stream
 
     def _refuse(self, stream: RequestedStream, why: str) -> None:
         """Break off a response that is malformed."""
-        if self._outlet.drop(stream):
-            self._outlet.frame(FrameKind.RST_STREAM, 0, stream.number, packed(EndCode.PROTOCOL_ERROR))
+        if self._writer.drop(stream):
+            self._writer.frame(FrameKind.RST_STREAM, 0, stream.number, packed(EndCode.PROTOCOL_ERROR))
         stream.response.fail(ConnectionResetError(f"it does not speak HTTP/2: {why}"))
-        self._told[stream.response] = None
+        self._unsettled[stream.response] = None
 
     def _settle(self) -> None:
-        told = list(self._told)
-        self._told.clear()
-        for response in told:
+        unsettled = list(self._unsettled)
+        self._unsettled.clear()
+        for response in unsettled:
             response.settle()
 
     def _close_if_retired(self) -> None:
@@ -346,15 +348,15 @@ class Http2Connection(asyncio.Protocol):
             self._transport.close()
 
     def _fail(self, why: str, code: int) -> None:
-        self._outlet.frame(FrameKind.GOAWAY, 0, 0, packed(0, code))
-        self._outlet.flush()
+        self._writer.frame(FrameKind.GOAWAY, 0, 0, packed(0, code))
+        self._writer.flush()
         self._end(f"it does not speak HTTP/2: {why}")
 
     def _end(self, why: str) -> None:
         self._is_ending = True
         for stream in list(self._streams.values()):
             stream.response.fail(ConnectionResetError(why))
-            self._told[stream.response] = None
+            self._unsettled[stream.response] = None
         for _, pong in self._pongs:
             if not pong.done():
                 pong.set_exception(ConnectionResetError(why))

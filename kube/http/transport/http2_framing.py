@@ -95,15 +95,15 @@ class FrameSplitter:
         """The flags, stream and block of a head; None where more of it is to come."""
         if self._head is None:
             if kind == FrameKind.CONTINUATION:
-                raise PeerError("a head goes on that has not begun")
+                raise PeerError("CONTINUATION without HEADERS")
             first, stream, parts = flags, number, [_block(flags, payload)]
         else:
             first, stream, parts = self._head
             if kind != FrameKind.CONTINUATION or number != stream:
-                raise PeerError("another frame within a head")
+                raise PeerError("another frame within a header block")
             parts.append(payload)
         if sum(map(len, parts)) > MAX_HEAD or len(parts) > MAX_PARTS:
-            raise PeerError(f"a head of more than {MAX_HEAD} bytes, or {MAX_PARTS} frames")
+            raise PeerError(f"a header block of more than {MAX_HEAD} bytes, or {MAX_PARTS} frames")
         is_whole = bool(flags & FrameFlag.END_HEADERS)
         self._head = None if is_whole else (first, stream, parts)
         return (first, stream, b"".join(parts)) if is_whole else None
@@ -146,7 +146,7 @@ def packed_settings(settings: dict[int, int]) -> bytes:
 def settings_of(payload: bytes) -> Iterator[tuple[int, int]]:
     """The settings that a frame has, in their order."""
     if len(payload) % _SETTING.size:
-        raise PeerError("malformed settings", EndCode.FRAME_SIZE_ERROR)
+        raise PeerError("malformed SETTINGS", EndCode.FRAME_SIZE_ERROR)
     return _SETTING.iter_unpack(payload)
 
 
@@ -155,7 +155,7 @@ def unpadded(flags: int, payload: bytes) -> bytes:
     if not flags & FrameFlag.PADDED:
         return payload
     if not payload or payload[0] >= len(payload):
-        raise PeerError("a frame with more padding than it has bytes")
+        raise PeerError("a frame with more padding than bytes")
     return payload[1 : len(payload) - payload[0]]
 
 
@@ -165,5 +165,5 @@ def _block(flags: int, payload: bytes) -> bytes:
     if not flags & FrameFlag.PRIORITY:
         return block
     if len(block) < 5:
-        raise PeerError("a head without its priority", EndCode.FRAME_SIZE_ERROR)
+        raise PeerError("HEADERS without the priority that the flag says", EndCode.FRAME_SIZE_ERROR)
     return block[5:]

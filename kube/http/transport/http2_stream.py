@@ -91,16 +91,16 @@ class RequestedStream:
         self._left -= size
         self._untaken += size
         if self._left < 0:
-            raise PeerError("more of a body than there is room for", EndCode.FLOW_CONTROL_ERROR)
+            raise PeerError("more of a body than the window allows", EndCode.FLOW_CONTROL_ERROR)
 
     def take_data(self, piece: bytes, size: int, *, has_ended: bool) -> None:
         """Hand a piece on that took `size` bytes of the window; ValueError for one that may not come."""
         if not self.response.status:
-            raise ValueError("a body came before the head")
+            raise ValueError("DATA came before HEADERS")
         if self._promised is not None:
             self._promised -= len(piece)
             if self._promised < 0 or (has_ended and self._promised):
-                raise ValueError("the body has not the length that the head says")
+                raise ValueError("the body differs from Content-Length")
         if size:
             self.response.add(piece, size)
         if has_ended:
@@ -112,7 +112,7 @@ class RequestedStream:
         status, headers = parse_head(fields, is_trailer=is_trailer)
         if is_trailer:
             if not has_ended:
-                raise ValueError("the answer has a second head")
+                raise ValueError("the response has a second header block")
             self.response.trail(headers)
         elif status >= 200:
             self._promised = promised_length(status, headers) if self._has_body else 0
@@ -120,10 +120,10 @@ class RequestedStream:
             if status < 300 and not self.has_room:
                 self.response.end()
         elif has_ended:
-            raise ValueError("the answer has no head but an interim one")
+            raise ValueError("the response has none but an interim header block")
         if has_ended:
             if self._promised:
-                raise ValueError("the body has not the length that the head says")
+                raise ValueError("the body differs from Content-Length")
             self._end()
 
     def _end(self) -> None:

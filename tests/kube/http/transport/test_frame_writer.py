@@ -5,8 +5,8 @@ from __future__ import annotations
 from hpack import Decoder
 from hyperframe.frame import DataFrame, Frame, HeadersFrame, PingFrame, SettingsFrame, WindowUpdateFrame
 
+from kube.http.transport.frame_writer import AT_ONCE, MAX_UNWRITTEN
 from kube.http.transport.http2_connection import Http2Connection
-from kube.http.transport.http2_outlet import AT_ONCE, MAX_UNWRITTEN
 from kube.http.transport.response_sink import ResponseSink
 from tests.kube.support.sink import Sink, connected, fields
 

@@ -1,4 +1,4 @@
-"""Heads that hpack's encoder packs are unpacked as they were, and what is no head is told from one."""
+"""The decoder restores header blocks of hpack's encoder, and refuses what is none."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from hpack import Encoder, NeverIndexedHeaderTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.http.transport.head_packer import TABLE_SIZE
-from kube.http.transport.head_unpacker import HeadUnpacker
+from kube.http.transport.hpack_decoder import HpackDecoder
+from kube.http.transport.hpack_encoder import TABLE_SIZE
 from kube.http.transport.http2_framing import EndCode, PeerError
 
 FIELDS = st.tuples(
@@ -24,13 +24,11 @@ HEADS = st.tuples(
 
 @given(st.lists(HEADS, max_size=12))
 def test_a_head_is_unpacked_as_it_was(sent: list[tuple[int | None, list[tuple[bytes, bytes]], bool]]) -> None:
-    encoder, unpacker = Encoder(), HeadUnpacker(2**20)
+    encoder, decoder = Encoder(), HpackDecoder(2**20)
     for table_size, fields, is_packed in sent:
         if table_size is not None:
             encoder.header_table_size = table_size
-        assert unpacker.unpack(encoder.encode(fields, huffman=is_packed)) == [
-            tuple(field) for field in fields
-        ]
+        assert decoder.decode(encoder.encode(fields, huffman=is_packed)) == [tuple(field) for field in fields]
 
 
 @pytest.mark.parametrize(
@@ -50,22 +48,22 @@ def test_a_head_is_unpacked_as_it_was(sent: list[tuple[int | None, list[tuple[by
 )
 def test_what_is_no_head_ends_the_connection(block: bytes, why: str) -> None:
     with pytest.raises(PeerError, match=why) as caught:
-        HeadUnpacker(1000).unpack(block)
+        HpackDecoder(1000).decode(block)
     assert caught.value.code == EndCode.COMPRESSION_ERROR
 
 
 def test_a_head_that_refers_to_a_long_field_again_and_again_is_bounded() -> None:
-    unpacker = HeadUnpacker(10_000)
+    decoder = HpackDecoder(10_000)
     first = Encoder().encode([(b"x", b"~" * 3000)], huffman=False)
-    assert len(unpacker.unpack(first + b"\xbe" * 2)) == 3
+    assert len(decoder.decode(first + b"\xbe" * 2)) == 3
     with pytest.raises(PeerError, match="more than 10000 bytes"):
-        unpacker.unpack(b"\xbe" * 4)
+        decoder.decode(b"\xbe" * 4)
 
 
 def refusal(block: bytes) -> int | None:
     """The code with which the connection ends; None for a head."""
     try:
-        HeadUnpacker(1000).unpack(block)
+        HpackDecoder(1000).decode(block)
     except PeerError as error:
         return error.code
     return None

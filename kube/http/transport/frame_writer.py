@@ -1,4 +1,4 @@
-"""Frames to send on one HTTP/2 connection: as much as the peer's socket and windows take, each request in its turn.
+"""Frames to send on one HTTP/2 connection: as much as the peer's socket and windows take, round-robin among requests.
 
 A request waits here for a peer that reads slowly. One that is taken back meanwhile never goes, and none waits behind
 all that others have to send.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kube.http.transport.head_packer import HeadPacker
+from kube.http.transport.hpack_encoder import HpackEncoder
 from kube.http.transport.http2_framing import FrameFlag, FrameKind, frame, head_frames, packed
 from kube.http.transport.http2_stream import RequestedStream
 from kube.http.transport.request_fields import HeaderFields
@@ -20,25 +20,25 @@ MAX_UNWRITTEN = 1024 * 1024
 """Bytes that may wait for a peer that does not read. Requests stop long before; answers to its own pings do not."""
 
 
-class Http2Outlet:
+class FrameWriter:
     """The frames of one side of a connection. `flush` sends what was given to all other methods."""
 
-    def __init__(self, told: dict[ResponseSink, None]) -> None:
-        """`told` gets each response of whose request more of the body has gone."""
+    def __init__(self, unsettled: dict[ResponseSink, None]) -> None:
+        """`unsettled` gets each response of whose request more of the body has gone."""
         self.transport: asyncio.Transport | None = None
         self.is_paused = False
         """The peer reads slower than the hub sends."""
-        self.packer = HeadPacker()
+        self.encoder = HpackEncoder()
         self.window = 2**16 - 1
-        """Bytes of all bodies that the peer has room for."""
+        """The connection's flow-control window: bytes of all bodies that the peer accepts."""
         self.first_window = 2**16 - 1
-        """Bytes of each body that it has room for at first. What it says of that later holds for all streams."""
+        """The initial window of each stream. A change by the peer applies to open streams, too."""
         self.largest_frame = 2**14
-        self._told = told
+        self._unsettled = unsettled
         self._heads: dict[RequestedStream, HeaderFields] = {}
         """The heads of requests that have not begun to be sent."""
         self._bodies: dict[RequestedStream, None] = {}
-        """Requests of whose body, or its end, something has not gone. The next one's turn comes first."""
+        """Requests of whose body, or its end, something has not gone. The next one to send comes first."""
         self._out: list[bytes] = []
         self._size = 0
 
@@ -55,7 +55,7 @@ class Http2Outlet:
         """Send a request, with what there is of its body."""
         self._heads[stream] = fields
 
-    def go_on(self, stream: RequestedStream) -> None:
+    def send_more(self, stream: RequestedStream) -> None:
         """Send more of a request's body, or its end."""
         if stream not in self._heads:
             self._bodies[stream] = None
@@ -69,8 +69,8 @@ class Http2Outlet:
         """Send a frame that is no part of a request."""
         self._add(frame(kind, flags, number, payload))
 
-    def tell_room(self, number: int, more: int) -> None:
-        """Let the peer send so much more, on a stream or (0) on all."""
+    def send_window_update(self, number: int, more: int) -> None:
+        """Allow the peer so many more bytes, on a stream or (0) on the connection."""
         self.frame(FrameKind.WINDOW_UPDATE, 0, number, packed(more))
 
     def flush(self) -> None:
@@ -84,15 +84,15 @@ class Http2Outlet:
 
     def _send_head(self, stream: RequestedStream, fields: HeaderFields) -> None:
         flags = FrameFlag.END_STREAM if stream.is_sent else 0
-        for head_frame in head_frames(stream.number, self.packer.pack(fields), flags, self.largest_frame):
+        for head_frame in head_frames(stream.number, self.encoder.encode(fields), flags, self.largest_frame):
             self._add(head_frame)
         if more := stream.widen_at_first():
-            self.tell_room(stream.number, more)
+            self.send_window_update(stream.number, more)
         if stream.to_send:
             self._bodies[stream] = None
 
     def _send_bodies(self) -> None:
-        """A frame of each in turn. A peer may have less room for all together than one of them takes."""
+        """Send a frame of each, round-robin. The connection's window may be smaller than a stream's."""
         blocked = 0
         while blocked < len(self._bodies) and not self.is_paused:
             stream = next(iter(self._bodies))
@@ -102,7 +102,7 @@ class Http2Outlet:
                 size, data = made
                 self.window -= size
                 self._add(data)
-                self._told[stream.response] = None
+                self._unsettled[stream.response] = None
                 blocked = 0
             if stream.to_send:
                 self._bodies[stream] = None

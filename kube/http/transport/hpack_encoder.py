@@ -1,4 +1,5 @@
-"""Packs the heads of HTTP/2 by HPACK (RFC 7541): a field that was sent before takes a byte or two, by one look-up.
+"""Encodes header blocks of HTTP/2 by HPACK (RFC 7541): a field that was sent before takes a byte or two, by one
+look-up.
 
 hpack's own encoder compares each field with all that were sent before, and its time for Huffman's code is quadratic in
 a value's length.
@@ -13,7 +14,7 @@ from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hpack.table import HeaderTable
 
 TABLE_SIZE = 4096
-"""Bytes of the table that both sides begin with (RFC 7541, 4.2), and the most that a packer keeps."""
+"""Bytes of the table that both sides begin with (RFC 7541, 4.2), and the most that an encoder uses."""
 FIELD_OVERHEAD = 32
 """Bytes that each field in the table counts besides its own (4.1)."""
 INDEXED, ADDED, RESIZED, HUFFMAN = 0x80, 0x40, 0x20, 0x80
@@ -29,7 +30,7 @@ FIRST_ADDED = len(_STATIC) + 1
 type HeadField = tuple[bytes, bytes]
 
 
-class HeadPacker:
+class HpackEncoder:
     """One side's table of a connection. It is in step with the peer's as long as each head is sent, in order."""
 
     def __init__(self) -> None:
@@ -52,8 +53,8 @@ class HeadPacker:
             self._limit = limit
             self._shrink_to(limit)
 
-    def pack(self, fields: Iterable[HeadField]) -> bytes:
-        """The head, in one piece."""
+    def encode(self, fields: Iterable[HeadField]) -> bytes:
+        """Encode a header block, in one piece."""
         packed = bytearray()
         for size in self._resized:
             packed += _number(size, 5, RESIZED)
@@ -65,10 +66,10 @@ class HeadPacker:
             if known is not None:
                 packed += _number(known, 7, INDEXED)
             else:
-                self._pack_new(packed, *field)
+                self._encode_new(packed, *field)
         return bytes(packed)
 
-    def _pack_new(self, packed: bytearray, name: bytes, value: bytes) -> None:
+    def _encode_new(self, packed: bytearray, name: bytes, value: bytes) -> None:
         known = _STATIC_NAMES.get(name)
         if known is None and (added := self._names.get(name)) is not None:
             known = FIRST_ADDED + self._added - added

@@ -1,4 +1,4 @@
-"""Packed heads are what hpack's decoder reads, whatever the peer does to the size of its table."""
+"""hpack's decoder reads the encoded header blocks, whatever the peer does to the size of its table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hpack import Decoder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kube.http.transport.head_packer import TABLE_SIZE, HeadPacker
+from kube.http.transport.hpack_encoder import TABLE_SIZE, HpackEncoder
 from tests.support.cpu_time import own_seconds
 
 NAMES = st.sampled_from([b":path", b"accept", b"authorization", b"x", b"x-a"])
@@ -17,26 +17,26 @@ LIMITS = st.none() | st.integers(0, 2 * TABLE_SIZE)
 
 @given(st.lists(st.tuples(st.lists(LIMITS, max_size=2), HEADS), max_size=12))
 def test_a_head_arrives_as_it_was(sent: list[tuple[list[int | None], list[tuple[bytes, bytes]]]]) -> None:
-    packer, decoder = HeadPacker(), Decoder(max_header_list_size=2**20)
+    encoder, decoder = HpackEncoder(), Decoder(max_header_list_size=2**20)
     for limits, fields in sent:
         for limit in limits:
             if limit is not None:
-                packer.resize(limit)
+                encoder.resize(limit)
                 decoder.max_allowed_table_size = min(limit, TABLE_SIZE)
-        assert [tuple(each) for each in decoder.decode(packer.pack(fields), raw=True)] == fields
+        assert [tuple(each) for each in decoder.decode(encoder.encode(fields), raw=True)] == fields
 
 
 def test_what_was_sent_before_takes_a_byte_for_each_field() -> None:
-    packer = HeadPacker()
+    encoder = HpackEncoder()
     fields = [
         (b":method", b"GET"),
         (b":path", b"/api/v1/nodes/n"),
         (b"authorization", b"Bearer " + b"x" * 900),
     ]
-    assert len(packer.pack(fields)) > 500
-    assert len(packer.pack(fields)) == len(fields)
+    assert len(encoder.encode(fields)) > 500
+    assert len(encoder.encode(fields)) == len(fields)
 
 
 def test_a_long_value_costs_no_more_for_each_byte() -> None:
     fields = [(b"authorization", b"~" * 60_000)]
-    assert own_seconds(lambda: HeadPacker().pack(fields)) < 0.1
+    assert own_seconds(lambda: HpackEncoder().encode(fields)) < 0.1

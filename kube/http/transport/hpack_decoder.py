@@ -1,4 +1,5 @@
-"""Unpacks the heads of HTTP/2 by HPACK (RFC 7541). hpack's own decoder makes two objects of each field, and logs it.
+"""Decodes header blocks of HTTP/2 by HPACK (RFC 7541). hpack's own decoder makes two objects of
+each field, and logs it.
 
 A head is a twentieth of a relayed request.
 """
@@ -11,7 +12,7 @@ from hpack.exceptions import HPACKDecodingError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
-from kube.http.transport.head_packer import (
+from kube.http.transport.hpack_encoder import (
     ADDED,
     FIELD_OVERHEAD,
     FIRST_ADDED,
@@ -26,7 +27,7 @@ from kube.http.transport.http2_framing import LAST_31, EndCode, PeerError
 _STATIC = HeaderTable.STATIC_TABLE
 
 
-class HeadUnpacker:
+class HpackDecoder:
     """One side's table of a connection. It is in step with the peer's as long as it sees each head, in order."""
 
     def __init__(self, limit: int) -> None:
@@ -37,8 +38,8 @@ class HeadUnpacker:
         self._size = 0
         self._table_size = TABLE_SIZE
 
-    def unpack(self, block: bytes) -> list[HeadField]:
-        """The fields of a head. PeerError where it is none, or has more than the limit."""
+    def decode(self, block: bytes) -> list[HeadField]:
+        """Decode the fields of a header block. PeerError where it is none, or has more than the limit."""
         try:
             return self._fields(block)
         except (IndexError, HPACKDecodingError) as error:
