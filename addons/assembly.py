@@ -10,8 +10,8 @@ from weakref import WeakSet
 
 from mitmproxy.addonmanager import Loader
 
-from addons.certificates.asked_certificate import serving_certificate_of
 from addons.certificates.node_certificate import IdentifiedSession, NodeCertificate
+from addons.certificates.requested_certificate import serving_certificate_of
 from addons.certificates.serving_certificate import Certificate, ServingCertificate
 from addons.certificates.tls_port_certificate import FILE as CLUSTER_FILE
 from addons.certificates.tls_port_certificate import OwnCertificate, TlsPortCertificate

@@ -15,9 +15,15 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from addons.certificates.asked_certificate import AskedCertificate
+from addons.certificates.requested_certificate import RequestedCertificate
 from addons.certificates.serving_certificate import read_pair
-from addons.certificates.signing_request import NotSigned, Tell, client_request, signed_certificate, teller
+from addons.certificates.signing_request import (
+    SigningFailed,
+    Tell,
+    client_request,
+    signed_certificate,
+    teller,
+)
 from addons.requests.clients import Clients
 from kube.concurrency.pulse import Pulse
 from kube.disk.whole_file import read_file
@@ -57,7 +63,7 @@ class NodeCertificate:
         return f"the cluster has not signed the certificate {WHAT} yet{last}"
 
     async def run(self, clients: Clients, cloud_changed: Pulse) -> None:
-        """Get the certificate, and renew it in time, until cancelled. `cloud_changed` as of `AskedCertificate`."""
+        """Get the certificate, and renew it in time, until cancelled. `cloud_changed` as of `RequestedCertificate`."""
         send = teller(clients.hub, self._node, WHAT)
 
         async def tell(why: str) -> None:
@@ -74,7 +80,7 @@ class NodeCertificate:
                 self._piece.data = pair.pem
                 self.known.set()
 
-        certificate = AskedCertificate(
+        certificate = RequestedCertificate(
             WHAT, self._file, _no_names, sign, cloud_changed, tell, lambda: random.uniform(*RENEWAL)
         )
         certificate.want(True)
@@ -129,12 +135,12 @@ async def _no_names() -> tuple[str, ...]:
 
 def _in_words(error: StatusError, bootstrap: Path) -> Exception:
     if error.code == 401:
-        return NotSigned(
+        return SigningFailed(
             f"the cloud rejects the token of {bootstrap}: it may have expired; make one "
             "(`kubeadm token create`) and put it there"
         )
     if error.code == 403:
-        return NotSigned(
+        return SigningFailed(
             f"the token of {bootstrap} may not request certificates: bind its group to the ClusterRole "
             f"system:node-bootstrapper ({error.message})"
         )

@@ -91,7 +91,7 @@ class ServingCertificate:
             return None
 
 
-class GivenCertificate:
+class StaticCertificate:
     """The operator's files for the peer port."""
 
     def __init__(self, files: ServingCertificate) -> None:

@@ -48,19 +48,19 @@ type Tell = Callable[[str], Awaitable[None]]
 """Tells the cluster's people why there is no new certificate."""
 
 
-class NotSigned(Exception):
+class SigningFailed(Exception):
     """The cluster did not sign: the message is its reason."""
 
 
 async def node_names(client: Client, node: str) -> tuple[str, ...]:
-    """The names of a Node for its serving certificate, sorted: addresses, and its own. NotSigned where it has none.
+    """The names of a Node for its serving certificate, sorted: addresses, and its own. SigningFailed where it has none.
 
     The cluster certifies no other name, even one that a cloud provider has given the Node.
     """
     answer = await client.request("GET", NODES.path(name=node))
     certifiable = {name for name in answer.found(_addresses_in) if may_be_certified(name, node)}
     if not certifiable:
-        raise NotSigned(f"node {node} has no addresses yet")
+        raise SigningFailed(f"node {node} has no addresses yet")
     return tuple(sorted(certifiable))
 
 
@@ -70,7 +70,7 @@ def _addresses_in(known: Json) -> list[str]:
 
 
 async def signed_certificate(client: Client, request: Json, unanswered: Tell) -> bytes:
-    """The certificate (PEM) that the cluster signs for a request. NotSigned, StatusError or Unreachable otherwise.
+    """The certificate (PEM) that the cluster signs for a request. SigningFailed, StatusError or Unreachable otherwise.
 
     `unanswered` is told once that nobody answers; the request goes on waiting then.
     """
@@ -86,7 +86,7 @@ async def signed_certificate(client: Client, request: Json, unanswered: Tell) ->
                     return certificate
     except TimeoutError:
         pass
-    raise NotSigned(f"certificate request {name} was not answered for a day")
+    raise SigningFailed(f"certificate request {name} was not answered for a day")
 
 
 async def _polls(name: str, unanswered: Tell) -> AsyncIterator[None]:
@@ -106,7 +106,7 @@ def _certificate_in(name: str, request: Json) -> bytes:
     for condition in status.get("conditions") or []:
         if condition.get("type") in ("Denied", "Failed"):
             why = condition.get("message") or condition.get("reason") or "no reason given"
-            raise NotSigned(f"certificate request {name} is {condition['type'].lower()}: {why}")
+            raise SigningFailed(f"certificate request {name} is {condition['type'].lower()}: {why}")
     return base64.b64decode(status.get("certificate") or "")
 
 

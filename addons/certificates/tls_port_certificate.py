@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from addons.certificates.asked_certificate import AskedCertificate
+from addons.certificates.requested_certificate import RequestedCertificate
 from addons.certificates.serving_certificate import Certificate, Pair, now, read_pair
 from kube.certificate_authority import (
     CertificateAuthority,
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 class TlsPortCertificate:
     """Chooses for each handshake."""
 
-    def __init__(self, local: Callable[[], Certificate], asked: AskedCertificate | None = None) -> None:
+    def __init__(self, local: Callable[[], Certificate], asked: RequestedCertificate | None = None) -> None:
         """`local` gives the operator's certificate or the local CA's; `asked` is the cluster's, where the hub asks."""
         self._local = local
         self._asked = asked

@@ -9,8 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
-from addons.certificates.asked_certificate import AskedCertificate
-from addons.certificates.serving_certificate import GivenCertificate
+from addons.certificates.requested_certificate import RequestedCertificate
+from addons.certificates.serving_certificate import StaticCertificate
 from addons.link.link import Link
 from addons.link.servers import Lender
 from addons.pool.announcement import Announcement
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class PeerPort(NamedTuple):
-    certificate: AskedCertificate | GivenCertificate
+    certificate: RequestedCertificate | StaticCertificate
     announcement: Announcement | None
     """None where no manager elects the hub, as of a relay."""
     admission: Admission

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from cryptography import x509
 
-from addons.certificates.asked_certificate import AskedCertificate, serving_certificate_of
-from addons.certificates.serving_certificate import GivenCertificate, ServingCertificate
+from addons.certificates.requested_certificate import RequestedCertificate, serving_certificate_of
+from addons.certificates.serving_certificate import ServingCertificate, StaticCertificate
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.words import endpoint_stores
 from addons.link.link import Link
@@ -124,7 +124,7 @@ def _certificate_file(settings: Settings) -> Path:
 
 def _certificate(
     settings: Settings, client: Client, cloud_changed: Pulse
-) -> AskedCertificate | GivenCertificate:
+) -> RequestedCertificate | StaticCertificate:
     if settings.peer_cert is not None and settings.peer_key is not None:
-        return GivenCertificate(ServingCertificate(settings.peer_cert, settings.peer_key))
+        return StaticCertificate(ServingCertificate(settings.peer_cert, settings.peer_key))
     return serving_certificate_of("peer", settings.node, client, _certificate_file(settings), cloud_changed)

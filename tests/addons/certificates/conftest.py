@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from addons.certificates import asked_certificate, signing_request
+from addons.certificates import requested_certificate, signing_request
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signing_request, "POLLS", (0.001, 0.001))
-    monkeypatch.setattr(asked_certificate, "RETRIES", (0.01, 0.01))
-    monkeypatch.setattr(asked_certificate, "CHECK_INTERVAL", 0.05)
+    monkeypatch.setattr(requested_certificate, "RETRIES", (0.01, 0.01))
+    monkeypatch.setattr(requested_certificate, "CHECK_INTERVAL", 0.05)

@@ -19,12 +19,12 @@ from OpenSSL import SSL
 
 from addons.certificates import tls_port_certificate
 from addons.certificates import tls_port_certificate as module
-from addons.certificates.asked_certificate import AskedCertificate
+from addons.certificates.requested_certificate import RequestedCertificate
 from addons.certificates.serving_certificate import (
     Certificate,
-    GivenCertificate,
     Pair,
     ServingCertificate,
+    StaticCertificate,
     read_pair,
 )
 from addons.certificates.tls_port_certificate import (
@@ -139,7 +139,7 @@ class Asked:
 )
 def test_what_was_called_decides(tmp_path: Path, called: str, is_clusters: bool) -> None:
     local, asked = own_certificate(tmp_path, ["127.0.0.1"]), Asked()
-    port = TlsPortCertificate(lambda: local, cast(AskedCertificate, asked))
+    port = TlsPortCertificate(lambda: local, cast(RequestedCertificate, asked))
     assert port.shown_to(called) is local, "the cluster has signed nothing yet"
     signed = asked.sign("10.0.0.1", "169.254.2.1", "n1")
     assert port.shown_to(called) is (signed if is_clusters else local)
@@ -148,7 +148,7 @@ def test_what_was_called_decides(tmp_path: Path, called: str, is_clusters: bool)
 def test_pods_are_pointed_only_where_they_can_verify_the_hub(tmp_path: Path) -> None:
     local, asked, hosts = own_certificate(tmp_path, ["127.0.0.1"]), Asked(), ("169.254.2.1", "fd00::2:1")
     assert TlsPortCertificate(lambda: local).trusted_hosts(hosts) == hosts, "the operator gives pods the CA"
-    port = TlsPortCertificate(lambda: local, cast(AskedCertificate, asked))
+    port = TlsPortCertificate(lambda: local, cast(RequestedCertificate, asked))
     assert port.trusted_hosts(hosts) == ()
     asked.sign("10.0.0.1", "169.254.2.1")
     assert port.trusted_hosts(hosts) == ("169.254.2.1",)
@@ -158,7 +158,7 @@ def test_pods_are_pointed_only_where_they_can_verify_the_hub(tmp_path: Path) -> 
 
 def test_its_end_is_that_of_what_pods_see(tmp_path: Path) -> None:
     local, asked = own_certificate(tmp_path, ["127.0.0.1"]), Asked()
-    port = TlsPortCertificate(lambda: local, cast(AskedCertificate, asked))
+    port = TlsPortCertificate(lambda: local, cast(RequestedCertificate, asked))
     assert port.expiry() == local.expiry()
     signed = asked.sign("10.0.0.1")
     ends = signed.expiry()
@@ -349,7 +349,7 @@ def test_a_planted_draft_gets_no_key(tmp_path: Path) -> None:
 
 async def test_the_operators_files_are_there_at_once(tmp_path: Path) -> None:
     own_certificate(tmp_path, ["10.0.0.1"])
-    given = GivenCertificate(ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key"))
+    given = StaticCertificate(ServingCertificate(tmp_path / "serving.crt", tmp_path / "serving.key"))
     given.want(True)
     context = SSL.Context(SSL.TLS_SERVER_METHOD)
     assert given.current is not None

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from addons.certificates.asked_certificate import AskedCertificate
+from addons.certificates.requested_certificate import RequestedCertificate
 from addons.certificates.serving_certificate import Certificate
 from addons.certificates.tls_port_certificate import own_certificate
 from addons.link.health import Cloud, ServerHealth
@@ -119,7 +119,7 @@ class Hub:
         admission = Admission(lambda: self.certificate.current, list, self.facts.has)
         self.lent = LentWays(Cloud([self.lending], "priority"), admission, 1000, lambda _: None, is_on=True)
         serving = PeerServing(parts.sources, parts.serving, lambda: following.serves, self.facts.shares)
-        certificate = cast(AskedCertificate, self.certificate)
+        certificate = cast(RequestedCertificate, self.certificate)
         announcement = Announcement("a", 10269, client)
         port = PeerPort(certificate, announcement, admission, serving, self.lent, self._open_port, 10269)
         facts, link = cast(PoolFacts, self.facts), cast(Link, SimpleNamespace(cloud=self))

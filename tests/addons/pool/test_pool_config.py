@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from addons.certificates.asked_certificate import AskedCertificate
-from addons.certificates.serving_certificate import GivenCertificate
+from addons.certificates.requested_certificate import RequestedCertificate
+from addons.certificates.serving_certificate import StaticCertificate
 from addons.link.link import Link
 from addons.link.servers import parse_relays
 from addons.pool.announcement import Announcement
@@ -207,9 +207,9 @@ async def closed(_wanted: bool) -> None:
 @pytest.mark.parametrize(
     ("given", "kind"),
     [
-        ({}, AskedCertificate),
-        ({"peer_cert": "/c", "peer_key": "/k"}, GivenCertificate),
-        ({"peer_clients": "nodes", "mode": "cloud", "peer_cert": "/c", "peer_key": "/k"}, GivenCertificate),
+        ({}, RequestedCertificate),
+        ({"peer_cert": "/c", "peer_key": "/k"}, StaticCertificate),
+        ({"peer_clients": "nodes", "mode": "cloud", "peer_cert": "/c", "peer_key": "/k"}, StaticCertificate),
     ],
 )
 async def test_the_certificate_is_the_operators_or_asked_for_and_a_relay_announces_nothing(

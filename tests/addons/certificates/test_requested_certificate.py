@@ -17,12 +17,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from OpenSSL import SSL
 
-from addons.certificates import asked_certificate, serving_certificate, signing_request
-from addons.certificates.asked_certificate import renewal_of, serving_certificate_of
+from addons.certificates import requested_certificate, serving_certificate, signing_request
 from addons.certificates.client_certificates import node_of
+from addons.certificates.requested_certificate import renewal_of, serving_certificate_of
 from addons.certificates.serving_certificate import Pair
 from addons.certificates.signing_request import (
-    NotSigned,
+    SigningFailed,
     client_request,
     event_of,
     node_names,
@@ -203,7 +203,7 @@ async def test_a_new_certificate_that_is_not_in_date_blames_the_clock(
     async with running(cluster, tmp_path) as made:
         await made.next()
         with monkeypatch.context() as patch:
-            patch.setattr(asked_certificate, "now", lambda: late)
+            patch.setattr(requested_certificate, "now", lambda: late)
             patch.setattr(serving_certificate, "now", lambda: late)
             made.certificate.want(True)
             assert await made.next() == "", "nobody would believe it now"
@@ -214,7 +214,7 @@ async def test_a_new_certificate_that_is_not_in_date_blames_the_clock(
 async def test_it_is_asked_for_as_soon_as_the_cloud_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asked_certificate, "RETRIES", (3600.0, 3600.0))
+    monkeypatch.setattr(requested_certificate, "RETRIES", (3600.0, 3600.0))
     cluster = Cluster()
     cluster.is_there = False
     async with running(cluster, tmp_path) as made:
@@ -307,7 +307,7 @@ async def test_the_request_for_the_nodes_identity_is_a_kubelets() -> None:
     ],
 )
 async def test_a_refusal_is_told_with_its_reason(condition: dict[str, str], text: str) -> None:
-    with pytest.raises(NotSigned, match=text):
+    with pytest.raises(SigningFailed, match=text):
         await signed_certificate(
             ScriptedClient(Signer(conditions=[condition])), client_request("n1", KEY), ignore
         )
@@ -328,7 +328,7 @@ async def test_a_request_that_nobody_answers_is_told_of_and_waits_on(monkeypatch
 
 async def test_after_a_day_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signing_request, "REQUEST_LIFE", 0.05)
-    with pytest.raises(NotSigned, match="was not answered for a day"):
+    with pytest.raises(SigningFailed, match="was not answered for a day"):
         await signed_certificate(ScriptedClient(Signer()), client_request("n1", KEY), ignore)
 
 
@@ -337,7 +337,7 @@ async def test_the_names_are_those_of_the_node() -> None:
     addresses = [{"type": kind, "address": name} for name, kind in named.items()]
     client = ScriptedClient(lambda _: {"status": {"addresses": addresses}})
     assert await node_names(client, "n1") == ("10.0.0.1", "n1")
-    with pytest.raises(NotSigned, match="no addresses"):
+    with pytest.raises(SigningFailed, match="no addresses"):
         await node_names(ScriptedClient(lambda _: {}), "n1")
 
 

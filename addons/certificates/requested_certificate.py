@@ -1,4 +1,4 @@
-"""A certificate that the cluster signs for this node: asked for when it is wanted, kept on disk, renewed in time.
+"""A certificate that the cluster signs for this node: requested when needed, stored on disk, renewed in time.
 
 Each handshake takes the certificate as it is then, so a renewal cuts no stream.
 """
@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from addons.certificates.serving_certificate import Pair, now, read_pair
 from addons.certificates.signing_request import (
-    NotSigned,
+    SigningFailed,
     Tell,
     node_names,
     serving_request,
@@ -37,7 +37,7 @@ CHECK_INTERVAL = 3600.0
 RETRIES = (2.0, 1800.0)
 """Seconds to the first new request after one that failed, and between requests at most."""
 SERVING_RENEWAL = 2 / 3
-"""The share of its life at which a port's certificate is renewed. Nodes ask as apart from each other as they joined."""
+"""The share of its life at which a port's certificate is renewed. Renewals are spread like the joins."""
 
 type Names = Callable[[], Awaitable[tuple[str, ...]]]
 """The addresses and names, sorted, that the certificate must be for."""
@@ -48,7 +48,7 @@ answers."""
 logger = logging.getLogger(__name__)
 
 
-class AskedCertificate:
+class RequestedCertificate:
     """One certificate and its key, in one file."""
 
     def __init__(
@@ -118,7 +118,7 @@ class AskedCertificate:
                 )
                 await self._tell(str(error))
                 # A certificate may have ended in an outage, so a server that is back ends the wait for it.
-                ends_wait = asyncio.Event().wait() if isinstance(error, NotSigned) else back
+                ends_wait = asyncio.Event().wait() if isinstance(error, SigningFailed) else back
                 await comes_within(delay, ends_wait)
             finally:
                 back.cancel()
@@ -150,11 +150,11 @@ class AskedCertificate:
         await asyncio.to_thread(self._keep, made)
 
     def _check_clock(self) -> None:
-        """NotSigned where a certificate that was just signed is not in date: the next one would not be either."""
+        """SigningFailed where a certificate that was just signed is not in date: the next one would not be either."""
         assert self._pair is not None
         if not self._pair.is_valid:
             signed = self._pair.certificate
-            raise NotSigned(
+            raise SigningFailed(
                 f"the cluster has just signed one from {signed.not_valid_before_utc} to {signed.not_valid_after_utc}, "
                 f"and this node's clock says {now():%Y-%m-%d %H:%M:%S+00:00}: set the clock (NTP)"
             )
@@ -198,7 +198,7 @@ def serving_certificate_of(
     file: Path,
     cloud_changed: Pulse,
     also: Callable[[], Iterable[str]] = tuple,
-) -> AskedCertificate:
+) -> RequestedCertificate:
     """The certificate by which a port serves: for the addresses that the Node has, and those of `also`.
 
     An address of `also` that the cluster certifies for no node is left out: with it the manager would deny the whole
@@ -223,4 +223,4 @@ def serving_certificate_of(
         return await signed_certificate(client, serving_request(node, names, key), unanswered)
 
     what = f"of the {port} port"
-    return AskedCertificate(what, file, names, sign, cloud_changed, teller(client, node, what))
+    return RequestedCertificate(what, file, names, sign, cloud_changed, teller(client, node, what))
