@@ -10,6 +10,7 @@ from controllers.bindings.webhook_controller import WebhookController
 from controllers.certificates import HubCertificatesController
 from controllers.grids import ServiceGridController
 from controllers.leaders import HubLeaderConfigController, HubLeaderController, HubLeaderRbacController
+from controllers.nodes.node_controller import NodesController
 from controllers.pools import NodeAttributesController, NodeLabelsController, NodePoolController
 from controllers.runtime.controller import Context, Controller
 from controllers.triggers.update_trigger import EndpointSlicesTriggerController, EndpointsTriggerController
@@ -36,5 +37,6 @@ CONTROLLERS: dict[str, Make] = {
         EndpointSlicesTriggerController,
         DaemonPodUpdater,
         ImagePuller,
+        NodesController,
     )
 }

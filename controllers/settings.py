@@ -11,6 +11,8 @@ from kube.option import VERSION, File, FlagParser, Names, add_flags, option, opt
 
 WEBHOOK_CONTROLLER = "configbindingwebhook"
 """The controller that `--webhook-port 0` takes away."""
+NODES_CONTROLLER = "nodes"
+"""The controller that `--hub-image` gives its image to."""
 UPDATE_TRIGGER = "openyurt.io/updateTrigger"
 """The trigger annotation of older releases of OpenYurt; newer ones call it openyurt.io/update-trigger."""
 
@@ -63,6 +65,13 @@ class Settings:
         "kube-apiserver's --default-unreachable-toleration-seconds and its not-ready twin, in seconds "
         "([autonomy](manager.md#autonomy)).",
     )
+    hub_image: str = option(
+        "",
+        "Image by which [labelled nodes](manager.md#nodes-that-join-by-a-label) get a hub. Empty: none does.",
+    )
+    edge_worker_label: str = option(
+        "openyurt.io/is-edge-worker", "Label with the value `true` of Nodes that shall have a hub."
+    )
     verbose: bool = option(False, "Log more.")
     listen: str = option("", "Address of all ports.", shown="all addresses, IPv4 and IPv6", begins="Ports")
     admin_port: int = option(10258, "Port of /healthz, /readyz and /metrics. 0: off.")
@@ -103,7 +112,11 @@ def parse_settings(arguments: Sequence[str], controllers: Sequence[str]) -> Sett
         chosen = parse_controllers(given.get("controllers", "*"), controllers)
     except ValueError as error:
         parser.error(str(error))
-    return replace(settings, controllers=chosen if settings.webhook_port else chosen - {WEBHOOK_CONTROLLER})
+    if not settings.webhook_port:
+        chosen -= {WEBHOOK_CONTROLLER}
+    if not settings.hub_image:
+        chosen -= {NODES_CONTROLLER}
+    return replace(settings, controllers=chosen)
 
 
 def make_parser(controllers: Sequence[str]) -> argparse.ArgumentParser:

@@ -20,6 +20,8 @@ from kube.requests.request_info import ResourceType
 from kube.tables.cells import human_duration, parse_time, size
 from kube.wire.json_fields import parse_object
 
+HUBS_INSTALLED = "HubsInstalled"
+"""The condition of a NodePool by which the manager says how far its nodes are in getting their hubs."""
 ANNOTATION = "edgehub.io/hub-status"
 """The annotation of a node's Lease: a `HubStatus` as JSON."""
 LONGEST = 1024
@@ -123,6 +125,22 @@ async def read_fleet(client: Client, now: datetime) -> list[FleetHub]:
             raise
         leaders = {}  # a cluster without node pools
     return fleet(leases, leaders, now)
+
+
+async def read_progress(client: Client) -> list[str]:
+    """How far each pool is whose nodes get hubs by their label, a line each; errors as `Client.request`."""
+    try:
+        pools = await _listed(client, NODEPOOL_TYPE.path())
+    except StatusError as error:
+        if error.code != 404:
+            raise
+        return []  # a cluster without node pools
+    return [
+        f"pool {pool['metadata']['name']}: {condition.get('reason', '')}: {condition.get('message', '')}"
+        for pool in pools
+        for condition in pool.get("status", {}).get("conditions") or ()
+        if condition.get("type") == HUBS_INSTALLED
+    ]
 
 
 async def _listed(client: Client, path: str) -> list[Json]:

@@ -18,9 +18,10 @@ import orjson
 from addons.install.cloud import cloud
 from addons.ui.reports.text import table
 from kube.errors import StatusError
-from kube.fleet import ANNOTATION, COLUMNS, FleetHub, read_fleet
+from kube.fleet import ANNOTATION, COLUMNS, FleetHub, read_fleet, read_progress
 from kube.http.client import Unreachable
 from kube.http.kubeconfig import load_kubeconfig
+from kube.log_lines import printable
 
 NO_HUBS = (
     f"no hub: no Lease in kube-node-lease has the annotation {ANNOTATION}, which a hub writes (not in --mode cloud) "
@@ -52,21 +53,20 @@ def fleet_text(kubeconfig: Path | None, context: str, *, as_json: bool) -> str:
     if credentials.plugin is not None:
         credentials.take(credentials.plugin.run())
 
-    async def read(now: datetime) -> list[FleetHub]:
+    async def read(now: datetime) -> tuple[list[FleetHub], list[str]]:
         async with cloud(credentials) as client:
-            return await read_fleet(client, now)
+            return await read_fleet(client, now), await read_progress(client)
 
     now = datetime.now(UTC)
     try:
-        hubs = asyncio.run(read(now))
+        hubs, progress = asyncio.run(read(now))
     except (StatusError, Unreachable) as error:
         raise ValueError(f"{credentials.server}: {error}") from None
     if as_json:
         return orjson.dumps([hub.to_json() for hub in hubs], option=orjson.OPT_INDENT_2).decode() + "\n"
-    if not hubs:
-        return NO_HUBS
     rows = [dict(zip(COLUMNS, hub.cells(now), strict=True)) for hub in hubs]
-    return table(rows, [(name, itemgetter(name)) for name in COLUMNS])
+    hubs_text = table(rows, [(name, itemgetter(name)) for name in COLUMNS]) if hubs else NO_HUBS
+    return "\n".join([hubs_text.rstrip("\n"), *map(printable, progress)]) + "\n"
 
 
 def manifest_names() -> list[str]:

@@ -33,6 +33,10 @@ class Node:
     """Since when the node lifecycle controller has not heard it, as the condition Ready has it; "" while it has."""
     autonomy: tuple[str, str, str] = ("", "", "")
     """Status, reason and message of the condition Autonomy."""
+    hub: tuple[str, str, str] = ("", "", "")
+    """The same of the condition HubInstalled."""
+    ready_changed: str = ""
+    """When the condition Ready changed its status last."""
     address: str = ""
     """Its first InternalIP in canonical form, "" without a valid one."""
     addresses: frozenset[str] = frozenset()
@@ -48,7 +52,11 @@ def read_node(obj: Json) -> Node:
     meta, status = metadata(obj), mapping(obj.get("status"))
     labels = texts(meta.get("labels"))
     conditions = {text(condition.get("type")): condition for condition in objects(status.get("conditions"))}
-    ready, autonomy = conditions.get("Ready", {}), conditions.get("Autonomy", {})
+    ready = conditions.get("Ready", {})
+    autonomy, hub = (
+        (text(found.get("status")), text(found.get("reason")), text(found.get("message")))
+        for found in (conditions.get(name, {}) for name in ("Autonomy", "HubInstalled"))
+    )
     addresses = objects(status.get("addresses"))
     if len(addresses) > MAX_ADDRESSES:
         reached("addresses of a Node")
@@ -60,7 +68,9 @@ def read_node(obj: Json) -> Node:
         pool=labels.get(POOL_LABEL, ""),
         ready=ready.get("status") == "True",
         unheard_since=text(ready.get("lastTransitionTime")) if ready.get("status") == "Unknown" else "",
-        autonomy=(text(autonomy.get("status")), text(autonomy.get("reason")), text(autonomy.get("message"))),
+        autonomy=autonomy,
+        hub=hub,
+        ready_changed=text(ready.get("lastTransitionTime")),
         address=parse_address(text(internal[0].get("address"))) if internal else "",
         addresses=frozenset(
             filter(None, (parse_address(text(address.get("address"))) for address in addresses))
@@ -100,7 +110,7 @@ def _trimmed_node(obj: Json) -> Json:
             "conditions": [
                 {name: condition.get(name) for name in CONDITION_FIELDS}
                 for condition in objects(status.get("conditions"))
-                if condition.get("type") in ("Ready", "Autonomy")
+                if condition.get("type") in ("Ready", "Autonomy", "HubInstalled")
             ],
         },
     }

@@ -75,6 +75,8 @@ class NodePool:
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     taints: tuple[Json, ...] = ()
+    own_annotations: dict[str, str] = field(default_factory=dict)
+    """The annotations of the NodePool itself. `annotations` are those that its nodes get."""
     relay: str = ""
     """The relays that the pool's hubs read from: URLs, separated by commas."""
     nodes: tuple[str, ...] = ()
@@ -113,6 +115,7 @@ def read_pool(obj: Json) -> NodePool:
         labels=texts(spec.get("labels")),
         annotations=texts(spec.get("annotations")),
         taints=tuple(objects(spec.get("taints"))),
+        own_annotations=texts(meta.get("annotations")),
         relay=texts(meta.get("annotations")).get(RELAY, ""),
         nodes=tuple(strings(status.get("nodes"))),
         ready=number(status.get("readyNodeNum"), -1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from html import escape
@@ -16,7 +16,7 @@ from controllers.runtime import metrics
 from controllers.settings import Address
 from kube.bounds import reached
 from kube.errors import StatusError
-from kube.fleet import COLUMNS, FleetHub, read_fleet
+from kube.fleet import COLUMNS, FleetHub, read_fleet, read_progress
 from kube.http.bounded_server import BoundedServer, listen
 from kube.http.browser_check import OwnAddress, refuse_web_pages
 from kube.http.client import Client, Unreachable
@@ -92,7 +92,7 @@ class FleetPage:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._lock = asyncio.Lock()
-        self._read: tuple[float, datetime, list[FleetHub]] | None = None
+        self._read: tuple[float, datetime, list[FleetHub], list[str]] | None = None
 
     async def answer(self, request: web.Request) -> web.Response:
         """HTML for a browser, else JSON. 403 for who comes over the network: it is an inventory of all nodes.
@@ -106,25 +106,26 @@ class FleetPage:
         except StatusError:
             raise web.HTTPForbidden(text="not for a web page of another site\n") from None
         try:
-            now, hubs = await self._fleet()
+            now, hubs, progress = await self._fleet()
         except (StatusError, Unreachable) as error:
             raise web.HTTPBadGateway(text=f"{error}\n") from None
         if "text/html" in request.headers.get("Accept", ""):
-            return web.Response(text=page(hubs, now), content_type="text/html")
+            return web.Response(text=page(hubs, now, progress), content_type="text/html")
         body = orjson.dumps([hub.to_json() for hub in hubs])
         return web.Response(body=body, content_type="application/json")
 
-    async def _fleet(self) -> tuple[datetime, list[FleetHub]]:
+    async def _fleet(self) -> tuple[datetime, list[FleetHub], list[str]]:
         async with self._lock:
             clock = asyncio.get_running_loop().time()
             if self._read is None or clock - self._read[0] > FRESH:
                 now = datetime.now(UTC)
-                self._read = clock, now, await read_fleet(self._client, now)
+                hubs, progress = await read_fleet(self._client, now), await read_progress(self._client)
+                self._read = clock, now, hubs, progress
             return self._read[1:]
 
 
-def page(hubs: list[FleetHub], now: datetime) -> str:
-    """The table in HTML. What hubs say of themselves is text."""
+def page(hubs: list[FleetHub], now: datetime, progress: Sequence[str] = ()) -> str:
+    """The table in HTML. What hubs say of themselves is text, and how far pools are in getting hubs."""
     needy = sum(bool(hub.needs) for hub in hubs)
     rows = "".join(
         f"<tr{' class=needs' if hub.needs else ''}>"
@@ -137,5 +138,5 @@ def page(hubs: list[FleetHub], now: datetime) -> str:
         f"<style>{STYLE}</style>"
         f"<h1>{len(hubs)} hub{'s' * (len(hubs) != 1)}, {needy} need{'s' * (needy == 1)} a person</h1>"
         f"<p>As of {now:%Y-%m-%d %H:%M:%S} UTC. up and down: bytes over the link today.</p>"
-        f"<table><tr>{head}{rows}</table>\n"
+        f"<table><tr>{head}{rows}</table>\n" + "".join(f"<p>{escape(line)}</p>\n" for line in progress)
     )

@@ -311,10 +311,9 @@ class Informers:
         """The name by which the API server knows the manager. Raises as `kube.http.access_review.user_name`."""
         return await user_name(self._client)
 
-    async def list_now(self, resource: ResourceType, namespace: str, label_selector: str) -> list[Json]:
-        """Objects of which no informer keeps enough. Raises as `Client.request`."""
-        query = {"labelSelector": label_selector}
-        answer = await self._client.request("GET", resource.path(namespace), query=query)
+    async def list_now(self, resource: ResourceType, namespace: str, **selectors: str) -> list[Json]:
+        """Objects of which no informer keeps enough; `labelSelector` is a selector. Raises as `Client.request`."""
+        answer = await self._client.request("GET", resource.path(namespace), query=selectors)
         return answer.found(lambda found: objects(found["items"]))
 
     def objects(self, group_resource: str) -> int:

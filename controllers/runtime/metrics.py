@@ -86,6 +86,13 @@ IMAGE_PULLS = counter(
 )
 for _result in ("pulled", "failed"):
     IMAGE_PULLS.labels(_result)
+NODE_STATES = ("joined", "under way", "waiting", "failed")
+"""Values of the label `state`."""
+EDGE_NODES = gauge(
+    "edgehub_manager_edge_nodes{state}",
+    "Nodes that get or lose a hub by their label, by state: joined, under way, waiting (for their turn or their link) "
+    "or failed.",
+)
 UNRECORDED = gauge(
     "edgehub_manager_unrecorded{controller}",
     "1 while what hubs were told of is too large for the record that the next manager reads.",

@@ -159,7 +159,7 @@ class ImagePuller(Controller):
 
     async def _were_pulled(self, job: Job) -> bool:
         selector = f"{JOB_NAME}={job.name}"
-        pods = await self._context.informers.list_now(PODS.type, job.namespace, selector)
+        pods = await self._context.informers.list_now(PODS.type, job.namespace, labelSelector=selector)
         return any(has_all_images(pod) for pod in pods)
 
 

@@ -1,0 +1,233 @@
+"""Gives nodes with the label a hub, and takes it from those without: facts in, actions of `conversion` out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import partial
+
+from controllers.cluster.jobs import COMPLETE, JOBS, Job
+from controllers.cluster.kinds import NODES, PODS, Node
+from controllers.cluster.node_pools import NODEPOOLS, NodePool, with_condition
+from controllers.nodes.conversion import (
+    PHASE,
+    EdgeNode,
+    JobState,
+    MakeJob,
+    Move,
+    Phase,
+    Progress,
+    Stage,
+    plan,
+    progress,
+    read_phase,
+    read_waves,
+)
+from controllers.nodes.node_job import job_name, last_words, node_job
+from controllers.runtime import metrics
+from controllers.runtime.controller import Context, Controller, own_key
+from controllers.runtime.unstructured import timestamp
+from controllers.runtime.write_client import ObjectReference
+from kube.errors import StatusError
+from kube.fleet import HUBS_INSTALLED, fleet
+from kube.json_type import Json
+from kube.peers import CLOSED, PEER_ANNOTATION
+from kube.requests.request_info import ResourceType
+from kube.store.store import Key
+
+LEASES = ResourceType("coordination.k8s.io", "v1", "leases")
+LEASE_NAMESPACE = "kube-node-lease"
+NODE_CONDITION = "HubInstalled"
+INTERVAL = 5.0
+"""Seconds between two looks at the Leases of nodes whose hub is waited for: nobody watches Leases."""
+ALREADY_EXISTS = 409
+
+
+class NodesController(Controller):
+    """Key: a pool, by whose annotations its nodes go in waves."""
+
+    name = "nodes"
+    debounce = 0.2
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        self._nodes = self.watch(NODES, _pools_of_node)
+        self._pools = self.watch(NODEPOOLS, own_key)
+        self._jobs = self.watch(JOBS, self._pool_of_job)
+        self._image = context.settings.hub_image
+        self._label = context.settings.edge_worker_label
+        self._namespace = context.settings.namespace
+        self._counts: dict[Key, dict[str, int]] = {}
+        for state in metrics.NODE_STATES:
+            metrics.EDGE_NODES.labels(state).set_function(partial(self._count, state))
+
+    def _count(self, state: str) -> int:
+        return sum(counts[state] for counts in self._counts.values())
+
+    async def reconcile(self, key: Key) -> None:
+        pool = self._pools.get(key)
+        self._counts.pop(key, None)
+        if pool is None and key[1]:
+            return  # a node of no pool is left as it is
+        nodes = [node for _, node in self._nodes.items() if node.pool == key[1] and not node.deleting]
+        now = datetime.now(UTC).replace(microsecond=0)
+        waves = read_waves(pool.own_annotations if pool is not None else {})
+        edge_nodes = await self._facts(pool, nodes, now)
+        chosen = plan(edge_nodes, waves, now)
+        by_name = {node.name: node for node in nodes}
+        for action in chosen.actions:
+            if isinstance(action, MakeJob):
+                await self._make_job(by_name[action.node], action.phase, now)
+            else:
+                await self._move(by_name[action.node], action)
+        found = progress(edge_nodes, waves)
+        self._counts[key] = _counts(edge_nodes)
+        if pool is not None:
+            await self._tell_pool(pool, found, now, concerns=any(_concerns(node) for node in edge_nodes))
+        is_waiting = any(node.is_under_way for node in edge_nodes) or bool(chosen.actions)
+        if chosen.again or is_waiting:
+            self.queue.add_after(key, min(filter(None, (chosen.again, INTERVAL if is_waiting else 0.0))))
+
+    async def _facts(self, pool: NodePool | None, nodes: list[Node], now: datetime) -> list[EdgeNode]:
+        leaders = {leader.node for leader in pool.leaders} if pool is not None else set()
+        phases = {node.name: read_phase(node.annotations.get(PHASE, "")) for node in nodes}
+        # A node that leaves its pool keeps its hub, as long as it has the label.
+        wanting = {
+            node.name
+            for node in nodes
+            if node.labels.get(self._label) == "true" and (node.pool or phases[node.name])
+        }
+        asks = any(_asks_for_hub(name in wanting, phase) for name, phase in phases.items())
+        well = await self._well(now) if asks else frozenset()
+        return [
+            EdgeNode(
+                name=node.name,
+                wants_hub=node.name in wanting,
+                phase=phases[node.name],
+                is_ready=node.ready,
+                is_heard=not node.unheard_since,
+                heard_since=_time(node.ready_changed),
+                has_hub=node.name in well,
+                job=self._job_state(node.name, phases[node.name]),
+                leads=node.name in leaders,
+                can_lead=node.annotations.get(PEER_ANNOTATION, "") not in ("", CLOSED),
+            )
+            for node in nodes
+        ]
+
+    async def _well(self, now: datetime) -> frozenset[str]:
+        """The nodes whose hub says that it is well."""
+        leases = await self._context.informers.list_now(LEASES, LEASE_NAMESPACE)
+        return frozenset(
+            hub.node
+            for hub in fleet(leases, {}, now)
+            if hub.silent is None and hub.status.version and not hub.status.problems
+        )
+
+    def _job_state(self, node: str, phase: Phase | None) -> JobState:
+        job = self._jobs.get((self._namespace, job_name(node, phase))) if phase is not None else None
+        if job is None:
+            return JobState.NONE
+        if not job.outcome:
+            return JobState.RUNNING
+        return JobState.COMPLETE if job.outcome == COMPLETE else JobState.FAILED
+
+    async def _make_job(self, node: Node, phase: Phase, now: datetime) -> None:
+        try:
+            made = await self._context.api.create(
+                JOBS.type, node_job(self._namespace, node.name, phase, self._image)
+            )
+            await self._jobs.wait_until_observed(made)
+        except StatusError as error:
+            if error.code != ALREADY_EXISTS:
+                raise
+        await self._annotate(node, phase.at(Stage.RUN, now))
+
+    async def _move(self, node: Node, move: Move) -> None:
+        phase, message = move.phase, move.message
+        is_failed = phase is not None and phase.stage is Stage.FAILED
+        if is_failed and not message:
+            assert phase is not None
+            selector = f"batch.kubernetes.io/job-name={job_name(node.name, phase)}"
+            pods = await self._context.informers.list_now(PODS.type, self._namespace, labelSelector=selector)
+            message = last_words(pods) or f"the Job {job_name(node.name, phase)} failed"
+        # The condition first: the phase is what is gone by.
+        await self._tell_node(node, move.reason, message, is_failed=is_failed)
+        await self._annotate(node, phase)
+        reference = ObjectReference("v1", "Node", "", node.name, node.uid)
+        if is_failed:
+            await self._context.events.warning(reference, move.reason, message)
+        elif phase is not None and phase.stage is Stage.DONE:
+            await self._context.events.normal(reference, move.reason, message or "as the label asks")
+
+    async def _annotate(self, node: Node, phase: Phase | None) -> None:
+        value = None if phase is None else str(phase)
+        await self.patch(self._nodes, ("", node.name), {"metadata": {"annotations": {PHASE: value}}})
+
+    async def _tell_node(self, node: Node, reason: str, message: str, *, is_failed: bool) -> None:
+        status = {"Installed": "True", "Installing": "Unknown", "Uninstalling": "Unknown"}.get(
+            reason, "False"
+        )
+        if (status, reason, message) == node.hub:
+            return
+        condition = {"type": NODE_CONDITION, "status": status, "reason": reason, "message": message}
+        condition["lastTransitionTime"] = timestamp(datetime.now(UTC))
+        patch: Json = {"metadata": {"uid": node.uid}, "status": {"conditions": [condition]}}
+        written = await self._context.api.strategic_merge_patch(NODES.type, "", node.name, patch, "status")
+        await self._nodes.wait_until_observed(written)
+
+    async def _tell_pool(self, pool: NodePool, found: Progress, now: datetime, *, concerns: bool) -> None:
+        """Keep the condition of the pool, where a node has or wants a hub by its label."""
+        status = "True" if found.is_done else "False"
+        condition = {"status": status, "reason": found.reason, "message": found.message}
+        wanted = with_condition(pool.conditions, HUBS_INSTALLED, condition if concerns else None, now)
+        if wanted == list(pool.conditions):
+            return
+        patch = {"metadata": {"resourceVersion": pool.version}, "status": {"conditions": wanted}}
+        await self.patch(self._pools, ("", pool.name), patch, "status")
+
+    def _pool_of_job(self, _key: Key, old: Job | None, new: Job | None) -> Iterable[Key]:
+        """The pools with a node of which a Job of this duty tells something new."""
+        job = new or old
+        if job is None or old == new:
+            return ()
+        return {
+            ("", node.pool)
+            for _, node in self._nodes.items()
+            if (phase := read_phase(node.annotations.get(PHASE, "")))
+            and job_name(node.name, phase) == job.name
+        }
+
+
+def _asks_for_hub(wants: bool, phase: Phase | None) -> bool:
+    """Whether the state of the hub decides what is next."""
+    return wants if phase is None else phase.stage is Stage.CHECK
+
+
+def _concerns(node: EdgeNode) -> bool:
+    return node.wants_hub or node.phase is not None
+
+
+def _counts(nodes: Iterable[EdgeNode]) -> dict[str, int]:
+    counts = dict.fromkeys(metrics.NODE_STATES, 0)
+    for node in nodes:
+        if node.has_failed:
+            counts["failed"] += 1
+        elif node.is_under_way:
+            counts["under way"] += 1
+        elif node.next_direction is not None:
+            counts["waiting"] += 1
+        elif node.wants_hub:
+            counts["joined"] += 1
+    return counts
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _pools_of_node(_key: Key, old: Node | None, new: Node | None) -> Iterable[Key]:
+    return {("", node.pool) for node in (old, new) if node is not None and old != new}

@@ -1,0 +1,102 @@
+"""The Job that installs a hub on a node, or removes it: the hub's own image, with the host's root and its systemd.
+
+The hub runs as a static pod of the same image afterwards, so a node needs no Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from controllers.cluster.jobs import JOB
+from controllers.nodes.conversion import Direction, Phase
+from controllers.runtime.unstructured import mapping, objects, text
+from kube.json_type import Json
+
+DUTY = "node"
+PREFIX = "edgehub-node-"
+LONGEST_NAME = 63
+DEADLINE = 60 * 60
+"""Seconds that a Job may take, from its start on the node."""
+KEPT = 24 * 60 * 60
+"""Seconds after its end for which a Job stays, for who looks why it failed."""
+LONGEST_MESSAGE = 1000
+"""Characters of a Job's last words in a condition."""
+SYSTEMCTL = "/tmp/systemctl"  # noqa: S108 - the pod's own
+SCRIPT = f"""\
+printf '#!/bin/sh\\nexec nsenter --target 1 --mount -- systemctl "$@"\\n' > {SYSTEMCTL}
+chmod 700 {SYSTEMCTL}
+exec edgehub "$@"
+"""
+"""The program of the Job: systemctl is the host's, called where the host's first process is."""
+
+
+def job_name(node: str, phase: Phase) -> str:
+    """The name of a round's Job."""
+    round_ = f"{int(phase.round.timestamp()):x}"
+    room = LONGEST_NAME - len(PREFIX) - len(round_) - 1
+    if len(node) > room:
+        short = hashlib.blake2b(node.encode(), digest_size=4).hexdigest()
+        node = f"{node[: room - len(short) - 1]}-{short}"
+    return f"{PREFIX}{node}-{round_}"
+
+
+def arguments(node: str, direction: Direction, image: str) -> list[str]:
+    """The command line of `edgehub`."""
+    below = ["--root", "/host", "--systemctl", SYSTEMCTL]
+    if direction is Direction.UNINSTALL:
+        return ["uninstall", *below]
+    return ["install", *below, "--static-pod", image, "--node", node, "--timeout", "300"]
+
+
+def node_job(namespace: str, node: str, phase: Phase, image: str) -> Json:
+    """The Job. It is root on the host, which the installation is anyway; it has no token, and one attempt."""
+    container = {
+        "name": "edgehub",
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sh", "-ec", SCRIPT, "edgehub"],
+        "args": arguments(node, phase.direction, image),
+        # Its last words are in the pod's status, for the condition of the Node.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {"privileged": True, "runAsUser": 0, "readOnlyRootFilesystem": True},
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        "volumeMounts": [{"name": "host", "mountPath": "/host"}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the pod's own
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"namespace": namespace, "name": job_name(node, phase), "labels": {JOB: DUTY}},
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": DEADLINE,
+            "ttlSecondsAfterFinished": KEPT,
+            "template": {
+                "metadata": {"labels": {JOB: DUTY}},
+                "spec": {
+                    "nodeName": node,
+                    "restartPolicy": "Never",
+                    "hostPID": True,
+                    "hostNetwork": True,
+                    "automountServiceAccountToken": False,
+                    "enableServiceLinks": False,
+                    "priorityClassName": "system-node-critical",
+                    "tolerations": [{"operator": "Exists"}],
+                    "containers": [container],
+                    "volumes": [
+                        {"name": "host", "hostPath": {"path": "/", "type": "Directory"}},
+                        {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+                    ],
+                },
+            },
+        },
+    }
+
+
+def last_words(pods: list[Json]) -> str:
+    """Return the end of what the program of a failed Job printed; "" where nothing is known of it."""
+    for pod in pods:
+        for status in objects(mapping(pod.get("status")).get("containerStatuses")):
+            ended = mapping(mapping(status.get("state")).get("terminated"))
+            if words := text(ended.get("message")).strip():
+                return words[-LONGEST_MESSAGE:]
+    return ""

@@ -1,0 +1,1 @@
+"""Tests of the duty that gives labelled nodes a hub."""

@@ -1,0 +1,296 @@
+"""The next actions for the nodes of a pool, from their state: tables, and whole rollouts on a clock of the test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controllers.nodes.conversion import (
+    Direction,
+    EdgeNode,
+    JobState,
+    MakeJob,
+    Move,
+    Phase,
+    Plan,
+    Stage,
+    Waves,
+    plan,
+    progress,
+    read_phase,
+    read_waves,
+)
+
+NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
+BEFORE = NOW - timedelta(minutes=1)
+LONG_AGO = NOW - timedelta(hours=1)
+
+
+def phase(name: str, since: datetime = BEFORE) -> Phase:
+    direction, stage = name.split("/")
+    return Phase(Direction(direction), Stage(stage), since, since)
+
+
+def node(
+    name: str = "n1", at: str = "", *, wants: bool = True, since: datetime = BEFORE, **more: Any
+) -> EdgeNode:
+    return EdgeNode(name, wants, phase(at, since) if at else None, **more)
+
+
+def said(found: Plan) -> list[str]:
+    """The actions in short."""
+    return [
+        f"{action.node} job" if isinstance(action, MakeJob) else f"{action.node} {_named(action)}"
+        for action in found.actions
+    ]
+
+
+def _named(move: Move) -> str:
+    return "none" if move.phase is None else f"{move.phase.direction}/{move.phase.stage}"
+
+
+RUNNING, COMPLETE, FAILED, NONE = JobState.RUNNING, JobState.COMPLETE, JobState.FAILED, JobState.NONE
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (node(wants=False), []),
+        (node(), ["n1 install/start"]),
+        (node(is_ready=False), []),
+        (node(has_hub=True), ["n1 install/done"]),
+        (node(at="install/start"), ["n1 job"]),
+        (node(at="install/start", is_heard=False), []),
+        (node(at="install/start", wants=False), ["n1 none"]),
+        (node(at="install/run", job=RUNNING), []),
+        (node(at="install/run", job=COMPLETE), ["n1 install/check"]),
+        (node(at="install/run", job=FAILED), ["n1 install/failed"]),
+        (node(at="install/run", job=NONE), ["n1 install/check"]),
+        (node(at="install/check", job=RUNNING), []),
+        (node(at="install/check", job=FAILED), ["n1 install/failed"]),
+        (node(at="install/check", job=COMPLETE, has_hub=True), ["n1 install/done"]),
+        (node(at="install/check", job=NONE, has_hub=True), ["n1 install/done"]),
+        (node(at="install/check", job=COMPLETE, has_hub=True, is_ready=False), []),
+        (node(at="install/check", job=COMPLETE), []),
+        (node(at="install/check", job=COMPLETE, since=LONG_AGO), ["n1 install/failed"]),
+        (node(at="install/check", job=COMPLETE, since=LONG_AGO, is_heard=False, is_ready=False), []),
+        (node(at="install/check", job=COMPLETE, since=LONG_AGO, heard_since=BEFORE), []),
+        (node(at="install/done"), []),
+        (node(at="install/done", wants=False), ["n1 uninstall/start"]),
+        (node(at="install/failed"), []),
+        (node(at="install/failed", wants=False), ["n1 uninstall/start"]),
+        (node(at="uninstall/start", wants=False), ["n1 job"]),
+        (node(at="uninstall/start"), ["n1 install/done"]),
+        (node(at="uninstall/run", wants=False, job=COMPLETE), ["n1 uninstall/check"]),
+        (node(at="uninstall/check", wants=False, job=COMPLETE), ["n1 uninstall/done"]),
+        (node(at="uninstall/check", wants=False, job=COMPLETE, is_ready=False), []),
+        (node(at="uninstall/failed", wants=False), []),
+        (node(at="uninstall/failed"), ["n1 install/start"]),
+        (node(at="uninstall/done", wants=False), []),
+        (node(at="uninstall/done", has_hub=True), ["n1 install/start"]),
+    ],
+)
+def test_one_node(found: EdgeNode, expected: list[str]) -> None:
+    assert said(plan([found], Waves(), NOW)) == expected
+
+
+def names(*given: str, **more: Any) -> list[EdgeNode]:
+    return [node(name, **more) for name in given]
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "waves", "expected"),
+    [
+        ("one at a time", names("n1", "n2", "n3"), Waves(), ["n1"]),
+        ("two", names("n1", "n2", "n3"), Waves("2"), ["n1", "n2"]),
+        ("half", names("n1", "n2", "n3", "n4"), Waves("50%"), ["n1", "n2"]),
+        ("a tenth of four is one", names("n1", "n2", "n3", "n4"), Waves("10%"), ["n1"]),
+        ("a wave is under way", [node("n1", "install/run", job=RUNNING), node("n2")], Waves("2"), []),
+        (
+            "one under way is away",
+            [node("n1", "install/run", job=RUNNING, is_heard=False), node("n2")],
+            Waves(),
+            [],
+        ),
+        ("one that is away waits", [node("n1", is_ready=False, is_heard=False), node("n2")], Waves(), ["n2"]),
+        ("one failed", [node("n1", "install/failed"), node("n2")], Waves("2"), []),
+        (
+            "who failed shall go",
+            [node("n1", "install/failed", wants=False), node("n2")],
+            Waves("2"),
+            ["n1", "n2"],
+        ),
+        ("the leader last", [node("n1", leads=True), node("n2"), node("n3")], Waves("3"), ["n2", "n3"]),
+        ("leaders alone", [node("n1", leads=True), node("n2", leads=True)], Waves("2"), ["n1"]),
+        (
+            "a leader while others are away",
+            [node("n1", leads=True), node("n2", is_ready=False, is_heard=False)],
+            Waves(),
+            ["n1"],
+        ),
+        (
+            "never all that can lead",
+            [
+                node("n1", "install/done", wants=False, can_lead=True),
+                node("n2", "install/done", wants=False, can_lead=True),
+                node("n3", "install/done", wants=False),
+            ],
+            Waves("3"),
+            ["n1", "n3"],
+        ),
+        (
+            "the only one that can lead",
+            [node("n1", "install/done", wants=False, can_lead=True)],
+            Waves(),
+            ["n1"],
+        ),
+        ("an annotation is wrong", names("n1"), Waves(error="no"), []),
+    ],
+)
+def test_who_is_next(name: str, nodes: list[EdgeNode], waves: Waves, expected: list[str]) -> None:
+    starts = [
+        each.removesuffix("/start").split()[0] for each in said(plan(nodes, waves, NOW)) if "/start" in each
+    ]
+    assert starts == expected, name
+
+
+def test_a_pause_after_a_wave() -> None:
+    nodes = [node("n1", "install/done", since=NOW - timedelta(seconds=40)), node("n2")]
+    waves = Waves(pause=timedelta(minutes=1))
+    assert plan(nodes, waves, NOW) == Plan((), 20.0)
+    assert said(plan(nodes, waves, NOW + timedelta(seconds=20))) == ["n2 install/start"]
+
+
+def test_it_looks_again_when_a_node_has_to_be_back() -> None:
+    found = plan([node("n1", "install/check", job=COMPLETE)], Waves(), NOW)
+    assert found == Plan((), 240.0)
+
+
+def test_why_a_node_failed() -> None:
+    late = [
+        node("n1", "install/check", since=LONG_AGO),
+        node("n2", "install/check", since=LONG_AGO, is_ready=False),
+    ]
+    messages = [action.message for action in plan(late, Waves(), NOW).actions if isinstance(action, Move)]
+    assert messages == [
+        "its hub does not say that it is well, 0:05:00 after its Job",
+        "the node is not Ready, 0:05:00 after its Job",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "install", "install/run", "install/run 1 2", "fly/run 2026-01-02T12:00:00Z 2026-01-02T12:00:00Z"],
+)
+def test_garbage_is_no_phase(text: str) -> None:
+    assert read_phase(text) is None
+
+
+def test_a_phase_is_read_as_it_was_written() -> None:
+    found = Phase(Direction.UNINSTALL, Stage.CHECK, BEFORE, NOW)
+    assert read_phase(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        ({}, Waves()),
+        (
+            {
+                "edgehub.io/max-unavailable": "20%",
+                "edgehub.io/wave-pause": "10m",
+                "edgehub.io/ready-timeout": "90s",
+            },
+            Waves("20%", timedelta(minutes=10), timedelta(seconds=90)),
+        ),
+        ({"edgehub.io/wave-pause": "-1s"}, Waves()),
+    ],
+)
+def test_what_annotations_mean(annotations: dict[str, str], expected: Waves) -> None:
+    assert read_waves(annotations) == expected
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {"edgehub.io/max-unavailable": "all"},
+        {"edgehub.io/max-unavailable": "9999999"},
+        {"edgehub.io/wave-pause": "1d"},
+        {"edgehub.io/ready-timeout": ""},
+    ],
+)
+def test_annotations_that_cannot_be_followed(annotations: dict[str, str]) -> None:
+    found = read_waves(annotations)
+    assert next(iter(annotations)) in found.error
+    assert progress(names("n1"), found).reason == "InvalidAnnotation"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason", "message"),
+    [
+        ([node("n1", "install/done"), node("n2", "install/done")], "Complete", "2 of 2 nodes have a hub"),
+        (
+            [node("n1", "install/done"), node("n2", "install/run"), node("n3")],
+            "Progressing",
+            "1 of 3 nodes have a hub; under way: n2",
+        ),
+        (
+            [node("n1", "install/done"), node("n2", is_ready=False, is_heard=False)],
+            "Waiting",
+            "1 of 2 nodes have a hub; waiting for the node: n2",
+        ),
+        (
+            [node("n1", "install/failed"), node("n2")],
+            "Stopped",
+            "0 of 2 nodes have a hub; failed: n1",
+        ),
+        ([node("n1", "uninstall/done", wants=False)], "Complete", "0 of 0 nodes have a hub"),
+        (
+            [node(f"n{number}", "install/run") for number in range(7)],
+            "Progressing",
+            "0 of 7 nodes have a hub; under way: n0, n1, n2, n3, n4 and 2 more",
+        ),
+    ],
+)
+def test_what_a_pool_says(nodes: list[EdgeNode], reason: str, message: str) -> None:
+    found = progress(nodes, Waves())
+    assert (found.reason, found.message) == (reason, message)
+
+
+class Site:
+    """Nodes whose Jobs succeed in the next minute; it counts Jobs, and how many nodes are away at a time."""
+
+    def __init__(self, count: int) -> None:
+        self.nodes = [node(f"n{number:02}", leads=number == 0) for number in range(count)]
+        self.jobs: list[str] = []
+        self.most = 0
+
+    def act(self, waves: Waves, now: datetime) -> None:
+        for action in plan(self.nodes, waves, now).actions:
+            at = next(number for number, each in enumerate(self.nodes) if each.name == action.node)
+            if isinstance(action, MakeJob):
+                self.jobs.append(action.node)
+                self.nodes[at] = replace(self.nodes[at], phase=action.phase.at(Stage.RUN, now), job=RUNNING)
+            else:
+                self.nodes[at] = replace(self.nodes[at], phase=action.phase)
+        self.most = max(self.most, sum(each.is_under_way for each in self.nodes))
+
+    def end_jobs(self) -> None:
+        self.nodes = [
+            replace(each, job=COMPLETE, has_hub=True) if each.job is RUNNING else each for each in self.nodes
+        ]
+
+
+def test_fifty_nodes_join_in_waves_each_once_and_the_leader_last() -> None:
+    site, waves, now = Site(50), Waves("10%", pause=timedelta(minutes=2)), NOW
+    while progress(site.nodes, waves).reason != "Complete":
+        now += timedelta(minutes=1)
+        assert now < NOW + timedelta(hours=4)
+        site.act(waves, now)
+        site.end_jobs()
+    assert sorted(site.jobs) == [each.name for each in site.nodes]
+    assert site.jobs[-1] == "n00"
+    assert site.most == 5

@@ -1,0 +1,181 @@
+"""Nodes join and leave by a label, before the real API server and Job controller; what Jobs do is simulated."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from controllers.nodes.conversion import Direction, Phase, Stage
+from controllers.nodes.node_job import node_job
+from tests.cloud.real import RealCloud
+from tests.controllers.conftest import MANIFESTS
+from tests.controllers.nodes.support.converted_nodes import JOBS, NO_HUB, ConvertedNodes
+from tests.controllers.support.process import ManagerProcess
+from tests.controllers.support.scene import NODES, Scene, condition
+from tests.deploy.support.charts import template
+
+pytestmark = [pytest.mark.real]
+
+IMAGE = "edgehub:0.2.0"
+CHART_ALONE = {"nodes": True}
+type Start = Callable[[], ManagerProcess]
+
+
+@pytest.fixture(scope="module")
+def cloud(
+    tmp_path_factory: pytest.TempPathFactory, cloud_programs: dict[str, Path], helm: Path
+) -> Iterator[RealCloud]:
+    folder = tmp_path_factory.mktemp("nodes")
+    controllers = ["job-controller", "garbage-collector-controller"]
+    flags = ["--allow-privileged=true"]
+    with RealCloud(folder, cloud_programs, controllers=controllers, apiserver_flags=flags) as made:
+        made.apply(MANIFESTS)
+        values = {"labels": False, "manager": {"duties": CHART_ALONE}, "hub": {"image": {"tag": "0.2.0"}}}
+        rendered = template(helm, values, folder)
+        made.apply(
+            [each for (_, name), each in rendered.items() if "manager-node" in name or name.endswith("-jobs")]
+        )
+        accounts = "/api/v1/namespaces/kube-system/serviceaccounts"
+        made.admin.request("POST", accounts, body={"metadata": {"name": "default"}})
+        yield made
+
+
+@pytest.fixture
+def start(cloud: RealCloud, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    account = cloud.kubeconfig("account", token=cloud.token("kube-system", "edgehub-manager"))
+    with ExitStack() as stack:
+
+        def started() -> ManagerProcess:
+            flags = ("--controllers=nodes,nodepool", f"--hub-image={IMAGE}", "--no-leader-elect")
+            made = stack.enter_context(ManagerProcess(tmp_path_factory.mktemp("manager"), account, *flags))
+            stack.callback(check_that_nothing_was_refused, made)
+            return made
+
+        yield started
+
+
+def check_that_nothing_was_refused(manager: ManagerProcess) -> None:
+    for code in ("403", "422") if manager.process.running else ():
+        assert manager.metric("edgehub_manager_writes_total", code=code) == 0
+
+
+def test_fifty_nodes_join_and_leave_in_waves(cloud: RealCloud, start: Start) -> None:
+    """One whose doctor finds a fault stops the pool, one that is away waits, and a manager is killed amid it."""
+    with ConvertedNodes(cloud, 50, max_unavailable="20%") as scene:
+        *_, broken, away = scene.members
+        scene.fails.add(broken)
+        scene.go_away(away)
+        manager = start()
+        began = time.monotonic()
+        scene.label(scene.members)
+        scene.until(lambda: len(scene.ran) > 10)
+        manager.process.kill()
+        start()
+        scene.until(lambda: scene.told()[0] == "Stopped")
+        assert scene.phases()[broken] == "install/failed"
+        found = condition(cloud.admin.get(f"{NODES}/{broken}"), "HubInstalled")
+        assert (found["status"], found["reason"], found["message"]) == ("False", "InstallFailed", NO_HUB)
+        scene.until(lambda: "InstallFailed" in scene.events(broken))
+        scene.until(lambda: f"failed: {broken}" in scene.told()[1])
+
+        scene.fails.clear()
+        cloud.admin.patch(f"{NODES}/{broken}", {"metadata": {"annotations": {"edgehub.io/hub-phase": None}}})
+        scene.until(lambda: scene.told()[0] == "Waiting")
+        assert f"49 of 50 nodes have a hub; waiting for the node: {away}" == scene.told()[1]
+        assert scene.told()[1] in fleet(cloud)
+        scene.come_back(away)
+        scene.until(lambda: scene.told() == ("Complete", "50 of 50 nodes have a hub"))
+        print(f"50 nodes joined in {(time.monotonic() - began) / 60:.1f} min")
+        assert scene.jobs() == sorted([*scene.members, broken]), (
+            "each node had one Job, and the broken one two"
+        )
+
+        began = time.monotonic()
+        scene.label(scene.members, None)
+        scene.until(scene.are("uninstall/done"))
+        print(f"50 nodes left in {(time.monotonic() - began) / 60:.1f} min")
+        assert [action for action, _ in scene.ran].count("uninstall") == 50
+
+
+def fleet(cloud: RealCloud) -> str:
+    command = [sys.executable, "-m", "addons.command", "fleet", "--kubeconfig", str(cloud.admin_kubeconfig())]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+def test_a_job_that_somebody_deletes_converts_nothing_twice(cloud: RealCloud, start: Start) -> None:
+    with ConvertedNodes(cloud, 1) as scene:
+        [node] = scene.members
+        scene.holds.add(node)
+        manager = start()
+        scene.label([node])
+        scene.until(scene.are("install/run"))
+        [job] = [each for each in cloud.admin.get(JOBS)["items"] if node in each["metadata"]["name"]]
+        cloud.admin.delete(f"{JOBS}/{job['metadata']['name']}")
+        scene.until(scene.are("install/check"))
+        assert scene.jobs() == []
+        assert manager.metric("edgehub_manager_edge_nodes", state="under way") == 1
+        assert scene.ran == []
+
+
+def test_a_node_that_has_a_hub_gets_no_job(cloud: RealCloud, start: Start) -> None:
+    """Somebody installed it by hand; and one without the label keeps its own."""
+    with ConvertedNodes(cloud, 2) as scene:
+        labelled, other = scene.members
+        for node in scene.members:
+            scene.install_by_hand(node)
+        start()
+        scene.label([labelled])
+        scene.until(lambda: scene.told() == ("Complete", "1 of 1 nodes have a hub"))
+        assert scene.phases() == {labelled: "install/done", other: ""}
+        assert scene.ran == []
+
+
+def test_a_node_that_does_not_come_back_stops_its_pool(cloud: RealCloud, start: Start) -> None:
+    with ConvertedNodes(cloud, 2, ready_timeout="1s") as scene:
+        first, second = scene.members
+        scene.silent.add(first)
+        start()
+        scene.label(scene.members)
+        scene.until(lambda: scene.told()[0] == "Stopped")
+        assert scene.phases() == {first: "install/failed", second: ""}
+        found = condition(cloud.admin.get(f"{NODES}/{first}"), "HubInstalled")
+        assert "its hub does not say that it is well" in found["message"]
+
+
+def test_a_pool_of_another_is_not_held_up(cloud: RealCloud, start: Start) -> None:
+    with ConvertedNodes(cloud, 1) as broken, ConvertedNodes(cloud, 1) as well:
+        broken.fails.update(broken.members)
+        start()
+        for scene in (broken, well):
+            scene.label(scene.members)
+        broken.until(lambda: broken.told()[0] == "Stopped")
+        well.until(lambda: well.told()[0] == "Complete")
+
+
+def test_the_manager_makes_no_other_job(cloud: RealCloud) -> None:
+    manager = cloud.client(token=cloud.token("kube-system", "edgehub-manager"))
+    began = datetime(2026, 1, 2, tzinfo=UTC)
+
+    def made(namespace: str = "kube-system", image: str = IMAGE, **changed: object) -> int:
+        """The status of a Job that is made, with what is changed of its pod."""
+        number = next(numbers)
+        phase = Phase(Direction.INSTALL, Stage.START, began + timedelta(seconds=number), began)
+        job = node_job(namespace, "n1", phase, image)
+        job["spec"]["template"]["spec"].update(changed)
+        path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+        return manager.request("POST", path, body=job).status
+
+    numbers = itertools.count()
+    Scene(cloud, []).until(lambda: made() == 201)
+    assert made(image="other:1") == 403
+    assert made(namespace="default") == 403
+    assert made(automountServiceAccountToken=True) == 403
+    assert made(nodeName="") == 403

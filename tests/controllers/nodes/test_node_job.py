@@ -1,0 +1,57 @@
+"""The Job of a node: its name, what it runs, and its last words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from addons.install.commands import make_parser
+from controllers.nodes.conversion import Direction, Phase, Stage
+from controllers.nodes.node_job import (
+    LONGEST_MESSAGE,
+    LONGEST_NAME,
+    arguments,
+    job_name,
+    last_words,
+    node_job,
+)
+
+NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
+ROUND = Phase(Direction.INSTALL, Stage.START, NOW, NOW)
+
+
+def test_each_round_has_a_job_of_its_own_whatever_its_phase() -> None:
+    name = job_name("n1", ROUND)
+    assert name.startswith("edgehub-node-n1-")
+    assert job_name("n1", ROUND.at(Stage.CHECK, NOW + timedelta(hours=1))) == name
+    later = Phase(Direction.INSTALL, Stage.START, NOW + timedelta(seconds=1), NOW)
+    assert job_name("n1", later) != name
+    long, other = (job_name("n" * 200 + end, ROUND) for end in ("a", "b"))
+    assert len(long) == LONGEST_NAME
+    assert long != other
+
+
+def test_the_command_line_is_one_that_the_program_takes() -> None:
+    for direction in Direction:
+        options = make_parser().parse_args(arguments("n1", direction, "edgehub:1"))
+        assert (options.command, str(options.root)) == (direction.value, "/host")
+        if direction is Direction.INSTALL:
+            assert (options.static_pod, options.node) == ("edgehub:1", "n1")
+
+
+def test_it_is_on_the_node_and_has_no_token() -> None:
+    pod = node_job("kube-system", "n1", ROUND, "edgehub:1")["spec"]["template"]["spec"]
+    assert pod["nodeName"] == "n1"
+    assert pod["automountServiceAccountToken"] is False
+    assert [each["image"] for each in pod["containers"]] == ["edgehub:1"]
+    assert [each["name"] for each in pod["volumes"]] == ["host", "tmp"]
+
+
+def test_the_last_words_of_a_job() -> None:
+    def pod(message: str) -> dict[str, object]:
+        return {"status": {"containerStatuses": [{"state": {"terminated": {"message": message}}}]}}
+
+    assert last_words([]) == ""
+    assert last_words([{"status": {}}, pod(" failed   kubeconfig  it has an exec plugin\n")]) == (
+        "failed   kubeconfig  it has an exec plugin"
+    )
+    assert len(last_words([pod("x" * 5000)])) == LONGEST_MESSAGE
