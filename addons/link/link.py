@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from OpenSSL import SSL
 
-from addons.link.better_way import UplinkChoice, keep_choosing
 from addons.link.drills import Drills
+from addons.link.failback import UplinkSelector, keep_choosing
 from addons.link.health import Cloud, ServerHealth
 from addons.link.identities.kubelet import KUBELET, KubeletAccess
 from addons.link.probes import Probes
@@ -90,7 +90,7 @@ class Link:
         """Probe the servers by this client, and choose among the uplinks by what that shows."""
         self._probes.start(client)
         if len(self.cloud.uplinks) > 1:
-            step = UplinkChoice(self.cloud, self._leave).step
+            step = UplinkSelector(self.cloud, self._leave).step
             choosing = keep_choosing(step, self.clock, self.cloud.changed, self.probed)
             self._choosing = background(choosing, "choice of the uplink")
 

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from addons.link.better_way import BetterWay, keep_choosing
 from addons.link.budget import Budget
+from addons.link.failback import FailbackTimer, keep_choosing
 from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.servers import Lender
 from kube.concurrency.backoff import Backoff
@@ -44,7 +44,7 @@ class Borrowing:
         self._borrow = borrow
         self._lenders = lenders
         self._clock = clock
-        self._own = BetterWay()
+        self._own = FailbackTimer()
         self._lender: Lender | None = None
         """Whose way is used."""
         self._is_lost = False

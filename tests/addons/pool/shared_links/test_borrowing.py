@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from addons.link.better_way import HOLD
+from addons.link.failback import HOLD
 from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.probes import Probes
 from addons.link.servers import Lender, parse_server

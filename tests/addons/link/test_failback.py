@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from addons.link.better_way import HOLD, LASTING, LONGEST_HOLD, BetterWay, UplinkChoice
+from addons.link.failback import HOLD, LASTING, LONGEST_HOLD, FailbackTimer, UplinkSelector
 from addons.link.health import Cloud
 from addons.link.servers import parse_server
 from addons.link.uplinks.uplink import Uplink, parse_uplinks
@@ -20,7 +20,7 @@ class Node:
         self.now = 1000.0
         self.cloud = Cloud.by([A, B], [FIRST, SECOND, THIRD], "round-robin")
         self.left: list[Uplink] = []
-        self.choice = UplinkChoice(self.cloud, self.left.append)
+        self.choice = UplinkSelector(self.cloud, self.left.append)
 
     def lose(self, *uplinks: Uplink) -> None:
         for each in self.cloud.servers:
@@ -130,15 +130,17 @@ def test_a_node_that_names_none_goes_as_its_routes_lead() -> None:
         ([0, 0, LASTING, 0], [HOLD, 2 * HOLD, 4 * HOLD, HOLD, 2 * HOLD]),
     ],
 )
-def test_a_way_that_does_not_last_is_trusted_later_each_time(lasted: list[float], holds: list[float]) -> None:
-    way, now, found = BetterWay(), 0.0, []
+def test_a_connection_that_does_not_last_is_trusted_later_each_time(
+    lasted: list[float], holds: list[float]
+) -> None:
+    timer, now, found = FailbackTimer(), 0.0, []
     for each in [*lasted, 0.0]:
-        way.lost(now)
-        left = way.seconds_left(now, is_up=True)
+        timer.lost(now)
+        left = timer.seconds_left(now, is_up=True)
         assert left is not None
         found.append(left)
         now += left
-        assert way.seconds_left(now, is_up=True) == 0.0
-        way.used(now)
+        assert timer.seconds_left(now, is_up=True) == 0.0
+        timer.used(now)
         now += each
     assert found == holds
