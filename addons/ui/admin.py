@@ -13,8 +13,8 @@ from aiohttp.typedefs import Handler
 from addons.telemetry import metrics
 from addons.ui import debug_pages, pod_updates
 from addons.ui.attached.attachments import Attachments
+from addons.ui.dry_run import deadline, in_slices
 from addons.ui.handlers import CLOSED, HUB, QUEUE, ReportQueue, comes_from_operator, for_operator
-from addons.ui.judgement import deadline, in_slices
 from addons.ui.live import stream_pages
 from addons.ui.page import server as page
 from addons.ui.page.timeline import Timeline

@@ -15,7 +15,7 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.pool.peer_reader import PeerReader
 from addons.requests.caller import Caller, Lending, Listener
 from addons.requests.route_decision import decide
-from addons.ui.judgement import Note, deadline, in_slices, judge
+from addons.ui.dry_run import Note, deadline, dry_run, in_slices
 from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
 from addons.views.sources import Sources
@@ -197,11 +197,11 @@ async def explain_resource(hub: RunningHub, question: ExplainRequest) -> Resourc
     async for item in in_slices(source.store, end):
         if question.namespace and item.key[0] != question.namespace:
             continue
-        judgement = judge(item, filters, hub.inputs, explains=False)
-        outcome = "unknown" if judgement.is_pending else _AS_SHOWN[judgement.outcome]
+        result = dry_run(item, filters, hub.inputs, explains=False)
+        outcome = "unknown" if result.is_pending else _AS_SHOWN[result.outcome]
         told.counts[outcome] += 1
         if outcome in ("hidden", "changed") and len(told.objects) < MAX_OBJECTS:
-            reasons = judge(item, filters, hub.inputs).decisive
+            reasons = dry_run(item, filters, hub.inputs).decisive
             named = {"namespace": item.key[0], "name": item.key[1]}
             told.objects.append({**named, "outcome": outcome, "reasons": reasons})
     told.complete = time.monotonic() <= end
@@ -239,11 +239,11 @@ def _explain_object(
         )
         return
     told.origin = _origin(source)
-    judgement = judge(item, filters, inputs)
-    told.outcome, told.notes = judgement.outcome, list(judgement.notes)
-    if judgement.failure:
-        told.problem = f"it cannot be filtered and is hidden: {judgement.failure}"
-    elif judgement.is_pending:
+    result = dry_run(item, filters, inputs)
+    told.outcome, told.notes = result.outcome, list(result.notes)
+    if result.failure:
+        told.problem = f"it cannot be filtered and is hidden: {result.failure}"
+    elif result.is_pending:
         told.problem = "an input of the filters is not known yet; ask again"
 
 

@@ -12,9 +12,9 @@ from mitmproxy import contentviews
 from mitmproxy.contentviews import Contentview, Metadata, SyntaxHighlight
 
 from addons.filters.verdict import Outcome
+from addons.ui.dry_run import DryRunResult, Note
 from addons.ui.flows.bodies import NOTE
 from addons.ui.flows.flow_records import FilteredRead, FlowRecord, record_of
-from addons.ui.judgement import Judgement, Note
 from addons.ui.masking import Visible
 from addons.ui.readable import as_yaml, object_tree, readable_body, readable_watch
 from kube.requests.continue_tokens import key_text
@@ -24,12 +24,12 @@ from kube.wire.codec import ListPage, codec_for
 from kube.wire.encoding import Encoding
 from kube.wire.protobuf_codec import MAGIC
 
-MAX_JUDGED = 500
-"""Objects that filters judge for one difference. They take some tens of milliseconds of the event loop."""
+MAX_DRY_RUNS = 500
+"""Objects with a dry run for one difference. They take some tens of milliseconds of the event loop."""
 MAX_LINES = 4_000
 """Lines of a difference."""
 AS_OF_NOW = ", as of now"
-"""A flow may be old. What is judged are the objects that the hub has now, by the rules in force now."""
+"""A flow may be old. The dry run takes the objects that the hub has now, and the rules in force now."""
 CONTEXT = 3
 """Unchanged lines around each changed one."""
 
@@ -37,13 +37,13 @@ CONTEXT = 3
 def table(encoding: Encoding, body: bytes, record: FlowRecord) -> str:
     """A list as a table: namespace, name, version, bytes and outcome. ValueError when the body is no list."""
     page = codec_for(encoding).decode_list(body)
-    judged = _judged(record.filtered)
+    results = _dry_runs(record.filtered)
     got = {key: (version, len(raw)) for key, version, raw in _objects(encoding, page.items)}
     rows = [("NAMESPACE", "NAME", "VERSION", "BYTES", "OUTCOME")]
     for key, (version, size) in list(got.items())[:MAX_LINES]:
-        outcome = judged[key].outcome if key in judged else Outcome.KEPT
+        outcome = results[key].outcome if key in results else Outcome.KEPT
         rows.append((*key, str(version), str(size), outcome))
-    for key, verdict in judged.items():
+    for key, verdict in results.items():
         if key not in got and verdict.outcome is Outcome.DROPPED:
             item, why = verdict.item, f"{verdict.outcome}: {verdict.why}"
             rows.append((*key, str(item.version), str(len(item.raw)), why))
@@ -70,26 +70,26 @@ def difference(body: bytes, record: FlowRecord, encoding: Encoding) -> str:
     got = {key: raw for key, _, raw in _objects(encoding, page.items)}
     lines: list[str] = []
     counts = dict.fromkeys(Outcome, 0)
-    for key, judged in _judged(record.filtered).items():
-        counts[judged.outcome] += 1
-        if judged.outcome is Outcome.KEPT or len(lines) >= MAX_LINES:
+    for key, result in _dry_runs(record.filtered).items():
+        counts[result.outcome] += 1
+        if result.outcome is Outcome.KEPT or len(lines) >= MAX_LINES:
             continue
-        after = None if judged.outcome is Outcome.DROPPED else got.get(key)
-        lines += _of_object(page, encoding, judged, after, visible=record.visible)
+        after = None if result.outcome is Outcome.DROPPED else got.get(key)
+        lines += _of_object(page, encoding, result, after, visible=record.visible)
     filters = ", ".join(filter_.name for filter_ in record.filtered.filters)
     head = f"# {filters}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items()) + AS_OF_NOW
     cut = ["# and more"] if len(lines) > MAX_LINES else []
     return "\n".join((head, *lines[:MAX_LINES], *cut, ""))
 
 
-def _judged(filtered: FilteredRead | None) -> dict[Key, Judgement]:
-    by_key: dict[Key, Judgement] = {}
+def _dry_runs(filtered: FilteredRead | None) -> dict[Key, DryRunResult]:
+    by_key: dict[Key, DryRunResult] = {}
     if filtered is None or not filtered.filters:
         return by_key
     for item in filtered.items():
-        if len(by_key) >= MAX_JUDGED:
+        if len(by_key) >= MAX_DRY_RUNS:
             break
-        by_key[item.key] = filtered.judge(item)
+        by_key[item.key] = filtered.dry_run(item)
     return by_key
 
 
@@ -101,19 +101,19 @@ def _objects(encoding: Encoding, raws: Iterable[bytes]) -> Iterator[tuple[Key, i
 
 
 def _of_object(
-    page: ListPage[bytes], encoding: Encoding, judged: Judgement, after: bytes | None, *, visible: Visible
+    page: ListPage[bytes], encoding: Encoding, result: DryRunResult, after: bytes | None, *, visible: Visible
 ) -> Iterator[str]:
-    name = key_text(judged.item.key)
+    name = key_text(result.item.key)
     yield ""
-    yield f"# {name} {judged.outcome}: {judged.why}"
-    if judged.outcome is Outcome.CHANGED and after is None:
+    yield f"# {name} {result.outcome}: {result.why}"
+    if result.outcome is Outcome.CHANGED and after is None:
         yield "# this answer does not have it"
         return
-    before = _lines(judged.item.raw, judged.item.store.codec.encoding, page, visible=visible)
+    before = _lines(result.item.raw, result.item.store.codec.encoding, page, visible=visible)
     shown = _lines(after, encoding, page, visible=visible) if after is not None else []
     for line in list(difflib.unified_diff(before, shown, n=CONTEXT, lineterm=""))[2:]:
         if not line.startswith("@@"):
-            yield line + _reason(line, judged.notes)
+            yield line + _reason(line, result.notes)
 
 
 def _lines(raw: bytes, encoding: Encoding, page: ListPage[bytes], *, visible: Visible) -> list[str]:

@@ -14,7 +14,7 @@ from mitmproxy.flow import Flow
 from addons.filters.filter import Filter
 from addons.requests.request_context import RequestContext
 from addons.requests.route_decision import RouteKind
-from addons.ui.judgement import Judgement, judge
+from addons.ui.dry_run import DryRunResult, dry_run
 from addons.ui.masking import USUALLY, Visible
 from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
@@ -51,9 +51,9 @@ class FilteredRead:
                     return source, key.scope
         return None
 
-    def judge(self, item: Item) -> Judgement:
-        """The filters' verdict on an object now."""
-        return judge(item, self.filters, self._hub.inputs)
+    def dry_run(self, item: Item) -> DryRunResult:
+        """Apply the filters to an object now."""
+        return dry_run(item, self.filters, self._hub.inputs)
 
     def items(self) -> Iterator[Item]:
         """The cloud's objects that the component asked for, filtered or not."""

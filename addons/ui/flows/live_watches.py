@@ -18,9 +18,9 @@ from mitmproxy.websocket import WebSocketData, WebSocketMessage
 from wsproto.frame_protocol import Opcode
 
 from addons.filters.verdict import Outcome
+from addons.ui.dry_run import DryRunResult
 from addons.ui.flows.bodies import NOTE, Room, StreamFunction
 from addons.ui.flows.flow_records import FilteredRead
-from addons.ui.judgement import Judgement
 from addons.ui.masking import USUALLY, Visible
 from addons.ui.readable import as_yaml, item_tree, readable_event
 from kube.requests.continue_tokens import key_text
@@ -49,7 +49,7 @@ class FromCloud:
     """An event of the cloud that filters changed or dropped."""
 
     type: str
-    judged: Judgement
+    result: DryRunResult
 
 
 _BEGINNING = re.compile(rb'\{"type":"|(?s:.{4})\n[\x05-\x08](?:ADDED|MODIFIED|DELETED|BOOKMARK|ERROR)')
@@ -134,9 +134,9 @@ class LiveWatch:
         item = change.new or change.last
         if item is None or change.new is None or change.is_local or not self._heard[1].matches(item):
             return
-        judged = self._filtered.judge(item)
-        if judged.outcome is not Outcome.KEPT:
-            self._wait(FromCloud("ADDED" if change.old is None else "MODIFIED", judged), len(item.raw))
+        result = self._filtered.dry_run(item)
+        if result.outcome is not Outcome.KEPT:
+            self._wait(FromCloud("ADDED" if change.old is None else "MODIFIED", result), len(item.raw))
 
     def advanced(self) -> None:
         """Do nothing: the watcher itself makes the bookmarks that the flow shows."""
@@ -209,14 +209,14 @@ class LiveWatch:
         self._add(text, is_cloud=is_cloud, at=at)
 
     def _from_cloud(self, event: FromCloud) -> str:
-        item = event.judged.item
+        item = event.result.item
         head = {
             "type": event.type,
             "object": key_text(item.key),
             "resourceVersion": str(item.version),
             "bytes": len(item.raw),
-            "outcome": str(event.judged.outcome),
-            "why": event.judged.why,
+            "outcome": str(event.result.outcome),
+            "why": event.result.why,
         }
         if len(item.raw) <= MAX_EVENT:
             return as_yaml(head | {"content": item_tree(item, self._visible)})
@@ -246,4 +246,4 @@ class LiveWatch:
 
 
 def _size_of(event: WatchFrame | FromCloud) -> int:
-    return len(event.judged.item.raw) if isinstance(event, FromCloud) else len(event.raw)
+    return len(event.result.item.raw) if isinstance(event, FromCloud) else len(event.raw)

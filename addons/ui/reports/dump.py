@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from addons.filters.filter import Filter
+from addons.ui.dry_run import deadline, dry_run, in_slices
 from addons.ui.explain import hub_source, nearest, unknown_component, unknown_resource
-from addons.ui.judgement import deadline, in_slices, judge
 from addons.ui.masking import Tree, Visible
 from addons.ui.readable import as_yaml, item_tree
 from addons.ui.running_hub import RunningHub
@@ -38,7 +38,7 @@ async def dump(hub: RunningHub, resource: str, namespace: str, name: str, compon
         names.add(item.key[1])
         if (namespace and item.key[0] != namespace) or (name and item.key[1] != name):
             continue
-        made = judge(item, filters, hub.inputs, explains=False).shown
+        made = dry_run(item, filters, hub.inputs, explains=False).shown
         if made is None:
             continue
         if len(documents) >= MAX_DUMPED or size >= MAX_DUMP_BYTES:

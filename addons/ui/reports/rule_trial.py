@@ -21,8 +21,8 @@ from addons.filters.filter import READS, Filter
 from addons.rules.entries import ANY
 from addons.rules.table import Rules, parse_rules
 from addons.telemetry.labels import HUB
+from addons.ui.dry_run import DryRunResult, deadline, dry_run, in_slices
 from addons.ui.explain import hub_source
-from addons.ui.judgement import Judgement, deadline, in_slices, judge
 from addons.ui.reports.hub_reports import bound_filters, problems
 from addons.ui.running_hub import RunningHub
 from addons.views.source import Source
@@ -60,7 +60,7 @@ class Difference:
     seen: int = 0
 
     def compare(
-        self, item: Item, before: Item | None, after: Item | None, explained: Callable[[Item], Judgement]
+        self, item: Item, before: Item | None, after: Item | None, explained: Callable[[Item], DryRunResult]
     ) -> None:
         """Count and name one object, as a component is shown it; `explained` says why it is lost or changed."""
         same = before.raw == after.raw if before is not None and after is not None else before is after
@@ -191,12 +191,12 @@ async def _difference(
 ) -> Difference:
     difference = Difference()
     scopes = [key.scope for key in source.views if key.component == component]
-    explained = partial(judge, filters=chains[1], inputs=hub.inputs)
+    explained = partial(dry_run, filters=chains[1], inputs=hub.inputs)
     async for item in in_slices(source.store, end):
         if scopes and not any(scope.matches(item) for scope in scopes):
             continue
         difference.seen += 1
-        before, after = (judge(item, chain, hub.inputs, explains=False) for chain in chains)
+        before, after = (dry_run(item, chain, hub.inputs, explains=False) for chain in chains)
         if before.is_pending or after.is_pending:
             difference.unknown += 1
             continue

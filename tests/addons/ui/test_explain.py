@@ -13,8 +13,8 @@ from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
 from addons.requests.cloud_identity import CloudIdentity
 from addons.ui import explain as module
+from addons.ui.dry_run import dry_run
 from addons.ui.explain import ExplainRequest, Explanation, explain, explain_resource, nearest, plural_of
-from addons.ui.judgement import judge
 from addons.ui.running_hub import RunningHub
 from kube.peers import LeaderHub
 from kube.reflector.list_watch import ListWatch
@@ -158,7 +158,7 @@ async def test_the_verdict_is_that_of_the_chain(sliced: HubParts) -> None:
     (source,) = [each for each in sliced.sources if each.list_watch.type == SLICES]
     (item,) = list(source.store)
     topology = tuple(each for each in FILTERS if each.name == "servicetopology")
-    explained, quick = (judge(item, topology, sliced.inputs, explains=each) for each in (True, False))
+    explained, quick = (dry_run(item, topology, sliced.inputs, explains=each) for each in (True, False))
     assert (explained.outcome, explained.is_pending) == (Outcome.CHANGED, False)
     assert explained.notes[-1].subject == "object"
     assert (quick.outcome, quick.raw) == (explained.outcome, explained.raw)

@@ -178,7 +178,7 @@ async def test_what_is_judged_and_told_is_bounded(
     whole = difference(body, record, Encoding.JSON)
     monkeypatch.setattr(content_views, "MAX_LINES", 3)
     assert len(difference(body, record, Encoding.JSON).splitlines()) == 5 < len(whole.splitlines())
-    monkeypatch.setattr(content_views, "MAX_JUDGED", 2)
+    monkeypatch.setattr(content_views, "MAX_DRY_RUNS", 2)
     assert table(Encoding.JSON, body, record).count("dropped: discardcloudservice") == 2
 
 

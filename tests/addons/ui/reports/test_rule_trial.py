@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from addons.ui import judgement
+from addons.ui import dry_run
 from addons.ui.reports import rule_trial
 from addons.ui.reports.rule_trial import MAX_REASONS, MAX_TEXT, read_rules, try_rules
 from addons.ui.reports.text import trial_text
@@ -110,7 +110,7 @@ async def test_names_are_bounded_and_all_are_counted(
 
 
 async def test_it_ends_with_what_it_has(hub: RunningHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judgement, "MAX_SECONDS", -1.0)
+    monkeypatch.setattr(dry_run, "MAX_SECONDS", -1.0)
     trial = await try_rules(hub, {**IN_FORCE, "filter_discardcloudservice": "cached"})
     assert trial["complete"] is False
 

@@ -1,4 +1,4 @@
-"""The filters' verdicts on objects now, for people: nothing is counted, no view is touched, and the event loop goes
+"""Dry runs of filters on objects, for people: nothing is counted, no view is touched, and the event loop goes
 on."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class DryRunResult:
     """An object of the cloud, and the filters' verdict on it."""
 
     item: Item
@@ -75,12 +75,12 @@ class Judgement:
         return "; ".join(dict.fromkeys(map(str, subjects)))
 
 
-def judge(
+def dry_run(
     item: Item, filters: tuple[Filter, ...], inputs: FilterInputs, *, explains: bool = True
-) -> Judgement:
-    """The filters' verdict on one object now. To explain each decision costs filters more than to take it."""
+) -> DryRunResult:
+    """Apply the filters to one object now. To explain each decision costs filters more than to take it."""
     if item.store.codec.encoding is Encoding.PROTOBUF and need_json(filters):
-        return Judgement(item, Outcome.KEPT, is_pending=True)
+        return DryRunResult(item, Outcome.KEPT, is_pending=True)
     notes: list[Note] = []
     outcome, raw, recorded = Outcome.KEPT, b"", inputs.ask()
     try:
@@ -95,8 +95,8 @@ def judge(
         raw = obj.encode() if outcome is Outcome.CHANGED else b""
     except Exception as error:
         # The log names the filter where a view has the object.
-        return Judgement(item, Outcome.DROPPED, failure=str(error))
-    return Judgement(item, outcome, tuple(notes), recorded.pending, raw=raw)
+        return DryRunResult(item, Outcome.DROPPED, failure=str(error))
+    return DryRunResult(item, outcome, tuple(notes), recorded.pending, raw=raw)
 
 
 def _noting(name: str, notes: list[Note]) -> FilterNote:

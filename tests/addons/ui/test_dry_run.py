@@ -13,8 +13,8 @@ from addons.filters.filter import Filter
 from addons.filters.plugins import plugin_of
 from addons.filters.verdict import Outcome
 from addons.requests.cloud_identity import HUB_IDENTITY
-from addons.ui import judgement as module
-from addons.ui.judgement import Judgement, in_slices, judge
+from addons.ui import dry_run as module
+from addons.ui.dry_run import DryRunResult, dry_run, in_slices
 from addons.ui.running_hub import RunningHub
 from kube.reflector.list_watch import ListWatch
 from kube.wire.encoding import Encoding
@@ -43,15 +43,15 @@ async def items(parts: HubParts, hub: RunningHub) -> dict[str, Any]:
 
 
 async def test_what_a_component_is_shown(parts: HubParts, items: dict[str, Any]) -> None:
-    assert judge(items["web"], (DISCARD,), parts.inputs).shown is items["web"]
-    assert judge(items["lb"], (DISCARD,), parts.inputs).shown is None
-    assert judge(items["lb"], (), parts.inputs) == Judgement(items["lb"], Outcome.KEPT)
+    assert dry_run(items["web"], (DISCARD,), parts.inputs).shown is items["web"]
+    assert dry_run(items["lb"], (DISCARD,), parts.inputs).shown is None
+    assert dry_run(items["lb"], (), parts.inputs) == DryRunResult(items["lb"], Outcome.KEPT)
 
 
 async def test_a_filter_that_fails_hides(parts: HubParts, items: dict[str, Any]) -> None:
     failing = (cast(Filter, Failing()),)
-    judgement = judge(items["web"], failing, parts.inputs)
-    assert (judgement.shown, judgement.why) == (None, ": object dropped: cannot be filtered: a fault")
+    result = dry_run(items["web"], failing, parts.inputs)
+    assert (result.shown, result.why) == (None, ": object dropped: cannot be filtered: a fault")
 
 
 async def test_what_only_protobuf_is_kept_of_is_not_known(parts: HubParts, cloud: ScriptableCloud) -> None:
@@ -61,8 +61,8 @@ async def test_what_only_protobuf_is_kept_of_is_not_known(parts: HubParts, cloud
     await source.ready(5)
     (item,) = source.store
     careful = plugin_of(Hiding(protobuf=False), "")
-    assert judge(item, (careful,), parts.inputs).is_pending
-    hidden = judge(item, (plugin_of(Hiding(), ""),), parts.inputs)
+    assert dry_run(item, (careful,), parts.inputs).is_pending
+    hidden = dry_run(item, (plugin_of(Hiding(), ""),), parts.inputs)
     assert (hidden.shown, hidden.is_pending) == (None, False)
 
 
