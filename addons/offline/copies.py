@@ -16,12 +16,14 @@ import asyncio
 import contextlib
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Collection, Coroutine, Mapping
 
 import orjson
 
 from addons.offline.disk_access import DiskAccess
 from addons.offline.write_behind import WriteBehind
+from addons.views.persistence import Checkpoints, checkpoints_of, past_of
 from kube.disk.copy_rows import (
     COUNT,
     METAS,
@@ -48,9 +50,11 @@ from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 
 FORMER = "former"
-"""In a meta: the copy is of another history than the cloud's."""
+"""A key in a meta: the copy is of another history than the cloud's."""
 CONFIRM = 1.0
 """Seconds that clients wait for the reflector to resume from the copy. Then they are served the copy as it is."""
+WITHDRAWAL = 0.25
+"""Seconds that a change of a filter's input waits at most for the disk to forget what the filter made before."""
 SETTLE = 0.1
 """Seconds from a resumed watch's answer to the events that happened since the copy's version."""
 
@@ -62,6 +66,8 @@ class DiskCopies:
         self.access = access
         self.metas: dict[str, Meta] = {}
         """The disk's metadata of each copy, by its name."""
+        self.process = os.urandom(8).hex()
+        """Names this process: no checkpoint of its own tells it anything."""
         self._copies: set[DiskCopy] = set()
         self.on_read: list[Callable[[ListWatch, Store], None]] = []
         """Called with each store that has just been filled from the disk."""
@@ -145,10 +151,14 @@ class DiskCopy:
         self._last_used = int(copies.access.clock())
         self._stamped = False
         """Whether the time of last use on disk is recent enough."""
+        self.former, self.has_checkpoints = Checkpoints(), False
+        self.checkpoints: Callable[[], Checkpoints] = Checkpoints
         store.listen(self)
 
     def close(self) -> None:
         """Stop following the store, and write what waits, once."""
+        last = self.checkpoints()
+        self.checkpoints = lambda: last
         self._store.forget(self)
         self.table.finish()
         self._copies.forget(self)
@@ -216,6 +226,7 @@ class DiskCopy:
             return None
         self._store.replace_items(codec, meta["apiVersion"], meta["kind"], meta["version"], items)
         self._store.witness = witness_of(meta)
+        self._recall(meta)
         for tell in self._copies.on_read:
             tell(self._list_watch, self._store)
         if access.disk.lost == losses:  # the database may have been set aside since
@@ -223,6 +234,23 @@ class DiskCopy:
         if not self._stamped:
             self.table.change()
         return None
+
+    def _recall(self, meta: Meta) -> None:
+        """Take what an earlier process knew of the past, and what its views showed."""
+        if (past := past_of(meta)) is not None:
+            self._store.history.recall(past)
+        if meta.get("process") != self._copies.process:
+            self.former = checkpoints_of(meta)
+        self.has_checkpoints = True
+
+    def note(self) -> None:
+        self.table.change()
+
+    async def withdraw(self) -> None:
+        self.table.change(is_urgent=True)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(WITHDRAWAL):
+                await self.table.settled()
 
     def rewrite(self) -> None:
         """Write the source anew, now: what was written is lost, and a quiet source may have no change for long."""
@@ -285,7 +313,14 @@ class DiskCopy:
             "kind": store.kind,
             "encoding": store.codec.encoding if store.complete else self._list_watch.encoding,
             COUNT: len(objects.rows) if objects.whole else len(store) + len(store.laid_gone),
+            "past": [*store.history.past()],
         }
+        if (now := self.checkpoints()).of_filters:
+            shown = {
+                name: [one.version, f"{one.digest:x}", one.unlike] for name, one in now.of_filters.items()
+            }
+            meta |= {"process": self._copies.process, "rules": now.rules, "checkpoints": shown}
+        self.has_checkpoints = "checkpoints" in meta
         if self._refused:
             meta["refused"] = self._refused
         elif store.complete and not store.may_be_shown:

@@ -1,18 +1,54 @@
-"""The interface of a source to a disk. `addons.offline` keeps the copies; this room knows only their shape."""
+"""The part of a disk that a source needs, and what a source keeps there of its views.
+
+`addons.offline` keeps the copies; this room knows only their shape. What a checkpoint says must hold for as long as the
+disk has it. So the disk forgets it before an input of the filters changes what clients have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Mapping
-from typing import Protocol
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import NamedTuple, Protocol
 
+from addons.filters.filter import Filter
+from addons.rules.table import Rules
+from addons.telemetry.background import background
+from kube.disk.copy_rows import Meta
 from kube.errors import StatusError
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
+from kube.store.history import Past
+from kube.store.projection import InputKey, Projection
+from kube.store.resumption import Checkpoint
 from kube.store.store import Store
+
+
+class Checkpoints(NamedTuple):
+    """The states that the views of a source showed, by the digest of the rules and the names of the filters."""
+
+    rules: str = ""
+    of_filters: Mapping[str, Checkpoint] = {}
 
 
 class SourceCopy(Protocol):
     """One source on disk."""
+
+    former: Checkpoints
+    """The checkpoints of an earlier process."""
+    checkpoints: Callable[[], Checkpoints]
+    """Gives the present checkpoints, for each batch."""
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether the disk may hold checkpoints."""
+
+    def note(self) -> None:
+        """Write the present checkpoints."""
+
+    async def withdraw(self) -> None:
+        """Write the present checkpoints at once; return when the disk has them, or is slow."""
 
     @property
     def is_written(self) -> bool:
@@ -49,3 +85,128 @@ class SourceCopies(Protocol):
 
     def list_watches(self, identity: str) -> Mapping[ListWatch, int]:
         """The sources of an identity on disk, with their versions."""
+
+
+def past_of(meta: Meta) -> Past | None:
+    """Read the changes before a copy; None where they cannot be read."""
+    with contextlib.suppress(KeyError, TypeError, ValueError):
+        since, changes = meta["past"]
+        past = Past(int(since), tuple((int(at), (str(key[0]), str(key[1]))) for at, key in changes))
+        return past if past.since <= meta["version"] else None
+    return None
+
+
+def checkpoints_of(meta: Meta) -> Checkpoints:
+    """Read the checkpoints of a copy; none where they cannot be read."""
+    with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
+        shown = {
+            str(name): Checkpoint(int(version), int(digest, 16), int(unlike))
+            for name, (version, digest, unlike) in meta["checkpoints"].items()
+        }
+        return Checkpoints(str(meta["rules"]), shown)
+    return Checkpoints()
+
+
+class KeptCheckpoints:
+    """The checkpoints of one source."""
+
+    def __init__(
+        self,
+        projections: Mapping[tuple[Filter, ...], Projection],
+        rules: Callable[[], Rules],
+        elsewhere: Callable[[], int],
+    ) -> None:
+        """`elsewhere` is the newest version that clients may hold as no view of this process made it."""
+        self._projections = projections
+        self._rules = rules
+        self._elsewhere = elsewhere
+        self._copy: SourceCopy | None = None
+        self._withdrawals = 0
+
+    def keep(self, copy: SourceCopy) -> None:
+        """Write the checkpoints of the moment with each batch of a copy."""
+        self._copy, copy.checkpoints = copy, self._now
+
+    def former(self, filters: tuple[Filter, ...]) -> Checkpoint | None:
+        """Return what the process before this one showed by these filters, under the same rules."""
+        if self._copy is None or self._copy.former.rules != self._rules().digest:
+            return None
+        return self._copy.former.of_filters.get(_names(filters))
+
+    def note(self) -> None:
+        """Write the checkpoints, where the disk holds none."""
+        if self._copy is not None and not self._copy.has_checkpoints and self._now().of_filters:
+            self._copy.note()
+
+    def rewrite(self) -> None:
+        """Write the checkpoints, because those on disk hold no longer."""
+        if self._copy is not None and self._copy.has_checkpoints:
+            self._copy.note()
+
+    def rules_edited(self) -> None:
+        """Forget what other rules showed."""
+        if self._copy is None or self._copy.former.rules == self._rules().digest:
+            return
+        self._copy.former = Checkpoints()
+        for projection in self._projections.values():
+            projection.former = None
+        self.rewrite()
+
+    def forget(self) -> None:
+        """Write none any more: inputs may change while nobody follows them for this source."""
+        self._withdrawals += 1
+        self.rewrite()
+
+    def say(self, inputs: Collection[InputKey]) -> bool:
+        """Return whether the disk may say of views what these inputs are about to change."""
+        is_said = self._copy is not None and self._copy.has_checkpoints
+        return is_said and any(made.is_shown_by(inputs) for made in self._projections.values())
+
+    @asynccontextmanager
+    async def withdrawn(self) -> AsyncIterator[None]:
+        """Keep the disk without checkpoints while an input changes."""
+        self._withdrawals += 1
+        try:
+            if self._copy is not None:
+                await self._copy.withdraw()
+            yield
+        finally:
+            self._withdrawals -= 1
+            self.note()
+
+    def _now(self) -> Checkpoints:
+        if self._withdrawals:
+            return Checkpoints()
+        elsewhere = self._elsewhere()
+        shown = {
+            _names(filters): checkpoint
+            for filters, projection in self._projections.items()
+            if filters and (checkpoint := projection.checkpoint(elsewhere)) is not None
+        }
+        return Checkpoints(self._rules().digest, shown)
+
+
+class Withdrawals:
+    """Changes of inputs that wait until the disk says nothing else."""
+
+    def __init__(self) -> None:
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, said: Sequence[KeptCheckpoints], change: Callable[[], None]) -> None:
+        """Make a change once the disk has forgotten these; at once where it says nothing."""
+        if not said:
+            change()
+            return
+        task = background(_withdraw(said, change), "inputs of filters")
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+async def _withdraw(said: Sequence[KeptCheckpoints], change: Callable[[], None]) -> None:
+    async with AsyncExitStack() as stack:
+        await asyncio.gather(*(stack.enter_async_context(kept.withdrawn()) for kept in said))
+        change()
+
+
+def _names(filters: tuple[Filter, ...]) -> str:
+    return ",".join(one.name for one in filters)

@@ -20,7 +20,7 @@ from addons.rules.table import Rules
 from addons.telemetry.background import background
 from addons.views import source_log
 from addons.views.open_view import OpenView, ViewKey
-from addons.views.persistence import SourceCopies, SourceCopy
+from addons.views.persistence import KeptCheckpoints, SourceCopies, SourceCopy
 from kube.concurrency.pulse import Pulse, first_of
 from kube.errors import unavailable
 from kube.http.client import Client
@@ -69,21 +69,17 @@ class Source:
         self.reflector.reached = partial(_reached, given, self._what, self.store)
         self.views: dict[ViewKey, OpenView] = {}
         self.projections: dict[tuple[Filter, ...], Projection] = {}
-        self.users = 0
-        self.used = time.monotonic()
+        self.users, self.used = 0, time.monotonic()
         self.wanted = Pulse()
         """Notified when a client comes."""
         self.unread = self.worth = 0
         """Bytes of events since the last client left, and those of all objects at that time."""
         self.copy: SourceCopy | None = None
-        self.is_measured = False
-        """The first list was held to the quotas."""
-        self.first_size = 0
-        """Bytes of its objects then."""
-        self._chain_of = chain_of
-        self._rules = rules
-        self._given = given
-        self._of_others = of_others
+        self.is_measured, self.first_size = False, 0
+        """Whether the first list was held to the quotas, and the bytes of its objects then."""
+        self.checkpoints = KeptCheckpoints(self.projections, rules, partial(given.of_elsewhere, self._what))
+        self._chain_of, self._rules = chain_of, rules
+        self._given, self._of_others = given, of_others
         self._unlike = unlike
         """The newest version that clients may hold as filters made it with inputs that nobody here follows."""
         self._settled = Pulse()
@@ -106,6 +102,7 @@ class Source:
         """Keep the source on disk from now on."""
         if self.copy is None:
             self.copy = copies.copy(self.user, self.list_watch, self.store)
+            self.checkpoints.keep(self.copy)
         self.copy.use()
         return self.copy
 
@@ -176,6 +173,7 @@ class Source:
                         raise unavailable(f"{self._what}: the hub has evicted its copy", retry_after=1)
                     opened = self._open(wanted, user)
                     if opened.next is None and not opened.view.projection.is_pending:
+                        self.checkpoints.note()
                         return opened.view
                     self._settle()
                     await self._settled.wait()
@@ -198,6 +196,7 @@ class Source:
 
         A view of protobuf ends where a filter needs JSON: its clients come back, and get JSON.
         """
+        self.checkpoints.rules_edited()
         for key, opened in list(self.views.items()):
             filters = self._filters(key)
             self._learn(key)
@@ -297,7 +296,8 @@ class Source:
             if not self._can_be_read_by(filters):
                 raise unavailable("the rules have changed under this request", retry_after=1)
             shown, elsewhere = self._projection(filters), partial(self._elsewhere, key)
-            view = View(shown, key.scope, key.form, elsewhere, self.bound_of(user))
+            is_one = partial(self._is_one, key)
+            view = View(shown, key.scope, key.form, elsewhere, self.bound_of(user), is_one)
             view.noted = self.noted(self, key, view)
             opened = self.views[key] = OpenView(view, filters, user, 0.0)
         if self.is_up():
@@ -310,8 +310,11 @@ class Source:
 
         Where the rules filter lists and watches differently, each list is from elsewhere to the view of the watches.
         """
-        is_split = self._key(key._replace(verb="list")).verb == "list"
-        return ANY_VERSION if is_split and self._filters(key) else self._known_elsewhere(key)
+        return ANY_VERSION if self._filters(key) and not self._is_one(key) else self._known_elsewhere(key)
+
+    def _is_one(self, key: ViewKey) -> bool:
+        """Whether lists and watches of a client are of one view, which a checkpoint is about."""
+        return self._key(key._replace(verb="list")).verb != "list"
 
     def _known_elsewhere(self, key: ViewKey) -> int:
         """The part of `_elsewhere` that is the same for all views; ANY_VERSION until the cloud says how far it is."""
@@ -377,6 +380,7 @@ class Source:
             projection = self.projections[filters] = Projection(
                 self.store, self._chain_of(filters, self.list_watch.type.resource), self._unlike
             )
+            projection.former = self.checkpoints.former(filters)
         return projection
 
     def _drop_projections(self) -> None:
@@ -387,6 +391,7 @@ class Source:
                 self._unlike = self.store.newest_given if filters else self._unlike
                 del self.projections[filters]
                 projection.close()
+                self.checkpoints.rewrite()
 
 
 def _reached(given: GivenVersions, resource: str, store: Store, version: int) -> None:

@@ -31,7 +31,7 @@ from addons.views.bounds.quotas import (
     too_large,
 )
 from addons.views.open_view import ViewKey
-from addons.views.persistence import SourceCopies
+from addons.views.persistence import SourceCopies, Withdrawals
 from addons.views.source import ChainOf, NotedOf, Source
 from kube.bounds import reached
 from kube.errors import forbidden
@@ -95,6 +95,7 @@ class Sources:
         self.idling = Idling(self._drop, self._grew)
         self._unsummed = 0
         """Bytes that events have brought since the sizes of all sources were last summed."""
+        self._withdrawals = Withdrawals()
         self._rings, self._hub_rings = Rings(MAX_HISTORIES), Rings(MAX_HUB_HISTORIES)
         self._tasks = [
             background(self._every(SWEEP_INTERVAL, self._sweep), "sweep of sources"),
@@ -105,7 +106,7 @@ class Sources:
         return iter(list(self._sources.values()))
 
     def close(self) -> None:
-        for task in self._tasks:
+        for task in (*self._tasks, *self._withdrawals.tasks):
             task.cancel()
         for source in self:
             source.close()
@@ -209,6 +210,11 @@ class Sources:
         return next((each for each in (list_watch, *others) if each in running or each in kept), list_watch)
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
+        """Filter again what read these inputs, as soon as the disk says nothing else of any view."""
+        said = [source.checkpoints for source in self if source.checkpoints.say(inputs)]
+        self._withdrawals.begin(said, partial(self._inputs_changed, inputs))
+
+    def _inputs_changed(self, inputs: Collection[InputKey]) -> None:
         for source in self:
             source.inputs_changed(inputs)
 
@@ -359,6 +365,7 @@ class Sources:
         self._unlike[type_] = max(self._unlike.get(type_, 0), source.given_filtered)
         resource = type_.group_resource
         self._let_go[resource] = max(self._let_go.get(resource, 0), source.store.newest_given)
+        source.checkpoints.forget()
         source.close()
         source.reflector.restored = source.reflector.grew = _nothing
         source.reflector.turn = None

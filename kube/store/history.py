@@ -14,6 +14,8 @@ MAX_CHANGES = 256
 """Changes that a history keeps: twice what a small watch cache of kube-apiserver does."""
 MAX_CHANGED_BYTES = 1024 * 1024
 """Bytes of the objects of these changes."""
+MAX_PAST = 32
+"""Changes of which the disk keeps the objects' names: it writes them with each batch of a busy source."""
 MAX_GAPS = 16
 """Gaps that a history keeps apart: of more, the oldest two are one, with what is between."""
 
@@ -25,8 +27,20 @@ class Witness(NamedTuple):
     version: int
 
 
+class Past(NamedTuple):
+    """The part of a history that the disk keeps: the objects that have changed since a version, but not how."""
+
+    since: int
+    changes: tuple[tuple[int, tuple[str, str]], ...] = ()
+    """Each with the version from which on a client has the change."""
+
+
 class Recorded(Protocol):
     """The part of `kube.store.store.Change` that a history needs."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The object's namespace and name."""
 
     @property
     def is_local(self) -> bool:
@@ -55,6 +69,8 @@ class History[C: Recorded]:
         """The entries are all changes after this version."""
         self._names_gone_since = 0
         """The entries name each object that has gone after this version."""
+        self._past = Past(0)
+        """The changes that an earlier process saw, up to the entries."""
 
     def begin(self, version: int) -> None:
         """Forget everything: the history starts at this version."""
@@ -62,6 +78,12 @@ class History[C: Recorded]:
         self._gaps.clear()
         self._bytes = 0
         self._oldest = self._names_gone_since = version
+        self._past = Past(version)
+
+    def recall(self, past: Past) -> None:
+        """Take what an earlier process knew of the past, for a history that has just begun."""
+        self._past = past
+        self._oldest, self._names_gone_since = max(self._oldest, self.newest), past.since
 
     def add(self, at: int, change: C) -> None:
         """Take a change that came when clients had version `at`: one of the node's own has an older version."""
@@ -77,6 +99,14 @@ class History[C: Recorded]:
         if len(self._gaps) > MAX_GAPS:
             (begin, _), (_, end) = self._gaps.popleft(), self._gaps.popleft()
             self._gaps.appendleft((begin, end))
+
+    @property
+    def newest(self) -> int:
+        """The version from which on a client has all changes: at that of a local one it may lack this one."""
+        if self._entries:
+            at, change = self._entries[-1]
+            return at + change.is_local
+        return self._past.changes[-1][0] if self._past.changes else 0
 
     @property
     def newest_gap(self) -> int:
@@ -99,6 +129,32 @@ class History[C: Recorded]:
         """Whether `after` names all that a client of this version may hold and the cloud has no more."""
         return version >= self._names_gone_since and not self.is_in_gap(version)
 
+    def names_all_changed_after(self, version: int) -> bool:
+        """Whether `changed_after` gives all objects that a client of this version has not seen as they are."""
+        return version >= self._past.since and not self.is_in_gap(version)
+
+    def changed_after(self, version: int) -> set[tuple[str, str]]:
+        """The objects that have changed after a version, or locally at it."""
+        return {key for at, key in self._past.changes if at > version} | {
+            change.key for change in self.after(version)
+        }
+
+    def past(self) -> Past:
+        """The last changes, for the disk. A deletion begins it: the name alone does not say what has gone."""
+        changes: dict[tuple[str, str], int] = {}
+        since = max((self._past.since, *(after for _, after in self._gaps)))
+        for at, change in reversed(self._entries):
+            if change.is_deletion and change.is_local:
+                continue  # the disk has the object until the cloud's own event
+            if change.is_deletion or len(changes) == MAX_PAST:
+                return _past(max(since, at + change.is_local), changes)
+            changes.setdefault(change.key, at + change.is_local)
+        for at, key in reversed(self._past.changes):
+            if len(changes) == MAX_PAST:
+                return _past(max(since, at), changes)
+            changes.setdefault(key, at)
+        return _past(since, changes)
+
     def after(self, version: int) -> Iterator[C]:
         """The changes after a version, and the local ones at that version."""
         for at, change in self._entries:
@@ -110,5 +166,11 @@ class History[C: Recorded]:
         self._bytes -= change.size
         # A client at the version of a change of the node's own may lack the change.
         self._oldest = max(self._oldest, at + change.is_local)
+        self._past = Past(self._oldest)
         if change.is_deletion:
             self._names_gone_since = max(self._names_gone_since, at + change.is_local)
+
+
+def _past(since: int, changes: dict[tuple[str, str], int]) -> Past:
+    """Leave out the changes, of which the last comes first, that each client of the version has."""
+    return Past(since, tuple((at, key) for key, at in reversed(changes.items()) if at > since))

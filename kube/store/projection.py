@@ -6,11 +6,13 @@ changed input costs only the objects that read it. Components with the same chai
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from kube.store.resumption import Checkpoint, Overrides, digest_of
 from kube.store.ring import Frame
 from kube.store.scope import EVERYTHING, Scope, ScopeIndex
 from kube.store.store import Change, Item, Key, Store
@@ -93,9 +95,13 @@ class Projection:
         self.unlike = unlike
         """The newest version that clients may hold as other inputs made it, also before this projection."""
         self._chain = chain
-        self._overrides: dict[Key, Item | None] = {}
+        self._overrides = Overrides()
         self._why: dict[Key, Why] = {}
         """The reasons for the objects in `_overrides`."""
+        self.former: Checkpoint | None = None
+        """The state that the process before this one showed by this chain."""
+        self._was_whole = False
+        """Whether a client may have been given a state."""
         self.reasons: Counter[Why] = Counter()
         """How many objects the filters change or hide, by what they said of them."""
         self._reads: dict[Key, frozenset[InputKey]] = {}
@@ -180,6 +186,40 @@ class Projection:
             self._evaluate(item, None)
         if self._stale and not self._unevaluated:
             self._refresh_some()
+        self._note_whole()
+
+    def _note_whole(self) -> None:
+        self._was_whole |= self.store.complete and not self.is_pending
+
+    def is_shown_by(self, inputs: Collection[InputKey]) -> bool:
+        """Whether clients may hold what these inputs decided."""
+        return self._was_whole and any(name in self._readers for name in inputs)
+
+    def shows_as(self, checkpoint: Checkpoint) -> bool:
+        """Whether the projection shows what it showed at a checkpoint, but for what has changed since."""
+        history, digest = self.store.history, self._overrides.digest
+        if self.is_pending or not history.names_all_changed_after(checkpoint.version):
+            return False
+        changes = reversed([*history.after(checkpoint.version)])
+        for key, old in {change.key: change.old for change in changes}.items():
+            if old is not None and (was := self._shown(old)) is not old:
+                digest ^= digest_of(key, was)
+            if key in self._overrides:
+                digest ^= digest_of(key, self._overrides[key])
+        return digest == checkpoint.digest
+
+    def checkpoint(self, elsewhere: int) -> Checkpoint | None:
+        """Return what the projection shows now, for the next process; None where clients may hold anything else.
+
+        Up to `elsewhere` clients may hold another state, but for those whom the former checkpoint is about.
+        """
+        former = self.former
+        if former is not None and not any(self.store.history.after(former.version)) and self.shows_as(former):
+            elsewhere = former.unlike
+        unlike = max(elsewhere, self.unlike)
+        if self.is_pending or not self.store.complete or unlike == sys.maxsize:
+            return None
+        return Checkpoint(self.store.version, self._overrides.digest, unlike)
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         """Evaluate again the objects that read one of these inputs, and notify listeners of what looks different.
@@ -189,10 +229,9 @@ class Projection:
         touched = {key for name in inputs for key in self._readers.get(name, ())}
         self._stale |= dict.fromkeys(sorted(touched, reverse=True))
         self._refresh_some()
+        self._note_whole()
 
     def _refresh_some(self) -> None:
-        if self._chain is not None:
-            self.unlike = max(self.unlike, self.store.newest_given)
         for item in self._slice_of(self._stale):
             key = item.key
             if item is not self._evaluated.get(key):
@@ -201,6 +240,8 @@ class Projection:
             before = self.get(key)
             after = self._evaluate(item, before)
             if differ(before, after):
+                if self._was_whole:
+                    self.unlike = max(self.unlike, self.store.newest_given)
                 self._notify_changed(ProjectedChange(item.version, key, before, after, before, is_local=True))
 
     def _slice_of(self, waiting: dict[Key, None]) -> Iterator[Item]:
@@ -261,7 +302,8 @@ class Projection:
         return None if evaluation.pending else evaluation.item
 
     def restarted(self) -> None:
-        self._overrides, self._reads, self._readers, self._pending = {}, {}, {}, set()
+        self._overrides, self.former = Overrides(), None
+        self._reads, self._readers, self._pending = {}, {}, set()
         self._why, self.reasons = {}, Counter()
         self._stale = {}
         self._evaluated = {}
@@ -303,10 +345,10 @@ class Projection:
         else:
             self._pending.discard(item.key)
         if shown is item:
-            self._overrides.pop(item.key, None)
+            self._overrides.forget(item.key)
             self._set_why(item.key, None)
         else:
-            self._overrides[item.key] = shown
+            self._overrides.put(item.key, shown)
             if not evaluation.pending:
                 self._set_why(item.key, evaluation.why)
         return shown
@@ -315,7 +357,7 @@ class Projection:
         self._index(key, frozenset())
         self._evaluated.pop(key, None)
         self._pending.discard(key)
-        self._overrides.pop(key, None)
+        self._overrides.forget(key)
         self._set_why(key, None)
 
     def _set_why(self, key: Key, why: Why | None) -> None:

@@ -1,11 +1,22 @@
-"""Decides what a view sends to a client that comes with a version. `docs/versions.md` explains the rules."""
+"""Decides what a view sends to a client that comes with a version. `docs/versions.md` explains the rules.
+
+Filters depend on more than a version says: on inputs, which may have changed while no process followed them. So the
+disk keeps a checkpoint with the store of the same moment. Where the next process makes the same digest of that store
+with its own inputs, a client of the former process holds what the view shows, but for what has changed since.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
+from kube.requests.continue_tokens import key_text
 from kube.store.history import History
+from kube.store.store import Item, Key
+
+DIGEST = 16
+"""Bytes of a digest."""
 
 
 class Resumption(Enum):
@@ -15,6 +26,8 @@ class Resumption(Enum):
     """The view's own events after the version."""
     REPLAY = "replay"
     """The store's changes after the version, as the view shows them, and then the view's events."""
+    REPEAT = "repeat"
+    """The present state of what has changed after the version, and DELETED for what of it the view does not show."""
     CORRECT = "correct"
     """The whole state, and DELETED for what the client may hold besides."""
     EXPIRED = "expired"
@@ -30,6 +43,7 @@ def judge(
     oldest: int | None,
     elsewhere: int,
     unlike: int,
+    former: int,
     is_filtered: bool,
 ) -> Resumption:
     """Decide how a client resumes from the version `since`.
@@ -37,17 +51,56 @@ def judge(
     `seen` is the version up to which the view has everything; `is_confirmed` says that the cloud had the view's state
     at `since`; `oldest` is the version from which the view's own events go on (None: it has none yet). Up to
     `elsewhere` clients may hold another state than the view ever showed, and up to `unlike` one that inputs made which
-    the view has not followed.
+    the view has not followed. `former` is the version up to which the client is known to hold what the view shows, by
+    the checkpoint of an earlier process; 0 where nothing is known.
     """
     if history.is_in_gap(since) and not is_confirmed:
         return Resumption.EXPIRED
     # Later than that, what a client holds may have come and gone before the store hears of it.
     is_known = since <= seen or is_confirmed
     can_correct = is_known and history.names_all_gone_after(since)
+    is_repeatable = since > unlike and is_known
     if since <= elsewhere:
+        if former and is_repeatable and history.names_all_changed_after(min(since, former)):
+            return Resumption.REPEAT
         return Resumption.CORRECT if can_correct else Resumption.EXPIRED
     if oldest is not None and since >= oldest:
         return Resumption.FOLLOW
-    if since > unlike and is_known and history.has_all_after(since):
+    if is_repeatable and history.has_all_after(since):
         return Resumption.REPLAY
+    if is_repeatable and history.names_all_changed_after(since):
+        return Resumption.REPEAT
     return Resumption.CORRECT if is_filtered and can_correct else Resumption.EXPIRED
+
+
+class Checkpoint(NamedTuple):
+    """A digest of the state that a projection showed of a store at `version`."""
+
+    version: int
+    digest: int
+    unlike: int = 0
+    """The newest version that clients may hold with another state than the projection showed."""
+
+
+def digest_of(key: Key, shown: Item | None) -> int:
+    """The digest of one object that filters changed, or hid (None). Those of several are combined by XOR."""
+    text = key_text(key).encode(errors="surrogatepass")
+    made = hashlib.blake2b(text, digest_size=DIGEST)
+    made.update(b"\0" if shown is None else b"\1" + shown.raw)
+    return int.from_bytes(made.digest())
+
+
+class Overrides(dict[Key, Item | None]):
+    """The objects that filters changed or hid (None), and the digest of them all."""
+
+    def __init__(self) -> None:
+        self.digest = 0
+
+    def put(self, key: Key, shown: Item | None) -> None:
+        self.forget(key)
+        self[key] = shown
+        self.digest ^= digest_of(key, shown)
+
+    def forget(self, key: Key) -> None:
+        if key in self:
+            self.digest ^= digest_of(key, self.pop(key))

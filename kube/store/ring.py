@@ -155,6 +155,10 @@ class Ring:
             raise LookupError("fell behind the history that is kept")
         return [self._events[index] for index in range(position - self.start, end - self.start)]
 
+    def begin(self, version: int) -> None:
+        """Let no client of an earlier version than this resume: it may lack what the node changed before."""
+        self.oldest = max(self.oldest, version)
+
     def restart(self, version: int) -> None:
         """Forget every event. History begins at this version, and no client resumes from an earlier one."""
         self.start = self.end

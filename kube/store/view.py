@@ -51,15 +51,19 @@ class View(Feed):
         form: Form,
         elsewhere: Callable[[], int] = lambda: 0,
         bound: Rings | None = None,
+        may_prove: Callable[[], bool] = lambda: True,
     ) -> None:
         """`elsewhere` is the newest version at which clients may hold a state that no view made (rule 3); `bound`
-        is the one that the history has with those of other views.
+        is the one that the history has with those of other views. `may_prove`: the checkpoint of an earlier process is
+        about this view's clients.
         """
         super().__init__(projection, form, Ring(projection.store.version, bound))
+        self.ring.begin(self.projection.store.history.newest)
         self.scope = scope
         self._everything = scope.is_everything
         self._bound = bound
         self._elsewhere = elsewhere
+        self._may_prove = may_prove
         self._unlike = 0
         """The newest version that clients may hold as other filters of this view made it."""
         self._has_history = not projection.filtered
@@ -128,16 +132,25 @@ class View(Feed):
 
     def judge(self, since: int) -> Resumption:
         """Decide how a client resumes from the version `since`."""
+        elsewhere = max(self._elsewhere(), self.projection.store.former_version)
         return judge(
             since,
             self.projection.store.history,
             seen=self.projection.store.version,
             is_confirmed=self.has_confirmed(since),
             oldest=self.ring.oldest if self._has_history else None,
-            elsewhere=max(self._elsewhere(), self.projection.store.former_version),
+            elsewhere=elsewhere,
             unlike=max(self._unlike, self.projection.unlike),
+            former=self._former(since) if since <= elsewhere else 0,
             is_filtered=self.projection.filtered,
         )
+
+    def _former(self, since: int) -> int:
+        """The version up to which a client of an earlier process holds what the view shows; 0 where nobody knows."""
+        former = self.projection.former
+        if former is None or since <= max(former.unlike, self.projection.store.former_version):
+            return 0
+        return former.version if self._may_prove() and self.projection.shows_as(former) else 0
 
     def watch(
         self, since: int | None, confirmed: int = 0, *, bookmarks: bool, coding: StreamCoding = PLAIN
@@ -165,6 +178,9 @@ class View(Feed):
     def _missed(self, since: int, resumption: Resumption) -> Beginning:
         if resumption is Resumption.CORRECT:
             return correction(self.projection, self.scope, since)
+        if resumption is Resumption.REPEAT:
+            start = min(since, self._former(since) or since)
+            return correction(self.projection, self.scope, since, start)
         missed = (self._event(change)[1] for change in self.projection.replay(since))
         return Beginning((), [bytes(frame) for frame in missed if frame])
 
@@ -273,6 +289,7 @@ class View(Feed):
     def _begin_history(self) -> None:
         if not self._has_history:
             self.ring.restart(self.version)
+            self.ring.begin(self.projection.store.history.newest)
             self._has_history = True
 
     def _open(

@@ -7,7 +7,7 @@ alike: `NewEvents` is written once for each coding, and goes to each client with
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kube.errors import StatusError
@@ -50,25 +50,34 @@ class Beginning(NamedTuple):
             yield write("ADDED", item)
 
 
-def correction(projection: Projection, scope: Scope, since: int) -> Beginning:
+def correction(
+    projection: Projection, scope: Scope, since: int, changed_after: int | None = None
+) -> Beginning:
     """Events that turn any state of a client at version `since` into what a projection shows through a scope.
 
+    With `changed_after` the client's state may differ only in objects that have changed after that version.
     The scope's selectors hide an object too: the client may hold the object from before its labels changed. Objects of
     other namespaces, and of other names where the scope has a name, the client was never given, nor those that were
     made since. Of the rest it is told the names and versions, and of ROUTED all.
     """
     state, hidden = [], []
-    shown = {item.key: item for item in projection if scope.matches(item)}
-    for item in projection.store:
-        if (now := shown.get(item.key)) is not None:
+    store, start = projection.store, since
+    objects: Iterable[Item] = store
+    if changed_after is not None:
+        changed, start = store.history.changed_after(changed_after), min(since, changed_after)
+        objects = filter(lambda item: item.key in changed, store)
+    for item in objects:
+        now = projection.get(item.key)
+        if now is not None and scope.matches(now):
             state.append(now)
         elif scope.may_have_held(item):
             hidden.append(item)
-    gone = projection.store.gone_after(since)
+    shown = {item.key for item in state}
+    gone = store.gone_after(start)
     hidden += [item for key, item in gone.items() if key not in shown and scope.may_have_held(item)]
-    made = _made_after(projection.store, since)
+    made = _made_after(store, since)
     hidden = [item for item in hidden if item.key not in made]
-    if projection.store.kind not in ROUTED:
+    if store.kind not in ROUTED:
         hidden = list(map(_name_alone, hidden))
     return Beginning(state, hidden=hidden)
 

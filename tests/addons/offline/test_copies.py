@@ -13,6 +13,7 @@ from addons.offline.disk_access import DiskAccess
 from addons.offline.kept_versions import NAME, TABLE, KeptVersions
 from addons.offline.write_behind import LINGER, OF_A_ROW
 from addons.rules.given_versions import ANY_VERSION, RulesEdit
+from addons.views.persistence import Checkpoints, checkpoints_of, past_of
 from kube.disk.copy_rows import objects_of, read_copy
 from kube.disk.database import Disk, TableChanges
 from kube.disk.writer import DiskWriter
@@ -20,6 +21,7 @@ from kube.errors import forbidden, not_found
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.store.history import Witness
+from kube.store.resumption import Checkpoint
 from kube.store.standing import Standing
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
@@ -308,3 +310,40 @@ async def written(copies: DiskCopies, value: bytes) -> None:
     """Return once the disk holds this row."""
     while await copies.access.ask(lambda: copies.access.disk.value(TABLE, NAME)) != value:
         pass
+
+
+async def test_what_the_views_of_a_store_showed_comes_back_to_the_next_process(tmp_path: Path) -> None:
+    made = Checkpoints("rules", {"a,b": Checkpoint(9, 2**127, 3)})
+    async with copies_in(tmp_path) as copies:
+        store = Store()
+        copy = copies.copy("", PODS, store)
+        copy.checkpoints = lambda: made
+        store.replace(CODEC, "v1", "Pod", 5, [pod("a", 3), pod("b", 4)])
+        store.apply("DELETED", pod("b", 6))
+        store.apply("ADDED", pod("c", 8))
+        store.advance(9)
+        await settled(copy)
+        assert copy.has_checkpoints
+        again = copies.copy("", PODS, Store())
+        await again.restore()
+        assert again.former == Checkpoints(), "inputs may have changed since, before the eyes of nobody"
+    async with copies_in(tmp_path) as copies:
+        back = copies.copy("", PODS, store := Store())
+        await back.restore()
+        assert back.former == made
+        assert store.history.past() == (6, ((8, ("default", "c")),))
+        assert not store.history.names_all_changed_after(5)
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {},
+        {"past": 3, "checkpoints": 3},
+        {"past": [9, []], "checkpoints": {"a": [1]}},
+        {"past": [1, [[1]]], "rules": "r", "checkpoints": {"a": [1, "x", 1]}},
+    ],
+)
+def test_what_cannot_be_read_says_nothing(meta: dict[str, Any]) -> None:
+    assert past_of(meta | {"version": 5}) is None
+    assert checkpoints_of(meta) == Checkpoints()

@@ -9,9 +9,10 @@ import pytest
 from kube.store.resumption import Resumption, judge
 from tests.kube.support.toys import Toy, fill, filled, tell
 
-FOLLOW, REPLAY, CORRECT, EXPIRED = (
+FOLLOW, REPLAY, REPEAT, CORRECT, EXPIRED = (
     Resumption.FOLLOW,
     Resumption.REPLAY,
+    Resumption.REPEAT,
     Resumption.CORRECT,
     Resumption.EXPIRED,
 )
@@ -21,6 +22,7 @@ PLAIN: dict[str, Any] = {
     "oldest": 35,
     "elsewhere": 0,
     "unlike": 0,
+    "former": 0,
     "is_filtered": False,
 }
 FILTERED = PLAIN | {"is_filtered": True}
@@ -53,6 +55,12 @@ FILTERED = PLAIN | {"is_filtered": True}
         # The store has not seen what came and went up to there; the cloud may have said that nothing did.
         (40, FILTERED | {"elsewhere": 60, "seen": 39}, EXPIRED),
         (40, FILTERED | {"elsewhere": 60, "seen": 39, "is_confirmed": True}, CORRECT),
+        # What a checkpoint of an earlier process proves.
+        (36, FILTERED | {"elsewhere": 60, "former": 36}, REPEAT),
+        (40, FILTERED | {"elsewhere": 60, "former": 36}, REPEAT),
+        (36, FILTERED | {"elsewhere": 60, "former": 36, "unlike": 36}, CORRECT),
+        (41, FILTERED | {"elsewhere": 60, "former": 36}, EXPIRED),
+        (40, FILTERED | {"elsewhere": 60, "former": 25}, CORRECT),
         # Inputs that the view has not followed may have made another state.
         (34, FILTERED | {"unlike": 33}, REPLAY),
         (34, FILTERED | {"unlike": 34}, CORRECT),

@@ -1,0 +1,110 @@
+"""Checkpoints of a source's views on disk: withdrawn before an input changes what clients have, and written again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from addons.filters.filter import Filter
+from addons.rules.table import parse_rules
+from addons.views.persistence import Checkpoints, KeptCheckpoints, SourceCopy, Withdrawals
+from kube.store.projection import InputKey, Projection
+from kube.store.resumption import Checkpoint
+from tests.kube.support.toys import Toy, ToyChain, filled
+
+RULES = parse_rules(None)
+INPUT: InputKey = ("p", "i")
+FILTERS = RULES.chain("kube-proxy", "", "services", "watch")
+NAMES = ",".join(each.name for each in FILTERS)
+
+
+class Disk:
+    """A copy whose batches the test writes."""
+
+    def __init__(self) -> None:
+        self.former = Checkpoints()
+        self.checkpoints = Checkpoints
+        self.held = Checkpoints()
+        self.is_asked = asyncio.Event()
+        self.may_write = asyncio.Event()
+
+    @property
+    def has_checkpoints(self) -> bool:
+        return bool(self.held.of_filters)
+
+    def note(self) -> None:
+        self.held = self.checkpoints()
+
+    async def withdraw(self) -> None:
+        self.is_asked.set()
+        await self.may_write.wait()
+        self.note()
+
+
+class Kept:
+    """A source with one filtered view, and its copy."""
+
+    def __init__(self) -> None:
+        self.inputs: dict[InputKey, str] = {INPUT: "keep"}
+        store = filled(10, Toy(reads="i"))
+        self.projection = Projection(store, ToyChain("p", self.inputs))
+        self.disk, self.elsewhere = Disk(), 0
+        projections: dict[tuple[Filter, ...], Projection] = {FILTERS: self.projection}
+        self.kept = KeptCheckpoints(projections, lambda: RULES, lambda: self.elsewhere)
+        self.kept.keep(cast(SourceCopy, self.disk))
+
+    def change(self) -> None:
+        self.inputs[INPUT] = "drop"
+        self.projection.inputs_changed([INPUT])
+
+    @property
+    def held(self) -> Checkpoint | None:
+        return self.disk.held.of_filters.get(NAMES)
+
+
+@pytest.fixture
+def source() -> Kept:
+    made = Kept()
+    made.kept.note()
+    return made
+
+
+async def test_an_input_changes_nothing_before_the_disk_forgets_what_it_made(source: Kept) -> None:
+    assert source.held == (10, 0, 0)
+    assert source.kept.say([INPUT])
+    assert not source.kept.say([("p", "another")])
+    withdrawals = Withdrawals()
+    withdrawals.begin([source.kept], source.change)
+    await source.disk.is_asked.wait()
+    assert source.projection.get(("a", "x")) is not None
+    source.disk.may_write.set()
+    await asyncio.gather(*withdrawals.tasks)
+    assert source.projection.get(("a", "x")) is None
+    assert source.held is not None, "the disk has what is shown now"
+    assert source.held.unlike == 10
+
+
+async def test_an_input_changes_at_once_where_the_disk_says_nothing(source: Kept) -> None:
+    Withdrawals().begin([], source.change)
+    assert source.projection.get(("a", "x")) is None
+
+
+def test_a_source_that_goes_leaves_none(source: Kept) -> None:
+    source.kept.forget()
+    assert source.held is None
+
+
+def test_those_of_other_rules_say_nothing(source: Kept) -> None:
+    made = Checkpoint(10, 0)
+    source.disk.former = Checkpoints(RULES.digest, {NAMES: made})
+    assert source.kept.former(FILTERS) == made
+    source.kept.rules_edited()
+    assert source.kept.former(FILTERS) == made, "the rules are the same"
+    source.disk.former = Checkpoints("other", {NAMES: made})
+    assert source.kept.former(FILTERS) is None
+    source.projection.former = made
+    source.kept.rules_edited()
+    assert source.projection.former is None
+    assert source.disk.former == Checkpoints()

@@ -1,0 +1,114 @@
+"""A process after a crash: who resumes by a checkpoint, and who gets a correction."""
+
+from __future__ import annotations
+
+import pytest
+
+from addons.rules.given_versions import ANY_VERSION
+from kube.store.listing import WHOLE
+from kube.store.projection import InputKey, Projection
+from kube.store.resumption import Checkpoint, Resumption
+from kube.store.scope import EVERYTHING
+from kube.store.store import Store
+from kube.store.view import View
+from tests.kube.support.toys import Toy, ToyChain, events_of, fill, short, tell
+
+ANY = 1000
+"""Nobody has said yet how new the versions are that clients hold."""
+HELD, OTHER = Toy("x", version=8, reads="i"), Toy("y", version=9)
+
+type Inputs = dict[InputKey, str]
+
+
+def shown(store: Store, inputs: Inputs) -> Projection:
+    return Projection(store, ToyChain("p", inputs))
+
+
+def crashed(store: Store, inputs: Inputs, former: Checkpoint | None) -> View:
+    """The view of the next process, which has the store of the disk and these inputs."""
+    restored = Store()
+    raws = [item.raw for item in store]
+    restored.replace(store.codec, store.api_version, store.kind, store.version, raws)
+    restored.history.recall(store.history.past())
+    projection = shown(restored, inputs)
+    projection.former = former
+    return View(projection, EVERYTHING, WHOLE, elsewhere=lambda: ANY)
+
+
+def begins(view: View, since: int) -> list[tuple[str, str, int]]:
+    """Return the events that a client of this version gets at once, but for the bookmark."""
+    watcher = view.watch(since, bookmarks=False)
+    return [short(event) for event in events_of(view, watcher.initial_events())]
+
+
+@pytest.fixture
+def store() -> Store:
+    made = Store()
+    fill(made, 9, HELD, OTHER)
+    made.advance(10)
+    return made
+
+
+@pytest.mark.parametrize("verdict", ["keep", "drop", "10.9.9.1"])
+def test_a_client_resumes_where_the_inputs_are_the_same(store: Store, verdict: str) -> None:
+    inputs: Inputs = {("p", "i"): verdict}
+    view = crashed(store, inputs, shown(store, inputs).checkpoint(0))
+    assert view.judge(10) is Resumption.REPEAT
+    assert begins(view, 10) == []
+
+
+@pytest.mark.parametrize("verdict", ["drop", "10.9.9.1"])
+def test_a_client_is_corrected_where_an_input_changed_meanwhile(store: Store, verdict: str) -> None:
+    former = shown(store, {("p", "i"): "keep"}).checkpoint(0)
+    assert crashed(store, {("p", "i"): verdict}, former).judge(10) is Resumption.CORRECT
+
+
+def test_a_client_is_corrected_that_left_before_an_input_changed(store: Store) -> None:
+    inputs: Inputs = {("p", "i"): "keep"}
+    projection = shown(store, inputs)
+    inputs["p", "i"] = "drop"
+    projection.inputs_changed([("p", "i")])
+    view = crashed(store, inputs, projection.checkpoint(0))
+    assert view.judge(10) is Resumption.CORRECT
+
+
+def test_no_client_is_known_up_to_a_version_from_elsewhere(store: Store) -> None:
+    inputs: Inputs = {("p", "i"): "keep"}
+    assert crashed(store, inputs, shown(store, inputs).checkpoint(10)).judge(10) is Resumption.CORRECT
+
+
+def test_a_client_that_got_no_event_of_what_is_hidden_resumes(store: Store) -> None:
+    inputs: Inputs = {("p", "i"): "drop"}
+    projection = shown(store, inputs)
+    tell(store, "MODIFIED", Toy("x", version=12, reads="i"))
+    view = crashed(store, inputs, projection.checkpoint(0))
+    assert view.judge(10) is Resumption.REPEAT
+    # The client may hold it from before its labels changed: it is named.
+    assert begins(view, 10) == [("DELETED", "x", 12)]
+    assert begins(view, 12) == []
+
+
+def test_what_the_disk_did_not_get_is_sent_again_as_it_is_now(store: Store) -> None:
+    """The checkpoint does not say what the former process made of it."""
+    inputs: Inputs = {("p", "j"): "keep", ("p", "i"): "keep"}
+    former = shown(store, inputs).checkpoint(0)
+    view = crashed(store, inputs | {("p", "j"): "drop"}, former)
+    late = Toy("late", version=12, reads="j")
+    tell(view.projection.store, "ADDED", late)
+    tell(view.projection.store, "MODIFIED", Toy("y", version=13))
+    assert view.judge(13) is Resumption.REPEAT
+    assert begins(view, 13) == [("DELETED", "late", 12), ("ADDED", "y", 13)]
+
+
+def test_the_next_process_but_one_knows_it_too(store: Store) -> None:
+    inputs: Inputs = {("p", "i"): "drop"}
+    view = crashed(store, inputs, shown(store, inputs).checkpoint(0))
+    again = crashed(view.projection.store, inputs, view.projection.checkpoint(ANY))
+    assert again.judge(10) is Resumption.REPEAT
+    tell(view.projection.store, "MODIFIED", Toy("y", version=11))
+    last = view.projection.checkpoint(11)
+    assert last is not None
+    assert (last.version, last.unlike) == (11, 11), (
+        "of clients from before the crash nothing is known any more"
+    )
+    assert view.projection.checkpoint(ANY_VERSION) is None
