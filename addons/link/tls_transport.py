@@ -12,6 +12,8 @@ from typing import Any
 
 from OpenSSL import SSL
 
+from kube.bounds import reached
+
 RECORD = 16 * 1024
 """Bytes of plain text that a record of TLS brings at most, and that OpenSSL gets at once. A connection keeps a buffer
 for the largest that it was given."""
@@ -19,6 +21,10 @@ SEALING = 512
 """Bytes for which OpenSSL has room beyond the plain text: more than any cipher adds to a record."""
 OWN_RECORDS = 4 * 1024
 """Bytes that are read at once of what OpenSSL says by itself: keys, tickets, alerts, and mostly nothing."""
+
+MAX_OWED = 16 * 1024
+"""Bytes of answers to new keys (RFC 8446, 4.6.3) that wait for the other side. Each has 22, and nobody renews its keys
+seven hundred times without reading."""
 
 
 class TransportLayer(asyncio.Transport, asyncio.Protocol):
@@ -110,6 +116,8 @@ class TlsTransport(TransportLayer, ABC):
         self._is_paused = False
         """The protocol reads no further."""
         self._error: Exception | None = None
+        self._owed = 0
+        """Bytes of OpenSSL's own that the other side has not read, as far as is known."""
 
     @abstractmethod
     def agreed(self, tls: SSL.Connection) -> None:
@@ -211,11 +219,20 @@ class TlsTransport(TransportLayer, ABC):
             pass
         except SSL.Error as error:
             end = error
-        self._flush(tls)  # the other side may have new keys, and is owed an answer
+        self._answer_keys(tls)
         if records:
             protocol.data_received(records[0] if len(records) == 1 else b"".join(records))
         if end is not None and not self._is_paused:  # else the protocol learns it when it reads on
             self._end(end)
+
+    def _answer_keys(self, tls: SSL.Connection) -> None:
+        """Send what OpenSSL answers to new keys of the other side, if that reads."""
+        self._owed += self._flush(tls)
+        if self._owed and not self.get_write_buffer_size():
+            self._owed = 0
+        if self._owed > MAX_OWED:
+            reached("answers to new keys of TLS")
+            self.abort()
 
     def _end(self, end: SSL.Error) -> None:
         """Tell the protocol that nothing more comes."""
@@ -226,10 +243,12 @@ class TlsTransport(TransportLayer, ABC):
         else:
             self.fail(ConnectionResetError(reason_of(end)))
 
-    def _flush(self, tls: SSL.Connection) -> None:
-        """Send what OpenSSL has for the other side."""
-        if self._below is not None and (sealed := _sealed(tls, OWN_RECORDS)):
+    def _flush(self, tls: SSL.Connection) -> int:
+        """Send what OpenSSL has for the other side; how many bytes."""
+        sealed = _sealed(tls, OWN_RECORDS)
+        if sealed and self._below is not None:
             self._below.write(sealed)
+        return len(sealed)
 
 
 def reason_of(error: SSL.Error) -> str:

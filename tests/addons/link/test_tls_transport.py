@@ -7,14 +7,17 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
+import pytest
 from cryptography import x509
 from OpenSSL import SSL
 
 from addons.link.tls import client_connection, client_context
 from addons.link.tls_transport import RECORD, TlsTransport
+from addons.telemetry import metrics
 from tests.addons.support.link_parts import AUTHORITY
-from tests.addons.support.observed import until
+from tests.addons.support.observed import until, value_of
 
 
 class End(TlsTransport):
@@ -116,6 +119,48 @@ async def test_both_ends_say_why_a_handshake_fails(tmp_path: Path) -> None:
         assert client.refusal == "certificate verify failed"
         assert server.refusal.endswith("alert internal error"), "pyOpenSSL lets a callback choose no other"
         assert (client.inside.transport, server.inside.transport) == (None, None)
+
+
+class NewKeys:
+    """Stands for OpenSSL, which owes an answer to each byte that comes, for a client that only renews its keys."""
+
+    def __init__(self) -> None:
+        self._owed = b""
+
+    def do_handshake(self) -> None:
+        """Agree at once."""
+
+    def bio_write(self, data: bytes) -> None:
+        self._owed += bytes(22 * len(data))
+
+    def recv(self, _size: int) -> bytes:
+        raise SSL.WantReadError
+
+    def bio_read(self, size: int) -> bytes:
+        if not self._owed:
+            raise SSL.WantReadError
+        answer, self._owed = self._owed[:size], self._owed[size:]
+        return answer
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_answers_to_new_keys_go_out_and_wait_for_no_client_that_does_not_read(reads: bool) -> None:
+    """They stayed in OpenSSL's buffer as long as the hub had nothing else to write, without a bound."""
+    near, far = socket.socketpair()
+    end = End(cast("SSL.Connection", NewKeys()))
+    await asyncio.get_running_loop().create_connection(lambda: end, sock=near)
+    reader, writer = await asyncio.open_connection(sock=far)
+    counted = metrics.BOUNDS_REACHED.labels("answers to new keys of TLS")
+    before, rounds = value_of(counted), 0
+    while not end.is_closing() and rounds < 1_000:
+        end.data_received(bytes(100))
+        if reads:
+            assert len(await reader.readexactly(2_200)) == 2_200
+        rounds += 1
+    assert end.is_closing() is not reads
+    assert value_of(counted) == before + (not reads)
+    end.abort()
+    writer.transport.abort()
 
 
 async def test_a_protocol_that_reads_no_further_learns_the_end_when_it_reads_on(tmp_path: Path) -> None:
