@@ -25,7 +25,7 @@ from controllers.runtime.leader_election import LeaderElector
 from controllers.runtime.unstructured import mapping
 from controllers.runtime.write_client import EventRecorder, Gate, WriteClient, refuse_unless_leading
 from controllers.settings import Settings, parse_settings
-from kube.concurrency.pulse import comes_within
+from kube.concurrency.notifier import comes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json

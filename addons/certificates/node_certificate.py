@@ -25,7 +25,7 @@ from addons.certificates.signing_request import (
     teller,
 )
 from addons.requests.clients import Clients
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.disk.whole_file import read_file
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials, Piece, load_kubeconfig
@@ -62,7 +62,7 @@ class NodeCertificate:
         last = f": {self._why}" if self._why else ""
         return f"the cluster has not signed the certificate {WHAT} yet{last}"
 
-    async def run(self, clients: Clients, cloud_changed: Pulse) -> None:
+    async def run(self, clients: Clients, cloud_changed: Notifier) -> None:
         """Get the certificate, and renew it in time, until cancelled. `cloud_changed` as of `RequestedCertificate`."""
         send = teller(clients.hub, self._node, WHAT)
 

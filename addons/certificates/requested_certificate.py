@@ -26,7 +26,7 @@ from addons.certificates.signing_request import (
 )
 from kube.certificate_authority import key_pem, names_of
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse, comes_within
+from kube.concurrency.notifier import Notifier, comes_within
 from kube.disk.whole_file import read_file, write_file
 from kube.errors import StatusError
 from kube.http.client import Client
@@ -57,7 +57,7 @@ class RequestedCertificate:
         file: Path,
         names: Names,
         sign: Sign,
-        cloud_changed: Pulse,
+        cloud_changed: Notifier,
         tell: Tell,
         renewal: Callable[[], float] = lambda: SERVING_RENEWAL,
     ) -> None:
@@ -196,7 +196,7 @@ def serving_certificate_of(
     node: str,
     client: Client,
     file: Path,
-    cloud_changed: Pulse,
+    cloud_changed: Notifier,
     also: Callable[[], Iterable[str]] = tuple,
 ) -> RequestedCertificate:
     """The certificate by which a port serves: for the addresses that the Node has, and those of `also`.

@@ -28,7 +28,7 @@ from kube.certificate_authority import (
     make_authority,
     names_of,
 )
-from kube.concurrency.pulse import comes_within
+from kube.concurrency.notifier import comes_within
 from kube.disk.whole_file import read_file, write_file
 
 FILE = "pki/cluster.pem"

@@ -29,7 +29,7 @@ from addons.inputs.kubelet_words import KubeletWords
 from addons.inputs.recorded_inputs import HUB_INPUT, RecordedInputs
 from addons.inputs.words import Words
 from addons.views.source import Source
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.reflector.list_watch import ListWatch
 from kube.requests.node_labels import BUCKETS, bucket_of
 from kube.requests.node_pools import POOL_LABEL
@@ -50,7 +50,7 @@ class FilterInputs:
         self.hub = hub
         self.unhealthy: frozenset[str] = frozenset()
         """Names of the nodes that the local health source calls unhealthy."""
-        self.learned = Pulse()
+        self.learned = Notifier()
         """Notified when an answer changes or becomes known."""
         self._inputs: dict[InputKind, Input] = {}
         self.words = KubeletWords(self.changed, self.ask)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from addons.inputs.words import FRESH, Words, word_in
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.json_type import Json
 from kube.objects.status_update import status_document
 from kube.requests.request_info import parse_request
@@ -103,7 +103,7 @@ class KubeletWords(Words):
         """The cloud was restored: the versions of pods mean nothing any more, nor do those of its slices."""
         self._drop([key for key, word in self if word.version])
 
-    async def follow(self, is_up: Callable[[], bool], changed: Pulse) -> None:
+    async def follow(self, is_up: Callable[[], bool], changed: Notifier) -> None:
         """Keep to the copies through each outage until cancelled. `changed` notifies when the cloud comes or goes."""
         while True:
             if is_up() != self._has_cloud:

@@ -10,7 +10,7 @@ from addons.filters.inputs import Inputs, PodWord
 from addons.filters.verdict import Outcome
 from addons.inputs.input_sources import InputKind
 from addons.views.sources import Sources
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.json_type import Json
 from kube.store.projection import InputKey
 from kube.store.store import Item, Key, Store
@@ -41,7 +41,7 @@ class Words:
         self._fresh: dict[Key, float] = {}
         """When the cloud had its latest word of a pod, by `clock`."""
         self._former = 0
-        self._came = Pulse()
+        self._came = Notifier()
         """Notified of a word."""
         self.told: Callable[[Key, PodWord | None], None] = lambda _key, _word: None
         """Told of each word that is another, and with None of each that has ended."""

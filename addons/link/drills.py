@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from addons.telemetry import metrics
-from kube.concurrency.pulse import comes_within
+from kube.concurrency.notifier import comes_within
 
 DEFAULT_MINUTES = 10
 MAX_MINUTES = 60

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from addons.link.health import Cloud
 from addons.link.uplinks.uplink import Uplink
-from kube.concurrency.pulse import Pulse, comes_within, first_of
+from kube.concurrency.notifier import Notifier, comes_within, first_of
 
 HOLD = 10.0
 """Seconds for which a better connection must have been up before the node uses it again."""
@@ -86,7 +86,7 @@ class UplinkSelector:
 
 
 async def keep_choosing(
-    step: Callable[[float], float | None], clock: Callable[[], float], changed: Pulse, probed: Pulse
+    step: Callable[[float], float | None], clock: Callable[[], float], changed: Notifier, probed: Notifier
 ) -> None:
     """Call `step` when it is due until cancelled. It returns the seconds until the next call, None where only a server
     that comes up or goes down makes one; `changed` notifies of that, `probed` of each probe."""

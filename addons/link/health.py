@@ -10,7 +10,7 @@ from enum import StrEnum
 from addons.link.budget import Budget
 from addons.link.servers import Server, ServerOrder
 from addons.link.uplinks.uplink import Uplink, in_words
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 
 ERRORS_IN_A_ROW = 2
 """Answers of 5xx to probes, in a row, that take a server down. A single one proves nothing."""
@@ -141,7 +141,7 @@ class Cloud:
     """The one that is used as long as it leads to a server; None where the routes of the node decide."""
     borrowed: tuple[ServerHealth, ...] = ()
     """The servers by ways of other hubs of the pool, which `addons.pool.shared_links` borrows or tries."""
-    changed: Pulse = field(default_factory=Pulse, init=False)
+    changed: Notifier = field(default_factory=Notifier, init=False)
     """Notified when a server comes up or goes down."""
     _turn: int = field(default=0, init=False)
 

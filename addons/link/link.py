@@ -27,7 +27,7 @@ from addons.link.wire import Wire, connect
 from addons.requests.caller import Lending
 from addons.telemetry import metrics
 from addons.telemetry.background import background
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.http.client import Client
 from kube.http.kubeconfig import Credentials
 from kube.http.proxies import Proxy, proxy_for
@@ -49,7 +49,7 @@ class Link:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` is monotonic."""
         self.cloud = Cloud([], "priority")
-        self.refused = Pulse()
+        self.refused = Notifier()
         """Notified when a server of the cloud answers 401 to the node's identity."""
         self.connections: ConnectionPool[Way] = ConnectionPool(self.connect)
         """The connections of the hub's own requests, and of relayed ones."""
@@ -95,7 +95,7 @@ class Link:
             self._choosing = background(choosing, "choice of the uplink")
 
     @property
-    def probed(self) -> Pulse:
+    def probed(self) -> Notifier:
         """Notified after each probe."""
         return self._probes.probed
 

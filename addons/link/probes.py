@@ -18,7 +18,7 @@ from addons.link.uplinks.uplink import Fault, fault_of
 from addons.telemetry import metrics
 from addons.telemetry.background import background
 from addons.telemetry.log import Pace
-from kube.concurrency.pulse import Pulse, comes_within
+from kube.concurrency.notifier import Notifier, comes_within
 from kube.http.client import Client, RawResponse, Unreachable
 from kube.http.retry_after import ASKS, retry_after
 
@@ -70,7 +70,7 @@ class Probes:
         """The servers that are probed, and the choice among them."""
         self._probing: dict[str, Probing] = {}
         """By the server's name."""
-        self.probed = Pulse()
+        self.probed = Notifier()
         """Notified after each probe."""
         self._pace = Pace(clock)
 

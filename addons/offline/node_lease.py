@@ -22,7 +22,7 @@ from addons.offline.offline_request import OfflineRequest
 from addons.requests.answers import Answer, ClientRequest, ClientStream, ToCloud, object_answer
 from addons.requests.offline_policy import LEASE_NAMESPACE
 from addons.telemetry import metrics
-from kube.concurrency.pulse import Pulse, comes_within
+from kube.concurrency.notifier import Notifier, comes_within
 from kube.errors import StatusError, bad_request, conflict, forbidden, not_acceptable, not_found, unavailable
 from kube.fleet import ANNOTATION
 from kube.http.client import Client, Unreachable
@@ -78,7 +78,7 @@ class NodeLease:
         """When kubelet last renewed it, by `clock`."""
         self._is_gone = False
         """The cloud has no such Lease any more: kubelet is to make one, for the Node that there is now."""
-        self._renewed = Pulse()
+        self._renewed = Notifier()
         self._pushed = b""
         """The `_fixed_part` of the Lease that the cloud has."""
         self._written: Json | None = None

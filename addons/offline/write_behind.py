@@ -18,7 +18,7 @@ from typing import SupportsBytes
 
 from addons.offline.disk_access import RETRY, DiskAccess
 from kube.bounds import reached
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.disk.database import Batch, DiskError, TableChanges
 from kube.disk.marks import MAX_MARKS, Marks, mark_of
 from kube.packed_text import Kept
@@ -64,7 +64,7 @@ class WriteBehind:
         """Whether the rows of an earlier process are known."""
         self.waiting: dict[str, Kept | None] = {}
         """The rows that wait, None for those to be deleted."""
-        self.written = Pulse()
+        self.written = Notifier()
         """Notified when rows have been written, or need not be written any more."""
         self._access = access
         self._table = table
@@ -80,7 +80,7 @@ class WriteBehind:
         self._marked: set[bytes] = set()
         """The marks in the file."""
         self._has_marks = False
-        self._deletion = Pulse()
+        self._deletion = Notifier()
         self._next: asyncio.Handle | None = None
         """The callback that begins the next batch."""
         self._writing: asyncio.Task[None] | None = None

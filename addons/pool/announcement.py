@@ -6,7 +6,7 @@ import json
 import logging
 
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse, comes_within
+from kube.concurrency.notifier import Notifier, comes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 from kube.peers import CLOSED, PEER_ANNOTATION
@@ -25,7 +25,7 @@ class Announcement:
         self._port = port
         self._client = client
         self._wanted: bool | None = None
-        self._changed = Pulse()
+        self._changed = Notifier()
 
     def announce(self, can_lead: bool) -> None:
         """Announce it on the Node from now on."""

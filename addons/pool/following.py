@@ -24,7 +24,7 @@ from addons.rules.shared_kinds import is_further, whole
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
 from addons.views.source import Source
-from kube.concurrency.pulse import Pulse, comes_within
+from kube.concurrency.notifier import Notifier, comes_within
 from kube.http.client import Client, Unreachable
 from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
@@ -77,8 +77,8 @@ class Following:
         self._clock = clock
         self._given_relays = tuple(relays)
         self._address, self._lends, self._further = address, lends, further
-        self.renamed = Pulse()
-        """Beats when a leader names other deputies: this node may be one, or one no longer."""
+        self.renamed = Notifier()
+        """Notified when a leader names other deputies: this node may become one, or cease to be one."""
         self._role = Role.NONE
         self._config = NOTHING_SHARED
         self._members: Collection[str] = ()
@@ -91,7 +91,7 @@ class Following:
         self._is_known = False
         """Whether the hub knows its pool. Until then it may be a follower."""
         self._known_by = clock() + KNOW_WAIT
-        self._changed = Pulse()
+        self._changed = Notifier()
         self._probes: dict[LeaderState, asyncio.Task[None]] = {}
 
     @property

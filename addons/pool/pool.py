@@ -32,7 +32,7 @@ from addons.telemetry.labels import HUB
 from addons.views.open_view import ViewKey
 from addons.views.source import Source
 from addons.views.sources import Sources
-from kube.concurrency.pulse import Pulse, comes_within
+from kube.concurrency.notifier import Notifier, comes_within
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials
 from kube.reflector.list_watch import ListWatch
@@ -95,7 +95,7 @@ class Pool:
         self._port_error = ""
         self._certificate_is_known = False
         """Whether the certificate of an earlier process has been looked for."""
-        self._changed = Pulse()
+        self._changed = Notifier()
         self._held: dict[ListWatch, Source] = {}
         for role in Role:
             metrics.POOL_ROLE.labels(role).set(role is self.role)

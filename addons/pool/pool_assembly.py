@@ -31,7 +31,7 @@ from addons.settings import Settings
 from addons.telemetry import metrics
 from addons.views.serving import Serving
 from addons.views.sources import Sources
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.http.client import Client
 from kube.http.kubeconfig import Credentials
 from kube.requests.node_labels import NODE_LABELS
@@ -123,7 +123,7 @@ def _certificate_file(settings: Settings) -> Path:
 
 
 def _certificate(
-    settings: Settings, client: Client, cloud_changed: Pulse
+    settings: Settings, client: Client, cloud_changed: Notifier
 ) -> RequestedCertificate | StaticCertificate:
     if settings.peer_cert is not None and settings.peer_key is not None:
         return StaticCertificate(ServingCertificate(settings.peer_cert, settings.peer_key))

@@ -14,7 +14,7 @@ from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.input_sources import one_config_map
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, parse_pool_config, relay_config
 from addons.views.source import Source
-from kube.concurrency.pulse import Pulse, first_of
+from kube.concurrency.notifier import Notifier, first_of
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 
@@ -30,7 +30,7 @@ class OneConfigMap:
     """A ConfigMap that the hub follows, by a source of its own."""
 
     def __init__(
-        self, open_source: Callable[[ListWatch], Source], namespace: str, name: str, changed: Pulse
+        self, open_source: Callable[[ListWatch], Source], namespace: str, name: str, changed: Notifier
     ) -> None:
         self.name = name
         self._source = open_source(one_config_map(namespace, name))
@@ -57,7 +57,7 @@ class OneConfigMap:
     def _moved(self) -> tuple[asyncio.Future[None], ...]:
         return self._source.store.next_update(), self._source.reflector.changed.wait()
 
-    async def _follow(self, changed: Pulse, moved: tuple[asyncio.Future[None], ...]) -> None:
+    async def _follow(self, changed: Notifier, moved: tuple[asyncio.Future[None], ...]) -> None:
         while True:
             await first_of(*moved)
             moved = self._moved()
@@ -93,7 +93,7 @@ class PoolFacts:
         self._further = further
         self._may_begin = False
         """The cluster and the disk have had their time to say what the ConfigMap says."""
-        self.moved = Pulse()
+        self.moved = Notifier()
         """Makes the readers read everything again."""
         self._config: OneConfigMap | None = None
         self._client_ca: OneConfigMap | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from addons.filters.filter import Filter
 from addons.rules.table import Problem, Rules, parse_rules
 from addons.telemetry import metrics
-from kube.concurrency.pulse import comes_within
+from kube.concurrency.notifier import comes_within
 from kube.errors import unavailable
 from kube.store.store import Change, Store
 

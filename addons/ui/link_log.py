@@ -10,7 +10,7 @@ from collections.abc import Callable
 from addons.link.health import Cloud
 from addons.telemetry import metrics
 from addons.telemetry.log import REPEAT
-from kube.concurrency.pulse import Pulse, comes_within
+from kube.concurrency.notifier import Notifier, comes_within
 from kube.tables.cells import duration
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class LinkLog:
     def __init__(
         self,
         cloud: Cloud,
-        changed: Pulse,
+        changed: Notifier,
         waiting: Callable[[], int],
         kept_in: str,
         clock: Callable[[], float] = time.monotonic,

@@ -21,7 +21,7 @@ from addons.telemetry.background import background
 from addons.views import source_log
 from addons.views.open_view import OpenView, ViewKey
 from addons.views.persistence import KeptCheckpoints, SourceCopies, SourceCopy
-from kube.concurrency.pulse import Pulse, first_of
+from kube.concurrency.notifier import Notifier, first_of
 from kube.errors import unavailable
 from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
@@ -70,7 +70,7 @@ class Source:
         self.views: dict[ViewKey, OpenView] = {}
         self.projections: dict[tuple[Filter, ...], Projection] = {}
         self.users, self.used = 0, time.monotonic()
-        self.wanted = Pulse()
+        self.wanted = Notifier()
         """Notified when a client comes."""
         self.unread = self.worth = 0
         """Bytes of events since the last client left, and those of all objects at that time."""
@@ -82,9 +82,9 @@ class Source:
         self._given, self._of_others = given, of_others
         self._unlike = unlike
         """The newest version that clients may hold as filters made it with inputs that nobody here follows."""
-        self._settled = Pulse()
+        self._settled = Notifier()
         self._settling: asyncio.Task[None] | None = None
-        self._more = Pulse()
+        self._more = Notifier()
         """Notified when a projection has objects to evaluate, for a `_settling` that waits for inputs of others."""
         self.is_closed = self.is_own = False  # the hub holds one of its own for good
         self.bound_of: Callable[[str], Rings | None] = lambda _user: None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controllers.runtime.unstructured import metadata, objects, text
-from kube.concurrency.pulse import Pulse, comes_within
+from kube.concurrency.notifier import Notifier, comes_within
 from kube.errors import StatusError
 from kube.http.access_review import user_name
 from kube.http.client import Client, Unreachable
@@ -101,7 +101,7 @@ class Informer[F]:
         self._indexes: dict[str, dict[str, set[Key]]] = {name: {} for name in resource.indexers}
         self._handlers: list[EventHandler[F]] = []
         self._synced = asyncio.Event()
-        self._answered = Pulse()
+        self._answered = Notifier()
         self._retry = asyncio.Event()
         self._unserved = False
         self._discovery_error = ""

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Hashable
 
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 
 FIRST_RETRY = 0.005
 """Seconds to the first retry of a key, as in client-go's default limiter. Each further retry waits twice as long."""
@@ -46,7 +46,7 @@ class Queue[K: Hashable]:
         self._working: set[K] = set()
         self._failures: dict[K, int] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
-        self._pulse = Pulse()
+        self._notifier = Notifier()
 
     def __len__(self) -> int:
         """Keys that wait for a worker now, without the delayed ones."""
@@ -67,7 +67,7 @@ class Queue[K: Hashable]:
         self._waiting.add(key)
         if key not in self._working:
             self._ready.append(key)
-            self._pulse.notify()
+            self._notifier.notify()
 
     def add_after(self, key: K, delay: float) -> None:
         """Give the key to a worker in `delay` seconds, or earlier if it was added with a shorter delay."""
@@ -100,7 +100,7 @@ class Queue[K: Hashable]:
     async def get(self) -> K:
         """The next key. The worker calls `done` when it is through."""
         while not self._ready:
-            await self._pulse.wait()
+            await self._notifier.wait()
         key = self._ready.popleft()
         self._waiting.discard(key)
         self._working.add(key)
@@ -111,7 +111,7 @@ class Queue[K: Hashable]:
         self._working.discard(key)
         if key in self._waiting:
             self._ready.append(key)
-            self._pulse.notify()
+            self._notifier.notify()
 
     def close(self) -> None:
         """Forget all delayed keys, so that no timer outlives the queue."""

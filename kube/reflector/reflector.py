@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.differences.reader import UnusableRecord
 from kube.differences.records import CODING
 from kube.errors import REFUSALS, StatusError
@@ -98,7 +98,7 @@ class Reflector:
         self._round: asyncio.Task[None] | None = None
         self.state = State.STOPPED
         self.error: Failure | None = None
-        self.changed = Pulse()
+        self.changed = Notifier()
         """Notified when `state` or `error` changes."""
         self.lists = self.watches = 0
         self.heard = 0.0

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from kube.bounds import reached
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.packed_text import Kept, packed
 from kube.requests.continue_tokens import key_text
 from kube.store.history import History, Witness
@@ -161,7 +161,7 @@ class Store:
         self._is_in_order = True
         self._bytes = 0
         self._listeners: list[StoreListener] = []
-        self._pulse = Pulse()
+        self._notifier = Notifier()
 
     def empty(self) -> None:
         """Drop the objects, because nobody reads the store any more. Each refers to it, a cycle."""
@@ -173,7 +173,7 @@ class Store:
         if self.complete and standing is not self.standing:
             self.standing = standing
             self._move(self.version)
-            self._pulse.notify()
+            self._notifier.notify()
 
     @property
     def may_be_shown(self) -> bool:
@@ -298,7 +298,7 @@ class Store:
             if len(self._items) - (old is not None) >= MAX_ITEMS or self._bytes_after(old, item) > MAX_STORE:
                 raise ValueError(f"the objects are more than {MAX_ITEMS}, or than {MAX_STORE} bytes")
             self._commit(Change(item.version or self.version, item.key, old, item))
-        self._pulse.notify()
+        self._notifier.notify()
 
     def amend(self, raw: bytes) -> None:
         """Replace an object by the form that the node gave it, at the same version; ValueError when it cannot be read.
@@ -309,7 +309,7 @@ class Store:
         old = self._items.get(item.key)
         if old is not None and old.version == item.version and old.raw != raw:
             self._commit(Change(item.version, item.key, old, item, is_local=True))
-            self._pulse.notify()
+            self._notifier.notify()
 
     def lay(self, key: Key, raw: bytes | None) -> None:
         """Replace an object by the form (None: its absence) that the cloud gave before any event did.
@@ -324,13 +324,13 @@ class Store:
         elif old is not None:
             self._commit(Change(self.version, key, old, None, old, is_local=True))
             self.laid_gone[key] = old
-        self._pulse.notify()
+        self._notifier.notify()
 
     def advance(self, version: int) -> None:
         """Move the version on without a change: a bookmark of the watch, or the end of a list."""
         if version > self.version:
             self._move(version)
-        self._pulse.notify()
+        self._notifier.notify()
 
     def jump(self, before: int, version: int) -> None:
         """Note a gap in the history: what lies between these versions was never seen."""
@@ -357,7 +357,7 @@ class Store:
 
     def next_update(self) -> asyncio.Future[None]:
         """A future that the next event, bookmark or list completes."""
-        return self._pulse.wait()
+        return self._notifier.wait()
 
     def _item(self, raw: Kept, codec: Codec | None = None, peek: ObjectPeek | None = None) -> Item:
         codec = codec or self.codec

@@ -27,7 +27,7 @@ from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials, Piece
 from tests.addons.support.cutting import Cut
 from tests.addons.support.egress_parts import NO_SERVER, A, B, counted, egress_on, flow_of, way_of
-from tests.addons.support.observed import beats_of, value_of
+from tests.addons.support.observed import notifications_of, value_of
 from tests.addons.support.routed import NoAnswerer
 from tests.addons.support.samples import HUB, NOBODY, POD
 
@@ -258,11 +258,11 @@ async def test_no_way_is_lent_beyond_the_bound_of_connections(egress: Egress, co
 def test_a_refused_connection_is_noticed_at_once_and_others_to_that_server_are_cut(
     egress: Egress, connections: Cut
 ) -> None:
-    beats = beats_of(egress.link.cloud.changed)
+    count = notifications_of(egress.link.cloud.changed)
     egress.link.connect_failed(A, "[Errno 111] Connect call failed")
     assert egress.link.cloud.servers[0].condition is Condition.DOWN
     assert connections.ended == [A]
-    assert beats() == 1
+    assert count() == 1
     assert value_of(metrics.SERVER_UP.labels(str(A))) == 0
     egress.link.connect_failed(A, "again")
     assert connections.ended == [A], "told once"

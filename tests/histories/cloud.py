@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from addons.views.source import Source
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.errors import StatusError, not_found
 from kube.json_type import Json
 from kube.requests.request_info import RequestInfo
@@ -39,7 +39,7 @@ class Cloud:
 
     def __init__(self) -> None:
         self._main, self._others = Storage(MAIN), {name: Storage(at) for name, at in SPACES.items()}
-        self.moved = Pulse()
+        self.moved = Notifier()
         self._uids = 0
         self._written: set[tuple[str, Key, int]] = set()
         """The writes at each version, in any history."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.http.exec_plugin import ExecPlugin
 from kube.http.kubeconfig import Credentials
 
@@ -28,7 +28,7 @@ class PluginCredentials:
         self,
         credentials: Credentials,
         plugin: ExecPlugin,
-        refused: Pulse,
+        refused: Notifier,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`refused` is notified when the cloud has answered 401. `clock` gives seconds since the epoch."""

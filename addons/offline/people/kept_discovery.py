@@ -14,7 +14,7 @@ from addons.offline.cached_response import CachedResponse, ResponseKey, response
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.offline_request import OfflineRequest
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import comes_within
+from kube.concurrency.notifier import comes_within
 from kube.errors import StatusError
 from kube.http.client import Client, Unreachable
 

@@ -23,7 +23,7 @@ from addons.offline.disk_access import DiskAccess
 from addons.offline.write_behind import WriteBehind
 from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, JournalEntry, StatusEntry, parsed
 from addons.telemetry import metrics
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.disk.marks import Marks
 from kube.disk.rows import table_of
 from kube.errors import unavailable
@@ -51,7 +51,7 @@ class Journal:
         self.statuses: dict[str, StatusEntry] = {}
         """By the object's path."""
         self.events: OrderedDict[int, EventEntry] = OrderedDict()
-        self.added = Pulse()
+        self.added = Notifier()
         self.on_status: list[Callable[[StatusEntry], None]] = []
         """Called with each status that comes, also from an earlier process."""
         # Wall time, so that events of this process come after those of an earlier one that are still unread on disk.

@@ -20,7 +20,7 @@ from addons.offline.writes.journal import Journal
 from addons.offline.writes.journal_entries import EVENT, STATUS, EventEntry, JournalEntry, StatusEntry
 from addons.telemetry import metrics
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import first_of
+from kube.concurrency.notifier import first_of
 from kube.errors import StatusError
 from kube.http.access_review import is_allowed, right_to, spec_of
 from kube.http.client import ApiResponse, Client, Unreachable

@@ -12,7 +12,7 @@ from addons.link.failback import FailbackTimer, keep_choosing
 from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.servers import Lender
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 
 AT_ONCE = 3
 """Lenders that are asked at the same time: the first one that leads to the cloud is used, and the others are left."""
@@ -54,7 +54,7 @@ class Borrowing:
         self._backoff = Backoff(RETRY, LAST_RETRY, clock)
         self._asked = self._ask_again = float("-inf")
 
-    async def run(self, probed: Pulse) -> None:
+    async def run(self, probed: Notifier) -> None:
         """Go on until cancelled. `probed` notifies after each probe."""
         await keep_choosing(self.step, self._clock, self._cloud.changed, probed)
 

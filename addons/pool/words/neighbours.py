@@ -23,7 +23,7 @@ from addons.pool.words.word_objects import MAX_WORD_BYTES, WORDS
 from addons.requests.route_decision import PEER_PROBE_PATH
 from kube.bounds import reached
 from kube.concurrency.backoff import Backoff
-from kube.concurrency.pulse import Pulse, comes_within, first_of
+from kube.concurrency.notifier import Notifier, comes_within, first_of
 from kube.http.client import Client, Unreachable
 from kube.peers import LeaderHub
 from kube.reflector.list_watch import ListWatch
@@ -106,7 +106,7 @@ class Neighbours:
         self._cut = cut
         self._clock = clock
         self._hubs: dict[str, LeaderHub] = {}
-        self._changed = Pulse()
+        self._changed = Notifier()
         self._open: dict[str, Neighbour] = {}
         self._settled = float("-inf")
         """When words were last ended that the cloud's slices show, by `clock`."""

@@ -18,7 +18,7 @@ from addons.ui.attached.attachments import Attachments
 from addons.ui.explain import COMMON_RESOURCES, nearest, plural_of
 from addons.ui.handlers import HUB, Places, for_operator, stream
 from addons.ui.running_hub import RunningHub
-from kube.concurrency.pulse import comes_within
+from kube.concurrency.notifier import comes_within
 from kube.errors import bad_request, entity_too_large
 
 if TYPE_CHECKING:

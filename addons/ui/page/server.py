@@ -17,7 +17,7 @@ from addons.ui.page.sections import explain_form, explained, rules_text, section
 from addons.ui.page.timeline import Rates, Timeline
 from addons.ui.reports.rule_trial import try_text
 from addons.ui.running_hub import RunningHub
-from kube.concurrency.pulse import comes_within
+from kube.concurrency.notifier import comes_within
 
 MAX_LISTENERS = 16
 """Open pages that get updates. A further page loads, and gets none."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from addons.views.source import Source
 from kube.bounds import reached
-from kube.concurrency.pulse import comes_within
+from kube.concurrency.notifier import comes_within
 
 MIN_WORTH = 64 * 1024
 """Bytes of events that a source may bring without a client, however small its list is."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 from multidict import CIMultiDict
 
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.http.session import read_body
 from kube.http.transport.request_fields import HeaderFields
 from kube.http.transport.response_sink import MAX_UNTAKEN, ResponseSink
@@ -35,7 +35,7 @@ class StreamedResponse(ResponseSink):
         self._padding = 0
         """Bytes of the window that came besides."""
         self._taken: Callable[[ResponseSink, int], None] = _nowhere
-        self._changed = Pulse()
+        self._changed = Notifier()
 
     def goes_by(self, taken: Callable[[ResponseSink, int], None]) -> None:
         """Begin with a connection: `taken` is called with the bytes of the window that the reader has made room for."""

@@ -12,7 +12,7 @@ from random import Random
 
 import aiohttp
 
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.json_type import Json
 from tests.cloud.link import Link, Mode
 from tests.cloud.real import RealCloud
@@ -124,7 +124,7 @@ class Storm:
         hub: Hub,
         cloud: RealCloud,
         link: Link,
-        moved: Pulse,
+        moved: Notifier,
         figures: Figures,
         fault: Callable[[str], None],
         seed: str,

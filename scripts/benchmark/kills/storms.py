@@ -10,7 +10,7 @@ from contextlib import ExitStack, suppress
 
 import orjson
 
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.json_type import Json
 from scripts.benchmark.kills.storm import RULE_SETS, RULES, Figures, Storm, found_in, path_of, pods_of
 from scripts.benchmark.load import new_cloud
@@ -30,7 +30,7 @@ MAX_QUOTED = 2000
 class CloudWatch:
     """Looks at each version that the cloud has had of each object."""
 
-    def __init__(self, cloud: RealCloud, storms: Sequence[Storm], moved: Pulse) -> None:
+    def __init__(self, cloud: RealCloud, storms: Sequence[Storm], moved: Notifier) -> None:
         """`moved` is notified of each event."""
         self._cloud, self._storms, self._moved = cloud, storms, moved
 
@@ -117,7 +117,7 @@ async def _measured(hubs: list[tuple[Hub, Link]], cloud: RealCloud, kills: int, 
     numbered = numbers()
     with ThreadPoolExecutor(4 * len(hubs)) as threads:
         asyncio.get_running_loop().set_default_executor(threads)
-        moved = Pulse()
+        moved = Notifier()
         storms = [Storm(hub, cloud, link, moved, figures, fault, f"{seed} {hub.node}") for hub, link in hubs]
         async with beside(CloudWatch(cloud, storms, moved).run()):
             await asyncio.gather(*(storm.begin() for storm in storms))

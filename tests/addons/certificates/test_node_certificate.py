@@ -18,7 +18,7 @@ from addons.certificates.node_certificate import IdentifiedSession, NodeCertific
 from addons.certificates.serving_certificate import ServingCertificate
 from addons.certificates.tls_port_certificate import own_certificate
 from addons.requests.clients import Clients
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.http.kubeconfig import load_kubeconfig
 from kube.http.session import Response, Session
 from tests.addons.support.observed import until
@@ -38,7 +38,7 @@ def bootstrap(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def running(made: NodeCertificate, cloud: SigningCluster) -> AsyncIterator[None]:
-    async with beside(made.run(cast(Clients, cloud), Pulse())):
+    async with beside(made.run(cast(Clients, cloud), Notifier())):
         yield
 
 

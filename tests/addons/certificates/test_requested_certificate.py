@@ -31,7 +31,7 @@ from addons.certificates.signing_request import (
     teller,
 )
 from kube.certificate_authority import names_of
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from tests.addons.support.observed import until
 from tests.addons.support.scripted_client import Asked, ScriptedClient
 from tests.addons.support.signing_cluster import AUTHORITY, SigningCluster
@@ -52,7 +52,7 @@ class Running:
     """A certificate that is seen to."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
-        self.back = Pulse()
+        self.back = Notifier()
         self.certificate = serving_certificate_of(
             "peer", "n1", cluster.hub, folder / "peer.pem", self.back, lambda: cluster.also
         )

@@ -13,7 +13,7 @@ from addons.link.health import Condition
 from addons.link.probes import PROBE_PATH, PROMPT_PAUSE, RECOVERY_INTERVAL, _reason
 from addons.telemetry import metrics
 from kube.http.client import Unreachable
-from tests.addons.support.observed import beats_of, until, value_of
+from tests.addons.support.observed import notifications_of, until, value_of
 from tests.addons.support.probed_server import BROKEN, OK, A, World
 
 
@@ -119,14 +119,14 @@ async def test_a_server_that_is_down_has_time_for_a_handshake(server: World) -> 
 
 @pytest.mark.looptime
 async def test_recovery_is_told(server: World) -> None:
-    beats = beats_of(server.cloud.changed)
+    count = notifications_of(server.cloud.changed)
     server.start()
     server.says = GONE
     await asyncio.sleep(0.5)
-    assert (beats(), value_of(metrics.SERVER_UP.labels(str(A)))) == (1, 0)
+    assert (count(), value_of(metrics.SERVER_UP.labels(str(A)))) == (1, 0)
     server.says = OK
     await asyncio.sleep(3)
-    assert (beats(), value_of(metrics.SERVER_UP.labels(str(A)))) == (2, 1)
+    assert (count(), value_of(metrics.SERVER_UP.labels(str(A)))) == (2, 1)
     assert server.cut == [A]
 
 

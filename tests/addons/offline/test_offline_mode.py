@@ -12,7 +12,7 @@ import pytest
 from addons.offline.copies import DiskCopies
 from addons.offline.offline_mode import Offline
 from addons.requests.route_decision import RouteKind
-from kube.concurrency.pulse import first_of
+from kube.concurrency.notifier import first_of
 from kube.http.client import Client
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector

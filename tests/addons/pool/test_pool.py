@@ -29,7 +29,7 @@ from addons.pool.shared_links.lending import LentWays
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.http.client import RawResponse
 from kube.http.kubeconfig import Credentials, Piece
 from kube.peers import LeaderHub
@@ -108,7 +108,7 @@ class Hub:
         self.facts, self.certificate = Facts(), Given()
         self.port: list[bool] = []
         self.port_error: OSError | None = None
-        self.is_up, self.changed = True, Pulse()
+        self.is_up, self.changed = True, Notifier()
         self.deputies = ""
         client = ScriptedClient(self._answer)
         self.announced = client.asked

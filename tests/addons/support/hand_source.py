@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.reflector.list_pages import Malformed
@@ -17,7 +17,7 @@ class HandReflector:
     def __init__(self) -> None:
         self.refusal: StatusError | None = None
         self.error: StatusError | Unreachable | Malformed | None = None
-        self.changed = Pulse()
+        self.changed = Notifier()
         self.disproved = False
         self.retried = 0
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from addons.link.health import Cloud
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.node_lease import NodeLease
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.errors import StatusError
 from kube.http.client import Client
 from kube.json_type import Json
@@ -45,7 +45,7 @@ class World:
 
     def __init__(self, client: Client, answers: CachedResponses) -> None:
         self.is_up = True
-        self.changed = Pulse()
+        self.changed = Notifier()
         self.now = 1000.0
         self.answers = answers
         self.client = client

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Set
 from typing import Any
 
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 
 STEP = 0.005
 """Seconds between two looks at something that sends no notification."""
@@ -34,14 +34,14 @@ def value_of(metric: Any) -> float:
     return value
 
 
-def beats_of(pulse: Pulse) -> Callable[[], int]:
-    """How often the pulse has notified since."""
+def notifications_of(notifier: Notifier) -> Callable[[], int]:
+    """How often the notifier has notified since."""
     seen: list[None] = []
-    notify = pulse.notify
+    notify = notifier.notify
 
     def note() -> None:
         seen.append(None)
         notify()
 
-    pulse.notify = note  # type: ignore[method-assign]  # counts, and notifies
+    notifier.notify = note  # type: ignore[method-assign]  # counts, and notifies
     return lambda: len(seen)

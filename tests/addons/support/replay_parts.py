@@ -11,7 +11,7 @@ from addons.offline.writes.journal import Journal
 from addons.offline.writes.journal_entries import EventEntry, StatusEntry
 from addons.offline.writes.replay import Replay
 from addons.telemetry import metrics
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.errors import StatusError
 from kube.http.client import Client
 from kube.json_type import Json
@@ -35,7 +35,7 @@ class World:
     def __init__(self, journal: Journal, client: Client) -> None:
         self.journal = journal
         self.is_up = True
-        self.changed = Pulse()
+        self.changed = Notifier()
         self.taken_back: list[StatusEntry] = []
         self.ended: list[tuple[str, int]] = []
         """The paths whose statuses wait no longer, with the versions that the cloud has by them."""

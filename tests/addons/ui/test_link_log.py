@@ -12,7 +12,7 @@ from addons.link.servers import Lender, Server, parse_server
 from addons.link.uplinks.uplink import parse_uplinks
 from addons.telemetry import metrics
 from addons.ui.link_log import LinkLog
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 
 pytestmark = pytest.mark.looptime
 
@@ -22,7 +22,7 @@ class World:
 
     def __init__(self) -> None:
         self.health = ServerHealth(parse_server("https://cloud:6443"))
-        self.changed = Pulse()
+        self.changed = Notifier()
         self.waits = 0
         self.cloud = Cloud([self.health], "priority")
         clock = asyncio.get_running_loop().time

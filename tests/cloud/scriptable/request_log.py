@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.requests.request_info import RequestInfo
 
 PATIENCE = 10.0
@@ -74,7 +74,7 @@ class RequestLog:
 
     def __init__(self) -> None:
         self._requests: list[LoggedRequest] = []
-        self._came = Pulse()
+        self._came = Notifier()
 
     def __iter__(self) -> Iterator[LoggedRequest]:
         return iter(list(self._requests))

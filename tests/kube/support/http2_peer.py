@@ -14,7 +14,7 @@ from h2.errors import ErrorCodes
 from h2.events import DataReceived, RequestReceived, StreamEnded, StreamReset, WindowUpdated
 from hyperframe.frame import GoAwayFrame
 
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from tests.kube.support.cleartext import CleartextSession
 
 SMALL = 1000
@@ -92,7 +92,7 @@ class Peer:
         self._limit = limit
         self._tasks: list[asyncio.Task[None]] = []
         self.asked: list[Asked] = []
-        self._changed = Pulse()
+        self._changed = Notifier()
         self.connections = self.closed = 0
         self.url = ""
 

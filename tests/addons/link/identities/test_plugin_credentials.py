@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from addons.link.identities.plugin_credentials import PluginCredentials
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.http.exec_plugin import ExecCredentials, ExecPlugin
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece
 from tests.addons.support.observed import until
@@ -41,7 +41,7 @@ class Plugin:
 
 
 @asynccontextmanager
-async def kept(plugin: Plugin, refused: Pulse) -> AsyncIterator[Credentials]:
+async def kept(plugin: Plugin, refused: Notifier) -> AsyncIterator[Credentials]:
     credentials = replace(NO_CREDENTIALS, token=Piece(), certificate=Piece(), key=Piece())
     clock = asyncio.get_running_loop().time
     keeping = PluginCredentials(credentials, cast(ExecPlugin, plugin), refused, clock)
@@ -57,7 +57,7 @@ async def kept(plugin: Plugin, refused: Pulse) -> AsyncIterator[Credentials]:
 
 async def test_credentials_are_renewed_before_their_end() -> None:
     plugin = Plugin(100.0, 1000.0)
-    async with kept(plugin, Pulse()):
+    async with kept(plugin, Notifier()):
         await plugin.is_spent.wait()
     first, second, third = plugin.began
     assert second - first == pytest.approx(90.0, abs=1)
@@ -65,7 +65,7 @@ async def test_credentials_are_renewed_before_their_end() -> None:
 
 
 async def test_credentials_without_an_end_are_renewed_when_the_cloud_refuses_them() -> None:
-    plugin, refused = Plugin(), Pulse()
+    plugin, refused = Plugin(), Notifier()
     async with kept(plugin, refused) as credentials:
         assert credentials.bearer == "Bearer token-1"
         await asyncio.sleep(86400)
@@ -78,7 +78,7 @@ async def test_credentials_without_an_end_are_renewed_when_the_cloud_refuses_the
 
 async def test_former_credentials_serve_while_the_plugin_fails(caplog: pytest.LogCaptureFixture) -> None:
     plugin = Plugin(100.0, 0.0, 0.0)
-    async with kept(plugin, Pulse()) as credentials:
+    async with kept(plugin, Notifier()) as credentials:
         await until(lambda: len(plugin.began) == 3, 1000.0)
         assert credentials.bearer == "Bearer token-1"
         await plugin.is_spent.wait()

@@ -20,7 +20,7 @@ from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.forms import first_form, partial_list
 from addons.offline.people.kept_discovery import AGGREGATED, INTERVAL, KEPT, Discovery, Question
 from addons.views.source import Source
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.http.client import RawResponse, Unreachable
 from kube.json_type import Json
 from kube.reflector.list_watch import ListWatch
@@ -69,7 +69,7 @@ class Api(AnsweringClient):
 
 class Kept:
     def __init__(self, answers: CachedResponses) -> None:
-        self.api, self.changed, self.is_up = Api(), Pulse(), True
+        self.api, self.changed, self.is_up = Api(), Notifier(), True
         self.discovery = Discovery(self.api, answers, cast(Cloud, self))
         self.task = asyncio.create_task(self.discovery.run())
 

@@ -16,7 +16,7 @@ from addons.telemetry import metrics
 from kube.disk.database import Cache, Disk, TableChanges
 from kube.json_type import Json
 from tests.addons.support.devices import Device
-from tests.addons.support.observed import beats_of, until, value_of
+from tests.addons.support.observed import notifications_of, until, value_of
 from tests.addons.support.offline_parts import journal_in
 from tests.addons.support.refusals import refuses
 
@@ -84,10 +84,10 @@ async def test_events_keep_their_order_and_the_oldest_go_when_there_are_too_many
 
 
 async def test_who_waits_for_entries_is_told_of_each(journal: Journal) -> None:
-    beats = beats_of(journal.added)
+    count = notifications_of(journal.added)
     journal.remove(journal.put_status(status("one")))
     put_event(journal, b"x")
-    assert beats() == 2
+    assert count() == 2
 
 
 async def test_what_is_done_is_forgotten(journal: Journal) -> None:

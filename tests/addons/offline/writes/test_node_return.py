@@ -19,7 +19,7 @@ from addons.offline.writes.node_return import TRIES, NodeReturn, return_patch
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
 from addons.views.sources import Sources
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.errors import StatusError
 from kube.http.client import Unreachable
 from kube.json_type import Json
@@ -50,7 +50,7 @@ class World:
         store = self.sources.get(HUB_IDENTITY, QUESTIONS[Encoding.PROTOBUF]).store
         store.replace(codec_for(Encoding.PROTOBUF), "v1", "Node", 7, [node_in(Encoding.PROTOBUF).encode()])
         self.cloud = Told()
-        self.is_up, self.is_alive, self.changed = False, True, Pulse()
+        self.is_up, self.is_alive, self.changed = False, True, Notifier()
         answers = CachedResponses(copies.access)
         accepted = AcceptedWrites(copies.access, answers, copies)
         objects = OfflineReads(self.sources, answers, accepted, 0.5)

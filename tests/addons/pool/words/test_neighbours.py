@@ -16,7 +16,7 @@ from addons.link.servers import Server
 from addons.pool.words.neighbours import Neighbours
 from addons.pool.words.word_objects import MAX_WORD_BYTES, WORDS, word_object
 from addons.telemetry import metrics
-from kube.concurrency.pulse import Pulse
+from kube.concurrency.notifier import Notifier
 from kube.errors import not_found
 from kube.http.client import RawResponse, Unreachable
 from kube.peers import LeaderHub
@@ -87,7 +87,7 @@ class Scene(Cluster):
     def __init__(self) -> None:
         super().__init__()
         self.is_up = True
-        self.changed = Pulse()
+        self.changed = Notifier()
         self.speaking = Speaking()
         self.cuts: list[Server] = []
         self.client = ScriptedClient(self.speaking)

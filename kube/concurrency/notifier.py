@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 
 
-class Pulse:
+class Notifier:
     """`notify` wakes every task that waits now, the longest first. A later wait ends with the next notification."""
 
     def __init__(self) -> None:
