@@ -237,7 +237,7 @@ class CachedResponses:
     def forget_all(self) -> None:
         """Delete every answer: what a restored cloud says now may have lower versions, and is newer."""
         for name in list(self._shares.entries):
-            self.forget(name)
+            self.forget(name, is_urgent=True)
 
     async def written(self) -> None:
         """Return when no answer waits for the disk."""

@@ -282,7 +282,8 @@ class DiskCopy:
 
     def advanced(self) -> None:
         self._end_refusal()
-        self.table.change()
+        # A doubt at once: a process that is killed must not leave what the next one would show.
+        self.table.change(is_urgent=self._store.complete and not self._store.may_be_shown)
 
     def restarted(self) -> None:
         self.table.rewrite()

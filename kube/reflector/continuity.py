@@ -21,6 +21,10 @@ WITNESS_WAIT = 10.0
 """Seconds for the event that proves the cloud's history. After them names and versions are asked for."""
 
 
+PERMANENT: Mapping[str, Key] = {"Service": ("default", "kubernetes"), "Namespace": ("", "kube-system")}
+"""By kind, an object that each cluster has from its beginning to its end: its uid tells one cluster from another."""
+
+
 class Comparison(Enum):
     """The verdict of the cloud's state on a store."""
 
@@ -177,8 +181,15 @@ class Continuity:
             self._expected = version, names, given
 
     def listed(self, version: int, items: Mapping[Key, Item], given: int) -> None:
-        """Check a list before the store takes it, unless it begins a history. OtherHistory and `given` as `compare`."""
+        """Check a list before the store takes it, unless it begins a history. OtherHistory and `given` as `compare`.
+
+        The versions of another cluster may all be above the store's, as if everything had been written since.
+        """
         if self._store.complete and self._store.standing is not Standing.DISPROVED:
+            key = PERMANENT.get(self._store.kind, ("", ""))
+            held, now = self._store.get(key), items.get(key)
+            if held is not None and now is not None and held.decode().uid != now.decode().uid:
+                raise OtherHistory(f"{'/'.join(key).strip('/')} has another uid: it is another cluster")
             self.compare(version, {key: item.version for key, item in items.items()}, given)
 
     def event(self, key: Key, version: int, *, is_clouds: bool = True, has_gone: bool = False) -> bool:

@@ -159,7 +159,7 @@ class Reflector:
 
     def verify(self) -> None:
         """Another source suspects a restore: the cloud must prove its history before the watch resumes."""
-        if not self._must_list:
+        if self._store.standing is Standing.GOOD:  # also of a store that waits to be listed anew
             self._store.stand(Standing.DOUBTED)
         if self.upstream is not None:
             self.upstream.forget_version()
@@ -258,7 +258,9 @@ class Reflector:
         return self.reached(version)
 
     def _found_restored(self, why: str) -> None:
-        logger.warning("%s: the cloud was restored from a backup: %s", self._list_watch.path, why)
+        logger.warning(
+            "%s: the cloud was restored from a backup, or replaced: %s", self._list_watch.path, why
+        )
         self._store.stand(Standing.DISPROVED)
         self._must_list = True
         self.restored()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -86,14 +87,10 @@ class RealCloud:
         """Starts everything; returns when the API is ready and has its own objects. A failure ends it all."""
         try:
             self._write_files()
-            etcd = self._run("etcd", self._etcd_flags())
+            self._start_etcd()
             self.admin = self.client(self.authority.issue_admin())
-            etcd.wait_for_line("ready to serve client requests", START_TIMEOUT)
             self.start_apiserver()
-            # The server makes these after it has called itself ready.
-            for namespace in ("default", "kube-system", "kube-node-lease"):
-                self._wait_for("/api/v1/namespaces", namespace)
-            self._wait_for("/api/v1/namespaces/default/services", "kubernetes")
+            self._wait_until_made()
             if self._controllers:
                 manager = self._run("kube-controller-manager", self._manager_flags())
                 manager.wait_for_line("Caches are synced", START_TIMEOUT)
@@ -132,15 +129,40 @@ class RealCloud:
 
     def compact(self) -> None:
         """Compact etcd to the present version, and restart kube-apiserver, whose cache remembers more."""
-        url = f"http://{LOOPBACK}:{self._etcd_port.number}/v3"
-        with urllib3.PoolManager() as http:
-            status = http.request("POST", f"{url}/maintenance/status", json={}).json()
-            revision = status["header"]["revision"]
-            done = http.request("POST", f"{url}/kv/compaction", json={"revision": revision, "physical": True})
-        if done.status != 200:
-            raise RuntimeError(f"etcd: {done.data!r}")
+        self._etcd("kv/compaction", {"revision": self._revision(), "physical": True})
         self.stop_apiserver()
         self.start_apiserver()
+
+    def replace(self, *, is_new: bool) -> None:
+        """Set up another cluster in the place of this one: same address and certificates, and an empty etcd.
+
+        Its versions are ahead of this one's: all of them, or (`is_new` is False) those of what is written from now on.
+        """
+        ahead = self._revision() + 200
+        self.stop_apiserver(crash=True)
+        self._processes.pop("etcd").kill()
+        shutil.rmtree(self.folder / "etcd")
+        self._start_etcd()
+        if is_new:
+            self._push(ahead)
+        self.start_apiserver()
+        self._wait_until_made()
+        self._push(ahead)
+
+    def _push(self, revision: int) -> None:
+        """Write to etcd until it counts so far; the key is none of kube-apiserver's."""
+        while self._revision() < revision:
+            self._etcd("kv/put", {"key": "cHVzaGVk", "value": ""})
+
+    def _revision(self) -> int:
+        return int(self._etcd("maintenance/status", {})["header"]["revision"])
+
+    def _etcd(self, path: str, body: Json) -> Json:
+        answer = urllib3.request("POST", f"http://{LOOPBACK}:{self._etcd_port.number}/v3/{path}", json=body)
+        if answer.status != 200:
+            raise RuntimeError(f"etcd: {answer.data!r}")
+        found: Json = answer.json()
+        return found
 
     def client(self, credential: Credential | None = None, *, token: str = "") -> RestClient:
         """A caller with this identity, closed by stop(); without credential and token it is anonymous."""
@@ -243,6 +265,15 @@ class RealCloud:
         """
         with self._audit_log.open("rb") as log:
             return read_audit(log, since)
+
+    def _start_etcd(self) -> None:
+        self._run("etcd", self._etcd_flags()).wait_for_line("ready to serve client requests", START_TIMEOUT)
+
+    def _wait_until_made(self) -> None:
+        """Return when the server has made its objects, after it has called itself ready."""
+        for namespace in ("default", "kube-system", "kube-node-lease"):
+            self._wait_for("/api/v1/namespaces", namespace)
+        self._wait_for("/api/v1/namespaces/default/services", "kubernetes")
 
     def _run(self, name: str, flags: Sequence[str]) -> Process:
         process = Process(name, [self._programs[name], *flags], self.folder)

@@ -166,6 +166,20 @@ def test_a_list_proves_its_history_too(version: int, names: dict[str, int], is_p
     Continuity(store).listed(version, items, 10)
 
 
+@pytest.mark.parametrize(("uid", "is_proof"), [("one", True), ("another", False)])
+def test_the_uid_of_what_each_cluster_has_tells_another_cluster(uid: str, is_proof: bool) -> None:
+    """Its versions may all be above those of the store, as if everything had been deleted and made since."""
+    key, at = ("kubernetes", "default"), Toy("kubernetes", "default", version=4, uid="one")
+    store, new = filled(10, at), filled(90, Toy(*key, version=80, uid=uid), Toy(version=81))
+    with contextlib.nullcontext() if is_proof else pytest.raises(OtherHistory):
+        Continuity(store).listed(90, {item.key: item for item in new}, 10)
+
+
+def test_an_object_that_was_made_anew_is_of_the_same_cluster() -> None:
+    store, new = filled(10, Toy(version=4, uid="one")), filled(90, Toy(version=80, uid="another"))
+    Continuity(store).listed(90, {item.key: item for item in new}, 10)
+
+
 @pytest.fixture
 def just_listed(monkeypatch: pytest.MonkeyPatch) -> Continuity:
     """The continuity of a store without an event since its list at version 30, and too large to ask for its names."""

@@ -235,6 +235,24 @@ async def test_a_copy_that_is_ahead_of_its_own_resource_is_listed_anew(
     assert (reflector.lists, called.is_set()) == (lists, restored)
 
 
+async def test_a_copy_that_waits_to_be_listed_anew_is_in_doubt_too(
+    cloud: ScriptableCloud, start: Start
+) -> None:
+    """Its watch had ended with 410, and another source found another history before it was listed."""
+    store = Store()
+    reflector = start(store)
+    await until(reflector, store, copied(reflector, store, cloud))
+    await cloud.stop()
+    cloud.faults.add(fault.Refuse(410), when=WATCHES)
+    cloud.faults.add(
+        fault.Refuse(500), when=lambda request: LISTS(request) and "limit=1" not in request.query
+    )
+    await cloud.start()
+    await until(reflector, store, lambda: reflector.lists == 2)
+    reflector.verify()
+    assert (store.complete, store.may_be_shown) == (True, False)
+
+
 async def test_a_list_of_pages_without_end_is_given_up(
     cloud: ScriptableCloud, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:

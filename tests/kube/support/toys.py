@@ -35,6 +35,7 @@ class Toy:
     app: str = ""
     address: str = "10.0.0.1"
     reads: str = ""
+    uid: str = ""
 
     @property
     def key(self) -> Key:
@@ -46,6 +47,8 @@ class Toy:
         metadata.set("name", self.name)
         metadata.set("namespace", self.namespace)
         metadata.set("resourceVersion", str(self.version))
+        if self.uid:
+            metadata.set("uid", self.uid)
         if self.app:
             metadata.set_mapping("labels", {"app": self.app})
         if self.reads:
