@@ -81,6 +81,16 @@ async def test_the_questions_of_a_person_who_has_never_read_the_code(
         folded = await page.run(height)
         await page.run(f"{shown}[0].click()")
         assert folded < 40 < await page.run(height)
+        # Rules of one filter are told apart by their components.
+        rules = (
+            "[...document.querySelectorAll('#rules tbody tr')].filter(e => !e.hidden).map(e => e.innerText)"
+        )
+        assert len({*await page.run(rules)}) == len(await page.run(rules)) == 10
+        # No path makes its table wider than the screen.
+        beyond = (
+            "[...document.querySelectorAll('.scroll td')].filter(e => e.getBoundingClientRect().right > 391)"
+        )
+        assert await page.run(f"{beyond}.map(e => e.innerText)") == []
         assert await page.run("document.documentElement.scrollHeight") < 6000
         await page.resize(1600, 900)
         # Is the node offline?
