@@ -15,15 +15,13 @@ from pathlib import Path
 import aiohttp
 import pytest
 import urllib3
-from mitmproxy import http
-from mitmproxy.io import FlowReader
 
 from addons.ui.attached import NO_LEAVE
 from addons.ui.commands.shell import run
 from tests.addons.support.samples import config_map, secret, service
 from tests.cloud.ports import free_port
 from tests.cloud.scriptable import ScriptableCloud
-from tests.hub.support.mitmweb import Mitmweb, flags
+from tests.hub.support.mitmweb import Mitmweb, flags, flows_in
 from tests.hub.support.process import ROOT, SLACK, Hub, started
 from tests.hub.support.streams import watching
 from tests.support.terminal import Terminal
@@ -35,6 +33,8 @@ TOKEN = "secret-token-of-a-caller"
 VALUE = "c2VjcmV0"
 MAX_GROWTH = 15 * 1024
 """KiB of memory that a hub may take more while somebody is attached."""
+MAX_LEFT = 2 * 1024
+"""KiB that two who were attached after another may leave. Each flow held on to would be 50 KB."""
 
 
 def command(hub: Hub, *words: str) -> list[str]:
@@ -88,11 +88,6 @@ def wait_until_written(file: Path, what: bytes) -> None:
     while what not in file.read_bytes():
         assert time.monotonic() < end
         time.sleep(0.05)
-
-
-def flows_in(file: Path) -> list[http.HTTPFlow]:
-    with file.open("rb") as stream:
-        return [flow for flow in FlowReader(stream).stream() if isinstance(flow, http.HTTPFlow)]
 
 
 async def test_the_flows_of_a_running_hub_are_written_to_a_file(
@@ -157,6 +152,26 @@ async def test_a_browser_is_attached_to_a_running_hub(cloud: ScriptableCloud, tm
             await web.flow("/version?the-last")
             assert memory(hub) - before < MAX_GROWTH
         await ask(hub, "/version")
+
+
+async def test_what_the_first_one_leaves_in_memory_grows_with_no_other(
+    cloud: ScriptableCloud, tmp_path: Path
+) -> None:
+    """The modules stay, and nothing else does."""
+    cloud.store.create(config_map({"text": "x" * 50_000}, name="large"))
+    after = []
+    async with started(Hub(tmp_path, cloud.url)) as hub:
+        for number in range(3):
+            file = tmp_path / f"flows-{number}"
+            writing = await attach(hub, "-w", str(file))
+            while not file.exists() or not file.stat().st_size:
+                await ask(hub, "/version")
+            for _ in range(40):
+                await ask(hub, "/api/v1/configmaps")
+            writing.send_signal(signal.SIGINT)
+            await writing.communicate()
+            after.append(memory(hub))
+    assert after[2] - after[0] < MAX_LEFT
 
 
 async def write(hub: Hub, path: str, value: str) -> tuple[int, str]:

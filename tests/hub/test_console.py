@@ -14,6 +14,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 import pytest_asyncio
+from mitmproxy import http
 
 from kube.errors import StatusError
 from kube.json_type import Json
@@ -23,8 +24,9 @@ from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.ports import free_port
 from tests.cloud.scriptable import ScriptableCloud
 from tests.cloud.scriptable.access import User
-from tests.hub.support.mitmweb import Mitmweb, flags
+from tests.hub.support.mitmweb import Mitmweb, flags, flows_in
 from tests.hub.support.process import SLACK, Hub
+from tests.hub.support.streams import watching
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -215,10 +217,33 @@ async def test_no_credential_is_shown_or_saved(web: WebHub) -> None:
     users = {each.query: each.user for each in cloud.requests if each.path == "/version"}
     assert (users["n=1"], users["n=2"]) == ("system:node:node-1", "pod"), "credentials are on the wire"
     everything = json.dumps([await web.ask("/flows"), flows]) + json.dumps(await web.ask("/events"))
-    await asyncio.to_thread(web.hub.stop)
+    async with watched(web, "600"):
+        pass
+    async with watched(web, "601"):  # open as the hub ends
+        await asyncio.to_thread(web.hub.stop)
     everything += (await asyncio.to_thread(web.saved.read_bytes)).decode(errors="replace")
     everything += "\n".join(web.lines)
     for each in (HUB_TOKEN, POD_TOKEN, offered, SECRET_VALUE):
         assert each not in everything
     assert "n=5" in everything
     assert "10.96.0.9" in everything, "the file has the bodies as people saw them"
+    watches = {flow.request.query["timeoutSeconds"]: flow for flow in flows_in(web.saved) if is_watch(flow)}
+    for seconds in ("600", "601"):
+        socket = watches[seconds].websocket
+        assert socket is not None
+        assert any(b"10.96.0.9" in each.content for each in socket.messages), "and watches have their events"
+
+
+@contextlib.asynccontextmanager
+async def watched(web: WebHub, seconds: str) -> AsyncIterator[None]:
+    """A watch whose first event people see by now."""
+    async with watching(
+        web.hub.url, SERVICES, component="kubelet", resourceVersion="0", timeoutSeconds=seconds
+    ):
+        path = f"{SERVICES}?resourceVersion=0&timeoutSeconds={seconds}&watch=true"
+        await web.flow(path, lambda flow: (flow.get("websocket") or {}).get("messages_meta", {}).get("count"))
+        yield
+
+
+def is_watch(flow: http.HTTPFlow) -> bool:
+    return "timeoutSeconds" in flow.request.query

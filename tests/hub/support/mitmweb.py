@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
+from mitmproxy import http
+from mitmproxy.io import FlowReader
 
 from kube.json_type import Json
 from tests.cloud.ports import LOOPBACK
@@ -22,6 +25,12 @@ def flags(port: int) -> list[str]:
     """Return the flags of a mitmweb that a `Mitmweb` asks."""
     options = {"web_port": str(port), "web_password": PASSWORD, "web_open_browser": "false"}
     return [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
+
+
+def flows_in(file: Path) -> list[http.HTTPFlow]:
+    """The flows that a mitmproxy has written, as mitmproxy reads them."""
+    with file.open("rb") as stream:
+        return [flow for flow in FlowReader(stream).stream() if isinstance(flow, http.HTTPFlow)]
 
 
 def is_over(flow: Any) -> object:
