@@ -204,7 +204,7 @@ async def test_a_person_at_an_attached_browser_holds_edits_and_ends_requests(
         refused = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
         await web.edit(CONFIG_MAPS, "request", {"path": "/api/v1/nodes"})
         status, why = await refused
-        assert (status, "method, path and server were decided on" in why) == (403, True)
+        assert (status, "method, path and server are fixed by now" in why) == (403, True)
         ended = asyncio.create_task(write(hub, CONFIG_MAPS, "sent"))
         flow = await web.held(CONFIG_MAPS)
         await web.change("POST", f"/flows/{flow['id']}/kill")

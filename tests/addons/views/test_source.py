@@ -136,7 +136,7 @@ async def test_a_source_that_ends_refuses_who_waits_for_a_view_and_leaves_nothin
     waiting = asyncio.create_task(source.view(KEY, 30))
     await asyncio.sleep(0)
     parts.sources._drop(source)
-    with pytest.raises(StatusError, match="let go") as caught:
+    with pytest.raises(StatusError, match="evicted") as caught:
         await waiting
     assert (caught.value.code, caught.value.retry_after) == (503, 1)
     assert not [
