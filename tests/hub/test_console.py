@@ -168,7 +168,11 @@ async def test_what_the_hub_streams_is_not_held_and_says_so(holding: WebHub) -> 
 @pytest.mark.parametrize(
     ("path", "edit", "words"),
     [
-        (f"{SERVICES}?resourceVersion=0", {"path": "/api/v1/pods"}, "the hub answers the original request itself"),
+        (
+            f"{SERVICES}?resourceVersion=0",
+            {"path": "/api/v1/pods"},
+            "the hub answers the original request itself",
+        ),
         ("/api/v1/events", {"path": "/api/v1/secrets"}, "method, path and server are fixed by now"),
     ],
 )
