@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from kube.errors import StatusError
@@ -17,15 +18,15 @@ from kube.store.ring import Cursor, Ring, RingEvent
 from kube.store.scope import Scope
 from kube.store.store import Item, Key, Store
 from kube.store.stream_coding import StreamCoding
+from kube.wire.api_objects import decode_object
 from kube.wire.codec import Codec
 from kube.wire.codec_base import HISTORY_GAP, INITIAL_EVENTS_ENDED, NO_ANNOTATIONS, PIECE
+from kube.wire.fields import Fields
 
 READ_AT_ONCE = 256 * 1024
 """Bytes of events that one client has taken out of the history and not been sent, but for the last of them."""
-
-ROUTED = frozenset({"Service", "Endpoints", "EndpointSlice"})
-"""The kinds of which a client that gets DELETED takes from the object what to undo: kube-proxy leaves its rules in
-place for a Service without ports, or a slice without the label of its Service."""
+SERVICE_NAME = "kubernetes.io/service-name"
+"""The label of a slice that names its Service."""
 
 type Outlet = Callable[[bytes], bool]
 """Sends bytes to a client at once. Sends nothing and returns False where the client has no room, or has left."""
@@ -58,7 +59,7 @@ def correction(
     With `changed_after` the client's state may differ only in objects that have changed after that version.
     The scope's selectors hide an object too: the client may hold the object from before its labels changed. Objects of
     other namespaces, and of other names where the scope has a name, the client was never given, nor those that were
-    made since. Of the rest it is told the names and versions, and of ROUTED all.
+    made since. Of the rest it gets the names and versions, and what kube-proxy needs (ROUTES).
     """
     state, hidden = [], []
     store, start = projection.store, since
@@ -76,9 +77,7 @@ def correction(
     gone = store.gone_after(start)
     hidden += [item for key, item in gone.items() if key not in shown and scope.may_have_held(item)]
     made = _made_after(store, since)
-    hidden = [item for item in hidden if item.key not in made]
-    if store.kind not in ROUTED:
-        hidden = list(map(_name_alone, hidden))
+    hidden = [_name_alone(item) for item in hidden if item.key not in made]
     return Beginning(state, hidden=hidden)
 
 
@@ -92,9 +91,47 @@ def _made_after(store: Store, version: int) -> set[Key]:
 
 
 def _name_alone(item: Item) -> Item:
+    """Leave the name and the version of an object, and what ROUTES lists of its kind."""
     store = item.store
     named = store.codec.name_alone(store.api_version, store.kind, item.key, item.version)
+    if (route := ROUTES.get(store.kind)) is not None:
+        with suppress(ValueError):  # a malformed object has its name alone
+            obj = decode_object(store.codec.encoding, store.api_version, store.kind, named)
+            route(item.decode().fields, obj.fields)
+            named = obj.encode()
     return Item(store, item.key, item.version, {}, named)
+
+
+def _route_of_service(whole: Fields, named: Fields) -> None:
+    spec, route = whole.child("spec"), named.child("spec")
+    for name in ("clusterIP", "type"):
+        _copy(spec, route, name)
+    for name in ("clusterIPs", "ipFamilies"):
+        route.set_texts(name, spec.texts(name))
+    for port in spec.children("ports"):
+        added = route.add("ports")
+        for name in ("name", "protocol"):
+            _copy(port, added, name)
+
+
+def _route_of_slice(whole: Fields, named: Fields) -> None:
+    _copy(whole, named, "addressType")
+    service = whole.child("metadata").mapping("labels").get(SERVICE_NAME)
+    if service is not None:
+        named.child("metadata").set_mapping("labels", {SERVICE_NAME: service})
+
+
+def _copy(whole: Fields, named: Fields, name: str) -> None:
+    if text := whole.text(name):
+        named.set(name, text)
+
+
+ROUTES: Mapping[str, Callable[[Fields, Fields], None]] = {
+    "Service": _route_of_service,
+    "EndpointSlice": _route_of_slice,
+}
+"""The fields of a deleted object by which kube-proxy finds the rules to undo. It leaves its rules in place for a
+Service without ports or cluster IP, or a slice without address type or the label of its Service."""
 
 
 class Feed:

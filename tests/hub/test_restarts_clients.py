@@ -112,7 +112,9 @@ async def test_each_client_resumes_after_a_crash(
             for events in before:
                 await events.first("ADDED", "second")
             if is_written:
-                await asyncio.to_thread(hub.wait_until_kept, "second-headless", 2)
+                # The object and its name in the copy's description, in two encodings.
+                for name in ("second-other", "second-headless"):
+                    await asyncio.to_thread(hub.wait_until_kept, name, 4)
         await asyncio.to_thread(hub.kill)
         if is_cut:
             link.refuse()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 
 from kube.errors import StatusError
+from kube.json_type import Json
 from kube.store.listing import METADATA, WHOLE, Form
 from kube.store.made_forms import TABLES
-from kube.store.projection import InputKey, Projection
+from kube.store.projection import Evaluation, InputKey, Projection
 from kube.store.scope import Scope
 from kube.store.store import Item, Store
 from kube.store.view import View
@@ -15,10 +17,12 @@ from kube.store.watcher import Beginning, correction
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.kube.support.toys import (
+    Seen,
     Toy,
     ToyChain,
     events_of,
     filled,
+    read,
     scope,
     short,
     tell,
@@ -80,10 +84,84 @@ def test_what_a_client_is_not_to_see_is_named(encoding: Encoding, form: Form) ->
     assert [(b"gone" in each, b"11" in each) for each in frames] == [(False, False), (True, True)]
 
 
-def test_of_what_is_routed_all_is_told(encoding: Encoding) -> None:
-    """kube-proxy takes from the event which rules it undoes."""
+SERVICE: Json = {
+    "spec": {
+        "type": "NodePort",
+        "clusterIP": "10.0.0.1",
+        "clusterIPs": ["10.0.0.1", "fd00::1"],
+        "ipFamilies": ["IPv4", "IPv6"],
+        "ports": [{"name": "dns", "protocol": "UDP", "port": 53, "nodePort": 30053}],
+        "selector": {"app": "told"},
+    },
+    "metadata": {"labels": {"app": "told"}, "annotations": {"told": "told"}, "uid": "told"},
+}
+SLICE: Json = {
+    "addressType": "IPv4",
+    "endpoints": [{"addresses": ["10.1.0.1"], "nodeName": "told"}],
+    "ports": [{"name": "told", "port": 53}],
+    "metadata": {"labels": {"kubernetes.io/service-name": "s", "app": "told"}},
+}
+ENDPOINTS: Json = {"subsets": [{"addresses": [{"ip": "10.1.0.1"}]}], "metadata": {"labels": {"app": "told"}}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "left"),
+    [
+        (
+            "Service",
+            SERVICE,
+            {
+                "spec": {
+                    **{
+                        name: SERVICE["spec"][name]
+                        for name in ("type", "clusterIP", "clusterIPs", "ipFamilies")
+                    },
+                    "ports": [{"name": "dns", "protocol": "UDP"}],
+                }
+            },
+        ),
+        ("EndpointSlice", SLICE, {"addressType": "IPv4"}),
+        ("Endpoints", ENDPOINTS, {}),
+        ("Secret", {"data": {"told": "dG9sZA=="}}, {}),
+    ],
+)
+def test_a_hidden_object_has_what_kube_proxy_undoes_by_and_no_more(
+    kind: str, content: Json, left: Json
+) -> None:
+    """kube-proxy takes from the event of a deletion which rules it undoes."""
+    labels = {"labels": {"kubernetes.io/service-name": "s"}} if kind == "EndpointSlice" else {}
+    named = {"name": "x", "namespace": "a", "resourceVersion": "4"}
+    whole = {
+        "kind": kind,
+        "apiVersion": "v1",
+        **content,
+        "metadata": {**content.get("metadata", {}), **named},
+    }
+    store = Store()
+    store.replace(codec_for(Encoding.JSON), "v1", kind, 10, [orjson.dumps(whole)])
+    (hidden,) = correction(Projection(store, Hiding()), scope(), 10).hidden
+    assert orjson.loads(hidden.raw) == {
+        "kind": kind,
+        "apiVersion": "v1",
+        "metadata": {**named, **labels},
+        **left,
+    }
+
+
+def test_a_hidden_object_has_the_same_in_each_encoding(encoding: Encoding) -> None:
     projection = Projection(filled(10, HIDDEN, encoding=encoding), ToyChain("p", INPUTS))
-    assert [item.raw for item in correction(projection, scope(), 10).hidden] == [HIDDEN.raw(encoding)]
+    (hidden,) = correction(projection, scope(), 10).hidden
+    assert read(encoding, "v1", "Service", hidden.raw) == (HIDDEN.key, Seen(4, "", "", HIDDEN.address))
+
+
+class Hiding:
+    """A chain that hides everything."""
+
+    def evaluate(self, _item: Item) -> Evaluation:
+        return Evaluation(None, frozenset())
+
+    def is_same(self, _before: Item, _after: Item) -> bool:
+        return False
 
 
 def view_at(elsewhere: int, *toys: Toy) -> View:
