@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from addons.pool.pool_config import parse_leader_hubs
-from addons.pool.spread import place
+from addons.pool.spread import rank
 from kube.peers import LeaderHub, parse_hub_address
 
 MAX_DEPUTIES = 2
@@ -46,7 +46,7 @@ class Deputies:
         now = self._clock()
         live = {deputy: at for deputy, at in self._said.items() if now - at < LIFE and deputy.node != node}
         live[hub] = now
-        first = sorted(live, key=lambda deputy: place(deputy.node))[: self._most]
+        first = sorted(live, key=lambda deputy: rank(deputy.node))[: self._most]
         self._said = {deputy: live[deputy] for deputy in first}
 
     def named(self, members: Collection[str]) -> str:
@@ -68,7 +68,7 @@ def _plain(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 def parse_deputies(text: str, most: int = MAX_DEPUTIES) -> tuple[LeaderHub, ...]:
     """The deputies, or lenders, that a leader names, and no more than it may."""
-    return tuple(sorted(set(parse_leader_hubs(text)), key=lambda hub: place(hub.node))[:most])
+    return tuple(sorted(set(parse_leader_hubs(text)), key=lambda hub: rank(hub.node))[:most])
 
 
 def deputies_for(
@@ -79,8 +79,8 @@ def deputies_for(
     `can_serve`: the node may be a deputy itself. Of those at one address the first counts.
     """
     others = {deputy for deputy in named if deputy.node in members and deputy.node != node}
-    able = (other for other in others if not can_serve or place(other.node) < place(node))
+    able = (other for other in others if not can_serve or rank(other.node) < rank(node))
     deputies: dict[str, LeaderHub] = {}
-    for deputy in sorted(able, key=lambda deputy: place(deputy.node)):
+    for deputy in sorted(able, key=lambda deputy: rank(deputy.node)):
         deputies.setdefault(deputy.address, deputy)
     return list(deputies.values())

@@ -17,7 +17,7 @@ from addons.pool.deputies import ANY_ADDRESS, deputies_for
 from addons.pool.leaders import CLOUD, Choice, LeaderState, choose, read_probe
 from addons.pool.peer_reader import PeerReader, why_moved
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role, hub_of
-from addons.pool.spread import SHORTEST_WAIT, CloudTurns, cloud_turn, leader_order
+from addons.pool.spread import SHORTEST_WAIT, CloudSlots, cloud_slot, leader_order
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
 from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.rules.shared_kinds import is_further, whole
@@ -84,10 +84,10 @@ class Following:
         self._members: Collection[str] = ()
         self._can_serve = self._can_follow = False
         self._order: list[LeaderState] = []
-        self._turns = CloudTurns(clock, wall_clock)
-        self._turns.turn = cloud_turn(node, ())
+        self._slots = CloudSlots(clock, wall_clock)
+        self._slots.slot = cloud_slot(node, ())
         self._followed: set[ResourceType] = set()
-        """The resources last read from a leader: the hub goes to the cloud for it only in its turn."""
+        """The resources last read from a leader: the hub goes to the cloud for it only in its slot."""
         self._is_known = False
         """Whether the hub knows its pool. Until then it may be a follower."""
         self._known_by = clock() + KNOW_WAIT
@@ -147,7 +147,7 @@ class Following:
         self._can_follow, self._can_serve = can_follow, can_serve
         if members:  # nodes that are in no pool any more go to the cloud as they would have in their last one
             leaders = {leader.node for leader in config.leaders}
-            self._turns.turn = cloud_turn(self._node, [member for member in members if member not in leaders])
+            self._slots.slot = cloud_slot(self._node, [member for member in members if member not in leaders])
         self._arrange()
         if was_alone and not self.is_alone:
             for source, _ in self._readers():
@@ -195,7 +195,7 @@ class Following:
     async def run(self) -> None:
         """Move sources as time passes and leaders come back, until cancelled."""
         while True:
-            await self._changed_within(min(TICK, self._turns.next_in))
+            await self._changed_within(min(TICK, self._slots.next_in))
             self.balance()
 
     def close(self) -> None:
@@ -205,14 +205,14 @@ class Following:
     async def server(self, reader: PeerReader, *, resumes: bool) -> LeaderState | None:
         """The leader to read from, None for the cloud. Returns when it may be read from."""
         choice = self._choose(reader, resumes=resumes)
-        if choice == CLOUD and self._turns.has_missed(reader.type):
-            self._turns.forget(reader.type)
+        if choice == CLOUD and self._slots.has_missed(reader.type):
+            self._slots.forget(reader.type)
             choice = self._choose(reader, resumes=resumes)
         while choice.wait:
             await self._changed_within(choice.wait)
             choice = self._choose(reader, resumes=resumes)
         if choice == CLOUD:
-            self._turns.take(reader.type)
+            self._slots.take(reader.type)
         return choice.leader
 
     async def _changed_within(self, seconds: float) -> None:
@@ -258,7 +258,7 @@ class Following:
             choice = self._choose(reader, resumes=reader.resumes)
             if reader.server and not choice.wait and choice.leader is not reader.leader:
                 if choice == CLOUD:
-                    self._turns.take(reader.type)
+                    self._slots.take(reader.type)
                 source.reflector.switch()
 
     def describe(self) -> list[dict[str, Any]]:
@@ -296,18 +296,18 @@ class Following:
             self._followed.clear()
         if any(state.is_usable(now) and not state.age for state in order):
             self._followed.add(type_)
-            self._turns.forget(type_)
+            self._slots.forget(type_)
         elif not (follows or type_ in self._followed):
             return CLOUD
         elif self._cloud_is_up():
-            cloud_from = self._turns.begin_at(type_, at_once=self._is_first_deputy())
+            cloud_from = self._slots.begin_at(type_, at_once=self._is_first_deputy())
         else:
             # A turn while the cloud is away counts for nothing, or all that wait for the cloud would begin at once.
-            self._turns.forget(type_)
+            self._slots.forget(type_)
         choice = choose(order, now, cloud_is_up=self._cloud_is_up(), cloud_from=cloud_from)
         if not follows and choice == CLOUD:
             self._followed.discard(type_)
-            self._turns.forget(type_)
+            self._slots.forget(type_)
         return choice
 
     def _deputies(self) -> list[LeaderHub]:

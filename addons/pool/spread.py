@@ -13,53 +13,53 @@ from kube.requests.request_info import ResourceType
 SPREAD = 10.0
 """Seconds over which a pool of ten followers or more goes to the cloud: a tenth of the pool a second."""
 SHORTEST_WAIT = 0.001
-"""Seconds: nobody needs a turn, or a leader that may be used again, sooner."""
+"""Seconds: the shortest wait for a slot, or for a leader that may be used again."""
 
 
-class Turn(NamedTuple):
+class Slot(NamedTuple):
     """The moments at which a node may begin to read from the cloud: once in each period of the wall clock.
 
     Followers do not all notice at one moment that their leader is gone, or that the cloud is back. By the wall clock no
-    two of them begin together, whenever each has noticed. A wrong clock moves the turn of its own node alone.
+    two of them begin together, whenever each has noticed. A wrong clock moves the slot of its own node alone.
     """
 
     at: float
-    """Seconds from the beginning of each period to the turn."""
+    """Seconds from the beginning of each period to the slot."""
     period: float
     """Seconds; 0 where the node may begin at any moment."""
 
     def wait(self, now: float) -> float:
-        """Seconds until the next turn; `now` is in Unix seconds."""
+        """Seconds until the next slot; `now` is in Unix seconds."""
         return (self.at - now) % self.period if self.period else 0.0
 
 
-class CloudTurns:
+class CloudSlots:
     """When this node may begin to read each shared resource from the cloud."""
 
     def __init__(self, clock: Callable[[], float], wall_clock: Callable[[], float]) -> None:
         """`clock` is monotonic, `wall_clock` shows Unix seconds."""
-        self.turn = Turn(0.0, 0.0)
+        self.slot = Slot(0.0, 0.0)
         self._clock = clock
         self._wall_clock = wall_clock
         self._begin_at: dict[ResourceType, float] = {}
 
     def begin_at(self, type_: ResourceType, *, at_once: bool) -> float:
-        """The node's next turn, in monotonic seconds, or the one that it has waited for since it first asked.
+        """The node's next slot, in monotonic seconds, or the one that it has waited for since it first asked.
 
-        `at_once`: the node need not wait for its turn.
+        `at_once`: the node need not wait for its slot.
         """
         if type_ not in self._begin_at:
-            wait = 0.0 if at_once else self.turn.wait(self._wall_clock())
+            wait = 0.0 if at_once else self.slot.wait(self._wall_clock())
             self._begin_at[type_] = self._clock() + wait
         return self._begin_at[type_]
 
     def take(self, type_: ResourceType) -> None:
-        """The node reads from the cloud from now on, and may read again without another turn."""
+        """Note that the node reads from the cloud from now on, and needs no other slot for it."""
         if type_ in self._begin_at:
             self._begin_at[type_] = -math.inf
 
     def has_missed(self, type_: ResourceType) -> bool:
-        """Whether the turn is over and was not taken: the reflector was waiting to try again."""
+        """Whether the slot is over and was not taken: the reflector was waiting to try again."""
         return -math.inf < self._begin_at.get(type_, math.inf) < self._clock()
 
     def forget(self, type_: ResourceType) -> None:
@@ -68,7 +68,7 @@ class CloudTurns:
 
     @property
     def next_in(self) -> float:
-        """Seconds until the next turn that the node waits for; infinite without one."""
+        """Seconds until the next slot that the node waits for; infinite without one."""
         now = self._clock()
         return min((begin - now for begin in self._begin_at.values() if begin > now), default=math.inf)
 
@@ -78,21 +78,21 @@ def leader_order(leaders: Iterable[LeaderHub], node: str) -> list[LeaderHub]:
     return sorted(leaders, key=lambda leader: _weight(leader.node, node), reverse=True)
 
 
-def cloud_turn(node: str, followers: Collection[str]) -> Turn:
+def cloud_slot(node: str, followers: Collection[str]) -> Slot:
     """When a node may begin to read from the cloud after its leaders have failed.
 
     The followers begin one after the other: a tenth of them a second, and one a second where they are fewer than ten.
-    A follower without another begins at once. A node that does not know the others takes its turn by its own hash.
+    A follower without another begins at once. A node that does not know the others takes its slot by its own hash.
     """
     if node not in followers:
-        return Turn(SPREAD * place(node) / 2**64, SPREAD)
-    places = sorted(followers, key=place)
-    period = min(SPREAD, float(len(places))) if len(places) > 1 else 0.0
-    return Turn(places.index(node) * period / len(places), period)
+        return Slot(SPREAD * rank(node) / 2**64, SPREAD)
+    ranked = sorted(followers, key=rank)
+    period = min(SPREAD, float(len(ranked))) if len(ranked) > 1 else 0.0
+    return Slot(ranked.index(node) * period / len(ranked), period)
 
 
-def place(node: str) -> int:
-    """By what all hubs of a pool put its nodes into the same order, in which the nodes go to the cloud."""
+def rank(node: str) -> int:
+    """The rank by which all hubs of a pool sort its nodes alike: the order in which the nodes go to the cloud."""
     return _weight("", node)
 
 

@@ -324,7 +324,7 @@ async def test_a_leader_without_a_cloud_is_the_last_choice(scene: Scene) -> None
     await scene.until(lambda: scene.state(other)["ageSeconds"] > 0)
     scene.cloud_is_up = False
     assert await scene.server() == other
-    scene.now += scene.following._turns.turn.wait(scene.now) + 1.0
+    scene.now += scene.following._slots.slot.wait(scene.now) + 1.0
     scene.cloud_is_up = True
     assert await scene.server() == other, "until the turn of this follower"
     scene.now += 11.0

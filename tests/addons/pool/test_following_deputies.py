@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
-from addons.pool.spread import place
+from addons.pool.spread import rank
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
 from tests.addons.pool.test_following import MEMBERS, POOL, SERVICES, A, Scene
 from tests.support.background import beside
@@ -39,7 +39,7 @@ async def learn(scene: Scene) -> None:
 
 
 def test_the_names_are_in_the_order_of_places() -> None:
-    assert sorted([SELF, SECOND, FIRST], key=place) == [FIRST, SECOND, SELF]
+    assert sorted([SELF, SECOND, FIRST], key=rank) == [FIRST, SECOND, SELF]
 
 
 async def test_deputies_come_after_the_leaders_and_before_the_cloud(scene: Scene) -> None:

@@ -11,7 +11,7 @@ from addons.link.health import ServerHealth
 from addons.link.servers import Server
 from addons.pool.deputies import ANY_ADDRESS, LIFE, MAX_DEPUTIES, Deputies, deputies_for, parse_deputies
 from addons.pool.leaders import CLOUD, Choice, LeaderState, Probed, choose, read_probe
-from addons.pool.spread import SPREAD, CloudTurns, Turn, cloud_turn, leader_order, place
+from addons.pool.spread import SPREAD, CloudSlots, Slot, cloud_slot, leader_order, rank
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER, SHARES_HEADER
 from kube.http.client import RawResponse
 from kube.peers import LeaderHub
@@ -92,7 +92,7 @@ def test_what_the_answer_to_a_probe_says(answer: RawResponse, expected: Probed) 
     assert read_probe(answer) == expected
 
 
-NODES = sorted((f"node-{number}" for number in range(9)), key=place)
+NODES = sorted((f"node-{number}" for number in range(9)), key=rank)
 """In the order in which they go to the cloud."""
 
 
@@ -199,71 +199,71 @@ def test_only_the_followers_of_a_leader_that_leaves_move() -> None:
 def test_no_more_than_a_tenth_of_the_pool_goes_to_the_cloud_in_a_second(count: int) -> None:
     """One node a second in a pool of fewer than ten, so the nodes of a small pool wait less than SPREAD."""
     nodes = CROWD[:count]
-    turns = sorted(cloud_turn(node, nodes) for node in nodes)
+    slots = sorted(cloud_slot(node, nodes) for node in nodes)
     a_second = max(1.0, count / 10)
-    assert [each.at for each in turns] == pytest.approx([number / a_second for number in range(count)])
-    assert {each.period for each in turns} == {min(SPREAD, count) if count > 1 else 0.0}
+    assert [each.at for each in slots] == pytest.approx([number / a_second for number in range(count)])
+    assert {each.period for each in slots} == {min(SPREAD, count) if count > 1 else 0.0}
 
 
 @pytest.mark.parametrize(
-    ("turn", "now", "wait"),
+    ("slot", "now", "wait"),
     [
-        (Turn(2.0, 10.0), 100.0, 2.0),
-        (Turn(2.0, 10.0), 102.0, 0.0),
-        (Turn(2.0, 10.0), 103.0, 9.0),
-        (Turn(2.0, 10.0), -3.0, 5.0),
-        (Turn(0.0, 0.0), 103.0, 0.0),
+        (Slot(2.0, 10.0), 100.0, 2.0),
+        (Slot(2.0, 10.0), 102.0, 0.0),
+        (Slot(2.0, 10.0), 103.0, 9.0),
+        (Slot(2.0, 10.0), -3.0, 5.0),
+        (Slot(0.0, 0.0), 103.0, 0.0),
     ],
 )
-def test_a_node_waits_for_its_next_turn(turn: Turn, now: float, wait: float) -> None:
-    assert turn.wait(now) == wait
+def test_a_node_waits_for_its_next_slot(slot: Slot, now: float, wait: float) -> None:
+    assert slot.wait(now) == wait
 
 
 def test_a_node_that_does_not_know_the_others_waits_by_itself() -> None:
-    turns = [cloud_turn(node, []) for node in CROWD]
-    assert all(0 <= each.at < SPREAD == each.period for each in turns)
-    assert len(set(turns)) == len(CROWD)
+    slots = [cloud_slot(node, []) for node in CROWD]
+    assert all(0 <= each.at < SPREAD == each.period for each in slots)
+    assert len(set(slots)) == len(CROWD)
 
 
 class Clocks:
-    """A clock that runs from 50, beside a wall clock that runs from 1000; the turns of a node by them."""
+    """A clock that runs from 50, beside a wall clock that runs from 1000; the slots of a node by them."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.turns = CloudTurns(lambda: 50.0 + self.now, lambda: 1000.0 + self.now)
-        self.turns.turn = Turn(4.0, 10.0)
+        self.slots = CloudSlots(lambda: 50.0 + self.now, lambda: 1000.0 + self.now)
+        self.slots.slot = Slot(4.0, 10.0)
 
     def begin_at(self, type_: ResourceType = SERVICES, *, at_once: bool = False) -> float:
-        return self.turns.begin_at(type_, at_once=at_once)
+        return self.slots.begin_at(type_, at_once=at_once)
 
 
 def test_a_turn_stays_until_it_is_taken_or_forgotten() -> None:
     clocks = Clocks()
-    assert clocks.turns.next_in == math.inf
+    assert clocks.slots.next_in == math.inf
     assert clocks.begin_at() == 54.0
     clocks.now = 3.0
-    assert (clocks.begin_at(), clocks.turns.next_in) == (54.0, 1.0)
+    assert (clocks.begin_at(), clocks.slots.next_in) == (54.0, 1.0)
     clocks.now = 5.0
-    assert (clocks.begin_at(), clocks.turns.next_in) == (54.0, math.inf)
-    clocks.turns.forget(SERVICES)
+    assert (clocks.begin_at(), clocks.slots.next_in) == (54.0, math.inf)
+    clocks.slots.forget(SERVICES)
     assert clocks.begin_at() == 64.0
 
 
 def test_a_turn_that_is_over_is_missed_unless_it_was_taken() -> None:
     clocks = Clocks()
     clocks.begin_at()
-    assert not clocks.turns.has_missed(SERVICES)
+    assert not clocks.slots.has_missed(SERVICES)
     clocks.now = 5.0
-    assert clocks.turns.has_missed(SERVICES)
-    clocks.turns.take(SERVICES)
-    assert not clocks.turns.has_missed(SERVICES)
-    assert clocks.begin_at() == -math.inf, "it may read again without another turn"
+    assert clocks.slots.has_missed(SERVICES)
+    clocks.slots.take(SERVICES)
+    assert not clocks.slots.has_missed(SERVICES)
+    assert clocks.begin_at() == -math.inf, "it may read again without another slot"
 
 
 def test_the_first_deputy_and_each_resource_have_turns_of_their_own() -> None:
     clocks = Clocks()
     assert clocks.begin_at(at_once=True) == 50.0
     assert clocks.begin_at(SLICES) == 54.0
-    clocks.turns.forget(SERVICES)
-    clocks.turns.take(SERVICES)
-    assert not clocks.turns.has_missed(SERVICES), "it has never asked for one"
+    clocks.slots.forget(SERVICES)
+    clocks.slots.take(SERVICES)
+    assert not clocks.slots.has_missed(SERVICES), "it has never asked for one"
