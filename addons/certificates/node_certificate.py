@@ -28,7 +28,7 @@ from addons.requests.clients import Clients
 from kube.concurrency.notifier import Notifier
 from kube.disk.whole_file import read_file
 from kube.errors import StatusError
-from kube.http.kubeconfig import Credentials, Piece, load_kubeconfig
+from kube.http.kubeconfig import Credentials, DataOrFile, load_kubeconfig
 from kube.http.session import Response, Session
 from kube.json_type import Json
 
@@ -48,8 +48,8 @@ class NodeCertificate:
         named = load_kubeconfig(bootstrap)
         if not named.bearer:
             raise ValueError(f"kubeconfig {bootstrap}: the hub bootstraps by a token, and there is none")
-        self._piece = Piece()
-        self.credentials = replace(named, certificate=self._piece, key=self._piece, token=Piece())
+        self._piece = DataOrFile()
+        self.credentials = replace(named, certificate=self._piece, key=self._piece, token=DataOrFile())
         """The hub's credentials: anonymous until there is a certificate."""
         self.known = asyncio.Event()
         self._why = ""
@@ -121,10 +121,10 @@ class IdentifiedSession:
 
 def kept_credentials(bootstrap: Credentials, state: Path) -> Credentials:
     """The identity that a hub with this state folder has, or will have: for who looks at it from outside."""
-    piece = Piece()
+    piece = DataOrFile()
     with contextlib.suppress(FileNotFoundError):
         piece.data = read_pair(read_file(state / FILE)).pem
-    token = Piece() if piece.data else bootstrap.token
+    token = DataOrFile() if piece.data else bootstrap.token
     return replace(bootstrap, certificate=piece, key=piece, token=token)
 
 

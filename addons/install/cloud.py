@@ -31,7 +31,7 @@ from addons.telemetry.component_traffic import ComponentTraffic
 from kube.errors import StatusError
 from kube.http.access_review import is_allowed
 from kube.http.client import Client, Unreachable
-from kube.http.kubeconfig import Credentials, Piece
+from kube.http.kubeconfig import Credentials, DataOrFile
 from kube.json_type import Json
 
 USER_AGENT = "edgehub-install"
@@ -187,5 +187,5 @@ def _decoded(part: str) -> bytes:
 
 
 def _nobodys(server: str, authority: bytes, *, insecure: bool = False) -> Credentials:
-    nothing = Piece()
-    return Credentials(server, "", insecure, Piece(authority), nothing, nothing, nothing)
+    nothing = DataOrFile()
+    return Credentials(server, "", insecure, DataOrFile(authority), nothing, nothing, nothing)

@@ -18,7 +18,7 @@ from kubernetes.aio.config.config_exception import ConfigException
 from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from kubernetes.aio.config.kube_config import KubeConfigLoader, KubeConfigMerger
 
-from kube.http.kubeconfig import Piece
+from kube.http.kubeconfig import DataOrFile
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The folder where kubelet mounts the service account of a pod."""
@@ -34,7 +34,7 @@ class LoadedAccount:
         self._name = name
         self._configuration = Configuration()
         self._material: tuple[object, ...] = ()
-        self._token = Piece()
+        self._token = DataOrFile()
         self._impersonation: Headers = []
 
     @property
@@ -105,7 +105,7 @@ class PodAccount(LoadedAccount):
         InClusterConfigLoader(str(token), str(authority), False, self._environment).load_and_set(
             configuration
         )
-        self._token = Piece(path=token)
+        self._token = DataOrFile(path=token)
         return configuration
 
 
@@ -135,7 +135,9 @@ class KubeconfigAccount(LoadedAccount):
         folder = Path(user.path).parent if user is not None else Path()
         fields: Mapping[str, Any] = user.value if user is not None else {}
         # The file wins over the text, as in client-go: the text may be an old token.
-        self._token = Piece(path=folder / str(fields["tokenFile"])) if fields.get("tokenFile") else Piece()
+        self._token = (
+            DataOrFile(path=folder / str(fields["tokenFile"])) if fields.get("tokenFile") else DataOrFile()
+        )
         self._impersonation = impersonation(fields)
         self._plugin = "exec" in fields
         self._loader = KubeConfigLoader(config_dict=merged, config_base_path=None)

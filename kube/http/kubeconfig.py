@@ -27,7 +27,7 @@ A reader that ignored `as` would have more rights than it should."""
 
 
 @dataclass(slots=True)
-class Piece:
+class DataOrFile:
     """One credential, either in the kubeconfig or in a file that it names."""
 
     data: bytes = field(default=b"", repr=False)
@@ -61,10 +61,10 @@ class Credentials:
     server: str
     server_name: str
     insecure: bool
-    authority: Piece
-    certificate: Piece
-    key: Piece
-    token: Piece
+    authority: DataOrFile
+    certificate: DataOrFile
+    key: DataOrFile
+    token: DataOrFile
     plugin: ExecPlugin | None = None
     """The plugin that gives certificate, key and token, which are empty until then."""
     proxy: Proxy | None = None
@@ -87,7 +87,7 @@ class Credentials:
         return f"Bearer {token}" if token else ""
 
 
-NO_CREDENTIALS = Credentials("", "", False, Piece(), Piece(), Piece(), Piece())
+NO_CREDENTIALS = Credentials("", "", False, DataOrFile(), DataOrFile(), DataOrFile(), DataOrFile())
 """For a cloud that asks for no credentials, such as the demo's."""
 
 
@@ -150,14 +150,14 @@ def _merged(documents: Sequence[tuple[object, Path]], name: str, locate: Locate)
     for name in UNSUPPORTED_OF_USERS:
         if user.get(name):
             raise ValueError(f"a user with {name} is not supported: use a certificate, a token or exec")
-    authority = _piece(cluster, "certificate-authority", of_cluster, locate)
+    authority = _data_or_file(cluster, "certificate-authority", of_cluster, locate)
     credentials = Credentials(
         server=str(cluster.get("server") or ""),
         server_name=str(cluster.get("tls-server-name") or ""),
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
         authority=authority,
-        certificate=_piece(user, "client-certificate", of_user, locate),
-        key=_piece(user, "client-key", of_user, locate),
+        certificate=_data_or_file(user, "client-certificate", of_user, locate),
+        key=_data_or_file(user, "client-key", of_user, locate),
         token=_token(user, of_user, locate),
         plugin=parse_exec(user["exec"], of_user, cluster, authority.read) if user.get("exec") else None,
         proxy=parse_proxy(str(cluster["proxy-url"])) if cluster.get("proxy-url") else None,
@@ -191,19 +191,19 @@ def _named(documents: _Documents, plural: str, name: object, key: str) -> tuple[
     raise ValueError(f"{plural} has no entry named {name!r}")
 
 
-def _piece(section: Mapping[str, Any], name: str, folder: Path, locate: Locate) -> Piece:
+def _data_or_file(section: Mapping[str, Any], name: str, folder: Path, locate: Locate) -> DataOrFile:
     data, path = section.get(f"{name}-data"), section.get(name)
     if data:
         try:
             # Go's decoder ignores line ends, and some tools wrap the text.
-            return Piece(base64.b64decode("".join(str(data).split()), validate=True))
+            return DataOrFile(base64.b64decode("".join(str(data).split()), validate=True))
         except ValueError:
             raise ValueError(f"{name}-data is not base64") from None
-    return Piece(path=locate(folder / str(path)), name=name) if path else Piece()
+    return DataOrFile(path=locate(folder / str(path)), name=name) if path else DataOrFile()
 
 
-def _token(user: Mapping[str, Any], folder: Path, locate: Locate) -> Piece:
+def _token(user: Mapping[str, Any], folder: Path, locate: Locate) -> DataOrFile:
     # The file wins over the text, as in client-go: the text may be an old token. It serves while there is no file.
     token = str(user.get("token") or "").encode()
     file = user.get("tokenFile")
-    return Piece(token, locate(folder / str(file)), "tokenFile") if file else Piece(token)
+    return DataOrFile(token, locate(folder / str(file)), "tokenFile") if file else DataOrFile(token)

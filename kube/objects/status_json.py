@@ -9,7 +9,7 @@ from typing import Any
 
 from kube.json_type import Json
 from kube.schemas.json_objects import go_time
-from kube.schemas.message_table import META, Many, MessageField, messages
+from kube.schemas.message_table import META, FieldCardinality, MessageField, messages
 
 TIME = f"{META}.Time"
 SCALARS: Mapping[str, tuple[str, Any]] = {
@@ -49,9 +49,9 @@ def canonical(name: str, document: object, path: str = "") -> Json:
 
 
 def _canonical_field(field: MessageField, value: Any, path: str) -> Any:
-    if field.many is Many.MAP:
+    if field.cardinality is FieldCardinality.MAP:
         return _canonical_map(field.kind, value, path)
-    if field.many is Many.ONE:
+    if field.cardinality is FieldCardinality.ONE:
         return None if value is None and field.is_pointer else _canonical_value(field.kind, value, path)
     # An empty slice of Go is null once it was protobuf.
     if value is None or value == []:

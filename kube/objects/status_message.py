@@ -18,7 +18,7 @@ from kube.json_type import Json
 from kube.objects.status_json import SCALARS, TIME, read_time
 from kube.objects.strategic_merge import MergeKeys, below
 from kube.schemas.json_objects import json_message
-from kube.schemas.message_table import Many, MessageField, messages
+from kube.schemas.message_table import FieldCardinality, MessageField, messages
 from kube.wire.protobuf_fields import read_text
 from kube.wire.schema import ENTRY, MANY, ONE, message_classes
 
@@ -51,7 +51,11 @@ def _reached(names: list[str]) -> Iterator[tuple[str, _Declared]]:
         yield (
             _short(name),
             {
-                field.name: (field.number, _kind(field), ONE if field.many is Many.ONE else MANY)
+                field.name: (
+                    field.number,
+                    _kind(field),
+                    ONE if field.cardinality is FieldCardinality.ONE else MANY,
+                )
                 for field in fields
             },
         )
@@ -61,7 +65,7 @@ def _reached(names: list[str]) -> Iterator[tuple[str, _Declared]]:
 
 
 def _kind(field: MessageField) -> str:
-    if field.many is Many.MAP:
+    if field.cardinality is FieldCardinality.MAP:
         return ENTRY if field.kind == "s" else QUANTITY
     return _short(field.kind) if field.is_message else SCALARS[field.kind][0]
 
@@ -101,9 +105,9 @@ def write_message(name: str, message: Any, document: Json, keys: MergeKeys, path
 
 
 def _write_field(field: MessageField, message: Any, value: Any, keys: MergeKeys, path: str) -> None:
-    if field.many is Many.MAP:
+    if field.cardinality is FieldCardinality.MAP:
         _write_map(_kind(field), getattr(message, field.name), value or {})
-    elif field.many is Many.LIST:
+    elif field.cardinality is FieldCardinality.LIST:
         elements = getattr(message, field.name)
         written = (
             _elements(field.kind, elements, value or [], keys, path) if field.is_message else value or []

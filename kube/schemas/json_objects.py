@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from kube.bounds import reached
 from kube.json_type import Json
-from kube.schemas.message_table import META, Many, MessageField, messages
+from kube.schemas.message_table import META, FieldCardinality, MessageField, messages
 from kube.wire.json_fields import parse_json
 from kube.wire.protobuf_codec import read_varint
 
@@ -182,7 +182,7 @@ class _Known(NamedTuple):
     """The handling of a known field on the wire."""
 
     name: str
-    many: Many
+    cardinality: FieldCardinality
     read: Read
     hides_zero: bool
 
@@ -197,7 +197,7 @@ class _MessageReader:
         self._write = WRITTEN.get(name)
         self._for_people = for_people
         self._fields = {
-            tag: _Known(field.name, field.many, _read_of(field, for_people), field.hides_zero)
+            tag: _Known(field.name, field.cardinality, _read_of(field, for_people), field.hides_zero)
             for tag, field in message.fields.items()
         }
         self._always = () if self._write is not None else message.always
@@ -223,11 +223,11 @@ class _MessageReader:
             if field is None:
                 unknown[tag >> 3].append((data, start, at, tag & 7))
                 continue
-            name, many, read, hides_zero = field
+            name, cardinality, read, hides_zero = field
             value = read(data, start, at, deep)
-            if many is Many.LIST:
+            if cardinality is FieldCardinality.LIST:
                 tree.setdefault(name, []).append(value)
-            elif many is Many.MAP:
+            elif cardinality is FieldCardinality.MAP:
                 tree.setdefault(name, {}).update(value)
             elif not name:
                 tree |= value
@@ -269,7 +269,7 @@ def _extent(data: bytes, at: int, end: int, wire_type: int) -> tuple[int, int]:
 
 def _read_of(field: MessageField, for_people: bool) -> Read:
     read = _message_read(field.kind, for_people) if field.is_message else SCALARS[field.kind]
-    return _map_read(field, read, for_people) if field.many is Many.MAP else read
+    return _map_read(field, read, for_people) if field.cardinality is FieldCardinality.MAP else read
 
 
 def _message_read(name: str, for_people: bool) -> Read:
@@ -299,7 +299,7 @@ def _map_read(field: MessageField, read_value: Read, for_people: bool) -> Read:
 
 def _add_absent(tree: Json, field: MessageField, for_people: bool) -> None:
     """The JSON of a field that is not on the wire."""
-    if field.many is not Many.ONE or field.is_pointer or field.kind == "y":
+    if field.cardinality is not FieldCardinality.ONE or field.is_pointer or field.kind == "y":
         tree[field.name] = None
     elif field.name:
         tree[field.name] = _zero(field, for_people)

@@ -20,7 +20,7 @@ _VARINT, _FIXED_64, _DELIMITED = 0, 1, 2
 _WIRE_TYPES = {"b": _VARINT, "i": _VARINT, "l": _VARINT, "d": _FIXED_64}
 
 
-class Many(Enum):
+class FieldCardinality(Enum):
     """How often a field occurs; the value is its sign in the file."""
 
     ONE = ""
@@ -33,7 +33,7 @@ class MessageField(NamedTuple):
 
     number: int
     name: str
-    many: Many
+    cardinality: FieldCardinality
     kind: str
     """b, d, i, l, s, y: bool, double, int32, int64, string, bytes; else the full name of a message."""
     is_pointer: bool
@@ -53,7 +53,7 @@ class MessageField(NamedTuple):
     @property
     def is_always_there(self) -> bool:
         """Whether JSON has the field when it is not on the wire."""
-        is_struct = self.is_message and self.many is Many.ONE and not self.is_pointer
+        is_struct = self.is_message and self.cardinality is FieldCardinality.ONE and not self.is_pointer
         return not self.omit or (self.omit == "?" and is_struct)
 
 
@@ -69,7 +69,9 @@ class Message:
 
 
 def _tag(field: MessageField) -> int:
-    wire_type = _DELIMITED if field.many is Many.MAP else _WIRE_TYPES.get(field.kind, _DELIMITED)
+    wire_type = (
+        _DELIMITED if field.cardinality is FieldCardinality.MAP else _WIRE_TYPES.get(field.kind, _DELIMITED)
+    )
     return field.number << 3 | wire_type
 
 
@@ -115,11 +117,11 @@ class Messages:
 
 def _field(package: str, text: str) -> MessageField:
     number, name, kind = text.split(" ")
-    many = Many(kind[0]) if kind[0] in "[{" else Many.ONE
+    cardinality = FieldCardinality(kind[0]) if kind[0] in "[{" else FieldCardinality.ONE
     bare = kind.lstrip("[{").rstrip("*?!")
     omit = kind[-1] if kind[-1] in "?!" else ""
     full = bare if len(bare) == 1 or "." in bare else f"{package}.{bare}"
-    return MessageField(int(number), name, many, full, "*" in kind, omit)
+    return MessageField(int(number), name, cardinality, full, "*" in kind, omit)
 
 
 @cache

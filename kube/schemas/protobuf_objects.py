@@ -16,7 +16,7 @@ from typing import Any
 
 from kube.json_type import Json
 from kube.schemas.json_objects import MAX_DEPTH, WRITTEN
-from kube.schemas.message_table import Many, MessageField, messages
+from kube.schemas.message_table import FieldCardinality, MessageField, messages
 from kube.wire.json_fields import write_json
 from kube.wire.protobuf_codec import varint
 
@@ -54,9 +54,9 @@ def _message(name: str, value: Any, deep: int) -> bytes:
 
 def _values(field: MessageField, value: Any, deep: int) -> list[bytes]:
     """The values of a field as they follow its tag."""
-    if field.many is Many.LIST:
+    if field.cardinality is FieldCardinality.LIST:
         return [_value(field, each, deep) for each in value]
-    if field.many is Many.MAP:
+    if field.cardinality is FieldCardinality.MAP:
         return [_entry(field, key, each, deep) for key, each in value.items()]
     return [_value(field, value, deep)]
 

@@ -24,7 +24,7 @@ from addons.requests.route_decision import Route, RouteKind
 from addons.server.peer.lent_tunnel import AskedWay
 from addons.telemetry import metrics
 from kube.errors import StatusError
-from kube.http.kubeconfig import Credentials, Piece
+from kube.http.kubeconfig import Credentials, DataOrFile
 from tests.addons.support.cutting import Cut
 from tests.addons.support.egress_parts import NO_SERVER, A, B, counted, egress_on, flow_of, way_of
 from tests.addons.support.observed import notifications_of, value_of
@@ -33,7 +33,7 @@ from tests.addons.support.samples import HUB, NOBODY, POD
 
 VIEW = Route(RouteKind.VIEW, "")
 FILTERED = Route(RouteKind.RELAY, "", ("masterservice",))
-TOKEN = Credentials("", "", False, Piece(), Piece(), Piece(), Piece(b"hub-token"))
+TOKEN = Credentials("", "", False, DataOrFile(), DataOrFile(), DataOrFile(), DataOrFile(b"hub-token"))
 
 
 def code_of(flow: http.HTTPFlow) -> int:

@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
 from addons.link.tls import UpstreamTls, is_named, refusal_of
-from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece, parse_kubeconfig
+from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, DataOrFile, parse_kubeconfig
 from tests.addons.support.tls_peers import meet
 from tests.cloud.pki import Authority, Credential
 
@@ -59,8 +59,10 @@ def server(tmp_path: Path, authority: Authority) -> TlsServer:
 def credentials(
     authority: bytes = b"", client: Credential | None = None, *, insecure: bool = False, server_name: str = ""
 ) -> Credentials:
-    certificate, key = (Piece(client.certificate), Piece(client.key)) if client else (Piece(), Piece())
-    return Credentials("", server_name, insecure, Piece(authority), certificate, key, Piece())
+    certificate, key = (
+        (DataOrFile(client.certificate), DataOrFile(client.key)) if client else (DataOrFile(), DataOrFile())
+    )
+    return Credentials("", server_name, insecure, DataOrFile(authority), certificate, key, DataOrFile())
 
 
 def greet(
@@ -199,7 +201,15 @@ def test_rotated_files_are_used_by_the_next_connection(
     ca = folder / "ca.crt"
     ca.write_bytes(authority.certificate)
     tls = UpstreamTls(
-        Credentials("", "", False, Piece(path=ca), Piece(path=certificate), Piece(path=key), Piece())
+        Credentials(
+            "",
+            "",
+            False,
+            DataOrFile(path=ca),
+            DataOrFile(path=certificate),
+            DataOrFile(path=key),
+            DataOrFile(),
+        )
     )
     greet(tls, server)
     renewed = authority.issue_node("after").write(tmp_path, "renewed")
@@ -216,8 +226,8 @@ def test_rotated_files_are_used_by_the_next_connection(
 
 
 def from_files(authority: Authority, certificate: Path, key: Path) -> UpstreamTls:
-    files = Piece(path=certificate), Piece(path=key)
-    return UpstreamTls(Credentials("", "", False, Piece(authority.certificate), *files, Piece()))
+    files = DataOrFile(path=certificate), DataOrFile(path=key)
+    return UpstreamTls(Credentials("", "", False, DataOrFile(authority.certificate), *files, DataOrFile()))
 
 
 def test_one_file_with_both_is_taken_anew_when_the_link_to_it_is_swapped(
@@ -261,7 +271,7 @@ def test_a_pair_that_is_torn_for_a_moment_leaves_the_former_in_use(
 def test_without_a_certificate_there_is_no_end_and_one_lane() -> None:
     tls = UpstreamTls(NO_CREDENTIALS)
     assert (tls.lane, tls.expiry()) == ("", None)
-    absent = Piece(path=Path("/no/such/file"))
+    absent = DataOrFile(path=Path("/no/such/file"))
     missing = UpstreamTls(Credentials("", "", False, absent, absent, absent, absent))
     assert (missing.lane, missing.expiry()) == ("", None)
 
@@ -295,8 +305,18 @@ def test_contexts_are_kept_while_the_files_stay(authority: Authority) -> None:
     "broken",
     [
         credentials(b"-----BEGIN CERTIFICATE-----\ngarbage\n-----END CERTIFICATE-----\n"),
-        Credentials("", "", False, Piece(), Piece(b"garbage"), Piece(b"garbage"), Piece()),
-        Credentials("", "", False, Piece(), Piece(Authority().issue_node("n").certificate), Piece(), Piece()),
+        Credentials(
+            "", "", False, DataOrFile(), DataOrFile(b"garbage"), DataOrFile(b"garbage"), DataOrFile()
+        ),
+        Credentials(
+            "",
+            "",
+            False,
+            DataOrFile(),
+            DataOrFile(Authority().issue_node("n").certificate),
+            DataOrFile(),
+            DataOrFile(),
+        ),
     ],
 )
 def test_credentials_that_cannot_be_used_are_an_error_and_no_connection(broken: Credentials) -> None:
@@ -321,4 +341,4 @@ def test_the_kubeconfigs_name_for_the_server_is_handed_on() -> None:
 def test_bad_certificates_are_the_operator_s_error(pem: bytes, field: str) -> None:
     credentials = {name: getattr(NO_CREDENTIALS, name) for name in Credentials.__slots__}
     with pytest.raises(ValueError, match="cannot be used"):
-        UpstreamTls(Credentials(**{**credentials, field: Piece(pem)})).check()
+        UpstreamTls(Credentials(**{**credentials, field: DataOrFile(pem)})).check()

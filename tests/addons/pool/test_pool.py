@@ -31,7 +31,7 @@ from addons.requests.route_decision import PEER_PROBE_PATH
 from addons.telemetry import metrics
 from kube.concurrency.notifier import Notifier
 from kube.http.client import RawResponse
-from kube.http.kubeconfig import Credentials, Piece
+from kube.http.kubeconfig import Credentials, DataOrFile
 from kube.peers import LeaderHub
 from kube.requests.request_info import ResourceType
 from tests.addons.support.hub_parts import HUB_TOKEN, HubParts
@@ -115,7 +115,7 @@ class Hub:
         self.lending = ServerHealth(parse_server("https://cloud:6443"))
         following = Following("a", 10269, client, parts.sources, lambda: self.is_up, lambda _: 0)
         parts.sources.upstream_of = following.reader_of
-        own = Credentials("", "", False, Piece(), Piece(b"certificate"), Piece(), Piece())
+        own = Credentials("", "", False, DataOrFile(), DataOrFile(b"certificate"), DataOrFile(), DataOrFile())
         admission = Admission(lambda: self.certificate.current, list, self.facts.has)
         self.lent = LentWays(Cloud([self.lending], "priority"), admission, 1000, lambda _: None, is_on=True)
         serving = PeerServing(parts.sources, parts.serving, lambda: following.serves, self.facts.shares)

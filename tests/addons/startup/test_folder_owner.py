@@ -10,7 +10,7 @@ import pytest
 from addons.link.servers import parse_server
 from addons.startup.folder_owner import ASIDE, FILE, FolderOwner, take_over
 from kube.certificate_authority import certificate_pem, make_authority
-from kube.http.kubeconfig import Credentials, Piece
+from kube.http.kubeconfig import Credentials, DataOrFile
 from tests.addons.requests.test_caller import jwt
 
 N2 = FolderOwner("n2", "system:node:n2", ("ca-1",), ("https://cloud:6443",))
@@ -114,4 +114,6 @@ def test_identity_and_cluster_are_read_from_the_credentials() -> None:
 
 
 def _credentials(certificate: bytes = b"", authority: bytes = b"", token: bytes = b"") -> Credentials:
-    return Credentials("", "", False, Piece(authority), Piece(certificate), Piece(), Piece(token))
+    return Credentials(
+        "", "", False, DataOrFile(authority), DataOrFile(certificate), DataOrFile(), DataOrFile(token)
+    )

@@ -10,7 +10,7 @@ from typing import Any
 
 from kube.json_type import Json
 from kube.schemas.json_objects import is_known, json_object
-from kube.schemas.message_table import META, Many, messages
+from kube.schemas.message_table import META, FieldCardinality, messages
 from kube.wire.protobuf_codec import open_envelope
 from kube.wire.schema import KINDS
 from tests.cloud.scriptable.resources import Resource, Trait
@@ -54,11 +54,11 @@ def _encode(value: Any, name: str) -> bytes:
         present = value.get(field.name) if field.name else value
         if present is None:
             continue
-        if field.many is Many.MAP:
+        if field.cardinality is FieldCardinality.MAP:
             for key, each in present.items():
                 encoded += block(field.number, block(1, str(key)) + _field(2, each, field.kind))
         else:
-            for each in present if field.many is Many.LIST else [present]:
+            for each in present if field.cardinality is FieldCardinality.LIST else [present]:
                 encoded += _field(field.number, each, field.kind)
     return bytes(encoded)
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from kube.http.exec_plugin import ExecCredentials
-from kube.http.kubeconfig import Credentials, Piece, load_kubeconfig, parse_kubeconfig
+from kube.http.kubeconfig import Credentials, DataOrFile, load_kubeconfig, parse_kubeconfig
 from tests.cloud.pki import Authority
 
 FOLDER = Path("/etc/edge")
@@ -203,14 +203,14 @@ def test_a_token_serves_while_its_file_was_never_there_as_in_client_go() -> None
 
 def test_a_file_that_was_never_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
-        Piece(path=tmp_path / "client.key").read()
+        DataOrFile(path=tmp_path / "client.key").read()
 
 
 def test_the_old_piece_serves_while_a_rotation_is_half_done(tmp_path: Path) -> None:
     """Its file is gone, or is cut to be written anew."""
     path = tmp_path / "client.crt"
     path.write_bytes(b"old")
-    piece = Piece(path=path)
+    piece = DataOrFile(path=path)
     assert piece.read() == b"old"
     path.unlink()
     assert piece.read() == b"old"

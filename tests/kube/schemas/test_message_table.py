@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kube.schemas.message_table import MESSAGES_FILE, Many, Messages
+from kube.schemas.message_table import MESSAGES_FILE, FieldCardinality, Messages
 from scripts.building.schemas import lines_of, source_folders
 
 LINES = """\
@@ -35,7 +35,13 @@ def test_a_line_says_how_each_field_is_written() -> None:
         "b",
         "api.shop.v1.Base",
     ]
-    assert [field.many for field in by_name.values()] == [Many.ONE, Many.LIST, Many.MAP, Many.ONE, Many.ONE]
+    assert [field.cardinality for field in by_name.values()] == [
+        FieldCardinality.ONE,
+        FieldCardinality.LIST,
+        FieldCardinality.MAP,
+        FieldCardinality.ONE,
+        FieldCardinality.ONE,
+    ]
     assert list(order.fields) == [0x0A, 0x12, 0x1A, 0x20, 0x2A]
     assert by_name["paid"].is_pointer
     assert not by_name["paid"].hides_zero

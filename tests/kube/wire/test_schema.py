@@ -30,12 +30,12 @@ def test_each_field_of_a_kind_has_the_number_and_the_type_that_kubernetes_publis
                 name,
                 field,
                 want.number,
-                MANY if want.many.value else ONE,
+                MANY if want.cardinality.value else ONE,
             )
             if kind in TABLE and kind != ENTRY:
                 waiting.append((kind, messages().message(want.kind)))
             else:
-                assert (kind, field) == (PUBLISHED[want.many.value + want.kind], field)
+                assert (kind, field) == (PUBLISHED[want.cardinality.value + want.kind], field)
     # What is on the wire but not of a kind is tested with the codec.
     of_the_wire = {"TypeMeta", "Unknown", "RawExtension", "WatchEvent", "ListMeta", "PartialObjectMetadata"}
     made_for_reading = {"AnyList", "AnyMetadata", "Peek", "PeekMeta", "Nothing", ENTRY}

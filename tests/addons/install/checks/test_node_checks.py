@@ -23,7 +23,7 @@ from addons.install.checks.node_checks import (
     check_program,
 )
 from addons.install.install_spec import KUBELET_KUBECONFIG
-from kube.http.kubeconfig import Credentials, Piece
+from kube.http.kubeconfig import Credentials, DataOrFile
 from tests.cloud.pki import Authority
 
 DAY = timedelta(days=1)
@@ -79,8 +79,8 @@ def test_certificates_of_every_age(tmp_path: Path, later: timedelta, severity: S
     issued = Authority().issue_node("n1", 10 * DAY)
     now = datetime.now(UTC) + later
     (file := tmp_path / "kubelet-client-current.pem").write_bytes(issued.certificate + issued.key)
-    pieces = Piece(path=file), Piece(path=file)
-    (found,) = check_certificate(Credentials("", "", False, Piece(), *pieces, Piece()), now)
+    pieces = DataOrFile(path=file), DataOrFile(path=file)
+    (found,) = check_certificate(Credentials("", "", False, DataOrFile(), *pieces, DataOrFile()), now)
     assert found.severity is severity
     assert words in found.text
     assert "system:node:n1" in found.text
@@ -88,7 +88,9 @@ def test_certificates_of_every_age(tmp_path: Path, later: timedelta, severity: S
 
 def test_a_certificate_that_stands_in_the_kubeconfig_is_renewed_by_nobody() -> None:
     issued = Authority().issue_node("n1", 10 * DAY)
-    within = Credentials("", "", False, Piece(), Piece(issued.certificate), Piece(issued.key), Piece())
+    within = Credentials(
+        "", "", False, DataOrFile(), DataOrFile(issued.certificate), DataOrFile(issued.key), DataOrFile()
+    )
     (found,) = check_certificate(within, datetime.now(UTC))
     assert found.severity is Severity.WARNING
     assert "/var/lib/kubelet/pki/kubelet-client-current.pem" in found.text
@@ -98,7 +100,9 @@ def test_a_certificate_that_stands_in_the_kubeconfig_is_renewed_by_nobody() -> N
 
 def test_who_renews_a_certificate_is_who_should_have() -> None:
     issued = Authority().issue_node("n1", 10 * DAY)
-    own = Credentials("", "", False, Piece(), Piece(issued.certificate), Piece(issued.key), Piece())
+    own = Credentials(
+        "", "", False, DataOrFile(), DataOrFile(issued.certificate), DataOrFile(issued.key), DataOrFile()
+    )
     late, ended = (
         next(check_certificate(own, datetime.now(UTC) + days * DAY, "the hub")).text for days in (9.5, 11)
     )
@@ -136,9 +140,9 @@ def test_what_the_cluster_has_not_signed_yet(tmp_path: Path) -> None:
     [(b"garbage", b"", Severity.FAILED), (b"", b"", Severity.FAILED), (b"", b"token", Severity.OK)],
 )
 def test_other_credentials(certificate: bytes, token: bytes, severity: Severity) -> None:
-    pieces = Piece(certificate), Piece(b"")
+    pieces = DataOrFile(certificate), DataOrFile(b"")
     (found,) = check_certificate(
-        Credentials("", "", False, Piece(), *pieces, Piece(token)), datetime.now(UTC)
+        Credentials("", "", False, DataOrFile(), *pieces, DataOrFile(token)), datetime.now(UTC)
     )
     assert found.severity is severity
 

@@ -14,7 +14,7 @@ import pytest
 from addons.link.identities.plugin_credentials import PluginCredentials
 from kube.concurrency.notifier import Notifier
 from kube.http.exec_plugin import ExecCredentials, ExecPlugin
-from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, Piece
+from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, DataOrFile
 from tests.addons.support.observed import until
 
 pytestmark = pytest.mark.looptime
@@ -42,7 +42,7 @@ class Plugin:
 
 @asynccontextmanager
 async def kept(plugin: Plugin, refused: Notifier) -> AsyncIterator[Credentials]:
-    credentials = replace(NO_CREDENTIALS, token=Piece(), certificate=Piece(), key=Piece())
+    credentials = replace(NO_CREDENTIALS, token=DataOrFile(), certificate=DataOrFile(), key=DataOrFile())
     clock = asyncio.get_running_loop().time
     keeping = PluginCredentials(credentials, cast(ExecPlugin, plugin), refused, clock)
     await keeping.load()
