@@ -10,7 +10,8 @@ public class Client {
     static synchronized void say(String type, Service object) {
         String name = object == null ? "" : object.getMetadata().getName();
         String version = object == null ? "" : object.getMetadata().getResourceVersion();
-        System.out.printf("{\"type\":\"%s\",\"name\":\"%s\",\"version\":\"%s\"}%n", type, name, version);
+        // In one write: the library logs to the same pipe.
+        System.out.println("{\"type\":\"%s\",\"name\":\"%s\",\"version\":\"%s\"}".formatted(type, name, version));
         System.out.flush();
     }
 
