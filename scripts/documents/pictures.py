@@ -58,7 +58,7 @@ async def take_all(browser: Browser, page: str, web: str) -> None:
     await browser.until_text("kube-proxy ▸ view", "inventory")
     await take(browser, "flows")
     await browser.open(page)
-    await browser.until_text("Online for", "over the link")
+    await browser.until_text("Online for", "over the link", "B/s")
     await take(browser, "page-wide")
     await take(browser, "bytes", "section:has(#components)")
     await browser.run("document.getElementById('edit').focus(), document.getElementById('edit').select()")
@@ -70,7 +70,7 @@ async def take_all(browser: Browser, page: str, web: str) -> None:
     await take(browser, "explain", "section:has(#explained)")
     await browser.resize(390, 844)
     await browser.open(page)
-    await browser.until_text("Online for", "over the link")
+    await browser.until_text("Online for", "over the link", "B/s")
     await take(browser, "page-narrow")
     await browser.resize(1280, 720)
     drill = f"{page}/debug/link?link=offline&minutes=1"
