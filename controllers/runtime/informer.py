@@ -314,7 +314,11 @@ class Informers:
     async def list_now(self, resource: ResourceType, namespace: str, **selectors: str) -> list[Json]:
         """Objects of which no informer keeps enough; `labelSelector` is a selector. Raises as `Client.request`."""
         answer = await self._client.request("GET", resource.path(namespace), query=selectors)
-        return answer.found(lambda found: objects(found["items"]))
+        try:
+            listed = await answer.decoded(parse_object)
+        except ValueError as error:
+            raise Unreachable(f"the list cannot be read: {error}") from None
+        return objects(listed.get("items"))
 
     def objects(self, group_resource: str) -> int:
         """How many objects of a resource are kept, by all informers of it."""

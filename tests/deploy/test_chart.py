@@ -15,7 +15,7 @@ from controllers.registry import CONTROLLERS
 from controllers.settings import parse_settings
 from kube.option import VERSION
 from scripts.building.render import MANIFESTS, render
-from tests.deploy.support.charts import CHART, template, written
+from tests.deploy.support.charts import CHART, Rendered, template, written
 
 ROOT = Path(__file__).parents[2]
 WORKLOADS = (("Deployment", "edgehub-manager"), ("DaemonSet", "edgehub"))
@@ -191,6 +191,23 @@ def test_one_value_says_where_all_images_come_from(helm: Path, tmp_path: Path) -
     pods = (rendered[each]["spec"]["template"]["spec"] for each in WORKLOADS)
     images = [each["containers"][0]["image"] for each in pods]
     assert images == ["registry.example/team/edgehub-manager:0.2.0", "registry.example/team/edgehub:0.2.0"]
+
+
+def test_nodes_get_the_hub_of_the_values(helm: Path, tmp_path: Path) -> None:
+    """The manager is told the image that the policy lets its Jobs have."""
+    values = {"imageRegistry": "registry.example/team", "manager": {"duties": {"nodes": True}}}
+    rendered = template(helm, values, tmp_path)
+    image = "registry.example/team/edgehub:0.2.0"
+    assert f"--hub-image={image}" in manager_arguments(rendered)
+    policy = rendered["ValidatingAdmissionPolicy", "edgehub-manager-node-jobs"]["spec"]
+    assert f"image == '{image}'" in policy["validations"][0]["expression"]
+    assert not any("--hub-image" in each for each in manager_arguments(template(helm, {}, tmp_path)))
+
+
+def manager_arguments(rendered: Rendered) -> list[str]:
+    pod = rendered["Deployment", "edgehub-manager"]["spec"]["template"]["spec"]
+    found: list[str] = pod["containers"][0]["args"]
+    return found
 
 
 def test_each_object_has_the_labels_that_helms_users_look_for(helm: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from kube.fleet import (
     fleet,
     leaders_of,
     read_fleet,
+    read_progress,
     read_status,
 )
 from kube.http.client import ApiResponse, Client
@@ -132,6 +133,26 @@ async def test_a_lease_that_is_nested_deep_hides_no_hub() -> None:
             return ApiResponse("application/json", listed)
 
     assert [each.node for each in await read_fleet(Cloud(), NOW)] == ["n1", "n2"]
+
+
+async def test_a_line_for_each_pool_whose_nodes_get_hubs_by_a_label() -> None:
+    said = {"type": "HubsInstalled", "reason": "Stopped", "message": "1 of 2 nodes have a hub; failed: n7"}
+    pools = [("hz", [{"type": "LeaderReady"}, said]), ("sh", [{"type": "LeaderReady"}]), ("bj", None)]
+    items = [{"metadata": {"name": name}, "status": {"conditions": found}} for name, found in pools]
+
+    class Cloud(AnsweringClient):
+        has_pools = True
+
+        async def answer(self, asked: Asked) -> ApiResponse:
+            if not self.has_pools:
+                raise not_found("nodepools", "")
+            listed = {"kind": "NodePoolList", "metadata": {"resourceVersion": "1"}, "items": items}
+            return ApiResponse("application/json", write_json(listed))
+
+    cloud = Cloud()
+    assert await read_progress(cloud) == ["pool hz: Stopped: 1 of 2 nodes have a hub; failed: n7"]
+    cloud.has_pools = False
+    assert await read_progress(cloud) == []
 
 
 async def test_all_pages_are_read_and_a_cluster_needs_no_node_pools(

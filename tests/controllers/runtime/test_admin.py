@@ -163,6 +163,7 @@ async def test_nobody_gets_it_over_the_network(cloud: ScriptableCloud) -> None:
 def test_what_hubs_say_is_text() -> None:
     hub = FleetHub("n1", HubStatus(pool="<script>"), "", None, ())
     assert "<td>&lt;script&gt;" in page([hub], NOW)
+    assert "<p>pool &lt;b&gt;: Stopped: n7</p>" in page([], NOW, ["pool <b>: Stopped: n7"])
 
 
 @pytest.mark.parametrize(
