@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from addons.filters.inputs import HubAddress, PodAddress, family_of, parse_pod_address
-from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT, parse_duration
 from addons.link.servers import Server, ServerOrder, parse_relays, parse_server
+from addons.link.timeouts import PROBE_INTERVAL, PROBE_TIMEOUT, parse_duration
 from addons.link.uplinks.uplink import Uplink, parse_uplinks
 from addons.telemetry.link_budget import LinkBudget, parse_link_budget
 from kube.option import (

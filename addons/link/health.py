@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from addons.link.budget import Budget
 from addons.link.servers import Server, ServerOrder
+from addons.link.timeouts import TimeoutEstimator
 from addons.link.uplinks.uplink import Uplink, in_words
 from kube.concurrency.notifier import Notifier
 
@@ -45,7 +45,7 @@ class ServerHealth:
     """One server's condition, and why it is down."""
 
     server: Server
-    budget: Budget = field(default_factory=Budget)
+    timeouts: TimeoutEstimator = field(default_factory=TimeoutEstimator)
     condition: Condition = Condition.UNKNOWN
     reason: str = ""
     """In words, and without the numbers of operating systems."""
@@ -71,9 +71,9 @@ class ServerHealth:
     _errors: int = 0
 
     @classmethod
-    def untried(cls, server: Server, budget: Budget) -> ServerHealth:
+    def untried(cls, server: Server, timeouts: TimeoutEstimator) -> ServerHealth:
         """A server that is not used before it has answered once."""
-        made = cls(server, budget, Condition.RECOVERING)
+        made = cls(server, timeouts, Condition.RECOVERING)
         made._successes = RECOVERY_SUCCESSES - 1
         return made
 
@@ -84,7 +84,7 @@ class ServerHealth:
     @property
     def silence(self) -> float:
         """Seconds without a word after which the server, which was asked something, counts as gone."""
-        return self.budget.silence if self.condition is Condition.UP else self.budget.first_silence
+        return self.timeouts.silence if self.condition is Condition.UP else self.timeouts.first_silence
 
     def was_asked(self, now: float) -> None:
         """Note that the server was asked something."""
@@ -93,8 +93,8 @@ class ServerHealth:
 
     def due(self, last: float) -> float:
         """When a server that is well is to be probed, whose last word, or last probe, came then."""
-        due = last + self.budget.interval
-        return due if self.asked <= last else min(due, self.asked + self.budget.patience)
+        due = last + self.timeouts.interval
+        return due if self.asked <= last else min(due, self.asked + self.timeouts.patience)
 
     def succeeded(self) -> bool:
         """Note a success; True when it makes the server usable."""
@@ -151,7 +151,9 @@ class Cloud:
     ) -> Cloud:
         """The servers, each by each uplink. `times` are the interval and the time-out of their probes."""
         ways = [(server, uplink) for uplink in uplinks or (None,) for server in servers]
-        states = [ServerHealth(replace(server, uplink=uplink), Budget(*times)) for server, uplink in ways]
+        states = [
+            ServerHealth(replace(server, uplink=uplink), TimeoutEstimator(*times)) for server, uplink in ways
+        ]
         return cls(states, order, next(iter(uplinks), None))
 
     @property

@@ -58,8 +58,8 @@ class OwnRequests:
             raise ConnectionError(
                 f"there is no server {base}" if base else f"the cloud cannot be reached ({reasons})"
             )
-        budget = self._link.state(server).budget
-        deadline = asyncio.get_running_loop().time() + timeout + budget.distance
+        timeouts = self._link.state(server).timeouts
+        deadline = asyncio.get_running_loop().time() + timeout + timeouts.distance
         way = self._link.way(server, self._lending, authorization)
         if bearer := self._link.bearer(way):
             given.append(("Authorization", bearer))
@@ -73,7 +73,7 @@ class OwnRequests:
                 *(way, fields, body or b"", deadline, sending.received), window=window
             ) as response:
                 self._link.answered(way, authorization, response.status)
-                (budget.measured if target == PROBE_PATH else budget.answered)(response.seconds)
+                (timeouts.measured if target == PROBE_PATH else timeouts.answered)(response.seconds)
                 sending.answered(response.status, len(body or b""), self._traffic)
                 try:
                     yield response

@@ -161,8 +161,8 @@ class Probes:
                 # The task must live on: without its probe a server would stay up, or down, for good.
                 logger.exception("the probe of %s failed", health.server)
                 self._failed(health, str(error))
-            if health.budget.round_trip is not None:
-                metrics.ROUND_TRIP.labels(probing.name).set(health.budget.round_trip)
+            if health.timeouts.round_trip is not None:
+                metrics.ROUND_TRIP.labels(probing.name).set(health.timeouts.round_trip)
             probing.began = began
             self.probed.notify()
             await asyncio.sleep(pause)
@@ -177,7 +177,7 @@ class Probes:
         if probing.pong is None:
             return False
         try:
-            health.budget.measured(await in_budget(probing.pong, health, self._clock))
+            health.timeouts.measured(await in_time(probing.pong, health, self._clock))
         except Unreachable as error:
             self._failed(health, str(error))
             return False
@@ -192,7 +192,7 @@ class Probes:
         while (left := self._due(health, began, again) - self._clock()) > 0:
             # It may be asked something meanwhile, or be needed.
             if await comes_within(
-                max(min(left, health.budget.patience), SHORTEST_WAIT), probing.wanted.wait()
+                max(min(left, health.timeouts.patience), SHORTEST_WAIT), probing.wanted.wait()
             ):
                 return
 
@@ -257,8 +257,8 @@ class Probes:
         self.cloud.changed.notify()
 
 
-async def in_budget[T](asking: asyncio.Future[T], health: ServerHealth, clock: Callable[[], float]) -> T:
-    """Await an answer. Unreachable where the server is silent beyond its budget.
+async def in_time[T](asking: asyncio.Future[T], health: ServerHealth, clock: Callable[[], float]) -> T:
+    """Await an answer. Unreachable where the server is silent beyond its timeouts.
 
     Whatever the server says on any connection gives it more time: on a full link an answer waits in the queue.
     """
@@ -281,14 +281,14 @@ async def ask(
     headers: Iterable[tuple[str, str]],
     clock: Callable[[], float],
 ) -> RawResponse:
-    """A server's answer to a probe. Unreachable where there is none in the server's budget; by a TimeoutError where the
-    server spoke to others all the time."""
-    longest = 2 * health.budget.opening + health.silence
+    """Probe a server, and return its answer. Unreachable where none comes within the server's timeouts; by a
+    TimeoutError where the server answered other requests all the time."""
+    longest = 2 * health.timeouts.opening + health.silence
     asking = asyncio.create_task(
         client.relay("GET", path, headers=headers, body=b"", timeout=longest),
         name=f"question to {health.server}",
     )
-    return await in_budget(asking, health, clock)
+    return await in_time(asking, health, clock)
 
 
 def _reason(error: Unreachable) -> str:

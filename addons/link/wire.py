@@ -57,9 +57,9 @@ class Wire(TransportLayer):
         self._error: Exception | None = None
 
     async def secured(self) -> None:
-        """Return when TLS is agreed on; OSError where it cannot be, in the server's budget."""
+        """Return when TLS is agreed on; OSError where it cannot be, within the server's timeouts."""
         if self._secure is not None:
-            async with asyncio.timeout(self._health.budget.opening):
+            async with asyncio.timeout(self._health.timeouts.opening):
                 await self._secure.secured
 
     def speak(self, protocol: asyncio.Protocol) -> None:
@@ -157,7 +157,7 @@ class ServerTls(TlsTransport):
 
     def data_received(self, data: bytes) -> None:
         if self._greeted is not None:
-            self._health.budget.measured(self._loop.time() - self._greeted)
+            self._health.timeouts.measured(self._loop.time() - self._greeted)
             self._greeted = None
         super().data_received(data)
 
@@ -228,11 +228,11 @@ async def connect(
     proxy_tls: SSL.Connection | None = None,
     uplink: Uplink | None = None,
 ) -> Wire:
-    """An open wire to a server, over which nobody speaks yet. OSError where there is none in the server's budget.
+    """An open wire to a server, over which nobody speaks yet. OSError where there is none within the server's timeouts.
 
     `proxy_tls` is TLS with the proxy.
     """
-    server, seconds = health.server, health.budget.opening
+    server, seconds = health.server, health.timeouts.opening
     is_on_link = server.is_in_cloud and server.lender is None
     wire = Wire(tls, drills, health, is_counted=is_on_link and proxy is None)
     if proxy is None:

@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from addons.link.budget import Budget
 from addons.link.health import ServerHealth
 from addons.link.probes import ask
 from addons.link.servers import Server, parse_relays
+from addons.link.timeouts import TimeoutEstimator
 from addons.pool.deputies import ANY_ADDRESS, deputies_for
 from addons.pool.leaders import CLOUD, Choice, LeaderState, choose, read_probe
 from addons.pool.peer_reader import PeerReader, why_moved
@@ -338,7 +338,7 @@ class Following:
         self, hub: LeaderHub, relay: Server | None = None, *, is_deputy: bool = False
     ) -> LeaderState:
         server = relay or Server("https", hub.address, self._port, hub.node)
-        health = ServerHealth(server, Budget(PROBE_INTERVAL, PROBE_TIMEOUT))
+        health = ServerHealth(server, TimeoutEstimator(PROBE_INTERVAL, PROBE_TIMEOUT))
         return LeaderState(hub, health, is_relay=relay is not None, is_deputy=is_deputy)
 
     async def _probe_always(self, state: LeaderState) -> None:

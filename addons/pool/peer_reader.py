@@ -167,7 +167,7 @@ class PeerReader:
                     path, query=query, accept=accept, timeout=timeout, codings=codings
                 )
                 try:
-                    async with asyncio.timeout(OPEN_TIMEOUT + leader.health.budget.distance):
+                    async with asyncio.timeout(OPEN_TIMEOUT + leader.health.timeouts.distance):
                         stream = await stack.enter_async_context(opening)
                         if not stream.coding:
                             await self._check_reached(leader, path, query, accept)

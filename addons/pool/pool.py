@@ -19,8 +19,8 @@ from addons.pool.peer_admission import Admission
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool_config import Role, role_of
 from addons.pool.pool_facts import PoolFacts
-from addons.pool.shared_links.borrowing import Borrowing
 from addons.pool.shared_links.lending import LentWays
+from addons.pool.shared_links.uplink_fallback import UplinkFallback
 from addons.pool.spread import leader_order
 from addons.pool.words.neighbours import Neighbours
 from addons.pool.words.word_objects import WORDS
@@ -115,8 +115,8 @@ class Pool:
             if self.port.announcement is not None:
                 group.create_task(self.port.announcement.run(), name="announcement of the peer port")
             if self._borrows:
-                borrowing = Borrowing(self._link.cloud, self._link.borrow, self.lenders)
-                group.create_task(borrowing.run(self._link.probed), name="borrowed ways")
+                fallback = UplinkFallback(self._link.cloud, self._link.borrow, self.lenders)
+                group.create_task(fallback.run(self._link.probed), name="uplink fallback")
             if self._neighbours is not None:
                 group.create_task(self._neighbours.run(), name="words of other nodes")
 

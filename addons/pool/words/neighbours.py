@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable
 from addons.filters.inputs import PodWord
 from addons.inputs.filter_inputs import FilterInputs
 from addons.inputs.words import FRESH
-from addons.link.budget import Budget
 from addons.link.health import Cloud, ServerHealth
 from addons.link.probes import ask
 from addons.link.servers import Server
+from addons.link.timeouts import TimeoutEstimator
 from addons.pool.words.neighbour_words import NeighbourWords
 from addons.pool.words.word_objects import MAX_WORD_BYTES, WORDS
 from addons.requests.route_decision import PEER_PROBE_PATH
@@ -158,7 +158,7 @@ class Neighbours:
             server = self._server(node)
             if server is None or str(server) in self.peers:
                 continue  # another node was there until now
-            self._begin(node, ServerHealth(server, Budget(PROBE_INTERVAL, PROBE_TIMEOUT)))
+            self._begin(node, ServerHealth(server, TimeoutEstimator(PROBE_INTERVAL, PROBE_TIMEOUT)))
 
     def _server(self, node: str) -> Server | None:
         hub = self._hubs.get(node)

@@ -118,7 +118,7 @@ def test_a_node_that_names_none_goes_as_its_routes_lead() -> None:
         "https://a:6443 over wan1"
     ]
     assert not cloud.is_spare(cloud.servers[0])
-    assert (cloud.servers[0].budget.interval, cloud.servers[0].budget.timeout) == (2.0, 3.0)
+    assert (cloud.servers[0].timeouts.interval, cloud.servers[0].timeouts.timeout) == (2.0, 3.0)
 
 
 @pytest.mark.parametrize(

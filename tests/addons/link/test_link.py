@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from addons.link.budget import Budget
 from addons.link.drills import DrillKind
 from addons.link.health import Condition
 from addons.link.servers import SHARED_LANES, parse_server
+from addons.link.timeouts import TimeoutEstimator
 from kube.http.client import Client
 from tests.addons.support.link_parts import (
     AUTHORITY,
@@ -76,7 +76,7 @@ async def test_probes_go_over_the_connection_that_is_there(tmp_path: Path) -> No
         world.link.suspect(world.server)
         await until(lambda: len(peer.asked) == 2)
         assert peer.connections == 1
-        assert world.health.budget.round_trip is not None
+        assert world.health.timeouts.round_trip is not None
         assert world.health.heard > 0
 
 
@@ -89,7 +89,7 @@ async def test_a_server_that_sends_nothing_is_not_waited_for_without_end(tmp_pat
     peer = Peer(answer)
     peer.url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     world = World(peer, credentials())
-    world.health.budget = Budget(0.5, 0.1)
+    world.health.timeouts = TimeoutEstimator(0.5, 0.1)
     world.link.start_probes(Client(world.lent, "", {}))
     async with server:
         await until(lambda: world.health.condition is Condition.DOWN)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from addons.link.budget import PROBE_INTERVAL, PROBE_TIMEOUT
 from addons.link.health import Condition
 from addons.link.probes import PROBE_PATH, PROMPT_PAUSE, RECOVERY_INTERVAL, _reason
+from addons.link.timeouts import PROBE_INTERVAL, PROBE_TIMEOUT
 from addons.telemetry import metrics
 from kube.http.client import Unreachable
 from tests.addons.support.observed import notifications_of, until, value_of

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from addons.link.budget import (
+from addons.link.health import Cloud, Condition
+from addons.link.probes import SPARE_INTERVAL
+from addons.link.timeouts import (
     LONGEST,
     OPENING,
     PROBE_INTERVAL,
     PROBE_TIMEOUT,
     UNANSWERED,
-    Budget,
+    TimeoutEstimator,
     parse_duration,
 )
-from addons.link.health import Cloud, Condition
-from addons.link.probes import SPARE_INTERVAL
 from addons.link.uplinks.uplink import parse_uplinks
 from kube.http.client import Client, Unreachable
 from tests.addons.support.observed import until
@@ -85,7 +85,7 @@ async def test_a_black_hole_is_noticed_in_six_seconds_or_three_round_trips(
 ) -> None:
     loop = asyncio.get_running_loop()
     for _ in range(30):
-        server.health.budget.measured(round_trip)
+        server.health.timeouts.measured(round_trip)
     server.delay = round_trip
     server.start()
     await asyncio.sleep(60)
@@ -118,7 +118,7 @@ async def test_a_server_that_owes_an_answer_is_probed_sooner(server: World, roun
     await until(lambda: not health.usable, 60)
     assert (
         loop.time() - began
-        <= min(max(2 * round_trip, UNANSWERED), PROBE_INTERVAL) + health.budget.silence + 0.1
+        <= min(max(2 * round_trip, UNANSWERED), PROBE_INTERVAL) + health.timeouts.silence + 0.1
     )
 
 
@@ -129,7 +129,7 @@ async def test_a_server_that_is_up_is_pinged_and_no_more(server: World) -> None:
     await asyncio.sleep(60)
     assert len(server.asked) == 1
     assert server.pings >= 20
-    assert server.health.budget.round_trip == pytest.approx(0.05)
+    assert server.health.timeouts.round_trip == pytest.approx(0.05)
 
 
 @pytest.mark.looptime
@@ -205,17 +205,17 @@ async def test_no_outage_is_seen_where_round_trips_rise_to_three_seconds_at_once
 SECONDS = st.floats(0.0, 100.0)
 
 
-def budget_of(*round_trips: float) -> Budget:
-    budget = Budget()
+def timeouts_of(*round_trips: float) -> TimeoutEstimator:
+    timeouts = TimeoutEstimator()
     for each in round_trips:
-        budget.measured(each)
-    return budget
+        timeouts.measured(each)
+    return timeouts
 
 
 def test_what_nobody_has_measured_has_the_least_time() -> None:
-    budget = budget_of()
-    assert (budget.silence, budget.distance) == (PROBE_TIMEOUT, 0.0)
-    assert budget.first_silence == PROBE_INTERVAL + PROBE_TIMEOUT
+    timeouts = timeouts_of()
+    assert (timeouts.silence, timeouts.distance) == (PROBE_TIMEOUT, 0.0)
+    assert timeouts.first_silence == PROBE_INTERVAL + PROBE_TIMEOUT
 
 
 @pytest.mark.parametrize(
@@ -228,42 +228,42 @@ def test_what_nobody_has_measured_has_the_least_time() -> None:
     ],
 )
 def test_round_trips_are_smoothed(round_trips: list[float], smoothed: float, silence: float) -> None:
-    budget = budget_of(*round_trips)
-    assert budget.round_trip == pytest.approx(smoothed)
-    assert budget.silence == pytest.approx(silence)
+    timeouts = timeouts_of(*round_trips)
+    assert timeouts.round_trip == pytest.approx(smoothed)
+    assert timeouts.silence == pytest.approx(silence)
 
 
 def test_a_slow_handshake_is_soon_forgotten() -> None:
     """All nodes come back at once, and a server takes seconds for each handshake."""
-    budget = budget_of(4.0)
+    timeouts = timeouts_of(4.0)
     for _ in range(20):
-        budget.answered(0.05)
-    assert budget.silence == PROBE_TIMEOUT
+        timeouts.answered(0.05)
+    assert timeouts.silence == PROBE_TIMEOUT
 
 
 def test_the_work_of_a_server_is_no_round_trip() -> None:
-    budget = budget_of(0.05)
+    timeouts = timeouts_of(0.05)
     for _ in range(20):
-        budget.answered(30.0)
-    assert budget.round_trip == 0.05
-    unmeasured = budget_of()
+        timeouts.answered(30.0)
+    assert timeouts.round_trip == 0.05
+    unmeasured = timeouts_of()
     unmeasured.answered(30.0)
     assert unmeasured.round_trip is None
 
 
 @given(st.lists(SECONDS, min_size=1, max_size=50))
 def test_no_time_is_shorter_than_asked_for_or_longer_than_the_bound(round_trips: list[float]) -> None:
-    budget = budget_of(*round_trips)
-    assert PROBE_TIMEOUT <= budget.silence <= LONGEST
-    assert budget.silence <= budget.first_silence <= LONGEST
-    assert OPENING <= budget.opening <= LONGEST
-    assert budget.distance <= LONGEST
+    timeouts = timeouts_of(*round_trips)
+    assert PROBE_TIMEOUT <= timeouts.silence <= LONGEST
+    assert timeouts.silence <= timeouts.first_silence <= LONGEST
+    assert OPENING <= timeouts.opening <= LONGEST
+    assert timeouts.distance <= LONGEST
 
 
 @given(SECONDS)
 def test_a_link_that_stays_as_it_is_has_thrice_its_round_trip(round_trip: float) -> None:
-    budget = budget_of(*[round_trip] * 60)
-    noticed = budget.interval + budget.silence
+    timeouts = timeouts_of(*[round_trip] * 60)
+    noticed = timeouts.interval + timeouts.silence
     assert noticed == pytest.approx(min(max(5.9, 3 * round_trip), PROBE_INTERVAL + LONGEST), abs=0.01)
 
 

@@ -1,4 +1,4 @@
-"""Borrows another hub's way to the cloud while every own way is gone, and gives it back when an own one has lasted."""
+"""Tunnels to the cloud through another hub while no uplink of the node reaches it, until one has been stable."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from addons.link.budget import Budget
 from addons.link.failback import FailbackTimer, keep_choosing
 from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.servers import Lender
+from addons.link.timeouts import TimeoutEstimator
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.notifier import Notifier
 
@@ -28,8 +28,8 @@ def lenders_to_ask(known: Iterable[Lender], failed: Mapping[Lender, float]) -> l
     return sorted(known, key=lambda lender: failed.get(lender, float("-inf")))[:AT_ONCE]
 
 
-class Borrowing:
-    """Moves the cloud's ways with what the probes find."""
+class UplinkFallback:
+    """Opens and closes the tunnel by the results of probes."""
 
     def __init__(
         self,
@@ -38,15 +38,15 @@ class Borrowing:
         lenders: Callable[[], Sequence[Lender]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`borrow` has ways tried, and used where they answer: `addons.link.link.Link.borrow`. `lenders` are hubs that
-        may lend theirs, in the order of preference. `clock` is monotonic."""
+        """`borrow` tries tunnels, and uses those that answer: `addons.link.link.Link.borrow`. `lenders` are hubs that
+        offer tunnels, in the order of preference. `clock` is monotonic."""
         self._cloud = cloud
         self._borrow = borrow
         self._lenders = lenders
         self._clock = clock
         self._own = FailbackTimer()
         self._lender: Lender | None = None
-        """Whose way is used."""
+        """The hub whose tunnel is used."""
         self._is_lost = False
         """Every own way is gone, and none has been used since."""
         self._failed: dict[Lender, float] = {}
@@ -118,7 +118,7 @@ class Borrowing:
         ways = tuple(
             ServerHealth.untried(
                 replace(own.server, lender=lender, uplink=None),
-                Budget(own.budget.interval, own.budget.timeout),
+                TimeoutEstimator(own.timeouts.interval, own.timeouts.timeout),
             )
             for lender in lenders_to_ask(known, self._failed)
             for own in self._cloud.own_ways

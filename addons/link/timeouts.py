@@ -34,7 +34,7 @@ def parse_duration(name: str, text: str) -> float:
 
 
 @dataclass(slots=True)
-class Budget:
+class TimeoutEstimator:
     """The round trips to one server, and how long the hub waits for it."""
 
     interval: float = PROBE_INTERVAL

@@ -16,7 +16,7 @@ from addons.link.health import Cloud, Condition, ServerHealth
 from addons.link.probes import Probes
 from addons.link.servers import Lender, parse_server
 from addons.link.uplinks.uplink import parse_uplinks
-from addons.pool.shared_links.borrowing import AT_ONCE, RETRY, TRY, Borrowing, lenders_to_ask
+from addons.pool.shared_links.uplink_fallback import AT_ONCE, RETRY, TRY, UplinkFallback, lenders_to_ask
 from kube.http.client import Client, RawResponse, Unreachable
 
 
@@ -35,7 +35,7 @@ class Node:
         self.lenders: Sequence[Lender] = lenders
         self.own = [ServerHealth(parse_server(f"{scheme}://10.1.0.{each}:6443")) for each in (1, 2)]
         self.cloud = Cloud(self.own, "priority")
-        self.borrowing = Borrowing(self.cloud, self._borrow, lambda: self.lenders, lambda: self.now)
+        self.fallback = UplinkFallback(self.cloud, self._borrow, lambda: self.lenders, lambda: self.now)
 
     def _borrow(self, ways: tuple[ServerHealth, ...]) -> None:
         self.cloud.borrowed = ways
@@ -50,7 +50,7 @@ class Node:
 
     def step(self, after: float = 0.0) -> float | None:
         self.now += after
-        return self.borrowing.step(self.now)
+        return self.fallback.step(self.now)
 
     def asked(self) -> list[str]:
         found = (each.server.lender for each in self.cloud.borrowed)
@@ -206,7 +206,7 @@ class BlackHole:
         self.own, self.is_silent = ServerHealth(parse_server("https://c:6443")), False
         self.cloud = Cloud([self.own], "priority")
         self.probes = Probes(lambda _: 0, lambda _: None, self.loop.time)
-        self.borrowing = Borrowing(self.cloud, self._borrow, lambda: [A], self.loop.time)
+        self.fallback = UplinkFallback(self.cloud, self._borrow, lambda: [A], self.loop.time)
 
     def _borrow(self, ways: tuple[ServerHealth, ...]) -> None:
         begun = [each for each in ways if self.cloud.named(str(each.server)) is None]
@@ -253,7 +253,7 @@ async def test_a_lease_waits_for_less_than_six_seconds_in_a_black_hole(each: flo
     node = BlackHole()
     node.probes.cloud = node.cloud
     node.probes.start(cast(Client, node))
-    running = asyncio.create_task(node.borrowing.run(node.probes.probed))
+    running = asyncio.create_task(node.fallback.run(node.probes.probed))
     longest = 0.0
     for number in range(40):
         node.is_silent = number >= 20
@@ -268,7 +268,7 @@ async def test_a_lease_waits_for_less_than_six_seconds_in_a_black_hole(each: flo
 def test_a_lent_way_is_asked_once_however_many_uplinks_the_node_has() -> None:
     node = Node(A)
     node.cloud = Cloud.by([each.server for each in node.own], parse_uplinks("", "wan1,wan2"), "priority")
-    node.borrowing = Borrowing(node.cloud, node._borrow, lambda: node.lenders, lambda: node.now)
+    node.fallback = UplinkFallback(node.cloud, node._borrow, lambda: node.lenders, lambda: node.now)
     for each in node.cloud.servers[:2]:
         each.failed("refused")
     node.step()
