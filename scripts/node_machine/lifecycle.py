@@ -1,9 +1,8 @@
-"""Brings an instance up, ends it, boots a node again, and moves the clock of its hub."""
+"""Brings an instance up, ends it, and boots a node again, with a clock that has been moved."""
 
 from __future__ import annotations
 
-import os
-import re
+import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,17 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scripts.node_machine import cgroups, cloud, network, node
-from scripts.node_machine.commands import require_machine, say
+from scripts.node_machine.clock import units
+from scripts.node_machine.commands import require_machine, say, until
 from scripts.node_machine.images import ensure_images, kubeadm_images
 from scripts.node_machine.instances import CLOUD, ROOT, Instance
 from scripts.node_machine.machine import Machine
 from scripts.node_machine.network import Cut
 from scripts.node_machine.programs import ensure_programs
 from scripts.node_machine.userland import CHECKOUT, ensure_userland, locked
-
-MOVED = re.compile(r"(\d+)([smhd])")
-CLOCK = "/etc/systemd/system/edgehub.service.d/later.conf"
-FAKETIME = "/usr/lib/{machine}-linux-gnu/faketime/libfaketimeMT.so.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +41,18 @@ def names_of_nodes(count: int) -> list[str]:
 
 
 def up(instance: Instance, nodes: int) -> None:
-    """Bring cloud and nodes up, and wait until each node and all its pods are ready."""
+    """Bring cloud and nodes up, and wait until each node and all its pods are ready; one that is up gets the nodes
+    that it lacks."""
     made = materials()
     with locked(instance.folder):
         if instance.is_up:
+            missing = [name for name in names_of_nodes(nodes) if name not in instance.nodes]
             say(f"{instance.name} is up already: {', '.join(instance.machines)}")
+            for name in missing:
+                _lay_out_node(instance, name, made)
+                node.join(Machine(instance, name))
+            if missing:
+                cloud.wait_until_ready(Machine(instance, CLOUD), missing)
             return
         _down(instance)
         try:
@@ -92,6 +95,7 @@ def _up(instance: Instance, nodes: Sequence[str], made: Materials) -> None:
 
 def _lay_out_node(instance: Instance, name: str, made: Materials) -> None:
     boot(instance, name, made)
+    units.move_node(Machine(instance, name), Machine(instance, CLOUD).moved)
     pause = kubeadm_images(made.programs["kubeadm"])["pause"]
     node.lay_out(Machine(instance, name), pause, legacy_cgroups=has_legacy_cgroups())
 
@@ -121,6 +125,15 @@ def down(instance: Instance) -> None:
         _down(instance)
 
 
+def remove(instance: Instance, name: str) -> None:
+    """Take a node out of the cluster, and remove what is kept of it."""
+    machine = Machine(instance, name)
+    with locked(instance.folder):
+        cloud.kubectl(Machine(instance, CLOUD), "delete", "node", name)
+        machine.end()
+        shutil.rmtree(machine.folder)
+
+
 def _down(instance: Instance) -> None:
     for name in reversed(instance.machines):
         Machine(instance, name).end()
@@ -137,33 +150,19 @@ def reboot(instance: Instance, name: str, *, offline: bool, later: str) -> None:
             network.cut(clouds, name, Cut.HOLE)
         machine.end()
         if later:
-            move_clock(machine, later)
+            _move_clocks(machine, clouds, later)
         boot(instance, name, materials())
+        if later:
+            until("the control plane is ready", lambda: cloud.is_ready(clouds), cloud.READY_TIMEOUT)
 
 
-def seconds(text: str) -> int:
-    """The seconds of a length of time, as in `90s`, `1h` or `40d`; ValueError for what is none."""
-    found = MOVED.fullmatch(text)
-    if not found:
-        raise ValueError(f"{text!r} is no length of time: a number and s, m, h or d")
-    return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
-
-
-def move_clock(machine: Machine, later: str) -> None:
-    """Set the clock of an ended machine's hub so much later, from its next start on; `0s` ends it.
-
-    The clock is this machine's, and programs of Go read it where nothing can change it.
-    """
-    moved = seconds(later)
-    place = machine.folder / "upper" / CLOCK.lstrip("/")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if moved:
-        library = FAKETIME.format(machine=os.uname().machine)
-        place.write_text(
-            f"[Service]\nEnvironment=LD_PRELOAD={library} FAKETIME=+{moved}s DONT_FAKE_MONOTONIC=1\n"
-        )
-    else:
-        place.unlink(missing_ok=True)
+def _move_clocks(node: Machine, clouds: Machine, later: str) -> None:
+    """Move the clocks of an ended node and of its cloud on; `0s` has both see the machine's time again."""
+    units.require_x86()
+    more = units.seconds(later)
+    moved = more and clouds.moved + more
+    units.move_cloud(clouds, moved)
+    units.move_node(node, moved)
 
 
 def _keep_words(instance: Instance) -> None:

@@ -38,7 +38,6 @@ restrict_oom_score_adj = true
 runtime_type = 'io.containerd.runc.v2'
 
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-BinaryName = '/usr/sbin/runc'
 SystemdCgroup = {systemd_cgroup}
 """
 CONTAINERD_UNIT = """\

@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
         "--offline", action="store_true", help="cut it from its cloud before (hole), unless it is cut"
     )
     reboot.add_argument(
-        "--later", default="", metavar="TIME", help="have its hub see a time so much later: 1h, 40d; 0s"
+        "--later", default="", metavar="TIME", help="move the clocks of node and cloud on: 1h, 40d; 0s: back"
     )
     cut = commands.add_parser("cut", help="cut a node from its cloud")
     cut.add_argument("how", nargs="?", type=Cut, default=Cut.HOLE, help=f"{', '.join(Cut)}; default: hole")

@@ -50,9 +50,9 @@ def prepared(node: Machine, clouds: Machine) -> Iterator[None]:
     callers.end_all(clouds)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def behind_hub(node: Machine, clouds: Machine, manager: None) -> Iterator[None]:
-    """The node, its kube-proxy and coredns are behind its hub, for the tests of one file."""
+    """The node, its kube-proxy and coredns are behind its hub, from the first test that needs it to the last of all."""
     hub.install(node)
     hub.start_pods_anew(clouds, node.name)
     yield

@@ -11,12 +11,19 @@ from scripts.node_machine import cloud
 from scripts.node_machine.commands import until
 from scripts.node_machine.machine import Machine
 from tests.node.support import callers, hub
+from tests.node.support.asker import answered_throughout
 from tests.node.support.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 DISCOVERY = "discovery"
 ADDRESS = "169.254.2.1"
 """The hub's address, for pods that are started behind it."""
+RELEASE, OTHER = "/opt/edgehub", "/opt/other"
+COPY = f"""\
+cp -a {RELEASE} {OTHER}
+sed -i '1s#{RELEASE}#{OTHER}#' {OTHER}/bin/edgehub
+"""
+"""The same release in an environment of its own, as the next one would be."""
 AUDIENCE = "oidc-discovery-test"
 """The audience that agnhost expects in its token."""
 
@@ -26,10 +33,10 @@ def test_pods_have_the_api_server_from_before_the_installation_until_after_its_e
 ) -> None:
     before, after = Caller("before", node, clouds), Caller("after", node, clouds)
     before.start()
-    began = int(node.run("date", "+%s"))
     hub.install_program(node, tmp_path / "release")
     try:
-        said = hub.install(node)
+        with answered_throughout("installation", before):
+            said = hub.install(node)
         assert "warning: the cluster has not signed" not in said
         assert kubelet_asks_hub(node)
         before.wait_for_calls()
@@ -38,7 +45,12 @@ def test_pods_have_the_api_server_from_before_the_installation_until_after_its_e
         assert {call.address for call in after.calls()} == {ADDRESS}
         assert ADDRESS not in {call.address for call in before.calls()}
         discover_issuer(node, clouds)
-        upgrade(node, [before, after])
+        node.run("sh", "-euc", COPY)
+        for what, folder in {"upgrade": OTHER, "rollback": RELEASE}.items():
+            with answered_throughout(what, before, after):
+                exchange(node, f"{folder}/bin/edgehub", [before, after])
+        with answered_throughout("uninstallation", before):
+            hub.uninstall(node)
     finally:
         hub.uninstall(node)
     assert not kubelet_asks_hub(node)
@@ -47,7 +59,6 @@ def test_pods_have_the_api_server_from_before_the_installation_until_after_its_e
     assert cloud.kubectl(
         clouds, "get", "node", node.name, "--output=jsonpath={.status.conditions[-1].status}"
     )
-    print(f"longest time without an answer: {before.longest_silence(began)} s")
 
 
 def kubelet_asks_hub(node: Machine) -> bool:
@@ -87,9 +98,11 @@ def discover_issuer(node: Machine, clouds: Machine) -> None:
     assert phase() == "Succeeded", cloud.kubectl(clouds, "logs", DISCOVERY)
 
 
-def upgrade(node: Machine, running: list[Caller]) -> None:
+def exchange(node: Machine, program: str, running: list[Caller]) -> None:
+    """Upgrade to another program."""
     former = hub.pid(node)
-    node.run("edgehub", "upgrade")
+    node.run(program, "upgrade")
+    assert program in node.run("systemctl", "show", "edgehub", "--property=ExecStart")
     assert hub.pid(node) != former
     for caller in running:
         caller.wait_for_calls()

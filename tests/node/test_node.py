@@ -6,6 +6,7 @@ import pytest
 
 from scripts.node_machine import cloud, lifecycle, network
 from scripts.node_machine.boot import OWN_SYSCTLS
+from scripts.node_machine.clock import units
 from scripts.node_machine.commands import until
 from scripts.node_machine.instances import Instance
 from scripts.node_machine.machine import Machine
@@ -66,6 +67,12 @@ def test_a_reboot_takes_rules_and_processes_and_keeps_the_disk(
 def test_kubelet_changes_no_setting_of_this_machine(node: Machine) -> None:
     changed = [name for name in OWN_SYSCTLS if node.run("cat", f"/proc/sys/{name}") != read(name)]
     assert "vm/overcommit_memory" in changed
+
+
+def test_a_moved_clock_is_one_program_s_alone(node: Machine) -> None:
+    asked = ("date", "+%s")
+    later, now = int(node.run(*units.LATER.split(), "86400", *asked)), int(node.run(*asked))
+    assert 86400 - LONG < later - now <= 86400
 
 
 def read(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from functools import partial
 
 import pytest
@@ -13,11 +14,13 @@ from scripts.node_machine.commands import until
 from scripts.node_machine.instances import Instance
 from scripts.node_machine.machine import Machine
 from scripts.node_machine.network import Cut
-from tests.node.support import callers, hub
+from tests.node.support import callers, hub, status
 from tests.node.support.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 STATIC = "/etc/kubernetes/manifests/static.yaml"
+CALLERS_KEY = "/var/lib/edgehub/callers.key"
+"""By which the hub knows the tokens of callers again."""
 MOVED = "1h"
 """How much later the hub thinks it is after the reboot: kubelet asks for another token for each pod."""
 
@@ -41,6 +44,7 @@ def leaver(node: Machine, clouds: Machine, caller: Caller) -> Caller:
 @pytest.fixture(scope="module")
 def rebooted(instance: Instance, node: Machine, clouds: Machine, caller: Caller, leaver: Caller) -> None:
     """The power has gone in an outage, and the node is up again an hour later, still cut off."""
+    hub.make_autonomous(clouds, node.name)
     network.cut(clouds, node.name, Cut.HOLE)
     caller.wait_for_calls()
     lifecycle.reboot(instance, node.name, offline=True, later=MOVED)
@@ -84,6 +88,44 @@ def test_kube_proxy_and_coredns_come_back_in_an_outage(rebooted: None, node: Mac
     caller.wait_for_calls()
 
 
+def test_a_lost_sandbox_is_made_anew_in_an_outage(rebooted: None, node: Machine, caller: Caller) -> None:
+    former, address = caller.restarts(), status.address(node, caller.name)
+    caller.kill_sandbox()
+    until("the container has been started again", lambda: caller.restarts() > former, LONG)
+    caller.wait_for_calls()
+    until("the hub has the new address", lambda: status.address(node, caller.name) != address, LONG)
+
+
+def test_a_container_whose_image_is_gone_waits_for_it_in_an_outage(
+    rebooted: None, node: Machine, caller: Caller
+) -> None:
+    name, former = callers.image(node, "kubectl"), caller.restarts()
+    ctr = ("ctr", "--namespace=k8s.io", "images")
+    node.run(*ctr, "tag", name, "kept.test/image:1")
+    node.run(*ctr, "remove", "--sync", name)
+    try:
+        caller.kill()
+        wanted = "ErrImageNeverPull"
+        until("kubelet lacks the image", lambda: status.waits_for(node, caller.name) == wanted, LONG)
+    finally:
+        node.run(*ctr, "tag", "kept.test/image:1", name)
+    until("the container has been started again", lambda: caller.restarts() > former, LONG)
+    caller.wait_for_calls()
+
+
+def test_the_hub_is_upgraded_in_an_outage_and_goes_on_where_an_installation_is_refused(
+    rebooted: None, node: Machine, caller: Caller
+) -> None:
+    former = hub.pid(node)
+    node.run("edgehub", "upgrade")
+    upgraded = hub.pid(node)
+    assert upgraded != former
+    caller.wait_for_calls()
+    assert "cloud" in node.try_run("edgehub", "install").stdout
+    assert hub.pid(node) == upgraded
+    caller.wait_for_calls()
+
+
 def test_a_static_pod_is_started_and_changed_in_an_outage(rebooted: None, node: Machine) -> None:
     try:
         for name in ("first", "second"):
@@ -94,6 +136,19 @@ def test_a_static_pod_is_started_and_changed_in_an_outage(rebooted: None, node: 
         node.run("rm", "-f", STATIC)
 
 
+def test_a_hub_that_has_lost_what_it_knew_of_callers_answers_none(
+    rebooted: None, node: Machine, caller: Caller
+) -> None:
+    """The tests above would fail without this memory: the caller's token is verified by it alone."""
+    node.run("systemctl", "stop", "edgehub.socket", "edgehub")
+    node.run("rm", CALLERS_KEY)
+    node.run("systemctl", "start", "edgehub.socket", "edgehub")
+    hub.wait_until_ready(node)
+    began = int(time.time())
+    until("a call is refused", lambda: refused(caller, began), LONG)
+    assert not [call for call in caller.calls() if call.began > began and call.api == "yes"]
+
+
 def test_what_the_cloud_has_changed_meanwhile_is_so_on_the_node_after_the_return(
     rebooted: None, node: Machine, clouds: Machine, caller: Caller, leaver: Caller
 ) -> None:
@@ -102,7 +157,7 @@ def test_what_the_cloud_has_changed_meanwhile_is_so_on_the_node_after_the_return
     network.heal(clouds, node.name)
     cloud.kubectl(clouds, "wait", f"--timeout={LONG:.0f}s", "--for=delete", f"pod/{leaver.name}")
     cloud.wait_until_ready(clouds, [node.name])
-    until("the node has the pods that the cloud has", lambda: pods_on(node) == pods_of(clouds, node), LONG)
+    status.wait_until_equal(clouds, node)
     caller.wait_for_calls("second")
 
 
@@ -126,21 +181,14 @@ def runs(node: Machine, pattern: str) -> bool:
     return node.try_run("pgrep", "-f", pattern).returncode == 0
 
 
+def refused(caller: Caller, since: int) -> bool:
+    """Return whether a call since then got the hub's answer to whom it does not know."""
+    return any(call.began > since and "cannot_be_verified" in call.api for call in caller.calls())
+
+
 def service_rules(node: Machine) -> int:
     return node.run("iptables-save", "-t", "nat").count("-A KUBE-SEP")
 
 
 def has_service_chain(node: Machine) -> bool:
     return "-A KUBE-SERVICES" in node.run("iptables-save", "-t", "nat")
-
-
-def pods_on(node: Machine) -> set[str]:
-    """The UIDs of the pods that kubelet has."""
-    return set(node.run("ls", "/var/lib/kubelet/pods").split())
-
-
-def pods_of(clouds: Machine, node: Machine) -> set[str]:
-    """The UIDs of the node's pods, as the cloud says."""
-    selector = f"--field-selector=spec.nodeName={node.name}"
-    listed = cloud.kubectl(clouds, "get", "pods", "--all-namespaces", selector, "--output=json")
-    return {pod["metadata"]["uid"] for pod in json.loads(listed)["items"]}

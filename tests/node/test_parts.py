@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import json
 import os
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scripts.node_machine import cgroups, cloud, commands, images, lifecycle, network, node, program
+from scripts.node_machine import cgroups, cloud, commands, images, network, node, program
+from scripts.node_machine.clock import later, units
 from scripts.node_machine.instances import Instance, default_name, started
 
 LEGACY = """\
@@ -64,13 +66,29 @@ def test_the_table_that_cuts_a_node_names_it_and_its_pods() -> None:
 
 @pytest.mark.parametrize(("text", "moved"), [("90s", 90), ("5m", 300), ("1h", 3600), ("40d", 3456000)])
 def test_a_length_of_time_is_read(text: str, moved: int) -> None:
-    assert lifecycle.seconds(text) == moved
+    assert units.seconds(text) == moved
 
 
 @pytest.mark.parametrize("text", ["", "1", "h", "-1h", "1.5h", "1y"])
 def test_what_is_no_length_of_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no length of time"):
-        lifecycle.seconds(text)
+        units.seconds(text)
+
+
+def test_a_moved_clock_is_a_drop_in_that_runs_the_unit_s_last_command() -> None:
+    drop_in = units.launched("[Service]\nExecStart=\nExecStart=/usr/bin/one --flag $MORE\n", 60)
+    assert drop_in == f"[Service]\nExecStart=\nExecStart={units.LATER} 60 /usr/bin/one --flag $MORE\n"
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="clocks are moved on x86-64 alone")
+def test_the_kernel_s_function_for_the_time_is_found_and_leaves_room_behind_it() -> None:
+    with open("/proc/self/maps") as maps:
+        line = next(line for line in maps if line.rstrip().endswith("[vdso]"))
+    begin, end = (int(word, 16) for word in line.split()[0].split("-"))
+    mapped = ctypes.string_at(begin, end - begin)
+    function, place, code = later.replacement(mapped, 60)
+    assert 0 < function < place
+    assert len(code) <= len(mapped) - place
 
 
 def test_a_manifest_of_kubeadm_becomes_a_command_line() -> None:

@@ -6,8 +6,8 @@ Their logs are read from the node's disk, so that they are also seen while the n
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
-from itertools import pairwise
 
 from kube.json_type import Json
 from scripts.node_machine import cloud
@@ -27,6 +27,12 @@ while sleep 0.5; do
     api=$(said timeout 10 kubectl get --raw /api/v1/services)
     dns=$(said timeout 5 nslookup kubernetes.default.svc.cluster.local)
     echo "$began $KUBERNETES_SERVICE_HOST $(cat /settings/value) $dns $api"
+done
+"""
+
+KILL_SANDBOX = """\
+for each in $(pgrep -x pause); do
+    if [ "$(readlink "/proc/$each/ns/net")" = "$(readlink "/proc/$1/ns/net")" ]; then kill -KILL "$each"; fi
 done
 """
 
@@ -64,6 +70,7 @@ class Caller:
         container = {
             "name": "caller",
             "image": image(self.node, "kubectl"),
+            "imagePullPolicy": "Never",
             "command": ["sh", "-c", LOOP, self.name],
             "volumeMounts": [{"name": SETTINGS, "mountPath": f"/{SETTINGS}"}],
         }
@@ -91,7 +98,7 @@ class Caller:
 
     def wait_for_calls(self, setting: str = "", timeout: float = LONG) -> None:
         """Wait for calls that begin from now on and are answered; with this setting mounted, where one is given."""
-        now = int(self.node.run("date", "+%s"))
+        now = int(time.time())
 
         def is_served() -> bool:
             return any(
@@ -105,14 +112,17 @@ class Caller:
             last = "\n".join(map(str, self.calls()[-5:]))
             raise AssertionError(f"{error}\n{last}") from error
 
-    def longest_silence(self, since: int) -> int:
-        """The longest time, in seconds, from one answered call to the next."""
-        answered = [call.began for call in self.calls() if call.is_answered and call.began >= since]
-        return max((after - before for before, after in pairwise(answered)), default=0)
+    def pid(self) -> str:
+        """Its container's process."""
+        return self.node.run("pgrep", "-f", f"done.* {self.name}$").split()[0]
 
     def kill(self) -> None:
         """End its container's process, as a crash does."""
-        self.node.run("pkill", "-KILL", "-f", f"done.* {self.name}$")
+        self.node.run("kill", "-KILL", self.pid())
+
+    def kill_sandbox(self) -> None:
+        """End the process that holds its network."""
+        self.node.run("sh", "-euc", KILL_SANDBOX, "sh", self.pid())
 
     def restarts(self) -> int:
         """How often its container has been started on the node, by its logs."""

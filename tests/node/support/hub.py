@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,19 @@ def prepare_cluster(clouds: Machine) -> None:
     """Apply what the page has applied once in the cluster."""
     once, *_ = blocks("## A node of kubeadm")
     clouds.run("sh", "-eux", stdin=f"cd {CHECKOUT}\nexport KUBECONFIG={cloud.ADMIN}\n{once}")
+
+
+def prepare_pool(clouds: Machine, name: str) -> None:
+    """Make a pool that elects a leader, by the page of pools."""
+    cloud.kubectl(clouds, "apply", "-f", f"{CHECKOUT}/controllers/manifests/nodepools.yaml")
+    cloud.kubectl(clouds, "wait", "--for=condition=Established", "crd/nodepools.apps.openyurt.io")
+    pool = {
+        "apiVersion": "apps.openyurt.io/v1beta2",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {"type": "Edge", "interConnectivity": True},
+    }
+    cloud.kubectl(clouds, "apply", "-f", "-", stdin=json.dumps(pool))
 
 
 def install_program(node: Machine, folder: Path) -> None:
@@ -74,6 +88,12 @@ def start_pods_anew(clouds: Machine, node: str) -> None:
     for each in ("daemonset/kube-proxy", "deployment/coredns"):
         wait = ("--namespace=kube-system", "rollout", "status", each, f"--timeout={LONG:.0f}s")
         cloud.kubectl(clouds, *wait)
+
+
+def make_autonomous(clouds: Machine, node: str) -> None:
+    """Keep the pods of a node however long it is away, by the page of the manager."""
+    cloud.kubectl(clouds, "apply", "-f", f"{CHECKOUT}/controllers/manifests/autonomy.yaml")
+    cloud.kubectl(clouds, "annotate", "--overwrite", "node", node, "node.openyurt.io/autonomy-duration=0")
 
 
 def pid(node: Machine) -> str:

@@ -1,0 +1,100 @@
+"""A node behind its hub through an outage of weeks: power cuts in it, with all clocks moved, and the return."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from scripts.node_machine import cloud, lifecycle, network
+from scripts.node_machine.commands import until
+from scripts.node_machine.instances import Instance
+from scripts.node_machine.machine import Machine
+from scripts.node_machine.network import Cut
+from tests.node.support import callers, hub, status
+from tests.node.support.callers import LONG, Caller
+
+pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
+SHORT = "short"
+"""A pod whose token is for others than the API server, which is why nobody makes it hold for a year."""
+
+
+@pytest.fixture(scope="module")
+def caller(node: Machine, clouds: Machine, behind_hub: None, prepared: None) -> Caller:
+    stays = Caller("stays", node, clouds)
+    stays.start()
+    return stays
+
+
+@pytest.fixture(scope="module")
+def cut_off(node: Machine, clouds: Machine, caller: Caller) -> None:
+    """The link is cut; a pod runs whose token will be over."""
+    cloud.kubectl(clouds, "apply", "-f", "-", stdin=json.dumps(short(node)))
+    cloud.kubectl(clouds, "wait", f"--timeout={LONG:.0f}s", "--for=condition=Ready", f"pod/{SHORT}")
+    hub.make_autonomous(clouds, node.name)
+    network.cut(clouds, node.name, Cut.HOLE)
+    caller.wait_for_calls()
+
+
+@pytest.mark.parametrize("later", ["24h", "40d"])
+def test_pods_run_after_a_reboot_much_later_but_for_those_whose_token_is_over(
+    cut_off: None, instance: Instance, node: Machine, caller: Caller, later: str
+) -> None:
+    lifecycle.reboot(instance, node.name, offline=True, later=later)
+    until("kube-proxy has written its rules", lambda: "-A KUBE-SEP" in rules(node), LONG)
+    caller.wait_for_calls()
+    assert today(node) in proxy_log(node)
+    until("kubelet has been refused the token", lambda: SHORT in refusals(node), LONG)
+    assert not status.runs(node, SHORT)
+
+
+def test_cloud_and_node_are_of_one_mind_after_the_return(
+    cut_off: None, node: Machine, clouds: Machine, caller: Caller
+) -> None:
+    network.heal(clouds, node.name)
+    cloud.kubectl(clouds, "wait", f"--timeout={LONG:.0f}s", "--for=condition=Ready", f"pod/{SHORT}")
+    cloud.wait_until_ready(clouds, [node.name])
+    status.wait_until_equal(clouds, node)
+    caller.wait_for_calls()
+
+
+def short(node: Machine) -> dict[str, object]:
+    """The pod with a token of ten minutes."""
+    token = {"serviceAccountToken": {"path": "token", "audience": SHORT, "expirationSeconds": 600}}
+    container = {
+        "name": SHORT,
+        "image": callers.image(node, "busybox"),
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["sleep", "infinity"],
+        "volumeMounts": [{"name": SHORT, "mountPath": "/tokens"}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": SHORT, "labels": {callers.LABEL: ""}},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": node.name},
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": False,
+            "containers": [container],
+            "volumes": [{"name": SHORT, "projected": {"sources": [token]}}],
+        },
+    }
+
+
+def rules(node: Machine) -> str:
+    return node.run("iptables-save", "-t", "nat")
+
+
+def today(node: Machine) -> str:
+    """The day by the node's moved clock, as klog begins a line."""
+    return node.run("date", "--utc", "+I%m%d").strip()
+
+
+def proxy_log(node: Machine) -> str:
+    """The first letter and the day of each line that kube-proxy has written since the boot."""
+    return node.run("sh", "-c", "tail -qn 5 /var/log/pods/kube-system_kube-proxy-*/kube-proxy/*.log")
+
+
+def refusals(node: Machine) -> str:
+    return node.run("journalctl", "--no-pager", "--boot", "--unit=kubelet", "--grep=fetch token")
