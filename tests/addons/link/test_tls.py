@@ -11,7 +11,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
-from addons.link.tls import UpstreamTls, is_named, refusal_of
+from addons.link.tls import Expected, UpstreamTls, client_context, connection_to, is_named, refusal_of
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, DataOrFile, parse_kubeconfig
 from tests.addons.support.tls_peers import meet
 from tests.cloud.pki import Authority, Credential
@@ -138,6 +138,21 @@ def test_a_refusal_says_what_is_wrong_with_the_certificate(server: TlsServer, au
         with pytest.raises(SSL.Error):
             meet(ours, server.context)
         assert refusal_of(ours) == f"Certificate verify failed: {told}"
+
+
+def test_a_certificate_that_cannot_be_read_is_refused_like_another_servers(
+    server: TlsServer, authority: Authority
+) -> None:
+    """What a callback raises would come out of the handshake in place of OpenSSL's error."""
+
+    def read(_: x509.Certificate) -> bool:
+        raise x509.DuplicateExtension("two of a kind", NameOID.COMMON_NAME)
+
+    context = client_context([x509.load_pem_x509_certificate(authority.certificate)])
+    ours = connection_to(Expected("a server", read), context, HTTP1)
+    with pytest.raises(SSL.Error):
+        meet(ours, server.context)
+    assert refusal_of(ours) == "Certificate verify failed: the certificate cannot be read: two of a kind"
 
 
 @pytest.mark.parametrize("trusted", [Authority().certificate, b""], ids=["another", "the machine's own"])
