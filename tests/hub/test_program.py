@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 import urllib3
+import yaml
 
+from kube.http.exec_plugin import API_VERSIONS
+from tests.cloud.kubeconfig import write_kubeconfig
 from tests.cloud.link import Link
 from tests.cloud.ports import LOOPBACK, free_port
 from tests.cloud.processes import Process
@@ -112,6 +115,18 @@ def replaced_under_mitmdump(folder: Path, server: str) -> None:
         assert not any("Traceback" in line for line in process.lines)
     finally:
         process.stop()
+
+
+def test_a_hub_whose_exec_plugin_fails_does_not_start(tmp_path: Path) -> None:
+    """Not even without the cloud, where the plugin may need it: its credentials are in memory alone."""
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", "https://127.0.0.1:1")
+    document = yaml.safe_load(kubeconfig.read_text())
+    document["users"][0]["user"] = {"exec": {"apiVersion": API_VERSIONS[0], "command": "false"}}
+    kubeconfig.write_text(yaml.safe_dump(document))
+    hub = Hub(tmp_path, "https://127.0.0.1:1", kubeconfig=kubeconfig)
+    done = subprocess.run(hub.command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "the hub cannot start: exec plugin false ended with status 1" in done.stderr + done.stdout
 
 
 def test_mitmdump_tells_a_mistake_in_a_line() -> None:
