@@ -27,7 +27,7 @@ not have yet."""
 
 
 class Chooser(Protocol):
-    """Says which server the hub reads shared resources from: `addons.pool.following.Following`."""
+    """Says which server the hub reads shared resources from: `addons.pool.leader_selector.LeaderSelector`."""
 
     @property
     def has_leader(self) -> bool:

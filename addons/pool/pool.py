@@ -14,7 +14,7 @@ from addons.certificates.serving_certificate import StaticCertificate
 from addons.link.link import Link
 from addons.link.servers import Lender
 from addons.pool.announcement import Announcement
-from addons.pool.following import Following
+from addons.pool.leader_selector import LeaderSelector
 from addons.pool.peer_admission import Admission
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool_config import Role, role_of
@@ -71,7 +71,7 @@ class Pool:
         credentials: Credentials,
         facts: PoolFacts,
         sources: Sources,
-        following: Following,
+        selector: LeaderSelector,
         port: PeerPort,
         link: Link,
         neighbours: Neighbours | None = None,
@@ -81,7 +81,7 @@ class Pool:
         """`neighbours` is None where the hub does nothing without a cloud. `borrows`: it may borrow ways."""
         self.role = Role.NONE
         self.since = time.time()
-        self.following = following
+        self.selector = selector
         self.port = port
         self._node = node
         self._credentials = credentials
@@ -104,7 +104,7 @@ class Pool:
         """Do all of it, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._facts.run(self._update), name="facts of the pool")
-            group.create_task(self.following.run(), name="sources in the pool")
+            group.create_task(self.selector.run(), name="sources in the pool")
             group.create_task(
                 self.port.certificate.run(self._certificate_changed), name="certificate of the peer port"
             )
@@ -122,7 +122,7 @@ class Pool:
 
     def close(self) -> None:
         self._facts.close()
-        self.following.close()
+        self.selector.close()
         self.port.serving.close()
 
     def leads(self) -> bool:
@@ -137,7 +137,7 @@ class Pool:
         headers = {AGE_HEADER: f"{self.age():.0f}"}
         members = self._facts.members or ()
         shared = {resource.group_resource for resource in self._facts.config.scope if is_further(resource)}
-        if shared and self.following.serves:
+        if shared and self.selector.serves:
             headers[SHARES_HEADER] = ",".join(sorted(shared))
         if self.leads() and self._facts.config.has_deputies:
             headers[DEPUTIES_HEADER] = self.port.admission.deputies.named(members)
@@ -152,7 +152,7 @@ class Pool:
         if not config.is_shared or not self._credentials.certificate.read():
             return []
         admission = self.port.admission
-        told = (*self.following.lenders, *admission.deputies.live, *admission.lenders.live)
+        told = (*self.selector.lenders, *admission.deputies.live, *admission.lenders.live)
         # Of two addresses of a node the ConfigMap's counts.
         known = {lender.node: lender for lender in (*told, *config.leaders) if lender.node != self._node}
         others = leader_order(known.values(), self._node)
@@ -165,7 +165,7 @@ class Pool:
             "pool": facts.name,
             "known": facts.is_known,
             "role": self.role,
-            "isDeputy": self.following.is_deputy,
+            "isDeputy": self.selector.is_deputy,
             "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.since)),
             "shared": [resource.group_resource for resource in facts.config.scope]
             if facts.config.is_shared
@@ -175,8 +175,8 @@ class Pool:
             "canLead": self._is_open,
             "whyNot": self._why_not(),
             "ageSeconds": round(self.age(), 1),
-            "follows": self.following.describe(),
-            "sources": self.following.describe_sources(),
+            "follows": self.selector.describe(),
+            "sources": self.selector.describe_sources(),
             "followers": self.port.serving.watchers(),
             "lends": self.port.lent.tunnels(),
             "neighbours": self._neighbours.describe() if self._neighbours is not None else [],
@@ -210,7 +210,7 @@ class Pool:
             metrics.POOL_ROLE.labels(self.role).set(0)
             metrics.POOL_ROLE.labels(role).set(1)
             self.role, self.since = role, time.time()
-        self.following.update(
+        self.selector.update(
             role, facts.config, facts.members or (), can_follow=can_follow, can_serve=self._is_open
         )
         if self._neighbours is not None:
@@ -223,11 +223,11 @@ class Pool:
 
     def _end_streams(self) -> None:
         """End the streams of followers that this hub serves no longer."""
-        facts, following = self._facts, self.following
+        facts, selector = self._facts, self.selector
         self.port.lent.keep_only(lambda node: self._is_open and facts.has(node) is not False)
         self.port.serving.keep_only(
             lambda node, type_: (
-                facts.has(node) is True and (type_ == WORDS or (following.serves and facts.shares(type_)))
+                facts.has(node) is True and (type_ == WORDS or (selector.serves and facts.shares(type_)))
             )
         )
 
@@ -235,8 +235,8 @@ class Pool:
         """Serve while this node is a deputy."""
         was_deputy = False
         while True:
-            woken = self.following.renamed.wait()
-            if self.following.is_deputy is not was_deputy:
+            woken = self.selector.renamed.wait()
+            if self.selector.is_deputy is not was_deputy:
                 was_deputy = not was_deputy
                 logger.info(
                     "pool %s: this hub is %s",
@@ -289,7 +289,7 @@ class Pool:
                 self._cloud_lost = None
             elif self._cloud_lost is None:
                 self._cloud_lost = time.monotonic()
-            self.following.balance()
+            self.selector.balance()
             await changed
 
     async def _hold(self) -> None:
@@ -301,7 +301,7 @@ class Pool:
             woken = self._changed.wait()
             # What the manager writes of nodes is read when a filter of some hub of the pool asks for it.
             scope = [resource for resource in self._facts.config.scope if resource != NODE_LABELS]
-            wanted = {whole(resource) for resource in scope} if self.following.serves else set()
+            wanted = {whole(resource) for resource in scope} if self.selector.serves else set()
             for list_watch in [list_watch for list_watch in self._held if list_watch not in wanted]:
                 self._held.pop(list_watch).users -= 1
             for list_watch in wanted.difference(self._held):

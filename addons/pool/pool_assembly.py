@@ -16,7 +16,7 @@ from addons.inputs.words import endpoint_stores
 from addons.link.link import Link
 from addons.pool.announcement import Announcement
 from addons.pool.deputies import ANY_ADDRESS
-from addons.pool.following import Following
+from addons.pool.leader_selector import LeaderSelector
 from addons.pool.peer_admission import Admission
 from addons.pool.peer_serving import PeerServing
 from addons.pool.peer_tls import peer_connection
@@ -70,31 +70,29 @@ def join_pool(
         is_on=is_pool and settings.lend == "on",
     )
     link.carried = lent.own
-    following = Following(
+    selector = LeaderSelector(
         *(settings.node, settings.peer_port, client, sources, lambda: cloud.is_up, link.cut),
         relays=settings.relays,
         address=settings.peer_address or ANY_ADDRESS,
         lends=lambda: lent.has_way,
         further=further,
     )
-    rules.listen(following.share)
+    rules.listen(selector.share)
     rules.listen(facts.moved.notify)
-    sources.upstream_of = following.reader_of
+    sources.upstream_of = selector.reader_of
     words = neighbours = None
     if settings.mode == "edge" and is_pool:
         words, stores = SpokenWords(inputs.words), partial(endpoint_stores, sources)
         neighbours = Neighbours(settings.peer_port, client, inputs, stores, cloud, link.cut)
     others = neighbours.peers if neighbours is not None else {}
-    link.start_peers(
-        partial(peer_connection, credentials, authorities), lambda: {**others, **following.peers}
-    )
-    answers = PeerServing(sources, serving, lambda: following.serves, facts.shares, words)
+    link.start_peers(partial(peer_connection, credentials, authorities), lambda: {**others, **selector.peers})
+    answers = PeerServing(sources, serving, lambda: selector.serves, facts.shares, words)
     announcement = Announcement(settings.node, settings.peer_port, client) if is_pool else None
     port = PeerPort(certificate, announcement, admission, answers, lent, open_port, settings.peer_port)
     # A relay neither lends nor borrows. Who does not verify servers borrows nothing: the lender could take their place.
     borrows = is_pool and settings.borrow == "on" and not credentials.insecure
     return Pool(
-        *(settings.node, credentials, facts, sources, following, port, link, neighbours), borrows=borrows
+        *(settings.node, credentials, facts, sources, selector, port, link, neighbours), borrows=borrows
     )
 
 

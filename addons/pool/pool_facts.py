@@ -23,7 +23,7 @@ CLIENT_CA = "extension-apiserver-authentication"
 CLIENT_CA_KEY = "client-ca-file"
 FIRST_AFTER = 2.5
 """Seconds from the start after which the leaders count that the operator named: before
-`addons.pool.following.KNOW_WAIT`, so that shared sources do not ask the cloud first."""
+`addons.pool.leader_selector.KNOW_WAIT`, so that shared sources do not ask the cloud first."""
 
 
 class OneConfigMap:

@@ -21,7 +21,7 @@ from addons.link.servers import parse_server
 from addons.offline.offline_mode import Offline
 from addons.offline.offline_request import OfflineRequest
 from addons.parts import Parts, make_parts
-from addons.pool.following import Following
+from addons.pool.leader_selector import LeaderSelector
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool import PEER_KEY
 from addons.pool.pool_config import FIRST_SCOPE, NOTHING_SHARED, PoolConfig, Role
@@ -148,7 +148,7 @@ class Hub:
         self.health = health.ServerHealth(parse_server(SERVER))
         self.upstream = health.Cloud([self.health], "priority")
         self.parts: Parts
-        self.following: Following
+        self.selector: LeaderSelector
         self._relayed: dict[Exchange, ClientRequest] = {}
 
     @property
@@ -172,7 +172,7 @@ class Hub:
         parts.rules.listen(self._rules_changed)
         parts.sources.on_restore.append(self._restored)
         clock = asyncio.get_running_loop().time
-        self.following = Following(
+        self.selector = LeaderSelector(
             self._settings.node,
             self._settings.peer_port,
             self._clients.hub,
@@ -182,12 +182,12 @@ class Hub:
             clock,
             clock,
         )
-        parts.sources.upstream_of = self.following.reader_of
+        parts.sources.upstream_of = self.selector.reader_of
         self.follow(leaders)
         self._serving = PeerServing(
             parts.sources, parts.serving, lambda: True, lambda each: each in FIRST_SCOPE
         )
-        tasks = [self._probe(), self._end_delays(), self.following.run()]
+        tasks = [self._probe(), self._end_delays(), self.selector.run()]
         self._tasks = [asyncio.create_task(each) for each in tasks]
 
     def _own[T](self, work: Coroutine[None, None, T]) -> asyncio.Task[T]:
@@ -221,9 +221,9 @@ class Hub:
         if leaders and not self._leads:
             pool = PoolConfig(LEADERS[:leaders], FIRST_SCOPE, is_shared=True, has_deputies=False)
             members = (*(each.node for each in pool.leaders), self._settings.node)
-            self.following.update(Role.FOLLOWER, pool, members)
+            self.selector.update(Role.FOLLOWER, pool, members)
         else:
-            self.following.update(Role.LEADER if self._leads else Role.NONE, NOTHING_SHARED, ())
+            self.selector.update(Role.LEADER if self._leads else Role.NONE, NOTHING_SHARED, ())
 
     def cut_leaders(self) -> None:
         """Break off what comes from leaders."""

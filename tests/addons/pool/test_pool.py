@@ -19,7 +19,7 @@ from addons.link.health import Cloud, ServerHealth
 from addons.link.link import Link
 from addons.link.servers import parse_server
 from addons.pool.announcement import Announcement
-from addons.pool.following import Following
+from addons.pool.leader_selector import LeaderSelector
 from addons.pool.peer_admission import Admission
 from addons.pool.peer_serving import PeerServing
 from addons.pool.pool import PEER_KEY, PeerPort, Pool
@@ -113,17 +113,17 @@ class Hub:
         client = ScriptedClient(self._answer)
         self.announced = client.asked
         self.lending = ServerHealth(parse_server("https://cloud:6443"))
-        following = Following("a", 10269, client, parts.sources, lambda: self.is_up, lambda _: 0)
-        parts.sources.upstream_of = following.reader_of
+        selector = LeaderSelector("a", 10269, client, parts.sources, lambda: self.is_up, lambda _: 0)
+        parts.sources.upstream_of = selector.reader_of
         own = Credentials("", "", False, DataOrFile(), DataOrFile(b"certificate"), DataOrFile(), DataOrFile())
         admission = Admission(lambda: self.certificate.current, list, self.facts.has)
         self.lent = LentWays(Cloud([self.lending], "priority"), admission, 1000, lambda _: None, is_on=True)
-        serving = PeerServing(parts.sources, parts.serving, lambda: following.serves, self.facts.shares)
+        serving = PeerServing(parts.sources, parts.serving, lambda: selector.serves, self.facts.shares)
         certificate = cast(RequestedCertificate, self.certificate)
         announcement = Announcement("a", 10269, client)
         port = PeerPort(certificate, announcement, admission, serving, self.lent, self._open_port, 10269)
         facts, link = cast(PoolFacts, self.facts), cast(Link, SimpleNamespace(cloud=self))
-        self.pool = Pool("a", own, facts, parts.sources, following, port, link)
+        self.pool = Pool("a", own, facts, parts.sources, selector, port, link)
 
     def _answer(self, asked: Asked) -> Any:
         """A leader's answer to a probe, with the deputies that it names; and the cloud's to an announcement."""
@@ -201,20 +201,20 @@ async def test_a_follower_that_its_leader_names_serves_the_pool_and_keeps_what_i
     give(hub, tmp_path)
     hub.facts.say(B)
     await hub.until(lambda: hub.port)
-    assert not hub.pool.following.serves
-    [leader] = hub.pool.following._order
+    assert not hub.pool.selector.serves
+    [leader] = hub.pool.selector._order
     hub.deputies = "a/10.0.0.1"
-    hub.pool.following._take_deputies(leader, (A,))
-    assert hub.pool.following.serves
+    hub.pool.selector._take_deputies(leader, (A,))
+    assert hub.pool.selector.serves
     assert (hub.pool.role, hub.pool.describe()["isDeputy"]) == (Role.FOLLOWER, True)
     await hub.until(lambda: [each.users for each in hub.parts.sources] == [1])
     assert DEPUTIES_HEADER not in hub.pool.headers()
     assert caplog.messages.count("pool p1: this hub is a deputy") == 1
     # The leader names it no longer.
     hub.deputies = ""
-    hub.pool.following._take_deputies(leader, ())
+    hub.pool.selector._take_deputies(leader, ())
     await hub.until(lambda: [each.users for each in hub.parts.sources] == [0])
-    assert not hub.pool.following.serves
+    assert not hub.pool.selector.serves
 
 
 async def test_a_leader_names_its_deputies_in_each_answer(hub: Hub, tmp_path: Path) -> None:

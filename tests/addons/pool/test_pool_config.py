@@ -230,7 +230,7 @@ async def test_the_certificate_is_the_operators_or_asked_for_and_a_relay_announc
         )
         assert isinstance(pool.port.certificate, kind)
         assert (pool.port.announcement is None) is (settings.peer_clients == "nodes")
-        assert parts.sources.upstream_of == pool.following.reader_of
+        assert parts.sources.upstream_of == pool.selector.reader_of
         pool.close()
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 import orjson
 
 from addons.link.servers import Server
-from addons.pool.following import PROBE_INTERVAL, Following
+from addons.pool.leader_selector import PROBE_INTERVAL, LeaderSelector
 from addons.pool.pool_config import PoolConfig, Role
 from addons.requests.headers import AGE_HEADER
 from addons.views.serving import FUTURE_WAIT
@@ -159,7 +159,7 @@ class Pool:
         """Every node hears at once what the pool is now. A node knows the others while the pool shares something."""
         members = self.members if config.is_shared else ()
         for each in self.followers:
-            each.following.update(role, config, members)
+            each.selector.update(role, config, members)
 
     def lose_the_cloud(self) -> None:
         """The cloud refuses all, and all notice."""
@@ -192,7 +192,7 @@ class Pool:
 
 
 class Follower:
-    """A node of the pool: what `Following` looks at in a source, with the source's own reflector and store."""
+    """A node of the pool: what `LeaderSelector` looks at in a source, with the source's own reflector and store."""
 
     def __init__(self, pool: Pool, name: str) -> None:
         self.name, self.user = name, ""
@@ -201,7 +201,7 @@ class Follower:
         self.store = Store()
         self.reflector = Reflector(self.client, self.list_watch, self.store)
         as_source, clock = cast(Source, self), asyncio.get_running_loop().time
-        self.following = Following(
+        self.selector = LeaderSelector(
             name,
             PORT,
             self.client,
@@ -211,13 +211,13 @@ class Follower:
             clock,
             clock,
         )
-        self.reflector.upstream = self.following.reader_of(as_source)
+        self.reflector.upstream = self.selector.reader_of(as_source)
 
     def _cut(self, pool: Pool, server: Server) -> int:
         return pool.servers[str(server)].cut(self.name)
 
     async def run(self) -> None:
-        await asyncio.gather(self.following.run(), self.reflector.run())
+        await asyncio.gather(self.selector.run(), self.reflector.run())
 
 
 class NodeClient(AnsweringClient):
@@ -313,7 +313,7 @@ async def started(pool: Pool, within: float = 0.0) -> AsyncIterator[None]:
         yield
     finally:
         for each in pool.followers:
-            each.following.close()
+            each.selector.close()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -8,7 +8,7 @@ from addons.filters.chain import FILTERS
 from addons.filters.verdict import Outcome
 from addons.link.health import ServerHealth
 from addons.link.servers import Server
-from addons.pool.following import Following
+from addons.pool.leader_selector import LeaderSelector
 from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
 from addons.requests.cloud_identity import CloudIdentity
@@ -88,7 +88,10 @@ async def test_from_where_an_object_came(
 ) -> None:
     [source] = [each for each in sliced.sources if each.list_watch.type == SLICES]
     reader = PeerReader(
-        SLICES, source.client, Following("n1", 1, source.client, (), lambda: True, lambda _: 0), lambda: 0
+        SLICES,
+        source.client,
+        LeaderSelector("n1", 1, source.client, (), lambda: True, lambda _: 0),
+        lambda: 0,
     )
     reader.leader = server
     source.reflector.upstream, source.reflector.state = reader, state

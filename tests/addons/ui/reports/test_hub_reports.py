@@ -11,7 +11,7 @@ import pytest
 from addons.filters.chain import FILTERS
 from addons.link.health import ServerHealth
 from addons.link.servers import Server
-from addons.pool.following import Following
+from addons.pool.leader_selector import LeaderSelector
 from addons.pool.leaders import LeaderState
 from addons.pool.peer_reader import PeerReader
 from addons.rules.filter_modules import FilterModules
@@ -86,8 +86,8 @@ async def test_a_source_that_is_refused_says_when_it_tries_again(
 async def test_from_where_a_source_reads(parts: HubParts, name: str, is_relay: bool, words: str) -> None:
     await read(parts, SERVICES_TYPE)
     (source,) = parts.sources
-    following = Following("n1", 1, source.client, (), lambda: True, lambda _: 0)
-    reader = PeerReader(SERVICES_TYPE, source.client, following, lambda: 0)
+    selector = LeaderSelector("n1", 1, source.client, (), lambda: True, lambda _: 0)
+    reader = PeerReader(SERVICES_TYPE, source.client, selector, lambda: 0)
     reader.server = name
     if name not in ("", "cloud"):
         health = ServerHealth(Server("https", "10.0.0.2", 10269, name))

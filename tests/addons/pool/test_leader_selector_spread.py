@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from addons.pool.following import KNOW_WAIT
+from addons.pool.leader_selector import KNOW_WAIT
 from addons.pool.pool_config import NOTHING_SHARED, Role
 from addons.pool.spread import SPREAD
 from kube.store.store import Change, Store

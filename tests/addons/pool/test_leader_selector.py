@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from addons.link.servers import Server
-from addons.pool.following import Following
+from addons.pool.leader_selector import LeaderSelector
 from addons.pool.peer_reader import PeerReader
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.spread import SPREAD
@@ -62,7 +62,7 @@ class OneReflector:
 
 
 class OneSource:
-    """The part of a source that following reads."""
+    """The part of a source that the selector reads."""
 
     def __init__(self, client: ScriptedClient, list_watch: ListWatch, user: str = "") -> None:
         self.client, self.list_watch, self.user = client, list_watch, user
@@ -104,7 +104,7 @@ class Scene:
         client = ScriptedClient(self.probes)
         self.source = OneSource(client, ListWatch(SERVICES))
         self.sources = [self.source]
-        self.following = Following(
+        self.selector = LeaderSelector(
             "n1",
             10269,
             client,
@@ -115,7 +115,7 @@ class Scene:
             lambda: self.now,
             further=lambda: self.further,
         )
-        found = self.following.reader_of(cast(Source, self.source))
+        found = self.selector.reader_of(cast(Source, self.source))
         assert found is not None
         self.reader = self.source.reflector.upstream = found
 
@@ -126,18 +126,18 @@ class Scene:
     def update(
         self, role: Role = Role.FOLLOWER, config: PoolConfig = POOL, *, can_serve: bool = False
     ) -> None:
-        self.following.update(role, config, MEMBERS, can_serve=can_serve)
+        self.selector.update(role, config, MEMBERS, can_serve=can_serve)
 
     async def server(self) -> str:
         """Where the source reads from when it asks now."""
-        found = await self.following.server(self.reader, resumes=True)
+        found = await self.selector.server(self.reader, resumes=True)
         self.reader.leader = found
         name = found.leader.node if found is not None else "cloud"
-        self.following.reads(self.reader, name)
+        self.selector.reads(self.reader, name)
         return name
 
     def state(self, node: str) -> dict[str, Any]:
-        return next(each for each in self.following.describe() if each["node"] == node)
+        return next(each for each in self.selector.describe() if each["node"] == node)
 
     async def until(self, check: Callable[[], bool]) -> None:
         """Poll until the condition holds, while the virtual clock goes on."""
@@ -149,9 +149,9 @@ class Scene:
     def fail(self, node: str) -> None:
         """The leader does not serve, nor answer probes, from now on."""
         self.probes.ages[node] = None
-        for each in self.following._order:
+        for each in self.selector._order:
             if each.leader.node == node:
-                self.following.failed(each, "refused")
+                self.selector.failed(each, "refused")
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 async def _lose_the_leaders(scene: Scene) -> None:
     """Let the last follower read from a leader, and then fail both leaders."""
-    scene.following._node = LAST
+    scene.selector._node = LAST
     scene.update()
     await scene.server()
     scene.fail("a")
@@ -171,28 +171,28 @@ async def _lose_the_leaders(scene: Scene) -> None:
 
 @asynccontextmanager
 async def _running(made: Scene) -> AsyncIterator[Scene]:
-    async with beside(made.following.run()):
+    async with beside(made.selector.run()):
         yield made
-    made.following.close()
+    made.selector.close()
     await asyncio.sleep(0)
 
 
 async def test_a_wait_for_less_than_the_clock_shows_comes_to_its_end() -> None:
     """Followers once waited for ever at one moment of a clock that counts in microseconds."""
-    following, loop = Scene().following, asyncio.get_running_loop()
+    selector, loop = Scene().selector, asyncio.get_running_loop()
     moment, waits = loop.time() + 1.0 + 5e-10, 0
     while (left := moment - loop.time()) > 0:
-        await following._changed_within(left)
+        await selector._changed_within(left)
         waits += 1
         assert waits < 10
-    following.close()
+    selector.close()
 
 
 def test_only_whole_shared_resources_of_the_hub_are_read_from_leaders() -> None:
     pods = ResourceType("", "v1", "pods")
 
     async def readers() -> list[bool]:
-        following = Scene().following
+        selector = Scene().selector
         client = ScriptedClient(lambda _: {})
         list_watches = [
             (ListWatch(SERVICES), ""),
@@ -202,7 +202,7 @@ def test_only_whole_shared_resources_of_the_hub_are_read_from_leaders() -> None:
             (ListWatch(pods), ""),
         ]
         made = [OneSource(client, each, user) for each, user in list_watches]
-        return [following.reader_of(cast(Source, each)) is not None for each in made]
+        return [selector.reader_of(cast(Source, each)) is not None for each in made]
 
     assert asyncio.run(readers()) == [True, False, False, False, False]
 
@@ -213,15 +213,15 @@ async def test_a_leader_is_asked_for_what_it_says_that_it_serves(scene: Scene) -
     source = OneSource(scene.source.client, ListWatch(things))
     scene.sources.append(source)
     scene.further.append(things)
-    scene.following.share()
+    scene.selector.share()
     reader = source.reflector.upstream
     assert reader is not None
     assert source.reflector.switched.is_set()
     scene.update(config=POOL._replace(scope=(SERVICES, things)))
-    assert scene.following._choose(reader, resumes=True).leader is None
+    assert scene.selector._choose(reader, resumes=True).leader is None
     scene.probes.shares = "things.example.com"
     async with asyncio.timeout(PATIENCE), _running(scene):
-        found = await scene.following.server(reader, resumes=True)
+        found = await scene.selector.server(reader, resumes=True)
     assert found is not None
     assert found.leader in (A, B)
 
@@ -240,7 +240,7 @@ async def test_who_follows_nobody_reads_the_cloud_at_once(
 ) -> None:
     scene.update(role, config)
     assert await scene.server() == "cloud"
-    assert scene.following.has_leader is (role is Role.FOLLOWER)
+    assert scene.selector.has_leader is (role is Role.FOLLOWER)
 
 
 async def test_a_shared_source_waits_to_learn_whom_it_follows(scene: Scene) -> None:
@@ -249,7 +249,7 @@ async def test_a_shared_source_waits_to_learn_whom_it_follows(scene: Scene) -> N
     assert not asked.done()
     scene.update()
     assert await asked in ("a", "b")
-    assert scene.following.has_leader
+    assert scene.selector.has_leader
     labels = {"resource": "services", "server": scene.reader.server}
     assert metrics.REGISTRY.get_sample_value("edgehub_source_server", labels) == 1
 
@@ -265,11 +265,11 @@ async def test_a_leader_that_fails_is_left_and_its_connections_are_cut(scene: Sc
 
 async def test_without_leaders_the_node_goes_to_the_cloud_after_its_delay(scene: Scene) -> None:
     await _lose_the_leaders(scene)
-    assert scene.following._choose(scene.reader, resumes=True).wait == 3.0
+    assert scene.selector._choose(scene.reader, resumes=True).wait == 3.0
     scene.now += 2.9
-    assert scene.following._choose(scene.reader, resumes=True).wait > 0.0
+    assert scene.selector._choose(scene.reader, resumes=True).wait > 0.0
     scene.now += 0.2
-    scene.following.balance()
+    scene.selector.balance()
     assert await scene.server() == "cloud"
 
 
@@ -279,22 +279,22 @@ async def test_each_move_of_a_source_says_why(scene: Scene, caplog: pytest.LogCa
 
     async def moved(server: str) -> str:
         assert await scene.server() == server
-        [found] = scene.following.describe_sources()
+        [found] = scene.selector.describe_sources()
         assert (found["resource"], found["server"]) == ("services", server)
         assert time.strptime(found["since"], "%Y-%m-%dT%H:%M:%SZ")
         assert f"services: read from {server}: {found['why']}" in caplog.text
         return str(found["why"])
 
-    first, second = (each["node"] for each in scene.following.describe())
+    first, second = (each["node"] for each in scene.selector.describe())
     assert await moved(first) == "it is the first choice"
     scene.fail(first)
     assert await moved(second) == f"{first} failed: refused"
     scene.reader._left(
-        next(each for each in scene.following._order if each.leader.node == second), expired("1")
+        next(each for each in scene.selector._order if each.leader.node == second), expired("1")
     )
-    scene.following.balance()
+    scene.selector.balance()
     scene.now += SPREAD
-    scene.following.balance()
+    scene.selector.balance()
     assert await moved("cloud") == f"the history of {second} is too short"
     scene.reader._too_short.clear()
     assert await moved(second) == "it serves, and the cloud need not"
@@ -307,7 +307,7 @@ async def test_a_leader_that_stays_away_is_asked_ever_more_rarely(scene: Scene) 
     scene.update()
     first = await scene.server()
     scene.fail(first)
-    state = next(each for each in scene.following._order if each.leader.node == first)
+    state = next(each for each in scene.selector._order if each.leader.node == first)
     soon = state.return_within
     await scene.until(lambda: state.return_within >= 8 * soon)
     assert scene.state(first)["failure"] == "no answer to a probe: no answer", "not why it was left"
@@ -324,11 +324,11 @@ async def test_a_leader_without_a_cloud_is_the_last_choice(scene: Scene) -> None
     await scene.until(lambda: scene.state(other)["ageSeconds"] > 0)
     scene.cloud_is_up = False
     assert await scene.server() == other
-    scene.now += scene.following._slots.slot.wait(scene.now) + 1.0
+    scene.now += scene.selector._slots.slot.wait(scene.now) + 1.0
     scene.cloud_is_up = True
     assert await scene.server() == other, "until the turn of this follower"
     scene.now += 11.0
-    scene.following.balance()
+    scene.selector.balance()
     assert await scene.server() == "cloud"
     scene.probes.ages[first] = 0.0
     await scene.until(lambda: not scene.state(first)["ageSeconds"])
@@ -338,11 +338,11 @@ async def test_a_leader_without_a_cloud_is_the_last_choice(scene: Scene) -> None
 async def test_a_list_goes_on_at_a_leader_whose_history_is_too_short_for_a_watch(scene: Scene) -> None:
     scene.update()
     await scene.server()
-    [first, _] = scene.following._order
+    [first, _] = scene.selector._order
     scene.reader._too_short[first] = scene.source.store.version
     for resumes in (False, True):
         scene.reader.resumes = resumes
-        scene.following.balance()
+        scene.selector.balance()
         assert scene.source.reflector.switched.is_set() is resumes
 
 
@@ -353,7 +353,7 @@ async def test_a_leader_that_is_named_no_longer_is_left(scene: Scene) -> None:
     scene.update(config=PoolConfig((other,), (SERVICES,), is_shared=True))
     assert scene.source.reflector.switched.is_set()
     assert await scene.server() == other.node
-    assert list(scene.following.peers) == [f"https://{other.address}:10269"]
+    assert list(scene.selector.peers) == [f"https://{other.address}:10269"]
 
 
 @pytest.mark.parametrize("role", [Role.LEADER, Role.FOLLOWER])

@@ -10,7 +10,7 @@ import pytest
 from addons.pool.pool_config import NOTHING_SHARED, PoolConfig, Role
 from addons.pool.spread import rank
 from addons.requests.headers import LENDS_HEADER, PEER_HEADER
-from tests.addons.pool.test_following import MEMBERS, POOL, SERVICES, A, Scene
+from tests.addons.pool.test_leader_selector import MEMBERS, POOL, SERVICES, A, Scene
 from tests.support.background import beside
 
 FIRST, SECOND, SELF = "n3", "n2", "n1"
@@ -22,20 +22,20 @@ NAMED = f"{FIRST}/10.0.0.13,{SECOND}/10.0.0.12"
 async def scene() -> AsyncIterator[Scene]:
     made = Scene()
     made.probes.deputies = NAMED
-    async with beside(made.following.run()):
+    async with beside(made.selector.run()):
         yield made
-    made.following.close()
+    made.selector.close()
     await asyncio.sleep(0)
 
 
 def names(scene: Scene) -> list[str]:
-    return [each["node"] for each in scene.following.describe()]
+    return [each["node"] for each in scene.selector.describe()]
 
 
 async def learn(scene: Scene) -> None:
     """Read from a leader until a probe has named the deputies."""
     await scene.server()
-    await scene.until(lambda: bool(scene.following._deputies()))
+    await scene.until(lambda: bool(scene.selector._deputies()))
 
 
 def test_the_names_are_in_the_order_of_places() -> None:
@@ -46,8 +46,8 @@ async def test_deputies_come_after_the_leaders_and_before_the_cloud(scene: Scene
     scene.update(can_serve=True)
     await learn(scene)
     assert names(scene) == [*names(scene)[:2], FIRST, SECOND]
-    assert not scene.following.is_deputy
-    assert f"https://10.0.0.13:{10269}" in scene.following.peers
+    assert not scene.selector.is_deputy
+    assert f"https://10.0.0.13:{10269}" in scene.selector.peers
     scene.fail("a")
     scene.fail("b")
     assert await scene.server() == FIRST
@@ -72,24 +72,24 @@ async def test_a_follower_tells_leaders_where_its_peer_port_is_once_it_is_open(s
 async def test_a_deputy_reads_from_those_before_it_and_the_first_from_the_cloud_at_once(
     scene: Scene, node: str
 ) -> None:
-    scene.following._node = node
+    scene.selector._node = node
     scene.update(can_serve=True)
     await learn(scene)
-    assert scene.following.is_deputy
+    assert scene.selector.is_deputy
     scene.fail("a")
     scene.fail("b")
     expected = FIRST if node == SECOND else "cloud"
-    choice = scene.following._choose(scene.reader, resumes=True)
+    choice = scene.selector._choose(scene.reader, resumes=True)
     assert not choice.wait
     assert await scene.server() == expected
 
 
 async def test_a_hub_that_cannot_serve_reads_from_any_deputy_and_is_none(scene: Scene) -> None:
-    scene.following._node = FIRST
+    scene.selector._node = FIRST
     scene.update()
     await learn(scene)
     assert names(scene)[2:] == [SECOND]
-    assert not scene.following.is_deputy
+    assert not scene.selector.is_deputy
 
 
 async def test_what_a_deputy_or_a_leader_named_no_longer_says_counts_for_nothing(scene: Scene) -> None:
@@ -111,28 +111,28 @@ async def test_no_follower_takes_the_place_of_a_leader_by_its_address(scene: Sce
     scene.update(can_serve=True)
     await learn(scene)
     assert names(scene)[2:] == [SECOND]
-    assert {each.server.node for each in scene.following.peers.values()} == {"a", "b", SECOND}
+    assert {each.server.node for each in scene.selector.peers.values()} == {"a", "b", SECOND}
 
 
 async def test_a_pool_without_deputies_has_none_whatever_leaders_say(scene: Scene) -> None:
     scene.update(can_serve=True)
     await learn(scene)
     config = POOL._replace(has_deputies=False)
-    scene.following.update(Role.FOLLOWER, config, MEMBERS, can_serve=True)
+    scene.selector.update(Role.FOLLOWER, config, MEMBERS, can_serve=True)
     assert names(scene) == names(scene)[:2]
-    scene.following._node = FIRST
-    scene.following.update(Role.FOLLOWER, config, MEMBERS, can_serve=True)
-    assert not scene.following.is_deputy
+    scene.selector._node = FIRST
+    scene.selector.update(Role.FOLLOWER, config, MEMBERS, can_serve=True)
+    assert not scene.selector.is_deputy
 
 
 async def test_a_deputy_that_has_left_the_pool_or_leads_it_is_none(scene: Scene) -> None:
     scene.update(can_serve=True)
     await learn(scene)
     left = [each for each in MEMBERS if each != FIRST]
-    scene.following.update(Role.FOLLOWER, POOL, left, can_serve=True)
+    scene.selector.update(Role.FOLLOWER, POOL, left, can_serve=True)
     assert names(scene)[2:] == [SECOND]
-    leads = PoolConfig((*POOL.leaders, next(iter(scene.following._deputies()))), POOL.scope, is_shared=True)
-    scene.following.update(Role.FOLLOWER, leads, MEMBERS, can_serve=True)
+    leads = PoolConfig((*POOL.leaders, next(iter(scene.selector._deputies()))), POOL.scope, is_shared=True)
+    scene.selector.update(Role.FOLLOWER, leads, MEMBERS, can_serve=True)
     assert names(scene)[3:] == [SECOND]
 
 
@@ -141,15 +141,15 @@ async def test_a_leader_is_told_who_lends_a_way_and_is_asked_for_lenders_without
 ) -> None:
     scene.update()
     assert not scene.probes.asked, "nothing is read from a leader"
-    scene.following._lends = lambda: True
+    scene.selector._lends = lambda: True
     await scene.until(lambda: bool(scene.probes.asked))
     assert LENDS_HEADER in scene.probes.asked[-1].headers
-    scene.following._lends = lambda: False
+    scene.selector._lends = lambda: False
     scene.cloud_is_up = False
     asked = len(scene.probes.asked)
     await scene.until(lambda: len(scene.probes.asked) > asked + 2)
     assert LENDS_HEADER not in scene.probes.asked[-1].headers
-    assert {each.node for each in scene.following.lenders} == {FIRST, SECOND}
+    assert {each.node for each in scene.selector.lenders} == {FIRST, SECOND}
 
 
 RELAY = "relay 10.0.0.9:10269"
@@ -160,7 +160,7 @@ CONFIG = PoolConfig((A,), (SERVICES,), is_shared=True, relay="https://10.0.0.9:1
 async def relayed() -> AsyncIterator[Scene]:
     made = Scene()
     yield made
-    made.following.close()
+    made.selector.close()
     await asyncio.sleep(0)
 
 
@@ -168,7 +168,7 @@ async def relayed() -> AsyncIterator[Scene]:
 async def test_a_hub_without_a_leader_reads_from_the_relay(relayed: Scene, role: Role) -> None:
     relayed.update(role, CONFIG)
     assert await relayed.server() == RELAY
-    assert relayed.following.has_leader
+    assert relayed.selector.has_leader
 
 
 async def test_a_follower_goes_from_its_leader_to_the_relay_and_then_to_the_cloud(relayed: Scene) -> None:
@@ -178,7 +178,7 @@ async def test_a_follower_goes_from_its_leader_to_the_relay_and_then_to_the_clou
     assert await relayed.server() == RELAY
     relayed.fail(RELAY)
     relayed.now += 10.0
-    relayed.following.balance()
+    relayed.selector.balance()
     assert await relayed.server() == "cloud"
 
 
@@ -196,7 +196,7 @@ async def test_the_pools_scope_does_not_bind_a_relay(relayed: Scene) -> None:
 
 
 async def test_a_node_without_a_certificate_asks_no_relay(relayed: Scene) -> None:
-    relayed.following.update(Role.NONE, CONFIG, (), can_follow=False)
+    relayed.selector.update(Role.NONE, CONFIG, (), can_follow=False)
     assert await relayed.server() == "cloud"
 
 

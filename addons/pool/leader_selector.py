@@ -44,8 +44,8 @@ TICK = 0.25
 logger = logging.getLogger(__name__)
 
 
-class Following:
-    """The leaders of the pool, as this node sees them. A `addons.pool.peer_reader.Chooser`."""
+class LeaderSelector:
+    """Selects the leader that each shared resource is read from. A `addons.pool.peer_reader.Chooser`."""
 
     def __init__(
         self,
