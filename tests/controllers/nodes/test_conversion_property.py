@@ -1,0 +1,139 @@
+"""Whatever happens to nodes, Jobs, labels and managers: no round makes two Jobs, and no wave is larger than asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controllers.nodes.conversion import (
+    Direction,
+    EdgeNode,
+    JobState,
+    MakeJob,
+    Plan,
+    Stage,
+    Waves,
+    plan,
+    read_phase,
+)
+
+NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
+COUNT = 6
+AT = st.integers(0, COUNT - 1)
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["label", "no label", "complete", "fail", "delete job", "away", "back", "no hub", "retry"]
+        ),
+        AT,
+    ),
+    max_size=40,
+)
+
+
+class Pool:
+    """Six nodes, of which the first leads, and the first three can."""
+
+    def __init__(self, size: int) -> None:
+        self.waves = Waves(str(size), ready_timeout=timedelta(minutes=3))
+        self.nodes = [
+            EdgeNode(f"n{number}", True, leads=number == 0, can_lead=number < 3) for number in range(COUNT)
+        ]
+        self.rounds: set[tuple[str, datetime]] = set()
+        self.now = NOW
+
+    def happen(self, event: str, at: int) -> None:
+        node = self.nodes[at]
+        runs = node.job is JobState.RUNNING
+        changes: dict[str, EdgeNode] = {
+            "label": replace(node, wants_hub=True),
+            "no label": replace(node, wants_hub=False),
+            "complete": replace(node, job=JobState.COMPLETE, has_hub=_has_hub(node)) if runs else node,
+            "fail": replace(node, job=JobState.FAILED) if runs else node,
+            "delete job": replace(node, job=JobState.NONE),
+            "away": replace(node, is_ready=False, is_heard=False),
+            "back": node
+            if node.is_heard
+            else replace(node, is_ready=True, is_heard=True, heard_since=self.now),
+            "no hub": replace(node, has_hub=False),
+            "retry": replace(node, phase=None, job=JobState.NONE)
+            if node.phase is not None and node.phase.stage is Stage.FAILED
+            else node,
+        }
+        self.nodes[at] = changes[event]
+
+    def reconcile(self) -> None:
+        """Act once, as a manager does that may have begun this minute: all that it knows stands in the cluster."""
+        self.now += timedelta(minutes=1)
+        self.nodes = [
+            replace(node, phase=read_phase(str(node.phase)) if node.phase is not None else None)
+            for node in self.nodes
+        ]
+        found = plan(self.nodes, self.waves, self.now)
+        self.check(found)
+        for action in found.actions:
+            at = int(action.node.removeprefix("n"))
+            if isinstance(action, MakeJob):
+                self.nodes[at] = replace(
+                    self.nodes[at], phase=action.phase.at(Stage.RUN, self.now), job=JobState.RUNNING
+                )
+            else:
+                is_new = action.phase is not None and action.phase.stage is Stage.START
+                job = JobState.NONE if is_new else self.nodes[at].job
+                self.nodes[at] = replace(self.nodes[at], phase=action.phase, job=job)
+        assert sum(node.is_under_way for node in self.nodes) <= self.waves.size(COUNT)
+
+    def check(self, found: Plan) -> None:
+        starting: list[EdgeNode] = []
+        for action in found.actions:
+            node = self.nodes[int(action.node.removeprefix("n"))]
+            if isinstance(action, MakeJob):
+                assert (action.node, action.phase.round) not in self.rounds, "a round makes one Job"
+                self.rounds.add((action.node, action.phase.round))
+            elif action.phase is not None and action.phase.stage is Stage.START:
+                starting.append(node)
+        if starting:
+            assert not any(node.has_failed for node in self.nodes), "a pool that has stopped begins nothing"
+            assert all(node.is_ready for node in starting)
+            able = [node for node in self.nodes if node.can_lead and node.is_ready]
+            assert len(able) < 2 or not all(node in starting for node in able), "all that can lead at once"
+            assert len(starting) == 1 or not any(node.leads for node in starting), "a leader goes by itself"
+
+
+@given(st.integers(1, COUNT), EVENTS)
+def test_no_history_breaks_a_rule(size: int, events: list[tuple[str, int]]) -> None:
+    pool = Pool(size)
+    for event, at in events:
+        pool.reconcile()
+        pool.happen(event, at)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, COUNT), EVENTS)
+def test_every_history_ends_well_once_nothing_goes_wrong_any_more(
+    size: int, events: list[tuple[str, int]]
+) -> None:
+    pool = Pool(size)
+    for event, at in events:
+        pool.reconcile()
+        pool.happen(event, at)
+    for _ in range(100):
+        for at in range(COUNT):
+            pool.happen("back", at)
+            pool.happen("retry", at)
+            pool.happen("complete", at)
+            pool.nodes[at] = replace(pool.nodes[at], has_hub=_has_hub(pool.nodes[at]))
+        pool.reconcile()
+    for node in pool.nodes:
+        assert node.next_direction is None, node
+        assert not node.is_under_way, node
+        assert node.phase is None or node.phase.stage is Stage.DONE, node
+
+
+def _has_hub(node: EdgeNode) -> bool:
+    """Whether there is a hub, which says that it is well, once a round has come so far."""
+    phase = node.phase
+    return phase is not None and phase.direction is Direction.INSTALL and phase.stage is not Stage.START
