@@ -35,12 +35,13 @@ EVENTS = st.lists(
 
 
 class Pool:
-    """Six nodes, of which the first leads, and the first three can."""
+    """Six nodes, of which the last leads, and the first three can."""
 
     def __init__(self, size: int) -> None:
         self.waves = Waves(str(size), ready_timeout=timedelta(minutes=3))
         self.nodes = [
-            EdgeNode(f"n{number}", True, leads=number == 0, can_lead=number < 3) for number in range(COUNT)
+            EdgeNode(f"n{number}", True, leads=number == COUNT - 1, can_lead=number < 3)
+            for number in range(COUNT)
         ]
         self.rounds: set[tuple[str, datetime]] = set()
         self.now = NOW
