@@ -7,23 +7,28 @@ import pytest
 from scripts.node_machine import cloud
 from scripts.node_machine.commands import until
 from scripts.node_machine.machine import Machine
+from scripts.node_machine.network import address
+from scripts.node_machine.node import SOCKET, join
+from tests.node.support import hub
 from tests.node.support.callers import LONG, Caller
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(900), pytest.mark.usefixtures("behind_hub", "prepared")]
-CERTIFICATE = "/var/lib/kubelet/pki/kubelet-client-current.pem"
+SERVING = "--field-selector=spec.signerName=kubernetes.io/kubelet-serving"
+PKI, CONFIGURATION = "/var/lib/kubelet/pki", "/var/lib/kubelet/config.yaml"
 REQUEST = f"""\
-openssl req -new -key {CERTIFICATE} -subj "/O=system:nodes/CN=system:node:$(hostname)"
+openssl req -new -key {PKI}/kubelet-$1-current.pem -subj "/O=system:nodes/CN=system:node:$(hostname)"
 """
 SIGN = """\
-printf 'keyUsage=critical,digitalSignature\\nextendedKeyUsage=clientAuth\\n' >/tmp/extensions
+printf "keyUsage=critical,digitalSignature\\nextendedKeyUsage=$1Auth\\nsubjectAltName=DNS:$2,IP:$3\\n" >/tmp/extensions
 openssl x509 -req -CA /etc/kubernetes/pki/ca.crt -CAkey /etc/kubernetes/pki/ca.key -extfile /tmp/extensions \
     -not_before "$(date -u -d '-9 days' +%Y%m%d%H%M%SZ)" -not_after "$(date -u -d '+1 hour' +%Y%m%d%H%M%SZ)"
 """
+"""Signs a certificate of which nine tenths are over, which is when kubelet asks for the next one."""
 REPLACE = f"""\
-openssl pkey -in {CERTIFICATE} >/tmp/key
-cat - /tmp/key >/var/lib/kubelet/pki/kubelet-client-old.pem
+openssl pkey -in {PKI}/kubelet-$1-current.pem >/tmp/key
+cat - /tmp/key >{PKI}/kubelet-$1-old.pem
 rm /tmp/key
-ln -sf /var/lib/kubelet/pki/kubelet-client-old.pem {CERTIFICATE}
+ln -sf {PKI}/kubelet-$1-old.pem {PKI}/kubelet-$1-current.pem
 systemctl restart kubelet
 """
 
@@ -31,12 +36,27 @@ systemctl restart kubelet
 def test_kubelet_renews_its_certificate_and_the_hub_goes_on_with_the_new_one(
     node: Machine, clouds: Machine
 ) -> None:
-    signed = clouds.run("sh", "-euc", SIGN, stdin=node.run("sh", "-euc", REQUEST))
-    node.run("sh", "-euc", REPLACE, stdin=signed)
-    until("kubelet has another certificate", lambda: holds_a_day(node), LONG)
+    make_old(node, clouds, "client")
+    until("kubelet has another certificate", lambda: holds_a_day(node, "client"), LONG)
     # The hub has kubelet's certificate, and would soon be without one.
     node.run("systemctl", "restart", "edgehub")
     assert_serves(node, clouds)
+
+
+def test_kubelet_has_a_serving_certificate_and_renews_it_through_the_hub(
+    node: Machine, clouds: Machine
+) -> None:
+    former = node.run("cat", CONFIGURATION)
+    node.write(CONFIGURATION, f"{former}serverTLSBootstrap: true\n")
+    try:
+        node.run("systemctl", "restart", "kubelet")
+        until("kubelet has a serving certificate", lambda: approved(node, clouds), LONG)
+        make_old(node, clouds, "server")
+        until("kubelet has another serving certificate", lambda: approved(node, clouds), LONG)
+        assert_serves(node, clouds)
+    finally:
+        node.write(CONFIGURATION, former)
+        node.run("systemctl", "restart", "kubelet")
 
 
 def test_a_drained_node_takes_pods_again(node: Machine, clouds: Machine) -> None:
@@ -56,8 +76,38 @@ def test_a_deleted_node_joins_again(node: Machine, clouds: Machine) -> None:
     assert_serves(node, clouds)
 
 
-def holds_a_day(node: Machine) -> bool:
-    return node.try_run("openssl", "x509", "-noout", "-checkend", "86400", "-in", CERTIFICATE).returncode == 0
+def test_a_node_that_was_reset_joins_again(node: Machine, clouds: Machine) -> None:
+    cloud.kubectl(clouds, "delete", "node", node.name)
+    node.run("kubeadm", "reset", "--force", f"--cri-socket={SOCKET}")
+    join(node)
+    cloud.wait_until_ready(clouds, [node.name])
+    hub.install(node)
+    hub.start_pods_anew(clouds, node.name)
+    assert "127.0.0.1" in node.run("grep", "server:", "/etc/kubernetes/kubelet.conf")
+    assert_serves(node, clouds)
+
+
+def make_old(node: Machine, clouds: Machine, use: str) -> None:
+    """Restart kubelet with a certificate for its key that is soon over."""
+    requested = node.run("sh", "-euc", REQUEST, "sh", use)
+    own = (use, node.name, address(node.name))
+    node.run(
+        "sh", "-euc", REPLACE, "sh", use, stdin=clouds.run("sh", "-euc", SIGN, "sh", *own, stdin=requested)
+    )
+
+
+def holds_a_day(node: Machine, use: str) -> bool:
+    """Return whether kubelet has a certificate that is not soon over."""
+    file = f"{PKI}/kubelet-{use}-current.pem"
+    return node.try_run("openssl", "x509", "-noout", "-checkend", "86400", "-in", file).returncode == 0
+
+
+def approved(node: Machine, clouds: Machine) -> bool:
+    """Approve what kubelet has asked for, as a person does, and look whether it has its serving certificate."""
+    names = cloud.kubectl(clouds, "get", "csr", "--output=name", SERVING).split()
+    if names:
+        cloud.kubectl(clouds, "certificate", "approve", *names)
+    return holds_a_day(node, "server")
 
 
 def assert_serves(node: Machine, clouds: Machine) -> None:
