@@ -16,7 +16,7 @@ SHORTEST_WAIT = 0.001
 """Seconds: the shortest wait for a slot, or for a leader that may be used again."""
 
 
-class Slot(NamedTuple):
+class CloudSlot(NamedTuple):
     """The moments at which a node may begin to read from the cloud: once in each period of the wall clock.
 
     Followers do not all notice at one moment that their leader is gone, or that the cloud is back. By the wall clock no
@@ -38,7 +38,7 @@ class CloudSlots:
 
     def __init__(self, clock: Callable[[], float], wall_clock: Callable[[], float]) -> None:
         """`clock` is monotonic, `wall_clock` shows Unix seconds."""
-        self.slot = Slot(0.0, 0.0)
+        self.slot = CloudSlot(0.0, 0.0)
         self._clock = clock
         self._wall_clock = wall_clock
         self._begin_at: dict[ResourceType, float] = {}
@@ -78,17 +78,17 @@ def leader_order(leaders: Iterable[LeaderHub], node: str) -> list[LeaderHub]:
     return sorted(leaders, key=lambda leader: _weight(leader.node, node), reverse=True)
 
 
-def cloud_slot(node: str, followers: Collection[str]) -> Slot:
+def cloud_slot(node: str, followers: Collection[str]) -> CloudSlot:
     """When a node may begin to read from the cloud after its leaders have failed.
 
     The followers begin one after the other: a tenth of them a second, and one a second where they are fewer than ten.
     A follower without another begins at once. A node that does not know the others takes its slot by its own hash.
     """
     if node not in followers:
-        return Slot(SPREAD * rank(node) / 2**64, SPREAD)
+        return CloudSlot(SPREAD * rank(node) / 2**64, SPREAD)
     ranked = sorted(followers, key=rank)
     period = min(SPREAD, float(len(ranked))) if len(ranked) > 1 else 0.0
-    return Slot(ranked.index(node) * period / len(ranked), period)
+    return CloudSlot(ranked.index(node) * period / len(ranked), period)
 
 
 def rank(node: str) -> int:

@@ -258,9 +258,7 @@ class Reflector:
         return self.reached(version)
 
     def _found_restored(self, why: str) -> None:
-        logger.warning(
-            "%s: the cloud was restored from a backup, or replaced: %s", self._list_watch.path, why
-        )
+        logger.warning("%s: the cloud was restored, or replaced: %s", self._list_watch.path, why)
         self._store.stand(Standing.DISPROVED)
         self._must_list = True
         self.restored()

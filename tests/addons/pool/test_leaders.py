@@ -11,7 +11,7 @@ from addons.link.health import ServerHealth
 from addons.link.servers import Server
 from addons.pool.deputies import ANY_ADDRESS, LIFE, MAX_DEPUTIES, Deputies, deputies_for, parse_deputies
 from addons.pool.leaders import CLOUD, Choice, LeaderState, Probed, choose, read_probe
-from addons.pool.spread import SPREAD, CloudSlots, Slot, cloud_slot, leader_order, rank
+from addons.pool.spread import SPREAD, CloudSlot, CloudSlots, cloud_slot, leader_order, rank
 from addons.requests.headers import AGE_HEADER, DEPUTIES_HEADER, LENDERS_HEADER, SHARES_HEADER
 from kube.http.client import RawResponse
 from kube.peers import LeaderHub
@@ -208,14 +208,14 @@ def test_no_more_than_a_tenth_of_the_pool_goes_to_the_cloud_in_a_second(count: i
 @pytest.mark.parametrize(
     ("slot", "now", "wait"),
     [
-        (Slot(2.0, 10.0), 100.0, 2.0),
-        (Slot(2.0, 10.0), 102.0, 0.0),
-        (Slot(2.0, 10.0), 103.0, 9.0),
-        (Slot(2.0, 10.0), -3.0, 5.0),
-        (Slot(0.0, 0.0), 103.0, 0.0),
+        (CloudSlot(2.0, 10.0), 100.0, 2.0),
+        (CloudSlot(2.0, 10.0), 102.0, 0.0),
+        (CloudSlot(2.0, 10.0), 103.0, 9.0),
+        (CloudSlot(2.0, 10.0), -3.0, 5.0),
+        (CloudSlot(0.0, 0.0), 103.0, 0.0),
     ],
 )
-def test_a_node_waits_for_its_next_slot(slot: Slot, now: float, wait: float) -> None:
+def test_a_node_waits_for_its_next_slot(slot: CloudSlot, now: float, wait: float) -> None:
     assert slot.wait(now) == wait
 
 
@@ -231,7 +231,7 @@ class Clocks:
     def __init__(self) -> None:
         self.now = 0.0
         self.slots = CloudSlots(lambda: 50.0 + self.now, lambda: 1000.0 + self.now)
-        self.slots.slot = Slot(4.0, 10.0)
+        self.slots.slot = CloudSlot(4.0, 10.0)
 
     def begin_at(self, type_: ResourceType = SERVICES, *, at_once: bool = False) -> float:
         return self.slots.begin_at(type_, at_once=at_once)
