@@ -20,6 +20,11 @@ HEADERS = {"Cache-Control": "no-cache, private"}
 NO_HEADERS: Mapping[str, str] = CIMultiDictProxy(CIMultiDict())
 
 
+def headers_of(content_type: str, warning: str = "") -> dict[str, str]:
+    """Make the headers of an answer; `warning` is the cloud's."""
+    return {**HEADERS, "Content-Type": content_type, **({"Warning": warning} if warning else {})}
+
+
 class ClientLeft(Exception):
     """Nobody takes the rest of an answer."""
 

@@ -6,7 +6,7 @@ import asyncio
 from itertools import batched
 from typing import NamedTuple
 
-from addons.requests.answers import HEADERS, Answer
+from addons.requests.answers import Answer, headers_of
 from addons.requests.object_read import ObjectRead
 from kube.bounds import reached
 from kube.errors import continue_expired
@@ -24,7 +24,7 @@ PAGES_LAST = 300.0
 """Seconds in which a client must read them all: kube-apiserver lets etcd forget former states after as many."""
 
 
-async def list_answer(listing: Listing, *, packed: bool = False) -> Answer:
+async def list_answer(listing: Listing, *, packed: bool = False, warning: str = "") -> Answer:
     """The whole answer. What can fail has been done when it goes out.
 
     A list that is larger than a piece, or `packed` in zstd, is chunked as kube-apiserver's large lists are. Others have
@@ -35,7 +35,7 @@ async def list_answer(listing: Listing, *, packed: bool = False) -> Answer:
         if formed:
             await asyncio.sleep(0)
         formed += listing.formed(part)
-    whole, headers = listing.body(formed), {**HEADERS, "Content-Type": listing.codec.content_type}
+    whole, headers = listing.body(formed), headers_of(listing.codec.content_type, warning)
     if packed:
         return Answer(pack(whole, whole.size), {**headers, "Content-Encoding": "zstd"})
     return Answer(bytes(whole) if whole.size <= PIECE else whole, headers)

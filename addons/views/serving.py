@@ -147,11 +147,12 @@ class Serving:
                 view = await source.view(key, self._wait, user)  # an input may have changed meanwhile
             wanted.served.source, wanted.served.version = origin_of(source), view.version
             wanted.served.filters = tallies(wanted.route.filtered_by, view.projection)
+            warning = source.reflector.questions.warning
             if read.verb == "list":
                 page = self._paged.page(view, read, confirmed)
                 if table is not None:
                     page = table.listing(page)
-                return await list_answer(page, packed=wanted.reads_differences)
+                return await list_answer(page, packed=wanted.reads_differences, warning=warning)
             if read.verb == "watch" and not read.wants_state and read.version:
                 confirmed = await self._check_history(wanted, source, read, scope, view)
             is_own = wanted.caller.lending is not Lending.HUB
@@ -159,7 +160,7 @@ class Serving:
             if table is not None:
                 stream = table.stream(stream, source.store.api_version, source.store.kind)
             coding = DIFFERENCES if wanted.reads_differences else PLAIN
-            await watch_answer(view, read, stream, check, confirmed, coding, opened)
+            await watch_answer(view, read, stream, check, confirmed, coding, opened, warning)
             return None
 
     async def _check_history(

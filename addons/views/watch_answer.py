@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from addons.requests.answers import HEADERS, ClientStream
+from addons.requests.answers import ClientStream, headers_of
 from addons.requests.object_read import ObjectRead
 from addons.telemetry import metrics
 from addons.telemetry.labels import group_resource_label
@@ -33,6 +33,7 @@ async def watch_answer(
     confirmed: int = 0,
     coding: StreamCoding = PLAIN,
     opened: Callable[[Watcher], None] | None = None,
+    warning: str = "",
 ) -> None:
     """Send the watcher's events until it ends. The watcher alone makes bookmarks: it knows what it has sent.
 
@@ -40,7 +41,7 @@ async def watch_answer(
     `confirmed` is a version at which the cloud has the view's state, 0 for none. `opened` gets the watcher.
     """
     if (read.timeout_seconds or 0) < 0:
-        await stream.begin(_headers(view, coding))
+        await stream.begin(_headers(view, coding, warning))
         return  # as from kube-apiserver: its time is over before it has begun
     try:
         if read.wants_state:
@@ -48,7 +49,7 @@ async def watch_answer(
         else:
             watcher = view.watch(read.version or None, confirmed, bookmarks=read.bookmarks, coding=coding)
     except StatusError as error:
-        await stream.begin(_headers(view, coding))
+        await stream.begin(_headers(view, coding, warning))
         # An error of the watch itself comes as its only event, as from kube-apiserver's watch cache.
         await stream.write(coding.frame(view.codec.encode_error(error)))
         return
@@ -63,7 +64,7 @@ async def watch_answer(
         asyncio.create_task(_end_when_refused(watcher, check), name="rights of a watch") if check else None
     )
     try:
-        await stream.begin(_headers(view, coding))
+        await stream.begin(_headers(view, coding, warning))
         await stream.write_all(coding.state(watcher.initial_events()))
         watcher.outlet = stream.outlet
         await _follow(watcher, stream)
@@ -98,9 +99,9 @@ async def _follow(watcher: Watcher, stream: ClientStream) -> None:
         await stream.write(watcher.coding.frame(watcher.view.codec.encode_error(error)))
 
 
-def _headers(view: View, coding: StreamCoding) -> dict[str, str]:
+def _headers(view: View, coding: StreamCoding, warning: str) -> dict[str, str]:
     encoding = {"Content-Encoding": coding.name} if coding.name else {}
-    return {**HEADERS, "Content-Type": view.codec.watch_content_type, **encoding}
+    return headers_of(view.codec.watch_content_type, warning) | encoding
 
 
 class _HeadedStream(ClientStream):

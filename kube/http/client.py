@@ -57,6 +57,10 @@ class Switched(Unreachable):
     """The server failed, and another one takes over. The caller tries again there at once."""
 
 
+WARNING = "warning"
+"""The name of the header in which a kube-apiserver says that a version of a kind is deprecated."""
+
+
 class TooLarge(Unreachable):
     """A response over the limit. The client has dropped it."""
 
@@ -69,6 +73,8 @@ class ApiResponse(NamedTuple):
     """Unpacked, unless the unpacked body is longer than MAX_SHORT: only `decoded` can read such a body."""
     coding: str = ""
     """How the body is still packed."""
+    warning: str = ""
+    """The server's `Warning` headers, separated by commas."""
 
     async def decoded[T](self, decode: Callable[[bytes], T]) -> T:
         """Decode the unpacked body. ValueError where `decode` raises one, Unreachable as `request`.
@@ -121,6 +127,8 @@ class WatchStream(NamedTuple):
     content_type: str
     chunks: AsyncIterator[bytes]
     coding: str = ""
+    warning: str = ""
+    """The server's `Warning` headers, separated by commas."""
 
 
 class Client:
@@ -242,7 +250,7 @@ class Client:
             coding, chunks = _coding(response), response.chunks()
             if coding == GZIP:
                 coding, chunks = "", unpack_stream(chunks)
-            yield WatchStream(_media_type(response), _read(path, chunks), coding)
+            yield WatchStream(_media_type(response), _read(path, chunks), coding, _warning(response))
 
     def _refused(self, response: Response, body: bytes) -> StatusError | Unreachable:
         """The error for an answer that is no 2xx."""
@@ -277,14 +285,20 @@ def _coding(response: Response) -> str:
     return response.headers.get("Content-Encoding", "")
 
 
+def _warning(response: Response) -> str:
+    if WARNING not in response.headers:
+        return ""
+    return ", ".join(text for name, text in response.headers.items() if name.lower() == WARNING)
+
+
 async def _answer(response: Response) -> ApiResponse:
     """A whole response; a long body of it is still packed."""
-    content_type, coding = _media_type(response), _coding(response)
+    content_type, coding, warning = _media_type(response), _coding(response), _warning(response)
     body = await response.read(MAX_RESPONSE)
     try:
-        return ApiResponse(content_type, await _unpacked(body, coding))
+        return ApiResponse(content_type, await _unpacked(body, coding), warning=warning)
     except BodyTooLarge:
-        return ApiResponse(content_type, body, coding)
+        return ApiResponse(content_type, body, coding, warning)
 
 
 async def _short_body(response: Response) -> bytes:

@@ -28,6 +28,8 @@ class Questions:
 
     def __init__(self, list_watch: ListWatch) -> None:
         self._list_watch = list_watch
+        self.warning = ""
+        """The cloud's `Warning` headers on the last list or watch of the objects."""
 
     async def objects(
         self, request: Request, at: int, came: Callable[[int], None]
@@ -75,7 +77,9 @@ class Questions:
     async def _ask_objects(self, request: Request, query: Mapping[str, str]) -> ApiResponse:
         wanted = self._list_watch
         accept = wanted.accept_as("PartialObjectMetadataList")
-        return await request("GET", wanted.path, query=query, accept=accept, codings=LIST_CODINGS)
+        answer = await request("GET", wanted.path, query=query, accept=accept, codings=LIST_CODINGS)
+        self.warning = answer.warning
+        return answer
 
     async def _ask(
         self, request: Request, query: Mapping[str, str], wanted: ListWatch | None = None

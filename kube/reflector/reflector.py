@@ -22,11 +22,7 @@ from kube.http.client import GZIP, Client, Switched, Unreachable
 from kube.http.retry_after import bounded
 from kube.reflector.bookmarks import Bookmarks
 from kube.reflector.continuity import Continuity, Miscounted, OtherHistory
-from kube.reflector.list_pages import (
-    Malformed,
-    read_items,
-    reader_of,
-)
+from kube.reflector.list_pages import Malformed, read_items, reader_of
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.questions import Questions
 from kube.reflector.state import State
@@ -81,7 +77,7 @@ class Reflector:
         self._retry = asyncio.Event()
         self._begin_at = begin_at
         self.continuity = Continuity(store)
-        self._questions = Questions(list_watch)
+        self.questions = Questions(list_watch)
         self._bookmarks = Bookmarks(store, self.continuity)
         self._must_be_plain = False
         """The last watch ended at a difference that did not fit. The next watch asks for whole objects."""
@@ -232,7 +228,7 @@ class Reflector:
             # forgot what it gave. What came from disk may be older than its word. The cloud's link carries none of it.
             self._must_list = not self.watches
             if self.watches:
-                version, names = await self._questions.names(partial(self.upstream.request, resumes=True), 0)
+                version, names = await self.questions.names(partial(self.upstream.request, resumes=True), 0)
                 self.continuity.compare(version, names, given)
                 self._store.stand(Standing.GOOD)
         elif self.continuity.awaits_witness and (version := await self.current_version()) < given:
@@ -245,14 +241,14 @@ class Reflector:
         """Compare the cloud with the store, by the number of objects or all names. What differs is listed in doubt."""
         ask, at = self.client.request, self._store.version
         if self.continuity.can_count:
-            same = given == at and await self._questions.count_at(ask, at) == len(self._store)
-            version, count = (at, len(self._store)) if same else await self._questions.count(ask)
+            same = given == at and await self.questions.count_at(ask, at) == len(self._store)
+            version, count = (at, len(self._store)) if same else await self.questions.count(ask)
             if version < given:
                 raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
             if count is not None:
                 self.continuity.expect_count(version, count)
                 return None if same else self.reached(version)
-        version, names = await self._questions.names(ask, len(self._store))
+        version, names = await self.questions.names(ask, len(self._store))
         self.continuity.compare(version, names, given)
         self._must_list = self._store.standing is Standing.DOUBTED
         return self.reached(version)
@@ -304,7 +300,7 @@ class Reflector:
                 (self.upstream or self.client).request,
                 0 if self._store.complete else self._begin_at,
             )
-            is_current, codec, pages = await self._questions.objects(ask, begin_at, self._page_came)
+            is_current, codec, pages = await self.questions.objects(ask, begin_at, self._page_came)
             items = await read_items(self._store, codec, [raw for page in pages for raw in page.items])
         except ValueError as error:
             raise Malformed(f"list: {error}") from error
@@ -324,7 +320,7 @@ class Reflector:
 
     async def current_version(self) -> int:
         """The version that the cloud has reached. Raises a Failure where none comes."""
-        return await self._questions.version(self.client.request)
+        return await self.questions.version(self.client.request)
 
     async def _watch(self) -> None:
         seconds = random.uniform(*WATCH_SECONDS)
@@ -341,6 +337,7 @@ class Reflector:
             codings=codings,
         ) as stream:
             self.refusal, self._must_be_plain, self.heard = None, False, time.monotonic()
+            self.questions.warning = stream.warning
             self._set_state(State.WATCHING, None)
             reader = reader_of(stream, codings, self._store)
             try:

@@ -140,6 +140,19 @@ async def test_kubectl_prints_what_it_prints_at_the_cloud_without_what_is_hidden
     assert ("TIER SIZE" in hub[0]) is how[0].startswith("widget")
 
 
+@pytest.mark.since(33, "a kube-apiserver that calls Endpoints deprecated")
+@pytest.mark.parametrize("rule", ["cache_agents", "endpoints"])
+def test_kubectl_prints_the_warnings_that_it_prints_at_the_cloud(
+    real_cloud: RealCloud, hub: Hub, kubeconfig: Path, shown: str, rule: str
+) -> None:
+    set_rules(real_cloud, **{rule: "kubectl"})
+    hub.process.wait_for_line("rules .* are in force", SLACK)
+    asked = "get", "endpoints", "-n", shown
+    cloud, behind = (real_cloud.kubectl(*asked, kubeconfig=config).stderr for config in (None, kubeconfig))
+    assert "v1 Endpoints is deprecated" in cloud
+    assert behind == cloud
+
+
 @pytest.mark.since(34, "a watch that begins with the present state, to compare with")
 @pytest.mark.parametrize("include", ["None", "Metadata", "Object"])
 def test_a_watch_of_a_table_is_the_clouds_event_for_event(

@@ -29,6 +29,9 @@ MAX_DISCARDED = MAX_REQUEST_BODY
 """Bytes that the hub reads and drops after it has answered a request of HTTP/1.1, before it ends the connection."""
 LINE_EXTRA = 64
 """Bytes of a request line beside its target: method and version."""
+PREFACE = b"PRI"
+"""The method with which a connection of HTTP/2 begins (RFC 9113, 3.4)."""
+HTTP2_WITHOUT_TLS = "HTTP/2 is served with TLS alone: use HTTP/1.1 here, or the TLS port"
 TRAILERS = "the request has trailers, which no Kubernetes client sends"
 
 _HEAD_END = re.compile(rb"\n\r?\n")
@@ -120,6 +123,9 @@ class Http1(ClientConnection):
             event = self._h11.next_event()
             assert isinstance(event, h11.Request)
             fields = tuple(event.headers.raw_items())
+            if event.method == PREFACE:
+                self._refuse(StatusError(505, "HTTPVersionNotSupported", HTTP2_WITHOUT_TLS))
+                return False
             if len({name.lower() for name, _ in fields} & FRAMING) > 1:
                 raise ValueError("the length of the body is given in two ways")
             request = request_of_line(event.method, event.target, b"HTTP/" + event.http_version, fields)

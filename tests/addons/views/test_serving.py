@@ -15,7 +15,7 @@ from kube.requests.request_info import RequestInfo
 from tests.addons.support.hub_parts import HubParts
 from tests.addons.support.samples import POD, SERVICES, cloud_service, node, service
 from tests.addons.support.small_api import small_api
-from tests.cloud.scriptable import ScriptableCloud
+from tests.cloud.scriptable import ScriptableCloud, server
 from tests.cloud.scriptable.access import User
 from tests.cloud.scriptable.faults import Refuse
 from tests.cloud.scriptable.request_log import matching
@@ -44,6 +44,21 @@ async def test_a_list_comes_from_the_nodes_copy(parts: HubParts, cloud: Scriptab
         assert found["metadata"]["resourceVersion"] == str(cloud.store.version)
         assert [item["metadata"]["name"] for item in found["items"]] == ["lb", "web"]
     assert cloud.requests.count(verb="list", resource="services") == 1
+
+
+@pytest.mark.usefixtures("web")
+@pytest.mark.parametrize("rules", [{}, {"filter_discardcloudservice": "cached/services"}])
+async def test_the_clouds_warning_comes_with_each_answer(
+    parts: HubParts, monkeypatch: pytest.MonkeyPatch, rules: dict[str, str]
+) -> None:
+    """kubectl prints it. A view told nothing of it, where a relayed list did."""
+    warning, headers = '299 - "v1 Services is deprecated"', server._headers
+    monkeypatch.setattr(server, "_headers", lambda kind: {**headers(kind), "Warning": warning})
+    parts.set_rules({"cache_agents": "cached", **rules})
+    for target in (ZERO, f"{SERVICES}?watch=true", *([SERVICES] if rules else [])):
+        async with parts.open(parts.context(target), target) as answer:
+            assert await answer.status == 200
+            assert answer.headers["Warning"] == warning
 
 
 METRICS = "/apis/metrics.k8s.io/v1beta1/pods"

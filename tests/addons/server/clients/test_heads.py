@@ -53,6 +53,17 @@ def status(answer: bytes) -> int:
     return int(said["code"])
 
 
+async def test_http2_without_tls_is_refused_with_a_word(proxy: Proxy[Raw]) -> None:
+    async with proxy.serve(), asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\4" + bytes(5))
+        answer = await reader.read()
+        assert status(answer) == 505
+        assert b"HTTP/2 is served with TLS alone" in answer
+        writer.close()
+    assert not proxy.server.got
+
+
 @pytest.mark.parametrize(("code", "begin", "more"), ENDLESS.values(), ids=ENDLESS)
 async def test_a_head_without_end_is_refused(proxy: Proxy[Raw], code: int, begin: bytes, more: bytes) -> None:
     async with proxy.serve(), asyncio.timeout(10):
