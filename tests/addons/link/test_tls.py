@@ -143,7 +143,7 @@ def test_a_refusal_says_what_is_wrong_with_the_certificate(server: TlsServer, au
 def test_a_certificate_that_cannot_be_read_is_refused_like_another_servers(
     server: TlsServer, authority: Authority
 ) -> None:
-    """What a callback raises would come out of the handshake in place of OpenSSL's error."""
+    """An exception of a callback would come out of the handshake in place of OpenSSL's error."""
 
     def read(_: x509.Certificate) -> bool:
         raise x509.DuplicateExtension("two of a kind", NameOID.COMMON_NAME)
