@@ -159,7 +159,8 @@ class KeptCheckpoints:
 
     def say(self, inputs: Collection[InputKey]) -> bool:
         """Return whether the disk may say of views what these inputs are about to change."""
-        is_said = self._copy is not None and self._copy.has_checkpoints
+        # While one change waits for the disk, the next one has to, too.
+        is_said = self._copy is not None and (self._copy.has_checkpoints or self._withdrawals > 0)
         return is_said and any(made.is_shown_by(inputs) for made in self._projections.values())
 
     @asynccontextmanager

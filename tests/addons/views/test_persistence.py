@@ -38,9 +38,9 @@ class Disk:
         self.held = self.checkpoints()
 
     async def withdraw(self) -> None:
+        self.note()
         self.is_asked.set()
         await self.may_write.wait()
-        self.note()
 
 
 class Kept:
@@ -79,6 +79,7 @@ async def test_an_input_changes_nothing_before_the_disk_forgets_what_it_made(sou
     withdrawals.begin([source.kept], source.change)
     await source.disk.is_asked.wait()
     assert source.projection.get(("a", "x")) is not None
+    assert source.kept.say([INPUT]), "the disk may have it yet"
     source.disk.may_write.set()
     await asyncio.gather(*withdrawals.tasks)
     assert source.projection.get(("a", "x")) is None
