@@ -16,10 +16,10 @@ from mitmproxy.proxy import server_hooks
 from mitmproxy.proxy.mode_specs import ProxyMode
 
 from addons.requests.caller import Listener
-from addons.server.clients.connection import LARGEST_READ, ClientConnection
-from addons.server.clients.http1 import Http1
-from addons.server.clients.http2 import Http2
-from addons.server.clients.tls import FIRST_BYTE, TlsSocket
+from addons.server.clients.client_connection import LARGEST_READ, ClientConnection
+from addons.server.clients.client_tls import FIRST_BYTE, TlsSocket
+from addons.server.clients.http1_client import Http1
+from addons.server.clients.http2_client import Http2
 from addons.server.peer.peer_socket import PeerSocket
 from addons.server.serve import serve
 

@@ -19,7 +19,7 @@ type Serve = Callable[["ServedRequest"], Coroutine[Any, Any, None]]
 
 
 class Carrier(Protocol):
-    """The connection by which a request came: an `addons.server.clients.connection.ClientConnection`."""
+    """The connection by which a request came: an `addons.server.clients.client_connection.ClientConnection`."""
 
     OF_A_REQUEST: int
     """Bytes that a request counts whose answer waits for the client, beside those of the answer."""

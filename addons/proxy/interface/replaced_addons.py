@@ -15,7 +15,7 @@ from mitmproxy.master import Master
 from mitmproxy.utils import asyncio_utils
 
 from addons.proxy.listeners import mode_of_state
-from addons.server.replay import replay
+from addons.server.flow_replay import replay
 
 HUB = Path(__file__).parents[2] / "hub.py"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from addons.requests.answers import ClientLeft
-from addons.server.clients.connection import LARGEST_READ
+from addons.server.clients.client_connection import LARGEST_READ
 from addons.server.limits.request_head import fields_fault_of, headers_too_large
 from addons.server.messages import error_response
 from kube.errors import StatusError, bad_request

@@ -23,7 +23,7 @@ from addons.proxy.listener_mode import (
 )
 from addons.proxy.listeners import closed, mode_of_state, open_listeners
 from addons.requests.caller import Listener
-from addons.server.clients.tls import LONGEST_FAULT, MAX_HANDSHAKE
+from addons.server.clients.client_tls import LONGEST_FAULT, MAX_HANDSHAKE
 from addons.server.messages import NOWHERE
 from addons.settings import parse_settings
 from addons.telemetry import metrics

@@ -15,8 +15,8 @@ from mitmproxy import http
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.server.clients import connection
-from addons.server.clients.http2 import STREAM_WINDOW, Http2
+from addons.server.clients import client_connection
+from addons.server.clients.http2_client import STREAM_WINDOW, Http2
 from addons.server.limits import client_addresses
 from addons.server.relay import finish
 from addons.telemetry import metrics
@@ -303,7 +303,7 @@ async def test_a_client_that_does_not_read_from_its_socket_loses_its_connection(
     """Data beyond the kernel's buffer counts like unread data of an HTTP/2 client."""
     monkeypatch.setattr(client_addresses, "MAX_UNREAD", 16 * 1024)
     monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 16 * 1024)
-    monkeypatch.setattr(connection, "SOCKET_ROOM", 0)
+    monkeypatch.setattr(client_connection, "SOCKET_ROOM", 0)
     server, reset = Http2Server(100), value_of(metrics.UNREAD_STREAMS)
     async with before(server) as proxy:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from addons.requests.answers import ClientStream
-from addons.server.clients.http2 import LARGEST_FRAME
+from addons.server.clients.http2_client import LARGEST_FRAME
 from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, answer_here
 from tests.addons.support.lasting_parts import connected
 from tests.addons.support.proxied import Raw, watching_proxy

@@ -10,8 +10,8 @@ import struct
 import pytest
 
 from addons.requests.answers import ClientLeft, ClientStream
-from addons.server.clients import connection
-from addons.server.clients.connection import MAX_UNWRITTEN
+from addons.server.clients import client_connection
+from addons.server.clients.client_connection import MAX_UNWRITTEN
 from addons.server.limits import client_addresses
 from addons.server.limits.client_addresses import STREAM_UNREAD
 from tests.addons.support.answering import CLIENT_WINDOW, REQUEST, Answering, answer_here
@@ -188,7 +188,7 @@ async def test_nobody_can_write_to_a_stream_that_is_over() -> None:
 async def test_a_client_that_reads_slowly_loses_none_of_many_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     """250 watches of 20 KB each were more than all clients may leave unread, so that some were reset."""
     monkeypatch.setattr(client_addresses, "FAIR_UNREAD", 8 * len(PIECE))
-    monkeypatch.setattr(connection, "FAIR_UNREAD", 8 * len(PIECE))
+    monkeypatch.setattr(client_connection, "FAIR_UNREAD", 8 * len(PIECE))
     monkeypatch.setattr(client_addresses, "MAX_UNREAD", 16 * len(PIECE))
 
     async def write(stream: ClientStream) -> None:

@@ -10,7 +10,7 @@ from mitmproxy import ctx, hooks, http
 from mitmproxy.test import taddons, tflow
 
 from addons.requests.request_context import RequestContext, begin
-from addons.server.replay import NoSocket
+from addons.server.flow_replay import NoSocket
 from addons.server.request import AnswerFields, ServedRequest
 from addons.server.serve import serve
 from tests.addons.support.samples import request_context

@@ -22,7 +22,7 @@ from mitmproxy.test import taddons
 from addons.requests.caller import Listener
 from addons.requests.request_context import begin, context_of
 from addons.server.accept import Accepted
-from addons.server.clients.connection import ClientConnection
+from addons.server.clients.client_connection import ClientConnection
 from addons.server.limits.client_addresses import listeners
 from kube.http.transport.connection_pool import Connection, ConnectionPool
 from kube.http.transport.http1_connection import Http1Connection

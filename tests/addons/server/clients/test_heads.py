@@ -16,8 +16,8 @@ from mitmproxy.test import taddons
 
 from addons.server import serve
 from addons.server.accept import accepted
-from addons.server.clients import http1
-from addons.server.clients.http2 import LARGEST_HEADER_LIST
+from addons.server.clients import http1_client
+from addons.server.clients.http2_client import LARGEST_HEADER_LIST
 from addons.server.limits.http2_frames import MAX_FRAME, MAX_HEAD
 from addons.server.limits.request_head import MAX_HEADERS, MAX_TARGET
 from addons.server.messages import refuse
@@ -135,7 +135,7 @@ async def test_a_servers_trailers_are_dropped(proxy: Proxy[Raw], caplog: pytest.
 async def test_what_comes_behind_an_answer_is_not_read_for_ever(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http1, "MAX_DISCARDED", 10_000)
+    monkeypatch.setattr(http1_client, "MAX_DISCARDED", 10_000)
     async with proxy.serve(), asyncio.timeout(10):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"POST http://hub/ HTTP/1.1\r\nHost: hub\r\nContent-Length: 99999999\r\n\r\n")

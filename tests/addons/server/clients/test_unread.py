@@ -12,8 +12,8 @@ import pytest
 from mitmproxy.addons.proxyserver import Proxyserver
 from mitmproxy.test import taddons
 
-from addons.server.clients.connection import ClientConnection
-from addons.server.clients.http2 import STREAM_WINDOW
+from addons.server.clients.client_connection import ClientConnection
+from addons.server.clients.http2_client import STREAM_WINDOW
 from addons.server.limits import client_addresses
 from addons.server.limits.client_addresses import STREAM_UNREAD
 from addons.server.relay import LARGEST_WINDOW

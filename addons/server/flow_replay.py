@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from mitmproxy import http
 
-from addons.server.clients.connection import ClientConnection
+from addons.server.clients.client_connection import ClientConnection
 from addons.server.request import AnswerFields, ServedRequest
 from addons.server.serve import serve
 

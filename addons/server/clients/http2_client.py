@@ -28,8 +28,8 @@ from h2.utilities import HeaderValidationFlags, validate_headers
 from mitmproxy import connection, http
 
 from addons.requests.answers import ClientLeft
-from addons.server.clients.connection import ClientConnection
-from addons.server.clients.http1 import TRAILERS
+from addons.server.clients.client_connection import ClientConnection
+from addons.server.clients.http1_client import TRAILERS
 from addons.server.limits.http2_frames import Frames, FrameTooLarge, HeadEncoder
 from addons.server.limits.request_head import MAX_HEADERS
 from addons.server.messages import WITHOUT_BODY, error_body, request_of_fields

@@ -16,8 +16,8 @@ from mitmproxy.test import taddons
 from mitmproxy.utils import asyncio_utils
 
 from addons.server.accept import close_client
-from addons.server.clients import connection
-from addons.server.clients.http2 import STREAM_WINDOW
+from addons.server.clients import client_connection
+from addons.server.clients.http2_client import STREAM_WINDOW
 from addons.server.messages import refuse
 from kube.errors import forbidden
 from tests.addons.support.lasting_parts import ask, connected, watch
@@ -192,7 +192,7 @@ async def test_the_last_that_is_written_has_a_bounded_time_to_be_read(
     proxy: Proxy[Raw], monkeypatch: pytest.MonkeyPatch, reads: bool
 ) -> None:
     if not reads:
-        monkeypatch.setattr(connection, "LAST_READ", 0.01)
+        monkeypatch.setattr(client_connection, "LAST_READ", 0.01)
     async with proxy.serve(), asyncio.timeout(20):
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(b"GET http://hub/watch HTTP/1.1\r\nHost: hub\r\n\r\n")

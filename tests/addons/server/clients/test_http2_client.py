@@ -9,7 +9,7 @@ from hpack import Encoder
 from hyperframe.frame import HeadersFrame, RstStreamFrame, SettingsFrame, WindowUpdateFrame
 
 from addons.requests.answers import ClientStream
-from addons.server.clients.http2 import OF_A_STREAM, STREAMS_PER_CLIENT
+from addons.server.clients.http2_client import OF_A_STREAM, STREAMS_PER_CLIENT
 from addons.server.limits import http2_frames
 from addons.server.messages import refuse
 from kube.errors import unauthorized

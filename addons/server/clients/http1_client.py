@@ -10,7 +10,7 @@ import h11
 from mitmproxy import connection, http
 from mitmproxy.net.http import status_codes
 
-from addons.server.clients.connection import SOCKET_ROOM, ClientConnection
+from addons.server.clients.client_connection import SOCKET_ROOM, ClientConnection
 from addons.server.limits.client_addresses import MAX_REQUEST_BODY, STREAM_UNREAD
 from addons.server.limits.request_bodies import CHUNK_LINE_TOO_LONG, CHUNKS_AT_ONCE, MAX_CHUNK_LINE
 from addons.server.limits.request_head import (
