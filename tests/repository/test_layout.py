@@ -27,14 +27,10 @@ SHARED_NAMES = {"Settings": "those of the hub, and those of the manager: two pro
 
 SHARED_MODULES = {
     "admin": "the admin port of the hub, and the manager's",
-    "connection": "a client's connection to the hub, and the manager's to the API server",
-    "http1": "HTTP/1.1 to servers, and of clients",
     "leaders": "the leaders of a pool as a hub sees them, and the controllers that elect them",
     "metrics": "those of the hub, and those of the manager",
     "node_pools": "the kind NodePool, and what the manager reads from one",
-    "replay": "writes of the journal sent again, and flows sent again by a person",
     "settings": "those of the hub, and those of the manager",
-    "tls": "TLS to servers, and of clients",
 }
 """Name of more than one module: what they are. All are of one thing; one that is no longer needed fails."""
 
