@@ -1,8 +1,9 @@
 """The JSON encoding: joins lists and frames from the texts of objects, and splits them again."""
 
-import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
 
 from kube.bounds import reached
 from kube.errors import StatusError
@@ -25,28 +26,59 @@ from kube.wire.codec_base import (
     write_version,
 )
 from kube.wire.encoding import Encoding
-from kube.wire.fields import Edits
 from kube.wire.json_fields import (
-    JsonFields,
     JsonObject,
     TooDeep,
+    check_utf8,
+    described,
+    first_byte,
     join_without_types,
-    parse_json_lazily,
+    on_one_line,
     parse_object,
-    parse_object_lazily,
+    raw_fields,
+    read_json,
     size_of_type,
     write_json,
 )
-from kube.wire.json_frames import JsonFrameReader, peek_of, type_of
+from kube.wire.json_frames import STEPS, TOKEN, JsonFrameReader
 from kube.wire.negotiation import METADATA_KIND
 
-LONG_LIST = 1024 * 1024
-"""Lists of more bytes are parsed in parts. orjson holds the interpreter's lock while it parses: one call for 16 MiB
-stopped the event loop for half a second, even from another thread."""
-MAX_AT_ONCE = 16 * 1024 * 1024
-"""Bytes of a list that is parsed in one call because it is not written as a kube-apiserver writes lists."""
+LONG_LIST = 8 * 1024 * 1024
+"""Bytes of a list that is split in one call. The parser holds the interpreter's lock for up to 10 ns a byte."""
 PART = 64 * 1024
-"""Bytes of such a part, up to the end of its last object. orjson parses them in about a millisecond."""
+"""Bytes of a longer list that are split at a time, up to the end of an item."""
+MAX_PART = 2 * MAX_FRAME
+"""Bytes of such a part. A list that is not written as a kube-apiserver writes lists is one part."""
+BEFORE_ITEMS = 64 * 1024
+"""Bytes of such a list before its items."""
+READABLE = 1000
+"""Levels of nesting that are read in every version of Python."""
+DEPTH_OF_ITEMS = 2
+"""Levels around the items of a list."""
+
+
+class ListMeta(msgspec.Struct, rename="camel"):
+    """The metadata of a list."""
+
+    resource_version: str | None = None
+    continue_token: str | None = msgspec.field(default=None, name="continue")
+    remaining_item_count: int | None = None
+
+
+class Page(msgspec.Struct, rename="camel"):
+    """A list, or a page of one; its items stay text."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: ListMeta | None = None
+    items: list[msgspec.Raw] | None = None
+
+
+class ItemType(msgspec.Struct, rename="camel"):
+    """The type of an item, which items of built-in kinds lack."""
+
+    api_version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    kind: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class JsonCodec(Codec):
@@ -63,15 +95,14 @@ class JsonCodec(Codec):
         return self._decode(body, self.kept)
 
     def _decode[T: Kept](self, body: bytes, form: Callable[[bytes], T]) -> ListPage[T]:
-        page, items = _read(body, form)
-        metadata = JsonFields(page, Edits()).child("metadata")
-        api_version, kind = _type_of_items(page)
+        page, items = read_list(body, form)
+        metadata = page.metadata or ListMeta()
         return ListPage(
-            api_version,
-            kind,
-            parse_version(metadata.text("resourceVersion")),
-            metadata.text("continue"),
-            metadata.number("remainingItemCount") or None,
+            page.api_version or "",
+            item_kind(page.kind or ""),
+            parse_version(metadata.resource_version or ""),
+            metadata.continue_token or "",
+            metadata.remaining_item_count or None,
             items,
         )
 
@@ -91,17 +122,16 @@ class JsonCodec(Codec):
         return packed(raw, size_of_type(raw))
 
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
-        parsed = parse_object(body)
-        api_version, kind = type_of(parsed)
+        parse_object(body)
         # An indented body would break a watch, where each line is an event. The server's own body has one line.
-        raw = body.strip(_BLANKS)
-        return api_version, kind, write_json(parsed) if _LINE_END.search(raw) else raw
+        raw = on_one_line(body.strip(_BLANKS))
+        return *described(raw).type, raw
 
     def encode_single(self, api_version: str, kind: str, raw: bytes) -> bytes:
         return raw + b"\n"
 
     def peek(self, raw: bytes) -> ObjectPeek:
-        return peek_of(parse_object_lazily(raw))
+        return described(raw).peek
 
     def encode_event(self, event_type: str, api_version: str, kind: str, raw: bytes) -> bytes:
         return b"".join((_EVENT_HEADS[event_type], raw, b"}\n"))
@@ -119,9 +149,10 @@ class JsonCodec(Codec):
         return self.encode_event("ERROR", "v1", "Status", error.to_json().strip(_BLANKS))
 
     def with_version(self, raw: bytes, version: int) -> bytes:
-        fields = JsonFields(parse_object_lazily(raw), Edits())
-        fields.child("metadata").set("resourceVersion", write_version(version))
-        return fields.encode()
+        fields: dict[str, object] = {**raw_fields(raw)}
+        metadata: JsonObject = {**_metadata(raw)}
+        metadata["resourceVersion"] = write_version(version)
+        return write_json(fields | {"metadata": metadata})
 
     def name_alone(self, api_version: str, kind: str, key: tuple[str, str], version: int) -> bytes:
         metadata = {"name": key[1], "namespace": key[0], "resourceVersion": write_version(version)}
@@ -129,14 +160,8 @@ class JsonCodec(Codec):
         return write_json({"kind": kind, "apiVersion": api_version, "metadata": named})
 
     def metadata_only(self, raw: bytes, version: str = "v1") -> bytes:
-        metadata = parse_object_lazily(raw).get("metadata")
-        return write_json(
-            {
-                "kind": METADATA_KIND,
-                "apiVersion": f"{META_GROUP}/{version}",
-                "metadata": metadata if isinstance(metadata, dict) else {},
-            }
-        )
+        api_version = f"{META_GROUP}/{version}"
+        return write_json({"kind": METADATA_KIND, "apiVersion": api_version, "metadata": _metadata(raw)})
 
     def frames(self) -> FrameReader:
         return JsonFrameReader()
@@ -152,165 +177,149 @@ def page_metadata(version: int, rest: Rest) -> JsonObject:
     return metadata
 
 
-def _type_of_items(page: JsonObject) -> tuple[str, str]:
-    fields = JsonFields(page, Edits())
-    return fields.text("apiVersion"), item_kind(fields.text("kind"))
+def _metadata(raw: bytes) -> dict[str, msgspec.Raw]:
+    """The fields of an object's metadata."""
+    metadata = raw_fields(raw).get("metadata")
+    return raw_fields(metadata) if metadata is not None and first_byte(metadata) == b"{" else {}
 
 
-def _write(page: JsonObject, items: object) -> Iterator[bytes]:
-    """The raw forms of the items. Items of built-in kinds lack apiVersion and kind, which are added here."""
-    if items is None:  # Go's nil slice
-        return
-    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise ValueError("the items of a list must be objects")
-    api_version, kind = _type_of_items(page)
-    head = {"kind": kind, "apiVersion": api_version}
-    for item in items:
-        yield write_json(item if head.keys() <= item.keys() else head | item)
+def read_list[T](body: bytes, form: Callable[[bytes], T]) -> tuple[Page, list[T]]:
+    """A list, and its items converted by `form`; those that no parser can read are left out."""
+    check_utf8(body)
+    try:
+        return _read(body, form)
+    except TooDeep:
+        return _read(_without_deep_items(body), form)
 
 
-def _read[T](body: bytes, form: Callable[[bytes], T]) -> tuple[JsonObject, list[T]]:
-    """A list, and its items converted by `form`. Items that are nested too deep for any parser are left out."""
-    if len(body) <= LONG_LIST:
-        with contextlib.suppress(TooDeep):
-            return _read_at_once(body, form)
-    return _read_in_parts(body, form)
+def _read[T](body: bytes, form: Callable[[bytes], T]) -> tuple[Page, list[T]]:
+    if len(body) > LONG_LIST or body.count(b",") > MAX_ITEMS:
+        return _read_in_parts(body, form)
+    page = read_json(_PAGE, body)
+    return page, list(map(form, _with_types(page, page.items or ())))
 
 
-def _read_at_once[T](body: bytes, form: Callable[[bytes], T]) -> tuple[JsonObject, list[T]]:
-    """A list, parsed in one call, and its items converted by `form`."""
-    if len(body) > MAX_AT_ONCE:
-        raise ValueError(
-            f"a list of over {MAX_AT_ONCE} bytes is not written as a kube-apiserver writes lists"
-        )
-    page = parse_object_lazily(body)
-    return page, list(map(form, _write(page, page.get("items"))))
+def _read_in_parts[T](body: bytes, form: Callable[[bytes], T]) -> tuple[Page, list[T]]:
+    """A long list as a kube-apiserver writes it, and its items converted by `form`.
 
-
-def _read_in_parts[T](body: bytes, form: Callable[[bytes], T]) -> tuple[JsonObject, list[T]]:
-    """A long list, and its items converted by `form`: some items are parsed at a time, and the body without them.
-
-    Where both are valid JSON, so is the whole, because each part of the items is an array of its own. A list that does
-    not begin as a kube-apiserver's is parsed in one call.
+    Where each part of the items is an array, and the body with the last part alone is a list, so is the whole.
     """
-    beginning = _before_items(body)
-    if beginning is None:
-        return _read_at_once(body, form)
-    before, begin = beginning
-    read: list[T] = []
-    end = begin
-    for items, end_of_part in _parts(body, begin):
-        read += map(form, _write(before, items))
-        end = end_of_part
+    found = _ITEMS.search(body, 0, BEFORE_ITEMS)
+    if found is None:
+        raise ValueError(_OTHERWISE)
+    head = body[: found.end()]
+    before = read_json(_PAGE, head + b"]}")  # it is a field of the list itself
+    begin, read = found.end(), list[T]()
+    for items, end in _parts(body, begin):
+        read += map(form, _with_types(before, items))
+        begin = end
         if len(read) > MAX_ITEMS:
             raise ValueError(f"a list is over the limit of {MAX_ITEMS} items")
-    if begin + len(body) - end > LONG_LIST + PART:
-        return _read_at_once(body, form)
-    page = parse_object(body[:begin] + body[end:])
-    # Of two values with one name the last counts, and a name may be written with escapes.
-    may_have_more = body.find(b'"items"', end) >= 0 or body.find(b"\\u", end) >= 0
-    if may_have_more or _type_of_items(page) != _type_of_items(before):
-        return _read_at_once(body, form)
-    return page, read
+    last = _part(body, begin, len(body))
+    is_empty = last.lstrip(_BLANKS).startswith(b"]")
+    page = read_json(_PAGE, b"".join((head, _MARK, b"" if is_empty else b",", last)))
+    # A second field "items" would have taken the place of this one.
+    if not page.items or bytes(page.items[0]) != _MARK:
+        raise ValueError("a list has its items twice")
+    if before.kind is not None and (page.api_version, page.kind) != (before.api_version, before.kind):
+        raise ValueError("a list has its type twice")
+    return page, [*read, *map(form, _with_types(page, page.items[1:]))]
 
 
-def _before_items(body: bytes) -> tuple[JsonObject, int] | None:
-    """The fields before a list's items, with its type, and where the items begin; None where that is not certain."""
-    match = _ITEMS.search(body, 0, PART)
-    if match is None:
-        return None
-    try:
-        # This parses only where "items" is a field of the list itself, and not of an object in it.
-        before = parse_object(body[: match.end()] + b"]}")
-        if "kind" not in before:
-            before |= _after_items(body)
-        _type_of_items(before)
-    except ValueError:
-        return None
-    return before, match.end()
+def _with_types(page: Page, items: Sequence[msgspec.Raw]) -> Iterator[bytes]:
+    """The raw forms of items. Those of built-in kinds lack apiVersion and kind, which are added here.
 
-
-def _after_items(body: bytes) -> JsonObject:
-    """The fields that seem to follow a list's items. A kube-apiserver writes the kind of custom resources there."""
-    match = _KIND_BEHIND.search(body, max(len(body) - PART, 0))
-    return parse_object(b"{" + match["fields"]) if match is not None else {}
-
-
-def _parts(body: bytes, begin: int) -> Iterator[tuple[list[object], int]]:
-    """Part after part of the items, and where each ends. The last part ends before the closing bracket."""
-    first = _FIRST_NAME.match(body, begin)
-    between = re.compile(rb"\}(,)\{" + re.escape(first["name"])) if first is not None else None
-    while True:
-        # Text that looks like the beginning of an item mostly is one. It is for certain where the text before it is a
-        # whole array.
-        guess = between.search(body, begin + PART, begin + 2 * PART) if between is not None else None
-        items = _array(body[begin : guess.start(1)]) if guess is not None else None
-        if guess is not None and items is not None:
-            yield items, guess.start(1)
-            begin = guess.end(1)
-            continue
-        end, is_last = _end_of_part(body, begin, PART)
-        items = _array(body[begin:end])
-        if items is None:
-            items = list(_readable(body, begin, end))
-        elif not items and body[begin - 1 : begin] == b",":
-            raise ValueError(f"the items of a list are no JSON after char {begin}")
-        yield items, end
-        if is_last:
-            return
-        begin = body.index(b",", end) + 1
-
-
-def _array(inside: bytes) -> list[object] | None:
-    """The items in the inside of an array, parsed at the depth that they have in a list; None for malformed JSON."""
-    try:
-        values = parse_json_lazily(b"[[%b]]" % inside)
-    except ValueError:
-        return None
-    items = values[0] if isinstance(values, list) and len(values) == 1 else None
-    return items if isinstance(items, list) else None
-
-
-def _readable(body: bytes, begin: int, end: int) -> Iterator[object]:
-    """The items of a part one by one, without those that are nested too deep for any parser."""
-    while True:
-        end_of_item, is_last = _end_of_part(body, begin, 1)
-        try:
-            yield parse_json_lazily(body[begin:end_of_item])
-        except TooDeep:
-            reached("depth of an object")
-        if is_last or end_of_item >= end:
-            return
-        begin = body.index(b",", end_of_item) + 1
-
-
-def _end_of_part(body: bytes, at: int, part: int) -> tuple[int, bool]:
-    """Where a part that begins at `at` ends, and whether it is the last.
-
-    A part is at least `part` bytes long. It ends after an item that a comma follows, or before the closing bracket.
+    Lists of custom resources have their kind behind the items, and theirs have their own.
     """
-    begin, depth = at, 0
-    limit = min(len(body), at + part + MAX_FRAME)
-    while (run := _RUN.match(body, at, limit)) is not None and run.end() > at:
-        at = run.end()
-        if run["bracket"]:
-            depth += _STEPS[body[at - 1]]
-            if depth < 0:
-                return at - 1, True
-            if not depth and at - begin >= part and _SEPARATOR.match(body, at, limit):
-                return at, False
-    raise ValueError(f"unexpected end of data, or an object over {MAX_FRAME} bytes: char {at}")
+    head = (
+        {"kind": item_kind(page.kind), "apiVersion": page.api_version or ""} if page.kind is not None else {}
+    )
+    alone = write_json(head)
+    before = alone[:-1] + b","
+    for item in items:
+        raw = on_one_line(bytes(item))
+        if len(raw) > MAX_FRAME:
+            raise ValueError(f"an item of a list is over the limit of {MAX_FRAME} bytes")
+        type_ = _ITEM_TYPE.decode(raw)
+        if msgspec.UNSET not in (type_.api_version, type_.kind):
+            yield raw
+        elif not head:
+            raise ValueError(_OTHERWISE)
+        elif type_.api_version is type_.kind:
+            yield before + raw[1:] if len(raw) > len(b"{}") else alone
+        else:
+            yield write_json(head | parse_object(raw))
+
+
+def _parts(body: bytes, begin: int) -> Iterator[tuple[list[msgspec.Raw], int]]:
+    """The items part by part, and where the next one begins, which is the last one at the end.
+
+    Text that looks like the beginning of an item mostly is one, and is for certain where the text before it is a whole
+    array. Where it is none, the part gets twice as long.
+    """
+    first = _FIRST_NAME.match(body, begin)
+    between = re.compile(rb"\}(,)\{" + re.escape(first[1] if first is not None else b""))
+    least = PART
+    while (guess := between.search(body, begin + least, begin + MAX_PART)) is not None:
+        end = guess.start(1)
+        try:
+            items = read_json(_VALUES, b"[%b]" % _part(body, begin, end))
+        except (msgspec.DecodeError, TooDeep):
+            least = 2 * (end - begin)
+            continue
+        yield items, guess.end(1)
+        begin, least = guess.end(1), PART
+
+
+def _part(body: bytes, begin: int, end: int) -> bytes:
+    """A part of a list; ValueError where it may have more values than memory has room for."""
+    if end - begin > MAX_PART or body.count(b",", begin, end) > MAX_ITEMS:
+        raise ValueError(_OTHERWISE)
+    return body[begin:end]
+
+
+def _without_deep_items(body: bytes) -> bytes:
+    """A list without the items that are nested too deep for the parser: one object must not hide all of its kind."""
+    kept, last, begin, depth, deepest = bytearray(), 0, 0, 0, 0
+    for token in TOKEN.finditer(body):
+        step = STEPS.get(body[token.start()], 0)
+        if step > 0 and depth == DEPTH_OF_ITEMS:
+            begin, deepest = token.start(), 0
+        depth += step
+        deepest = max(deepest, depth)
+        if deepest > READABLE and token.end() - begin > MAX_FRAME:
+            raise ValueError(f"an item of a list is over the limit of {MAX_FRAME} bytes")
+        if (
+            step < 0
+            and depth == DEPTH_OF_ITEMS
+            and deepest > READABLE
+            and _is_too_deep(body[begin : token.end()])
+        ):
+            reached("depth of an object")
+            kept += body[last:begin]
+            comma = _SEPARATOR.match(body, token.end())
+            last = (comma or token).end()
+            if comma is None:
+                kept = kept.rstrip(_BLANKS).removesuffix(b",")
+    return bytes(kept + body[last:])
+
+
+def _is_too_deep(item: bytes) -> bool:
+    try:
+        read_json(_VALUES, b"[[[%b]]]" % item)
+    except TooDeep:
+        return True
+    return False
 
 
 _BLANKS = b" \t\r\n"
 _COMMA = b","
-_LINE_END = re.compile(rb"[\r\n]")
 _EVENT_HEADS = {event_type: b'{"type":"%b","object":' % event_type.encode() for event_type in EVENT_TYPES}
-_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_ITEMS = re.compile(rb'"items"[ \t\r\n]*:[ \t\r\n]*\[')
-_KIND_BEHIND = re.compile(rb'\][ \t\r\n]*,(?P<fields>[ \t\r\n]*"kind"[^\[\]]*\}[ \t\r\n]*)\Z')
-_FIRST_NAME = re.compile(rb"\{(?P<name>" + _STRING + rb"):", re.DOTALL)
+_OTHERWISE = "a long list is not written as a kube-apiserver writes lists"
+_MARK = b'{"":0}'
 _SEPARATOR = re.compile(rb"[ \t\r\n]*,")
-_RUN = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb"){0,64}+(?P<bracket>[\[\]{}])?+", re.DOTALL)
-"""Strings and what is between them, up to the next bracket. A match is short, so that other threads get their turns."""
-_STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
+_ITEMS = re.compile(rb'"items"[ \t\r\n]*:[ \t\r\n]*\[')
+_FIRST_NAME = re.compile(rb'\{("[^"\\]*")')
+_PAGE = msgspec.json.Decoder(Page)
+_ITEM_TYPE = msgspec.json.Decoder(ItemType)
+_VALUES = msgspec.json.Decoder(list[msgspec.Raw])

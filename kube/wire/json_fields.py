@@ -1,34 +1,53 @@
-"""Fields over a parsed JSON object: no schema, so any name may be written, and every value is checked when read."""
+"""Reads JSON objects: fields without a schema, whose values are checked when read; and of a text what a store needs."""
 
-import contextlib
-import json
+import codecs
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
+import msgspec
 import orjson
 
 from kube.packed_text import Kept, PackedText
+from kube.requests.resource_versions import parse_version
+from kube.wire.codec_base import ObjectPeek
 from kube.wire.fields import Edits, Fields
 
 type JsonObject = dict[str, object]
 
-MAX_DEEP = 2 * 1024 * 1024
-"""Bytes of a deeply nested text for Python's own parser, which stops the event loop for some 30 ms. etcd takes objects
-of 1.5 MiB."""
 LONG_OBJECT = 128 * 1024
 """The managedFields of texts of at least so many bytes stay unparsed. For 20,000 labels they were 60,000 Python
 objects, 4 MB until the event was handled, and that part of the heap was fragmented afterwards."""
-DEEPEST = 16
-"""Levels of objects in managedFields that stay unparsed; a pod's have ten."""
-PLACEHOLDER = "managedFields that stay text"
-_PLACEHOLDER = PLACEHOLDER.encode()
-_TOO_DEEP = re.compile("depth (limit )?exceeded")
-_TOO_DEEP_TO_WRITE = "Recursion limit reached"
-"""The messages of orjson's versions for a value that is nested too deep."""
-_TEXT = rb'"[ !#-\[\]-~]*+(?:\\["\\bfnrt][ !#-\[\]-~]*+)*+"'
+PIECE = 1024 * 1024
+"""Bytes that are checked at a time: as characters they may be four times as many."""
 _TYPE = re.compile(rb'\{"kind":"\w{1,128}","apiVersion":"[\w./-]{1,255}",')
+_RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class TooDeep(ValueError):
+    """A JSON text that is nested too deep: 1,500 levels in Python 3.12, shortly before 10,000 in later versions.
+
+    A kube-apiserver takes 10,000.
+    """
+
+
+def read_json[T](decoder: "msgspec.json.Decoder[T]", text: bytes | memoryview | msgspec.Raw) -> T:
+    """Decode by `decoder`; ValueError where the text does not fit, TooDeep among others.
+
+    Text that stays `msgspec.Raw` is valid JSON, except that it may be no UTF-8, and have numbers beyond a double.
+    """
+    try:
+        return decoder.decode(text)
+    except RecursionError as error:
+        raise TooDeep(f"cannot be read as JSON: {error}") from None
+
+
+def check_utf8(text: bytes) -> None:
+    """ValueError for a text that is not UTF-8."""
+    if not text.isascii():
+        pieces = (text[begin : begin + PIECE] for begin in range(0, len(text), PIECE))
+        deque(codecs.iterdecode(pieces, "utf-8"), maxlen=0)
 
 
 def parse_object(text: bytes | memoryview) -> JsonObject:
@@ -39,138 +58,65 @@ def parse_object(text: bytes | memoryview) -> JsonObject:
     return value
 
 
-def parse_object_lazily(text: bytes | memoryview) -> JsonObject:
+def parse_json(text: bytes | memoryview | msgspec.Raw) -> object:
+    """The value of a JSON text; ValueError when it is none, TooDeep among others."""
+    return read_json(_ANY, text)
+
+
+def parse_object_lazily(text: bytes) -> JsonObject:
     """Like `parse_object`, but the managedFields of a long object stay text, for callers that only write them again."""
-    value = parse_json_lazily(text)
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
-    return value
-
-
-def parse_json_lazily(text: bytes | memoryview) -> object:
-    """Like `parse_json`, but the managedFields of a long object stay text."""
-    if (cut := _cut_managed(text)) is not None:
-        with contextlib.suppress(ValueError):
-            value = parse_json(cut[0])
-            if _put_back(value, cut[1]):
-                return value
-    return parse_json(text)
-
-
-def parse_json(text: bytes | memoryview) -> object:
-    """The value of a JSON text; ValueError when it is none.
-
-    orjson refuses 1,024 levels, and a kube-apiserver takes 10,000. One such object must not make its whole list
-    unreadable, so Python's own parser, ten times as slow, reads deeper texts. TooDeep where it fails too: at 1,500
-    levels in Python 3.12, shortly before 10,000 in later versions.
-    """
-    try:
-        return cast(object, orjson.loads(text))
-    except ValueError as error:
-        if not _TOO_DEEP.search(str(error)):
-            raise
-    if len(text) > MAX_DEEP:
-        raise TooDeep(f"over {MAX_DEEP} bytes of JSON are nested over 1,024 levels")
-    try:
-        return cast(object, json.loads(str(text, "utf-8"), parse_constant=_refuse_constant))
-    except RecursionError as error:
-        raise TooDeep(f"cannot be read as JSON: {error}") from None
-
-
-class ManagedText:
-    """The managedFields of an object, as they were written: valid JSON, without blanks."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: bytes) -> None:
-        self.text = text
-
-
-def _cut_managed(text: bytes | memoryview) -> tuple[bytes, ManagedText] | None:
-    """A long JSON text with PLACEHOLDER instead of its first long managedFields, and these; None where it has none.
-
-    Only managedFields as a kube-apiserver writes them are cut out: compact ASCII JSON, a list of objects of strings and
-    objects. Where the text with PLACEHOLDER is valid JSON, so is the whole text.
-    """
     if len(text) < LONG_OBJECT:
-        return None
-    found = next((match for match in _managed().finditer(text) if len(match[1]) >= LONG_OBJECT // 2), None)
-    if found is None:
-        return None
-    begin, end = found.span(1)
-    rest = b'"'.join((text[:begin], _PLACEHOLDER, text[end:]))
-    return (rest, ManagedText(found[1])) if rest.count(_PLACEHOLDER) == 1 else None
+        return parse_object(text)
+    check_utf8(text)
+    return {
+        name: _parse_metadata(value) if name == "metadata" else parse_json(value)
+        for name, value in raw_fields(text).items()
+    }
 
 
-def _put_back(value: object, managed: ManagedText) -> bool:
-    """Put managedFields back into a parsed object, event or list; False where it has no PLACEHOLDER."""
-    for candidate in _objects(value):
-        metadata = candidate.get("metadata") if isinstance(candidate, dict) else None
-        if isinstance(metadata, dict) and metadata.get("managedFields") == PLACEHOLDER:
-            metadata["managedFields"] = managed
-            return True
-    return False
+def raw_fields(text: bytes | memoryview | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """The fields of a JSON object, as text; ValueError when it is none."""
+    return read_json(_RAW_FIELDS, text)
 
 
-def _objects(value: object) -> Iterator[object]:
-    """The values that may be Kubernetes objects: `value` itself, the object of an event, or the items of a list."""
-    items = value[0] if isinstance(value, list) and value else None
-    if isinstance(value, dict):
-        yield from (value, value.get("object"))
-        items = value.get("items")
-    if isinstance(items, list):
-        yield from items
+def first_byte(raw: msgspec.Raw) -> bytes:
+    """The sign that says of which type a value is."""
+    return bytes(memoryview(raw)[:1])
 
 
-@cache
-def _managed() -> re.Pattern[bytes]:
-    members = rb"(?:%b(?:,(?=\")|(?=\})))*+"
-    one = rb"\{" + members % (_TEXT + b":" + _TEXT) + rb"\}"
-    for _ in range(DEEPEST):
-        one = rb"\{" + members % (_TEXT + b":(?:" + _TEXT + b"|" + one + b")") + rb"\}"
-    return re.compile(rb'"managedFields":(\[(?:' + one + rb"(?:,(?=\{)|(?=\])))*+\])")
+def _parse_metadata(raw: msgspec.Raw) -> object:
+    if first_byte(raw) != b"{":
+        return parse_json(raw)
+    return {
+        name: value if name == "managedFields" and first_byte(value) == b"[" else parse_json(value)
+        for name, value in raw_fields(raw).items()
+    }
 
 
 def write_json(value: object) -> bytes:
     """Compact JSON of a parsed value; ValueError where it cannot be written."""
     try:
-        return write_shallow(value)
-    except ValueError as error:
-        if _TOO_DEEP_TO_WRITE not in str(error):
-            raise
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_parsed).encode()
-    except RecursionError as error:
+        return msgspec.json.encode(value)
+    except (RecursionError, TypeError, OverflowError) as error:
         raise ValueError(f"cannot be written as JSON: {error}") from None
 
 
 def write_shallow(value: object) -> bytes:
     """Like `write_json`, but ValueError also where the value is nested over orjson's 254 levels, too deep to walk."""
     try:
-        # A store keeps these bytes. Copy them out of orjson's buffer, which may be ten times as large.
-        return bytes(memoryview(orjson.dumps(value, _as_it_is)))
+        return orjson.dumps(value)
     except TypeError as error:  # orjson.JSONEncodeError
         raise ValueError(f"cannot be written as JSON: {error}") from error
 
 
-def _as_it_is(value: object) -> orjson.Fragment:
-    if isinstance(value, ManagedText):
-        return orjson.Fragment(value.text)
-    raise TypeError(f"{type(value).__name__} is no JSON")
-
-
-def _parsed(value: object) -> object:
-    if isinstance(value, ManagedText):
-        return parse_json(value.text)
-    raise TypeError(f"{type(value).__name__} is no JSON")
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is no JSON")
-
-
-class TooDeep(ValueError):
-    """A JSON text that is nested too deep for both parsers."""
+def on_one_line(text: bytes) -> bytes:
+    """A text as it stands on a line of a watch: an indented one without its blanks."""
+    if text.find(b"\n", 0, -1) < 0 and b"\r" not in text:
+        return text
+    try:
+        return msgspec.json.format(text, indent=-1)
+    except RecursionError as error:
+        raise TooDeep(f"cannot be read as JSON: {error}") from None
 
 
 def size_of_type(item: Kept) -> int:
@@ -186,6 +132,9 @@ def size_of_type(item: Kept) -> int:
 
 def join_without_types(items: Sequence[bytes]) -> bytes:
     return b",".join(b"{" + item[size + 1 :] if (size := size_of_type(item)) else item for item in items)
+
+
+_ANY: msgspec.json.Decoder[object] = msgspec.json.Decoder()
 
 
 class JsonFields(Fields):
@@ -288,3 +237,57 @@ class JsonFields(Fields):
             self._parent = None
         self._edits.made = True
         return self._object
+
+
+class Metadata(msgspec.Struct, rename="camel"):
+    """The metadata of an object."""
+
+    namespace: str | None = None
+    name: str | None = None
+    resource_version: str | None = None
+    labels: dict[str, str] | None = None
+
+
+class Described(msgspec.Struct, rename="camel"):
+    """An object; the rest of its text is passed over."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    metadata: Metadata | None = None
+
+    @property
+    def type(self) -> tuple[str, str]:
+        """Its apiVersion and kind; ValueError where it lacks one."""
+        if self.api_version is None or self.kind is None:
+            raise ValueError("an object must have apiVersion and kind")
+        return self.api_version, self.kind
+
+    @property
+    def peek(self) -> ObjectPeek:
+        """Like `Codec.peek`."""
+        metadata = self.metadata or Metadata()
+        version = parse_version(metadata.resource_version or "")
+        return ObjectPeek(metadata.namespace or "", metadata.name or "", version, metadata.labels or {})
+
+
+def described(raw: bytes) -> Described:
+    """The description of an object; ValueError where the text is no JSON object."""
+    try:
+        return read_json(_DESCRIBED, raw)
+    except ValueError:
+        # It is malformed, or it has a value of a type that the API does not know there, which counts as absent.
+        fields = JsonFields(parse_object_lazily(raw), Edits())
+    metadata = fields.child("metadata")
+    return Described(
+        fields.text("apiVersion") if fields.has("apiVersion") else None,
+        fields.text("kind") if fields.has("kind") else None,
+        Metadata(
+            metadata.text("namespace"),
+            metadata.text("name"),
+            metadata.text("resourceVersion"),
+            metadata.mapping("labels"),
+        ),
+    )
+
+
+_DESCRIBED = msgspec.json.Decoder(Described)

@@ -2,18 +2,33 @@
 
 import contextlib
 import re
+from typing import Any
 
-from kube.requests.resource_versions import parse_version
+import msgspec
+
 from kube.wire.codec_base import (
     EVENT_TYPES,
     MAX_FRAME,
     FrameReader,
-    ObjectPeek,
     WatchFrame,
     read_status,
 )
 from kube.wire.fields import Edits
-from kube.wire.json_fields import JsonFields, JsonObject, parse_object_lazily, write_json
+from kube.wire.json_fields import (
+    JsonFields,
+    check_utf8,
+    described,
+    on_one_line,
+    parse_object,
+    read_json,
+)
+
+
+class EventText(msgspec.Struct):
+    """An event as it is written; its object stays text."""
+
+    type: Any = None
+    object: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class JsonFrameReader(FrameReader):
@@ -43,7 +58,7 @@ class JsonFrameReader(FrameReader):
     def _left_over(self) -> int:
         return len(self._buffer)
 
-    def _next(self, may_end_an_event: bool) -> JsonObject | None:
+    def _next(self, may_end_an_event: bool) -> EventText | None:
         solid = _SOLID.search(self._buffer)
         del self._buffer[: solid.start() if solid else None]
         if not self._buffer:
@@ -62,7 +77,7 @@ class JsonFrameReader(FrameReader):
         self._braces = None if _NEWLINE.match(self._buffer) else _Braces()
         return event
 
-    def _next_line(self, may_end_an_event: bool) -> JsonObject | None:
+    def _next_line(self, may_end_an_event: bool) -> EventText | None:
         """The event on a line of its own, if it is complete; where the events are not in lines, sets `_braces`."""
         end = self._buffer.find(b"\n", self._without_newline)
         if end < 0:
@@ -75,12 +90,13 @@ class JsonFrameReader(FrameReader):
             self._braces = _Braces()
             return None
 
-    def _take(self, end: int) -> JsonObject:
-        """Parse the buffer up to `end` and, when that is an object, remove it."""
+    def _take(self, end: int) -> EventText:
+        """Parse the buffer up to `end` and, when that is an event, remove it."""
         if end > MAX_FRAME:
             raise ValueError(f"an event of {end} bytes is over the limit of {MAX_FRAME}")
-        with memoryview(self._buffer) as view, view[:end] as text:
-            event = parse_object_lazily(text)
+        text = bytes(self._buffer[:end])
+        event = read_json(_EVENT, text)
+        check_utf8(text)
         del self._buffer[:end]
         self._without_newline = 0
         return event
@@ -103,8 +119,8 @@ class _Braces:
             if self._in_text:
                 return None
         token = None
-        for token in _TOKEN.finditer(buffer, self._position):
-            self._depth += _STEPS.get(buffer[token.start()], 0)
+        for token in TOKEN.finditer(buffer, self._position):
+            self._depth += STEPS.get(buffer[token.start()], 0)
             if not self._depth:
                 return token.end()
         self._in_text = token is not None and token["end"] == b""
@@ -115,8 +131,8 @@ class _Braces:
 _TEXT = rb'[^"\\]*+(?:\\.[^"\\]*+)*+(?P<end>"?+)'
 """The inside of a string, up to its closing quote or, while that is missing, up to the last whole character."""
 _TEXT_GOES_ON = re.compile(_TEXT, re.DOTALL)
-_TOKEN = re.compile(rb'"' + _TEXT + rb"|[{}\[\]]", re.DOTALL)
-_STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
+TOKEN = re.compile(rb'"' + _TEXT + rb"|[{}\[\]]", re.DOTALL)
+STEPS = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
 _EVENT_END = re.compile(rb"\}[ \t\r]*(?:\{|\Z)")
 """Where an event may end without a newline: at the end of what is there, or before another; `}{` is no JSON."""
@@ -124,38 +140,22 @@ _SOLID = re.compile(rb"[^ \t\r\n]")
 _NEWLINE = re.compile(rb"[ \t\r]*\n")
 
 
-def type_of(parsed: JsonObject) -> tuple[str, str]:
-    """apiVersion and kind of an object; ValueError where it lacks one."""
-    api_version, kind = parsed.get("apiVersion"), parsed.get("kind")
-    if not isinstance(api_version, str) or not isinstance(kind, str):
-        raise ValueError("an object must have apiVersion and kind")
-    return api_version, kind
-
-
-def peek_of(parsed: JsonObject) -> ObjectPeek:
-    """Like `Codec.peek`, for a parsed object."""
-    metadata = JsonFields(parsed, Edits()).child("metadata")
-    return ObjectPeek(
-        metadata.text("namespace"),
-        metadata.text("name"),
-        parse_version(metadata.text("resourceVersion")),
-        metadata.mapping("labels"),
-    )
-
-
-def _frame(event: JsonObject) -> WatchFrame:
-    event_type, watched = event.get("type"), event.get("object")
-    if not isinstance(event_type, str) or event_type not in EVENT_TYPES:
-        raise ValueError(f"{event_type!r:.64} is no type of a watch event")
-    if not isinstance(watched, dict):
-        raise ValueError(f"the object of a watch event is {type(watched).__name__}")
-    api_version, kind = type_of(watched)
-    raw = write_json(watched)
-    if event_type != "ERROR":
+def _frame(event: EventText) -> WatchFrame:
+    if not isinstance(event.type, str) or event.type not in EVENT_TYPES:
+        raise ValueError(f"{event.type!r:.64} is no type of a watch event")
+    raw = on_one_line(bytes(event.object))
+    if not raw.startswith(b"{"):
+        raise ValueError(f"the object of a watch event is {raw[:64]!r}")
+    known = described(raw)
+    api_version, kind = known.type
+    if event.type != "ERROR":
         with contextlib.suppress(ValueError):
-            return WatchFrame(event_type, api_version, kind, raw, peek=peek_of(watched))
-        return WatchFrame(event_type, api_version, kind, raw)
+            return WatchFrame(event.type, api_version, kind, raw, peek=known.peek)
+        return WatchFrame(event.type, api_version, kind, raw)
     if kind != "Status":
         raise ValueError(f"an ERROR event holds a {kind!r}, not a Status")
-    status = read_status(JsonFields(watched, Edits()))
-    return WatchFrame(event_type, api_version, kind, raw, status)
+    status = read_status(JsonFields(parse_object(raw), Edits()))
+    return WatchFrame(event.type, api_version, kind, raw, status)
+
+
+_EVENT = msgspec.json.Decoder(EventText)

@@ -6,6 +6,7 @@ import json
 import tracemalloc
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from kube.json_type import Json
@@ -14,10 +15,7 @@ from kube.wire.encoding import Encoding
 from kube.wire.fields import Edits
 from kube.wire.json_fields import (
     LONG_OBJECT,
-    MAX_DEEP,
-    PLACEHOLDER,
     JsonFields,
-    ManagedText,
     parse_object,
     parse_object_lazily,
     write_json,
@@ -88,7 +86,7 @@ def test_what_a_kube_apiserver_takes_is_read_and_written_however_deep(levels: in
     assert write_json(parse_object(nested(levels))) == nested(levels)
 
 
-def test_what_is_nested_without_end_or_long_besides_is_a_value_error() -> None:
+def test_what_is_nested_without_end_is_a_value_error() -> None:
     value: object = 1
     for _ in range(100_000):
         value = [value]
@@ -96,8 +94,6 @@ def test_what_is_nested_without_end_or_long_besides_is_a_value_error() -> None:
         write_json(value)
     with pytest.raises(ValueError, match="cannot be read as JSON"):
         parse_object(nested(100_000))
-    with pytest.raises(ValueError, match="nested over"):
-        parse_object(nested(1025).replace(b"a", b"a" * (MAX_DEEP // 1024)))
 
 
 def test_nesting_that_is_too_deep_to_walk_is_a_value_error() -> None:
@@ -125,7 +121,7 @@ def an_object(entries: object, **more: object) -> bytes:
 def is_text(value: Json) -> bool:
     metadata = value["metadata"]
     assert isinstance(metadata, dict)
-    return isinstance(metadata["managedFields"], ManagedText)
+    return isinstance(metadata["managedFields"], msgspec.Raw)
 
 
 def in_events(raw: bytes) -> bytes:
@@ -176,7 +172,6 @@ def test_an_event_takes_little_more_memory_than_its_bytes() -> None:
 @pytest.mark.parametrize(
     "raw",
     [
-        an_object(managed(), metadata2=PLACEHOLDER),
         an_object(managed(number=1)),
         an_object(managed(empty=None)),
         an_object(managed(word="ü")),
@@ -201,8 +196,7 @@ def test_what_is_written_otherwise_is_read_as_ever(raw: bytes) -> None:
         with pytest.raises(ValueError, match=r"."):
             parse_object_lazily(raw)
     else:
-        assert parse_object_lazily(raw) == expected
-        assert write_json(parse_object_lazily(raw)) == write_json(expected)
+        assert parse_object(write_json(parse_object_lazily(raw))) == expected
 
 
 def test_an_object_too_deep_for_the_quick_writer_keeps_its_fields() -> None:

@@ -75,13 +75,13 @@ def test_a_chunk_that_ends_with_a_brace_is_not_always_an_event() -> None:
         (b'{"type":7,"object":{}}\n', "no type"),
         (b'{"type":["ADDED"],"object":{}}\n', "no type"),
         (b'{"type":"SYNCED","object":{}}\n', "no type"),
-        (b'{"type":"ADDED"}\n', "is NoneType"),
-        (b'{"type":"ADDED","object":[]}\n', "is list"),
+        (b'{"type":"ADDED"}\n', "is b'null'"),
+        (b'{"type":"ADDED","object":[]}\n', r"is b'\[\]'"),
         (b'{"type":"ADDED","object":{"kind":"C"}}\n', "apiVersion and kind"),
         (b'{"type":"ERROR","object":{"kind":"C","apiVersion":"v1"}}\n', "not a Status"),
         (b'{"type":"ADDED",}\n', "trailing comma"),
-        (b'{"type":"ADDED"]\n', "line 1 column"),
-        (b'{"type":"\xff"}\n', "UTF-8"),
+        (b'{"type":"ADDED"]\n', "malformed"),
+        (b'{"type":"\xff"}\n', "utf-8"),
     ],
 )
 def test_what_is_no_event(stream: bytes, message: str) -> None:
