@@ -153,7 +153,9 @@ def wait_until_ready(cloud: Machine, nodes: Sequence[str]) -> None:
     """Wait until these nodes are Ready, and all pods of the cluster are."""
     try:
         for node in nodes:
-            kubectl(cloud, "wait", f"--timeout={READY_TIMEOUT:.0f}s", "--for=condition=Ready", f"node/{node}")
+            # kubeadm may be through with a join before kubelet has registered the node.
+            for state in ("create", "condition=Ready"):
+                kubectl(cloud, "wait", f"--timeout={READY_TIMEOUT:.0f}s", f"--for={state}", f"node/{node}")
         until("all pods are ready", lambda: pods_are_ready(cloud), READY_TIMEOUT, interval=0.5)
     except FailedError as error:
         shown = cloud.try_run(
