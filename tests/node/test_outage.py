@@ -56,7 +56,7 @@ def test_all_pods_run_after_a_reboot_in_an_outage(
     until("kube-proxy has written its rules", lambda: service_rules(node), LONG)
     for each in (caller, leaver):
         each.wait_for_calls()
-    assert node.run("systemctl", "show", "edgehub", "--property=Environment").count("FAKETIME") == 1
+    assert " FAKETIME=+" in node.run("systemctl", "show", "edgehub", "--property=Environment")
 
 
 def test_a_hub_that_is_killed_in_an_outage_serves_again(
