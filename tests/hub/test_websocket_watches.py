@@ -294,7 +294,7 @@ async def test_a_relayed_one_ends_when_the_rules_come_to_filter_it(
             rules(discardcloudservice="other")
             async with asyncio.timeout(WAIT):
                 async for _ in socket:
-                    """Events on their way come before the end."""
+                    pass  # events on their way come before the end
             assert socket.closed
         async with watch(hub.url, SERVICES, agent) as socket:
             assert await event(socket) == ("ADDED", "kubernetes")

@@ -29,7 +29,9 @@ def compared(found: Json) -> Any:
         row["object"]["metadata"].get("annotations", {}).pop(OF_ITS_OWN, None)
         if not row["object"]["metadata"].get("annotations"):
             row["object"]["metadata"].pop("annotations", None)
-        cells = [re.sub(r"^(\d+[hms])+$", "AGE", cell) if isinstance(cell, str) else cell for cell in row["cells"]]
+        cells = [
+            re.sub(r"^(\d+[hms])+$", "AGE", cell) if isinstance(cell, str) else cell for cell in row["cells"]
+        ]
         rows.append((cells, row.get("conditions"), row["object"]))
     return columns, rows
 
