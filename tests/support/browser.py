@@ -78,8 +78,9 @@ class Browser:
         await self._process.wait()
 
     async def open(self, url: str) -> None:
-        """Go to a page; `until` waits for what it shows."""
+        """Go to a page, and wait for its scripts: a key that comes before them is lost."""
         await self.call("Page.navigate", url=url)
+        await self.until("document.readyState === 'complete'")
 
     async def run(self, script: str) -> Any:
         """The value of a JavaScript expression in the page."""
