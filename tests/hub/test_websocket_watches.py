@@ -32,6 +32,7 @@ from tests.hub.support.site import hub_before
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 SERVICES = "/api/v1/services"
+KUBERNETES = f"{SERVICES}?fieldSelector=metadata.name%3Dkubernetes"
 CACHED = {"User-Agent": "cached/v1"}
 RULES = {"cache_agents": "cached", "discardcloudservice": "filtered"}
 WAIT = 30.0
@@ -248,7 +249,7 @@ async def test_it_is_opened_and_refused_as_by_kube_apiserver(
 ) -> None:
     token = await asyncio.to_thread(real_cloud.token, "default", "default")
     await asyncio.to_thread(real_cloud.apply, [READERS, GRANT])
-    rules(cache_agents="cached")
+    await asyncio.to_thread(rules, cache_agents="cached")
     straight = await asyncio.to_thread(ssl.create_default_context, cafile=real_cloud.authority_file)
     async with started(await asyncio.to_thread(hub_before, real_cloud, tmp_path, "edge-websocket")) as hub:
         at_hub = await asyncio.to_thread(ssl.create_default_context, cafile=hub.authority)
@@ -289,13 +290,13 @@ async def test_a_relayed_one_ends_when_the_rules_come_to_filter_it(
         await asyncio.to_thread(hub_before, real_cloud, tmp_path, "edge-websocket-rules")
     ) as hub:
         agent = {"User-Agent": "other/v1"}
-        async with watch(hub.url, SERVICES, agent) as socket:
+        async with watch(hub.url, KUBERNETES, agent) as socket:
             assert await event(socket) == ("ADDED", "kubernetes")
-            rules(discardcloudservice="other")
+            await asyncio.to_thread(rules, discardcloudservice="other")
             async with asyncio.timeout(WAIT):
                 async for _ in socket:
                     pass  # events on their way come before the end
             assert socket.closed
-        async with watch(hub.url, SERVICES, agent) as socket:
+        async with watch(hub.url, KUBERNETES, agent) as socket:
             assert await event(socket) == ("ADDED", "kubernetes")
         assert hub.metric("edgehub_requests_total", component="other", route="view", code="101") == 1
