@@ -21,6 +21,8 @@ pytestmark = [pytest.mark.node, pytest.mark.timeout(900)]
 STATIC = "/etc/kubernetes/manifests/static.yaml"
 CALLERS_KEY = "/var/lib/edgehub/callers.key"
 """By which the hub knows the tokens of callers again."""
+SOON = 30
+"""Seconds from kubelet's start to the first answers to a pod, at most."""
 MOVED = "1h"
 """How much later the hub thinks it is after the reboot: kubelet asks for another token for each pod."""
 
@@ -57,6 +59,22 @@ def test_all_pods_run_after_a_reboot_in_an_outage(
     for each in (caller, leaver):
         each.wait_for_calls()
     assert " FAKETIME=+" in node.run("systemctl", "show", "edgehub", "--property=Environment")
+
+
+def test_services_and_dns_answer_soon_after_a_reboot_in_an_outage(
+    rebooted: None, node: Machine, caller: Caller
+) -> None:
+    """Components back off from a hub that refuses them, for 30 s and more."""
+    caller.wait_for_calls()
+    shown = node.run(
+        "systemctl", "show", "kubelet", "--property=ActiveEnterTimestamp", "--timestamp=unix", "--value"
+    )
+    began = int(shown.strip().lstrip("@"))
+    first = next(call.began for call in caller.calls() if call.is_answered and call.began >= began)
+    print(
+        f"after the reboot offline a pod had the API server and DNS {first - began} s after kubelet's start"
+    )
+    assert first - began <= SOON
 
 
 def test_a_hub_that_is_killed_in_an_outage_serves_again(
