@@ -88,7 +88,8 @@ def test_the_demos_own_outage_is_right_in_every_line(tmp_path: Path) -> None:
             watched.stop()
         shown = {line: found for line in watched.lines if (found := LINE.match(line))}
         assert [line for line, found in shown.items() if found["code"] not in ("200", "201")] == []
-        assert {found["component"] for found in shown.values()} == {"kubelet", "inventory"}
+        # On idle cores the terminal also sees the others begin their watches.
+        assert {found["component"] for found in shown.values()} >= {"kubelet", "inventory"}
         status, components = (ask(f"{page}/debug/{name}") for name in ("status", "components"))
         assert [each for each in components if each["errors"]] == []
         assert status["journal"] == 0
