@@ -1,7 +1,8 @@
-"""The facts of the Jobs that the manager makes: their label, whose they are, and how they ended."""
+"""The Jobs that the manager makes: their names, the form that they share, their label, and how they ended."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,7 +13,11 @@ from kube.requests.request_info import ResourceType
 
 JOB = "edgehub.io/job"
 """The label of the manager's Jobs; its value is the duty that made one."""
+JOB_NAME = "batch.kubernetes.io/job-name"
+"""The label of a Job's pods."""
 COMPLETE, FAILED = "Complete", "Failed"
+LONGEST_NAME = 63
+"""Characters of a Job's name that its pod's label takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,41 @@ class Job:
     """The pod to which it belongs, as an ownerReference names it."""
     deleting: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def job_name(prefix: str, about: str, suffix: str) -> str:
+    """The name of a Job about an object; a long one is cut, with a digest of it in place of its end."""
+    room = LONGEST_NAME - len(prefix) - len(suffix) - 1
+    if len(about) > room:
+        short = hashlib.blake2b(about.encode(), digest_size=4).hexdigest()
+        about = f"{about[: room - len(short) - 1]}-{short}"
+    return f"{prefix}{about}-{suffix}"
+
+
+def new_job(meta: Json, duty: str, node: str, pod_spec: Json, *, deadline: int, ttl: int) -> Json:
+    """A Job of a duty on a node, with one attempt and without a token.
+
+    `meta` has at least namespace and name. `deadline` is in seconds from its start, `ttl` from its end.
+    """
+    labels = {JOB: duty}
+    on_node = {
+        "nodeName": node,
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "tolerations": [{"operator": "Exists"}],
+    }
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {**meta, "labels": labels},
+        "spec": {
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": deadline,
+            "ttlSecondsAfterFinished": ttl,
+            "template": {"metadata": {"labels": labels}, "spec": on_node | pod_spec},
+        },
+    }
 
 
 def read_job(obj: Json) -> Job:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 
-from controllers.cluster.jobs import COMPLETE, JOBS, Job
+from controllers.cluster.jobs import COMPLETE, JOB_NAME, JOBS, Job
 from controllers.cluster.kinds import NODES, PODS, Node
 from controllers.cluster.node_pools import NODEPOOLS, NodePool, with_condition
 from controllers.nodes.conversion import (
@@ -23,7 +23,7 @@ from controllers.nodes.conversion import (
     read_phase,
     read_waves,
 )
-from controllers.nodes.node_job import job_name, last_words, node_job
+from controllers.nodes.node_job import last_words, name_of, node_job
 from controllers.runtime import metrics
 from controllers.runtime.controller import Context, Controller, own_key
 from controllers.runtime.unstructured import timestamp
@@ -125,7 +125,7 @@ class NodesController(Controller):
         )
 
     def _job_state(self, node: str, phase: Phase | None) -> JobState:
-        job = self._jobs.get((self._namespace, job_name(node, phase))) if phase is not None else None
+        job = self._jobs.get((self._namespace, name_of(node, phase))) if phase is not None else None
         if job is None:
             return JobState.NONE
         if not job.outcome:
@@ -148,9 +148,9 @@ class NodesController(Controller):
         is_failed = phase is not None and phase.stage is Stage.FAILED
         if is_failed and not message:
             assert phase is not None
-            selector = f"batch.kubernetes.io/job-name={job_name(node.name, phase)}"
+            selector = f"{JOB_NAME}={name_of(node.name, phase)}"
             pods = await self._context.informers.list_now(PODS.type, self._namespace, labelSelector=selector)
-            message = last_words(pods) or f"the Job {job_name(node.name, phase)} failed"
+            message = last_words(pods) or f"the Job {name_of(node.name, phase)} failed"
         # The condition first: the phase is what is gone by.
         await self._tell_node(node, move.reason, message, is_failed=is_failed)
         await self._annotate(node, phase)
@@ -195,7 +195,7 @@ class NodesController(Controller):
             ("", node.pool)
             for _, node in self._nodes.items()
             if (phase := read_phase(node.annotations.get(PHASE, "")))
-            and job_name(node.name, phase) == job.name
+            and name_of(node.name, phase) == job.name
         }
 
 

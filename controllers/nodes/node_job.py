@@ -5,16 +5,13 @@ The hub runs as a static pod of the same image afterwards, so a node needs no Py
 
 from __future__ import annotations
 
-import hashlib
-
-from controllers.cluster.jobs import JOB
+from controllers.cluster.jobs import job_name, new_job
 from controllers.nodes.conversion import Direction, Phase
 from controllers.runtime.unstructured import mapping, objects, text
 from kube.json_type import Json
 
 DUTY = "node"
 PREFIX = "edgehub-node-"
-LONGEST_NAME = 63
 DEADLINE = 60 * 60
 """Seconds that a Job may take, from its start on the node."""
 KEPT = 24 * 60 * 60
@@ -30,14 +27,9 @@ exec edgehub "$@"
 """The program of the Job: systemctl is the host's, called where the host's first process is."""
 
 
-def job_name(node: str, phase: Phase) -> str:
+def name_of(node: str, phase: Phase) -> str:
     """The name of a round's Job."""
-    round_ = f"{int(phase.round.timestamp()):x}"
-    room = LONGEST_NAME - len(PREFIX) - len(round_) - 1
-    if len(node) > room:
-        short = hashlib.blake2b(node.encode(), digest_size=4).hexdigest()
-        node = f"{node[: room - len(short) - 1]}-{short}"
-    return f"{PREFIX}{node}-{round_}"
+    return job_name(PREFIX, node, f"{int(phase.round.timestamp()):x}")
 
 
 def arguments(node: str, direction: Direction, image: str) -> list[str]:
@@ -62,34 +54,18 @@ def node_job(namespace: str, node: str, phase: Phase, image: str) -> Json:
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
         "volumeMounts": [{"name": "host", "mountPath": "/host"}, {"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - the pod's own
     }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"namespace": namespace, "name": job_name(node, phase), "labels": {JOB: DUTY}},
-        "spec": {
-            "backoffLimit": 0,
-            "activeDeadlineSeconds": DEADLINE,
-            "ttlSecondsAfterFinished": KEPT,
-            "template": {
-                "metadata": {"labels": {JOB: DUTY}},
-                "spec": {
-                    "nodeName": node,
-                    "restartPolicy": "Never",
-                    "hostPID": True,
-                    "hostNetwork": True,
-                    "automountServiceAccountToken": False,
-                    "enableServiceLinks": False,
-                    "priorityClassName": "system-node-critical",
-                    "tolerations": [{"operator": "Exists"}],
-                    "containers": [container],
-                    "volumes": [
-                        {"name": "host", "hostPath": {"path": "/", "type": "Directory"}},
-                        {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
-                    ],
-                },
-            },
-        },
+    pod_spec: Json = {
+        "hostPID": True,
+        "hostNetwork": True,
+        "priorityClassName": "system-node-critical",
+        "containers": [container],
+        "volumes": [
+            {"name": "host", "hostPath": {"path": "/", "type": "Directory"}},
+            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+        ],
     }
+    meta: Json = {"namespace": namespace, "name": name_of(node, phase)}
+    return new_job(meta, DUTY, node, pod_spec, deadline=DEADLINE, ttl=KEPT)
 
 
 def last_words(pods: list[Json]) -> str:

@@ -5,10 +5,9 @@ A hub asks for it: it sets the condition PodImageReady of the pod to False, with
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
-from controllers.cluster.jobs import COMPLETE, JOB, JOBS, Job
+from controllers.cluster.jobs import COMPLETE, JOB_NAME, JOBS, Job, job_name, new_job
 from controllers.cluster.kinds import PODS, DaemonPod, Pod
 from controllers.runtime import metrics
 from controllers.runtime.controller import Context, Controller
@@ -23,25 +22,12 @@ from kube.store.store import Key
 
 DUTY = "image-pull"
 PREFIX = "image-pre-pull-"
-LONGEST_NAME = 63
-"""Characters of a Job's name that its pod's label takes."""
 DEADLINE = 24 * 60 * 60
 """Seconds that a pull may take: a link may be up for some hours a day."""
 KEPT = 300
 """Seconds after its end for which a Job stays, for who looks."""
-JOB_NAME = "batch.kubernetes.io/job-name"
-"""The label of a Job's pods."""
 NOBODY = 65534
 ALREADY_EXISTS = 409
-
-
-def job_name(pod: str, revision: str) -> str:
-    """The name of the Job for a pod; a long one is cut, with a digest of it in place of its end."""
-    room = LONGEST_NAME - len(PREFIX) - len(revision) - 1
-    if len(pod) > room:
-        short = hashlib.blake2b(pod.encode(), digest_size=4).hexdigest()
-        pod = f"{pod[: room - len(short) - 1]}-{short}"
-    return f"{PREFIX}{pod}-{revision}"
 
 
 def image_job(name: str, pod: Pod, uid: str, daemon_set: DaemonSet) -> Json:
@@ -64,38 +50,21 @@ def image_job(name: str, pod: Pod, uid: str, daemon_set: DaemonSet) -> Json:
         }
         for number, (_, image) in enumerate(daemon_set.images)
     ]
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "namespace": pod.namespace,
-            "name": name,
-            "labels": {JOB: DUTY},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": uid}],
-        },
-        "spec": {
-            "backoffLimit": 0,
-            "activeDeadlineSeconds": DEADLINE,
-            "ttlSecondsAfterFinished": KEPT,
-            "template": {
-                "metadata": {"labels": {JOB: DUTY}},
-                "spec": {
-                    "nodeName": pod.node,
-                    "restartPolicy": "Never",
-                    "automountServiceAccountToken": False,
-                    "enableServiceLinks": False,
-                    "imagePullSecrets": [{"name": name} for name in daemon_set.pull_secrets],
-                    "securityContext": {
-                        "runAsUser": NOBODY,
-                        "runAsNonRoot": True,
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
-                    "tolerations": [{"operator": "Exists"}],
-                    "containers": containers,
-                },
-            },
-        },
+    meta: Json = {
+        "namespace": pod.namespace,
+        "name": name,
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": uid}],
     }
+    pod_spec: Json = {
+        "imagePullSecrets": [{"name": name} for name in daemon_set.pull_secrets],
+        "securityContext": {
+            "runAsUser": NOBODY,
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": containers,
+    }
+    return new_job(meta, DUTY, pod.node, pod_spec, deadline=DEADLINE, ttl=KEPT)
 
 
 def asked_revision(pod: DaemonPod) -> str:
@@ -123,7 +92,7 @@ class ImagePuller(Controller):
         daemon = pod.daemon if pod is not None else None
         if pod is None or daemon is None or not (revision := asked_revision(daemon)):
             return
-        name = job_name(pod.name, revision)
+        name = job_name(PREFIX, pod.name, revision)
         job = self._jobs.get((pod.namespace, name))
         if job is None:
             await self._create(name, pod, daemon, revision)

@@ -10,11 +10,9 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
 
 import pytest
 
@@ -27,6 +25,7 @@ from tests.cloud.processes import Process
 from tests.cloud.real import RealCloud
 from tests.hub.support.machine import Machine
 from tests.hub.support.process import ROOT
+from tests.support.worker import Worker
 
 pytestmark = [pytest.mark.real]
 
@@ -44,24 +43,17 @@ cd {root} && exec {python} -m addons.command "$@"
 """
 
 
-class StaticPods:
+class StaticPods(Worker):
     """Runs the hub as long as its manifest is there, as kubelet does. A context manager."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
         self._manifest = machine.root / "etc/kubernetes/manifests/edgehub.yaml"
-        self._ended = threading.Event()
-        self._working = threading.Thread(target=self._work, name="static pods")
         self._hub: Process | None = None
         self.image = ""
 
-    def __enter__(self) -> Self:
-        self._working.start()
-        return self
-
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._working.join()
+        super().__exit__()
         self._stop()
 
     def _work(self) -> None:

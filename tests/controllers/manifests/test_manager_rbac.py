@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from controllers.cluster.jobs import job_name
 from controllers.cluster.kinds import Pod
 from controllers.updates.daemon_sets import DaemonSet
-from controllers.updates.image_puller import image_job, job_name
+from controllers.updates.image_puller import PREFIX, image_job
 from kube.json_type import Json
 from tests.cloud.rest import MERGE_PATCH, RestClient
 from tests.cloud.rights import role, rule
@@ -105,7 +106,7 @@ def test_it_makes_no_job_but_one_that_pulls_images(scene: Scene, account_client:
     def made(change: Callable[[Json], object] = bool) -> int:
         """The status of a Job that is made, with what is changed of it and of its pod."""
         job = image_job(
-            job_name(scene.name("web"), "h2"), Pod(scene.namespace, "web-1", "n1"), "u", daemon_set
+            job_name(PREFIX, scene.name("web"), "h2"), Pod(scene.namespace, "web-1", "n1"), "u", daemon_set
         )
         change(job)
         return account_client.request("POST", jobs, body=job).status

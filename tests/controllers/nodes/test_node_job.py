@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from addons.install.commands import make_parser
+from controllers.cluster.jobs import LONGEST_NAME
 from controllers.nodes.conversion import Direction, Phase, Stage
 from controllers.nodes.node_job import (
     LONGEST_MESSAGE,
-    LONGEST_NAME,
     arguments,
-    job_name,
     last_words,
+    name_of,
     node_job,
 )
 
@@ -20,12 +20,12 @@ ROUND = Phase(Direction.INSTALL, Stage.START, NOW, NOW)
 
 
 def test_each_round_has_a_job_of_its_own_whatever_its_phase() -> None:
-    name = job_name("n1", ROUND)
+    name = name_of("n1", ROUND)
     assert name.startswith("edgehub-node-n1-")
-    assert job_name("n1", ROUND.at(Stage.CHECK, NOW + timedelta(hours=1))) == name
+    assert name_of("n1", ROUND.at(Stage.CHECK, NOW + timedelta(hours=1))) == name
     later = Phase(Direction.INSTALL, Stage.START, NOW + timedelta(seconds=1), NOW)
-    assert job_name("n1", later) != name
-    long, other = (job_name("n" * 200 + end, ROUND) for end in ("a", "b"))
+    assert name_of("n1", later) != name
+    long, other = (name_of("n" * 200 + end, ROUND) for end in ("a", "b"))
     assert len(long) == LONGEST_NAME
     assert long != other
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from controllers.cluster.jobs import LONGEST_NAME, job_name
 from controllers.cluster.kinds import DaemonPod, Pod
 from controllers.updates.daemon_sets import DaemonSet
-from controllers.updates.image_puller import LONGEST_NAME, asked_revision, has_all_images, image_job, job_name
+from controllers.updates.image_puller import PREFIX, asked_revision, has_all_images, image_job
 from kube.json_type import Json
 
 MESSAGE = "controllerrevision: h2"
@@ -18,8 +19,8 @@ ASKING = DaemonPod(
 
 
 def test_names_fit_into_a_label_and_differ() -> None:
-    assert job_name("web-x2x4z", "5d8f9c") == "image-pre-pull-web-x2x4z-5d8f9c"
-    long, other = (job_name("a" * 60 + end, "5d8f9c") for end in ("-x", "-y"))
+    assert job_name(PREFIX, "web-x2x4z", "5d8f9c") == "image-pre-pull-web-x2x4z-5d8f9c"
+    long, other = (job_name(PREFIX, "a" * 60 + end, "5d8f9c") for end in ("-x", "-y"))
     assert len(long) == len(other) == LONGEST_NAME
     assert long != other
     assert long.endswith("-5d8f9c")

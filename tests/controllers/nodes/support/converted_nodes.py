@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Self
 
 from kube.json_type import Json
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
 from tests.controllers.support.scene import NODES, POOLS, Scene, condition
+from tests.support.worker import Worker
 
 INTERVAL = 0.05
 """Seconds between two looks of the kubelets."""
@@ -19,11 +18,10 @@ PHASE = "edgehub.io/hub-phase"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 PODS = "/api/v1/namespaces/kube-system/pods"
 JOBS = "/apis/batch/v1/namespaces/kube-system/jobs"
-JOB_NAME = "batch.kubernetes.io/job-name"
 NO_HUB = "failed   kubeconfig  /etc/kubernetes/kubelet.conf has an exec plugin, so it is no node's"
 
 
-class ConvertedNodes(Scene):
+class ConvertedNodes(Worker, Scene):
     """A context manager, in which the kubelets run."""
 
     def __init__(self, cloud: RealCloud, count: int, **annotations: str) -> None:
@@ -42,16 +40,6 @@ class ConvertedNodes(Scene):
         """Nodes whose hub never says that it is well."""
         self.ran: list[tuple[str, str]] = []
         """The action of each Job, and its node."""
-        self._ended = threading.Event()
-        self._working = threading.Thread(target=self._work, name="kubelets")
-
-    def __enter__(self) -> Self:
-        self._working.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._working.join()
 
     def label(self, nodes: list[str], value: str | None = "true") -> None:
         for node in nodes:

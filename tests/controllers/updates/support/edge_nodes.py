@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
+from controllers.cluster.jobs import JOB_NAME
 from kube.json_type import Json
 from tests.cloud.real import RealCloud
 from tests.cloud.rest import RestClient
 from tests.controllers.support.process import ManagerProcess
 from tests.controllers.support.scene import Scene, condition
+from tests.support.worker import Worker
 
 INTERVAL = 0.05
 """Seconds between two looks of the kubelets."""
-JOB_NAME = "batch.kubernetes.io/job-name"
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T12:00:00Z"}
 
 type Outcome = Callable[[Json], Json]
@@ -39,7 +39,7 @@ def cannot_pull(pod: Json) -> Json:
     return {"phase": "Failed", "containerStatuses": [_status(each, waiting, "") for each in _containers(pod)]}
 
 
-class EdgeNodes(Scene):
+class EdgeNodes(Worker, Scene):
     """Three nodes; a context manager."""
 
     def __init__(self, cloud: RealCloud, manager: ManagerProcess) -> None:
@@ -47,16 +47,6 @@ class EdgeNodes(Scene):
         self.nodes = [self.node(address=f"10.0.0.{number}") for number in (1, 2, 3)]
         self.outcome: Outcome = succeeded
         self._silent: set[str] = set()
-        self._ended = threading.Event()
-        self._working = threading.Thread(target=self._work, name="kubelets")
-
-    def __enter__(self) -> Self:
-        self._working.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._working.join()
 
     @property
     def pods(self) -> str:
