@@ -29,32 +29,38 @@ OTHERS = {
 }
 """The pages outside `docs/`, by the names that they have in the site."""
 NAVIGATION = {
-    "Begin": ["README.md", "docs/install.md", "docs/seeing.md", "docs/operations.md"],
-    "What it does": [
+    "Use": [
+        "README.md",
+        "docs/install.md",
         "docs/rules.md",
         "docs/topology.md",
         "docs/offline.md",
         "docs/links.md",
         "docs/pool.md",
+        "docs/manager.md",
+        "docs/bindings.md",
         "docs/filters.md",
+        "docs/seeing.md",
+        "docs/packages.md",
+        "docs/operations.md",
     ],
-    "In the cloud": ["docs/manager.md", "docs/bindings.md", "docs/packages.md", "deploy/chart/README.md"],
-    "What holds": [
-        "docs/security.md",
+    "Reference": [
+        "docs/bounds.md",
+        "deploy/chart/README.md",
         "docs/supported.md",
-        "docs/versions.md",
-        "docs/conformance.md",
-        "docs/measured.md",
-    ],
-    "For developers": [
-        "docs/architecture.md",
-        "CONTRIBUTING.md",
         "docs/glossary.md",
         "CHANGELOG.md",
-        "SECURITY.md",
     ],
+    "Explain": [
+        "docs/architecture.md",
+        "docs/versions.md",
+        "docs/security.md",
+        "SECURITY.md",
+        "CONTRIBUTING.md",
+    ],
+    "Measured": ["docs/measured.md", "docs/conformance.md"],
 }
-"""Every page by its heading."""
+"""Each page, under the heading that says what a reader does with it."""
 LINK = re.compile(r"(?P<before>\]\()(?P<path>[^)#\s:]+)(?P<rest>(?:#[^)\s]*)?\))")
 """A link of Markdown to a file of the tree."""
 RUNBOOK = re.compile(r"(?<= )runbook: ")

@@ -1,6 +1,6 @@
 """`scripts/docs`: writes into the pages what the code says; with `--check`, fails where a page says something else.
 
-A table stands between `<!-- scripts/docs: NAME -->` and `<!-- end -->`. In `docs/security.md` the number of a bound
+A table stands between `<!-- scripts/docs: NAME -->` and `<!-- end -->`. In `docs/bounds.md` the number of a bound
 stands before its unit and its constant: ``4 MiB (`module.NAME`)``.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from scripts.documents.tables import DOCS, TABLES
 
 REGION = re.compile(r"(<!-- scripts/docs: (?P<name>[\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-SECURITY = DOCS / "security.md"
+BOUNDS = DOCS / "bounds.md"
 CHART = DOCS.parent / "deploy" / "chart" / "README.md"
 BOUND = re.compile(
     r"(?P<number>\d[\d,]*(?:\.\d+)?)(?P<unit> ?[A-Za-z]*)"
@@ -30,7 +30,7 @@ def fresh(page: Path, text: str) -> str:
     text = REGION.sub(
         lambda match: match[1] + "\n".join(TABLES[match["name"]]()).rstrip() + "\n" + match[3], text
     )
-    if page != SECURITY:
+    if page != BOUNDS:
         return text
     return BOUND.sub(lambda match: _number(match) + match["unit"] + match["rest"], text)
 
@@ -44,7 +44,7 @@ def _number(match: re.Match[str]) -> str:
 
 
 def bounds(text: str) -> Iterator[str]:
-    """The constants whose numbers a page tells."""
+    """The constants whose numbers a page has."""
     return (f"{match['module']}.{match['name']}" for match in BOUND.finditer(text))
 
 

@@ -6,17 +6,18 @@ import ast
 import inspect
 import re
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import controllers.runtime.metrics
 from addons.telemetry import metrics
-from scripts.documents.program import SECURITY, bounds, stale
+from scripts.documents.program import BOUNDS, bounds, stale
 from scripts.documents.tables import DOCS, samples
 from tests.repository.support.tree import ROOT, label, parse, room_modules
 
 PAGES = (ROOT / "README.md", *sorted(DOCS.glob("*.md")))
-ROWS = [line for line in SECURITY.read_text().splitlines() if any(bounds(line))]
+ROWS = [line for line in BOUNDS.read_text().splitlines() if any(bounds(line))]
 REACHED = re.compile(r"\b(?:reached|Recent)\(\s*(?:\w+, )?\"([^\"]+)\"\s*\)")
 METRIC = re.compile(r"`(edgehub_\w+)(?:\{(\w+)=\"([^\"]+)\"\})?` \|$")
 NO_BOUNDS = {"addons.offline.writes.replay.MAX_CONFLICTS"}
@@ -72,6 +73,22 @@ def test_what_a_page_names_is_there(page: object) -> None:
     assert (
         missing | {link for link in links if not (ROOT.joinpath(str(page)).parent / link).exists()} == set()
     )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_a_link_leads_to_a_heading(page: Path) -> None:
+    found = re.findall(r"\]\((?!https?:)([^)#\s]*)#([\w-]+)\)", page.read_text())
+    assert {
+        (path, anchor)
+        for path, anchor in found
+        if anchor not in anchors((page.parent / path) if path else page)
+    } == set()
+
+
+def anchors(page: Path) -> list[str]:
+    """The anchors of a page's headings, as the site and GitHub make them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
 
 
 def leads(name: str) -> bool:
