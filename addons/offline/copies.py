@@ -318,7 +318,8 @@ class DiskCopy:
         }
         if (now := self.checkpoints()).of_filters:
             shown = {
-                name: [one.version, f"{one.digest:x}", one.unlike] for name, one in now.of_filters.items()
+                name: [one.version, f"{one.digest:x}", one.unlike, *sorted(one.hidden)]
+                for name, one in now.of_filters.items()
             }
             meta |= {"process": self._copies.process, "rules": now.rules, "checkpoints": shown}
         self.has_checkpoints = "checkpoints" in meta

@@ -219,7 +219,7 @@ class Projection:
         unlike = max(elsewhere, self.unlike)
         if self.is_pending or not self.store.complete or unlike == sys.maxsize:
             return None
-        return Checkpoint(self.store.version, self._overrides.digest, unlike)
+        return Checkpoint(self.store.version, self._overrides.digest, unlike, self._overrides.hidden)
 
     def inputs_changed(self, inputs: Collection[InputKey]) -> None:
         """Evaluate again the objects that read one of these inputs, and notify listeners of what looks different.

@@ -8,6 +8,7 @@ with its own inputs, a client of the former process holds what the view shows, b
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -17,6 +18,11 @@ from kube.store.store import Item, Key
 
 DIGEST = 16
 """Bytes of a digest."""
+NAME_DIGEST = 8
+"""Bytes of the digest of a hidden object's name."""
+MAX_HIDDEN = 128
+"""Hidden objects of which the disk keeps such digests: it writes them with each batch of a busy source. Of more it
+keeps none."""
 
 
 class Resumption(Enum):
@@ -80,6 +86,18 @@ class Checkpoint(NamedTuple):
     digest: int
     unlike: int = 0
     """The newest version that clients may hold with another state than the projection showed."""
+    hidden: Collection[str] = ()
+    """The digests of the names of all objects that filters hid, where these are few; else none."""
+
+    def hid(self, key: Key) -> bool:
+        """Whether filters hid an object."""
+        return bool(self.hidden) and name_digest(key) in self.hidden
+
+
+def name_digest(key: Key) -> str:
+    """The digest of an object's name, by which the disk names it among those that filters hid."""
+    text = key_text(key).encode(errors="surrogatepass")
+    return hashlib.blake2b(text, digest_size=NAME_DIGEST).hexdigest()
 
 
 def digest_of(key: Key, shown: Item | None) -> int:
@@ -95,12 +113,21 @@ class Overrides(dict[Key, Item | None]):
 
     def __init__(self) -> None:
         self.digest = 0
+        self._hidden: set[Key] = set()
+
+    @property
+    def hidden(self) -> Collection[str]:
+        """The digests of the names of those that filters hid, for a checkpoint."""
+        return frozenset(map(name_digest, self._hidden)) if len(self._hidden) <= MAX_HIDDEN else ()
 
     def put(self, key: Key, shown: Item | None) -> None:
         self.forget(key)
         self[key] = shown
+        if shown is None:
+            self._hidden.add(key)
         self.digest ^= digest_of(key, shown)
 
     def forget(self, key: Key) -> None:
         if key in self:
+            self._hidden.discard(key)
             self.digest ^= digest_of(key, self.pop(key))

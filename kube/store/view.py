@@ -15,7 +15,7 @@ from kube.differences.records import Former, event_record
 from kube.errors import HISTORY_RESTARTED, StatusError, expired
 from kube.store.listing import Form, Listing
 from kube.store.projection import ProjectedChange, Projection, differ
-from kube.store.resumption import Resumption, judge
+from kube.store.resumption import Checkpoint, Resumption, judge
 from kube.store.ring import Frame, Ring, Rings
 from kube.store.scope import Scope
 from kube.store.store import Item, Key
@@ -147,10 +147,24 @@ class View(Feed):
 
     def _former(self, since: int) -> int:
         """The version up to which a client of an earlier process holds what the view shows; 0 where nobody knows."""
+        former = self._checkpoint(since)
+        return former.version if former is not None and self.projection.shows_as(former) else 0
+
+    def _checkpoint(self, since: int) -> Checkpoint | None:
+        """The checkpoint of an earlier process, where it is about a client of this version."""
         former = self.projection.former
         if former is None or since <= max(former.unlike, self.projection.store.former_version):
-            return 0
-        return former.version if self._may_prove() and self.projection.shows_as(former) else 0
+            return None
+        return former if self._may_prove() else None
+
+    def _unseen(self, since: int) -> Callable[[Key], bool]:
+        """Whether no client of this version holds an object: filters hid it before and after a restart."""
+        former, history = self._checkpoint(since), self.projection.store.history
+        is_unlike = since <= max(self._unlike, self.projection.unlike)
+        if former is None or is_unlike or not history.names_all_changed_after(min(since, former.version)):
+            return lambda _key: False
+        changed = history.changed_after(min(since, former.version))
+        return lambda key: key not in changed and former.hid(key)
 
     def watch(
         self, since: int | None, confirmed: int = 0, *, bookmarks: bool, coding: StreamCoding = PLAIN
@@ -177,7 +191,7 @@ class View(Feed):
 
     def _missed(self, since: int, resumption: Resumption) -> Beginning:
         if resumption is Resumption.CORRECT:
-            return correction(self.projection, self.scope, since)
+            return correction(self.projection, self.scope, since, unseen=self._unseen(since))
         if resumption is Resumption.REPEAT:
             start = min(since, self._former(since) or since)
             return correction(self.projection, self.scope, since, start)

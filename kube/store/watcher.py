@@ -52,14 +52,18 @@ class Beginning(NamedTuple):
 
 
 def correction(
-    projection: Projection, scope: Scope, since: int, changed_after: int | None = None
+    projection: Projection,
+    scope: Scope,
+    since: int,
+    changed_after: int | None = None,
+    unseen: Callable[[Key], bool] = lambda _key: False,
 ) -> Beginning:
     """Events that turn any state of a client at version `since` into what a projection shows through a scope.
 
     With `changed_after` the client's state may differ only in objects that have changed after that version.
     The scope's selectors hide an object too: the client may hold the object from before its labels changed. Objects of
     other namespaces, and of other names where the scope has a name, the client was never given, nor those that were
-    made since. Of the rest it gets the names and versions, and what kube-proxy needs (ROUTES).
+    made since, nor the `unseen`. Of the rest it gets the names and versions, and what kube-proxy needs (ROUTES).
     """
     state, hidden = [], []
     store, start = projection.store, since
@@ -77,7 +81,7 @@ def correction(
     gone = store.gone_after(start)
     hidden += [item for key, item in gone.items() if key not in shown and scope.may_have_held(item)]
     made = _made_after(store, since)
-    hidden = [_name_alone(item) for item in hidden if item.key not in made]
+    hidden = [_name_alone(item) for item in hidden if item.key not in made and not unseen(item.key)]
     return Beginning(state, hidden=hidden)
 
 

@@ -21,7 +21,7 @@ from kube.errors import forbidden, not_found
 from kube.reflector.list_watch import ListWatch
 from kube.requests.request_info import ResourceType
 from kube.store.history import Witness
-from kube.store.resumption import Checkpoint
+from kube.store.resumption import Checkpoint, name_digest
 from kube.store.standing import Standing
 from kube.store.store import Store
 from kube.wire.encoding import Encoding
@@ -313,7 +313,10 @@ async def written(copies: DiskCopies, value: bytes) -> None:
 
 
 async def test_what_the_views_of_a_store_showed_comes_back_to_the_next_process(tmp_path: Path) -> None:
-    made = Checkpoints("rules", {"a,b": Checkpoint(9, 2**127, 3)})
+    hidden = frozenset({name_digest(("default", "a"))})
+    made = Checkpoints(
+        "rules", {"a,b": Checkpoint(9, 2**127, 3, hidden), "c": Checkpoint(9, 1, 3, frozenset())}
+    )
     async with copies_in(tmp_path) as copies:
         store = Store()
         copy = copies.copy("", PODS, store)
@@ -333,6 +336,12 @@ async def test_what_the_views_of_a_store_showed_comes_back_to_the_next_process(t
         assert back.former == made
         assert store.history.past() == (6, ((8, ("default", "c")),))
         assert not store.history.names_all_changed_after(5)
+
+
+def test_a_checkpoint_of_an_earlier_format_hid_nothing_that_is_known() -> None:
+    found = checkpoints_of({"rules": "r", "checkpoints": {"a": [9, "ff", 3]}})
+    assert found.of_filters["a"] == Checkpoint(9, 255, 3, frozenset())
+    assert not found.of_filters["a"].hid(("default", "a"))
 
 
 @pytest.mark.parametrize(

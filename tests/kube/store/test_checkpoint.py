@@ -7,7 +7,7 @@ import pytest
 from addons.rules.given_versions import ANY_VERSION
 from kube.store.listing import WHOLE
 from kube.store.projection import InputKey, Projection
-from kube.store.resumption import Checkpoint, Resumption
+from kube.store.resumption import MAX_HIDDEN, Checkpoint, Resumption
 from kube.store.scope import EVERYTHING
 from kube.store.store import Store
 from kube.store.view import View
@@ -86,6 +86,57 @@ def test_a_client_that_got_no_event_of_what_is_hidden_resumes(store: Store) -> N
     # The client may hold it from before its labels changed: it is named.
     assert begins(view, 10) == [("DELETED", "x", 12)]
     assert begins(view, 12) == []
+
+
+def test_a_correction_names_nothing_that_was_hidden_before_the_restart_too(store: Store) -> None:
+    """The client was never given it, so there is nothing to take back."""
+    tell(store, "ADDED", Toy("secret", version=11, reads="always"))
+    inputs: Inputs = {("p", "always"): "drop", ("p", "i"): "keep"}
+    former = shown(store, inputs).checkpoint(0)
+    view = crashed(store, inputs | {("p", "i"): "drop"}, former)
+    assert view.judge(11) is Resumption.CORRECT
+    assert begins(view, 11) == [("DELETED", "x", 8), ("ADDED", "y", 9)], "the client may have seen x"
+
+
+async def test_a_correction_names_what_is_hidden_where_the_client_may_have_seen_it(store: Store) -> None:
+    """An older client, another state of the object, an input of this process, or too many to keep."""
+    tell(store, "ADDED", Toy("secret", version=11, reads="always"))
+    inputs: Inputs = {("p", "always"): "drop", ("p", "i"): "keep"}
+    former = shown(store, inputs).checkpoint(10)
+    assert former is not None
+    others = inputs | {("p", "i"): "drop"}
+    named = ("DELETED", "secret", 11)
+    assert named in begins(crashed(store, others, former._replace(unlike=11)), 11), (
+        "from before an input changed"
+    )
+    assert named in begins(crashed(store, others, former._replace(hidden=())), 11), "too many were hidden"
+    assert named in begins(crashed(store, others, None), 11), "nobody knows"
+    changed = crashed(store, others, former)
+    tell(changed.projection.store, "MODIFIED", Toy("secret", version=12, reads="always"))
+    assert ("DELETED", "secret", 12) in begins(changed, 11), "it may have been shown between"
+    here: Inputs = others | {("p", "always"): "keep"}
+    again = crashed(store, here, former)
+    assert ("ADDED", "secret", 11) in begins(again, 11)
+    here["p", "always"] = "drop"
+    again.projection.inputs_changed([("p", "always")])
+    assert named in begins(again, 11), "a client of this process has it"
+
+
+def test_the_names_of_few_hidden_objects_are_kept(store: Store) -> None:
+    inputs: Inputs = {("p", "i"): "drop"}
+    projection = shown(store, inputs)
+    for number in range(MAX_HIDDEN):
+        made = projection.checkpoint(0)
+        assert made is not None
+        assert len(made.hidden) == number + 1
+        assert made.hid(HELD.key)
+        assert not made.hid(OTHER.key)
+        tell(store, "ADDED", Toy(f"more-{number}", version=20 + number, reads="i"))
+    assert (last := projection.checkpoint(0)) is not None
+    assert not last.hidden
+    tell(store, "DELETED", Toy("more-0", version=1000, reads="i"))
+    assert (last := projection.checkpoint(0)) is not None
+    assert len(last.hidden) == MAX_HIDDEN
 
 
 def test_what_the_disk_did_not_get_is_sent_again_as_it_is_now(store: Store) -> None:
