@@ -40,7 +40,7 @@ class Console:
         from addons.ui.flows.content_views import register  # noqa: PLC0415 - as said above
         from addons.ui.flows.interface import choose_first_view  # noqa: PLC0415 - as said above
         from addons.ui.flows.interface_flows import InterfaceFlows  # noqa: PLC0415 - as said above
-        from kube.schemas.message_table import messages  # noqa: PLC0415 - as said above
+        from kube.schemas.published import messages  # noqa: PLC0415 - as said above
 
         register()
         messages()  # what shows the first object of protobuf has no file to read then

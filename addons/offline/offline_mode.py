@@ -47,7 +47,7 @@ from kube.disk.writer import DiskWriter
 from kube.reflector.list_watch import ListWatch
 from kube.requests.object_ref import ObjectRef
 from kube.requests.request_info import ResourceType, parse_request
-from kube.schemas.message_table import messages
+from kube.schemas.published import messages
 from kube.store.store import Item, Key
 
 PODS = ResourceType("", "v1", "pods")

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kube.json_type import Json
+from kube.message_table import META, FieldCardinality, MessageField
 from kube.schemas.json_objects import go_time
-from kube.schemas.message_table import META, FieldCardinality, MessageField, messages
+from kube.schemas.published import messages
 
 TIME = f"{META}.Time"
 SCALARS: Mapping[str, tuple[str, Any]] = {
@@ -27,7 +28,7 @@ _LIMITS: dict[str, int] = {"i": 2**31, "l": 2**63}
 
 
 def canonical(name: str, document: object, path: str = "") -> Json:
-    """The JSON of a message of `kube.schemas.message_table`; ValueError where a value is not of the field's type.
+    """The JSON of a message of `kube.schemas.published`; ValueError where a value is not of the field's type.
 
     Unknown fields are a newer server's, and stay as they are.
     """

@@ -1,7 +1,7 @@
 """Reads messages of a Node's and a Pod's metadata and status as the API's JSON, and writes such JSON in place.
 
 A write keeps every other field, unknown ones included, in the message and in each remaining element of a list. The
-protobuf runtime knows the fields of `kube.schemas.message_table`, and keeps those of later servers. `kube.wire.schema`
+protobuf runtime knows the fields of `kube.schemas.published`, and keeps those of later servers. `kube.wire.schema`
 has the fields of these kinds that filters read.
 """
 
@@ -11,20 +11,18 @@ from functools import cache
 from typing import Any
 
 import orjson
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 from google.protobuf.message import DecodeError
 
 from kube.json_type import Json
-from kube.objects.status_json import SCALARS, TIME, read_time
+from kube.message_table import FieldCardinality, Message, MessageField
+from kube.objects.status_json import TIME, read_time
 from kube.objects.strategic_merge import MergeKeys, below
 from kube.schemas.json_objects import json_message
-from kube.schemas.message_table import FieldCardinality, MessageField, messages
+from kube.schemas.published import messages
 from kube.wire.protobuf_fields import read_text
-from kube.wire.schema import ENTRY, MANY, ONE, message_classes
+from kube.wire.schema import message_classes
 
 CORE = "api.core.v1"
-QUANTITY = "QuantityEntry"
-"""An entry of map<string, Quantity>; what ENTRY is for strings."""
 
 _LEFT_OUT = frozenset({"spec", "managedFields"})
 """Messages that no client writes with a status. They stay unknown fields."""
@@ -32,57 +30,31 @@ _LEFT_OUT = frozenset({"spec", "managedFields"})
 
 @cache
 def _classes() -> Mapping[str, Any]:
-    """The classes of Node, Pod and all messages in them, by their names without the package."""
-    entries = {
-        ENTRY: {"key": (1, "string", ONE), "value": (2, "string", ONE)},
-        QUANTITY: {"key": (1, "string", ONE), "value": (2, "Quantity", ONE)},
-    }
-    return message_classes({**entries, **dict(_reached([f"{CORE}.Node", f"{CORE}.Pod"]))})
+    """The classes of Node, Pod and all messages in them."""
+    return message_classes(_reached([f"{CORE}.Node", f"{CORE}.Pod"]))
 
 
-type _Declared = Mapping[str, tuple[int, str, FieldDescriptorProto.Label.ValueType]]
-
-
-def _reached(names: list[str]) -> Iterator[tuple[str, _Declared]]:
+def _reached(names: list[str]) -> Iterator[Message]:
     seen = set(names)
     while names:
         name = names.pop()
-        fields = [field for field in messages().message(name).fields.values() if field.name not in _LEFT_OUT]
-        yield (
-            _short(name),
-            {
-                field.name: (
-                    field.number,
-                    _kind(field),
-                    ONE if field.cardinality is FieldCardinality.ONE else MANY,
-                )
-                for field in fields
-            },
-        )
-        inner = {field.kind for field in fields if field.is_message} - seen
+        fields = messages().message(name).fields.values()
+        known = Message(name, tuple(field for field in fields if field.name not in _LEFT_OUT))
+        yield known
+        inner = {field.kind for field in known.fields.values() if field.is_message} - seen
         seen |= inner
         names += inner
 
 
-def _kind(field: MessageField) -> str:
-    if field.cardinality is FieldCardinality.MAP:
-        return ENTRY if field.kind == "s" else QUANTITY
-    return _short(field.kind) if field.is_message else SCALARS[field.kind][0]
-
-
-def _short(name: str) -> str:
-    return name.rpartition(".")[2]
-
-
 def new_message(name: str) -> Any:
     """An empty message."""
-    return _classes()[_short(name)]()
+    return _classes()[name]()
 
 
 def parse_message(name: str, raw: bytes) -> Any:
     """The message in `raw`; raises ValueError when it is none."""
     try:
-        return _classes()[_short(name)].FromString(raw)
+        return _classes()[name].FromString(raw)
     except DecodeError as error:
         raise ValueError(f"not a protobuf {name}: {error}") from error
 
@@ -106,7 +78,7 @@ def write_message(name: str, message: Any, document: Json, keys: MergeKeys, path
 
 def _write_field(field: MessageField, message: Any, value: Any, keys: MergeKeys, path: str) -> None:
     if field.cardinality is FieldCardinality.MAP:
-        _write_map(_kind(field), getattr(message, field.name), value or {})
+        _write_map(field.kind, getattr(message, field.name), value or {})
     elif field.cardinality is FieldCardinality.LIST:
         elements = getattr(message, field.name)
         written = (
@@ -129,19 +101,18 @@ def _write_field(field: MessageField, message: Any, value: Any, keys: MergeKeys,
 
 
 def _write_map(kind: str, entries: Any, values: dict[str, str]) -> None:
+    """Write a map of strings, or of quantities, which are messages with a string."""
     old = {read_text(entry.key): entry for entry in entries}
-    written = []
+    count = len(entries)
     for key, value in values.items():
-        entry = new_message(kind)
+        entry = entries.add()
         if key in old:
             entry.CopyFrom(old[key])
         entry.key = key
-        holder, name = (entry, "value") if kind == ENTRY else (entry.value, "string")
+        holder, name = (entry, "value") if kind == "s" else (entry.value, "string")
         if read_text(getattr(holder, name)) != value or key not in old:
             setattr(holder, name, value)
-        written.append(entry)
-    del entries[:]
-    entries.extend(written)
+    del entries[:count]
 
 
 def _elements(

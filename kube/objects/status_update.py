@@ -8,11 +8,11 @@ from collections import deque
 
 from kube.errors import StatusError, bad_request, invalid, method_not_supported, unsupported_media_type
 from kube.json_type import Json, same_json
+from kube.message_table import META
 from kube.objects.object_patches import apply_patch
 from kube.objects.status_json import canonical
 from kube.objects.status_message import CORE, parse_message, read_message, write_message
 from kube.objects.strategic_merge import merge_keys_of
-from kube.schemas.message_table import META
 from kube.wire.encoding import Encoding
 from kube.wire.json_fields import parse_object, write_json
 from kube.wire.protobuf_codec import open_envelope
@@ -31,7 +31,7 @@ def status_document(encoding: Encoding, api_version: str, kind: str, raw: bytes)
     status_type = _status_type(api_version, kind)
     if encoding is Encoding.JSON:
         return parse_object(raw)
-    message = parse_message(kind, raw)
+    message = parse_message(f"{CORE}.{kind}", raw)
     return {
         "kind": kind,
         "apiVersion": api_version,
@@ -51,7 +51,7 @@ def with_status(encoding: Encoding, api_version: str, kind: str, raw: bytes, doc
     status = canonical(status_type, document.get("status"), "status")
     if encoding is Encoding.JSON:
         return _with_json(raw, wanted, status)
-    message = parse_message(kind, raw)
+    message = parse_message(f"{CORE}.{kind}", raw)
     before = read_message(_METADATA, message.metadata)
     metadata = {name: value for name, value in before.items() if name not in WRITTEN} | wanted
     if before == metadata and read_message(status_type, message.status) == status:

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from kube.bounds import reached
 from kube.json_type import Json
-from kube.schemas.message_table import META, FieldCardinality, MessageField, messages
+from kube.message_table import META, FieldCardinality, MessageField
+from kube.schemas.published import messages
 from kube.wire.json_fields import parse_json
 from kube.wire.protobuf_codec import read_varint
 
@@ -51,7 +52,7 @@ def _base64(data: bytes, at: int, end: int, deep: int) -> str:
 
 
 SCALARS: Mapping[str, Read] = {"s": _text, "i": _number, "l": _number, "b": _flag, "d": _double, "y": _base64}
-"""Each kind of field that is no message; `kube.schemas.message_table.MessageField.kind` says which is which."""
+"""Each kind of field that is no message; `kube.message_table.MessageField.kind` says which is which."""
 
 
 def go_time(seconds: int, micros: int = 0, precision: str = "seconds") -> str:

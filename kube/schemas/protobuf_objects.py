@@ -15,8 +15,9 @@ from functools import cache
 from typing import Any
 
 from kube.json_type import Json
+from kube.message_table import FieldCardinality, MessageField
 from kube.schemas.json_objects import MAX_DEPTH, WRITTEN
-from kube.schemas.message_table import FieldCardinality, MessageField, messages
+from kube.schemas.published import messages
 from kube.wire.json_fields import write_json
 from kube.wire.protobuf_codec import varint
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from kube.errors import StatusError
+from kube.message_table import META
 from kube.packed_text import Kept
 from kube.requests.resource_versions import parse_version
 from kube.wire.codec_base import (
@@ -31,7 +32,7 @@ from kube.wire.codec_base import (
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Edits
 from kube.wire.protobuf_fields import ProtobufFields, read_entries
-from kube.wire.schema import MESSAGES
+from kube.wire.schema import MESSAGES, METADATA
 
 MAGIC = b"k8s\x00"
 """The prefix of every body and of every object in a frame; a WatchEvent itself does not."""
@@ -44,13 +45,12 @@ LONG_LIST = 1024 * 1024
 HEADS = 256
 """Cached headers of envelopes, by kind: more kinds than a node reads, each of some tens of bytes."""
 
-_UNKNOWN = MESSAGES["Unknown"]
-_ANY_LIST = MESSAGES["AnyList"]
-_PEEK = MESSAGES["Peek"]
-_METADATA = MESSAGES["PartialObjectMetadata"]
-_ANY_METADATA = MESSAGES["AnyMetadata"]
-_STATUS = MESSAGES["Status"]
-_WATCH_EVENT = MESSAGES["WatchEvent"]
+_UNKNOWN = MESSAGES["apimachinery.pkg.runtime.Unknown"]
+_STATUS = MESSAGES[f"{META}.Status"]
+_WATCH_EVENT = MESSAGES[f"{META}.WatchEvent"]
+_ANY_LIST = MESSAGES["wire.AnyList"]
+_ANY_METADATA = MESSAGES["wire.AnyMetadata"]
+_PEEK = MESSAGES["wire.Peek"]
 
 _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 _FIELD_4_NUMBER = b"\x20"
@@ -149,7 +149,7 @@ class ProtobufCodec(Codec):
         if annotations:
             pairs = annotations.items()
             metadata["annotations"] = [{"key": name, "value": value} for name, value in pairs]
-        raw: bytes = _METADATA.new(metadata=metadata).SerializeToString()
+        raw: bytes = METADATA.new(metadata=metadata).SerializeToString()
         return self.encode_event("BOOKMARK", api_version, kind, raw)
 
     def encode_error(self, error: StatusError) -> bytes:
@@ -157,11 +157,11 @@ class ProtobufCodec(Codec):
 
     def name_alone(self, api_version: str, kind: str, key: tuple[str, str], version: int) -> bytes:
         metadata = {"name": key[1], "namespace": key[0], "resourceVersion": write_version(version)}
-        raw: bytes = _METADATA.new(metadata=metadata).SerializeToString()
+        raw: bytes = METADATA.new(metadata=metadata).SerializeToString()
         return raw
 
     def with_version(self, raw: bytes, version: int) -> bytes:
-        message = _METADATA.parse(raw)
+        message = METADATA.parse(raw)
         message.metadata.resourceVersion = write_version(version)
         written: bytes = message.SerializeToString()
         return written

@@ -11,7 +11,7 @@ from kube.wire.schema import MESSAGES, FieldKind, MessageType
 _TEXT = FieldKind.TEXT
 _SCALARS = frozenset({FieldKind.TEXT, FieldKind.NUMBER, FieldKind.FLAG})
 _LISTS = frozenset({FieldKind.TEXTS, FieldKind.RAWS, FieldKind.MAPPING, FieldKind.CHILDREN})
-_NOTHING = MESSAGES["Nothing"]
+_NOTHING = MESSAGES["wire.Nothing"]
 
 
 class ProtobufFields(Fields):

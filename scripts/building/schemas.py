@@ -1,7 +1,7 @@
 """`scripts/schemas`: the messages of Kubernetes' own kinds, from what Kubernetes publishes, as one packed text.
 
 A `generated.proto` says what is on the wire, the struct tags of the Go types how JSON names it and when JSON leaves it
-out. `kube.schemas.message_table` says what the lines of the text mean.
+out. `kube.message_table` says what the lines of the text mean. The minimal schema is cut out of that text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kube.schemas.message_table import MESSAGES_FILE
+from kube.schemas.published import PUBLISHED_FILE, published_text
+from scripts.building.minimal_schema import MINIMAL_FILE, cut
 from tests.cloud.build import MODULE, find_go
 
 SOURCES = ("k8s.io/api", "k8s.io/apimachinery", "k8s.io/apiextensions-apiserver", "k8s.io/kube-aggregator")
@@ -49,18 +50,28 @@ class Member:
 
 
 def main() -> int:
-    """Write the file where it differs, or say so and end with status 1."""
+    """Write the files where they differ, or name those that do and end with status 1."""
     parser = argparse.ArgumentParser(prog="scripts/schemas", description=__doc__)
-    parser.add_argument("--write", action="store_true", help="Write the file if it differs.")
-    write: bool = parser.parse_args().write
-    text = "".join(f"{line}\n" for folder in source_folders() for line in lines_of(folder))
-    if MESSAGES_FILE.exists() and gzip.decompress(MESSAGES_FILE.read_bytes()).decode() == text:
-        return 0
-    print(MESSAGES_FILE)
-    if not write:
-        return 1
-    MESSAGES_FILE.write_bytes(gzip.compress(text.encode(), mtime=0))
-    return 0
+    parser.add_argument("--write", action="store_true", help="Write the files that differ.")
+    parser.add_argument(
+        "--minimal", action="store_true", help="Only cut out the minimal schema; needs no Go."
+    )
+    given = parser.parse_args()
+    before = published_text()
+    published = before
+    if not given.minimal:
+        published = "".join(f"{line}\n" for folder in source_folders() for line in lines_of(folder))
+    minimal = "".join(f"{line}\n" for line in cut(published))
+    differing = {}
+    if published != before:
+        differing[PUBLISHED_FILE] = gzip.compress(published.encode(), mtime=0)
+    if minimal != MINIMAL_FILE.read_text():
+        differing[MINIMAL_FILE] = minimal.encode()
+    for path, content in differing.items():
+        print(path)
+        if given.write:
+            path.write_bytes(content)
+    return int(bool(differing) and not given.write)
 
 
 def source_folders() -> list[Path]:

@@ -10,7 +10,7 @@ import pytest
 from addons.offline.copies import DiskCopies
 from addons.offline.disk_access import DiskAccess
 from kube.disk.writer import DiskWriter
-from kube.schemas.message_table import messages
+from kube.schemas.published import messages
 from tests.addons.support.copying import copies_in
 from tests.addons.support.devices import Device
 

@@ -177,7 +177,7 @@ LONG = b" " * HEAD
 def protobuf_list(token: str, items: int = 1, size: int = 200) -> bytes:
     """A list as a kube-apiserver writes one in protobuf, before its items."""
     metadata = {"resourceVersion": "7", "continue": token, "remainingItemCount": 300}
-    page = MESSAGES["AnyList"].new(metadata=metadata, items=[b"x" * size] * items)
+    page = MESSAGES["wire.AnyList"].new(metadata=metadata, items=[b"x" * size] * items)
     return codec_for(Encoding.PROTOBUF).encode_single("v1", "PodList", page.SerializeToString())
 
 

@@ -9,8 +9,9 @@ from datetime import datetime
 from typing import Any
 
 from kube.json_type import Json
+from kube.message_table import META, FieldCardinality
 from kube.schemas.json_objects import is_known, json_object
-from kube.schemas.message_table import META, FieldCardinality, messages
+from kube.schemas.published import messages
 from kube.wire.protobuf_codec import open_envelope
 from kube.wire.schema import KINDS
 from tests.cloud.scriptable.resources import Resource, Trait

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from kube.message_table import META
 from kube.objects.status_json import canonical, read_time
 from kube.objects.status_message import CORE
-from kube.schemas.message_table import META
 
 
 def full_name(message: str) -> str:

@@ -12,7 +12,8 @@ from tests.kube.support.wire_walker import find
 
 UNKNOWN = b"\xf2\x7f\x05later"
 """A field that no table has: number 2046, a text."""
-NODE_STATUS, POD_STATUS, CONTAINER = f"{CORE}.NodeStatus", f"{CORE}.PodStatus", f"{CORE}.ContainerStatus"
+NODE_STATUS, CONDITION = f"{CORE}.NodeStatus", f"{CORE}.NodeCondition"
+POD_STATUS, CONTAINER = f"{CORE}.PodStatus", f"{CORE}.ContainerStatus"
 NODE_KEYS, POD_KEYS = merge_keys_of("Node"), merge_keys_of("Pod")
 
 
@@ -25,9 +26,9 @@ def status(*conditions: str) -> Any:
     message = new_message(NODE_STATUS)
     message.phase = "Running"
     for condition in conditions:
-        element = new_message("NodeCondition")
+        element = new_message(CONDITION)
         element.type, element.status = condition, "True"
-        message.conditions.append(with_unknown("NodeCondition", element))
+        message.conditions.append(with_unknown(CONDITION, element))
     return with_unknown(NODE_STATUS, message)
 
 
@@ -61,8 +62,7 @@ def test_entries_of_a_map() -> None:
     for name in ("cpu", "pods", "gone"):
         entry = message.capacity.add(key=name)
         entry.value.string = "1"
-    kept = parse_message("QuantityEntry", message.capacity[0].SerializeToString() + UNKNOWN)
-    message.capacity[0].CopyFrom(kept)
+    message.capacity[0].MergeFromString(UNKNOWN)
     document = read_message(NODE_STATUS, message)
     document["capacity"] = {"cpu": "2", "new": "3", "pods": "1"}
     write_message(NODE_STATUS, message, document, NODE_KEYS, "status")

@@ -88,7 +88,7 @@ def test_what_is_nested_too_deep_is_refused_and_not_followed() -> None:
 def test_a_hub_that_nobody_asks_does_not_load_the_messages() -> None:
     program = (
         "import addons.hub, addons.command, addons.ui.admin\n"
-        "from kube.schemas.message_table import messages\n"
+        "from kube.schemas.published import messages\n"
         "assert not messages.cache_info().currsize\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)

@@ -6,20 +6,29 @@ from collections.abc import Callable
 
 import pytest
 
+from kube.message_table import META, FieldCardinality, Messages
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Fields
-from kube.wire.schema import TABLE, message_type_of
+from kube.wire.schema import message_type_of
+from scripts.building.minimal_schema import MINIMAL_FILE
 from tests.kube.support.recorded import SINGLES, obj, single
 from tests.kube.support.wire_walker import Tree, content, find
 
+TABLE = Messages(MINIMAL_FILE.read_text())
+
+SLICE, ENDPOINT = "api.discovery.v1.EndpointSlice", "api.discovery.v1.Endpoint"
 UNKNOWN = bytes.fromhex("fa3e04 6b657074  c03e 9601  cd3e 01020304")
 """Fields 1007, 1000 and 1001: a string, a number and a fixed32 that no message of the API has."""
 
 
 def tree(message: str) -> Tree:
-    """Where the runtime may order fields anew: in the messages that it knows."""
-    return {number: tree(kind) for number, kind, _ in TABLE[message].values() if kind in TABLE}
+    """Where the runtime may order fields anew: in the messages that it knows, and in entries of maps."""
+    return {
+        field.number: {} if field.cardinality is FieldCardinality.MAP else tree(field.kind)
+        for field in TABLE.message(message).fields.values()
+        if field.is_message or field.cardinality is FieldCardinality.MAP
+    }
 
 
 def rewritten(original: ApiObject) -> bytes:
@@ -52,7 +61,7 @@ def test_unknown_fields_of_inner_messages_and_entries_survive() -> None:
     raw = field(2, endpoint) + field(1, metadata) + field(2, endpoint)
     original = decode_object(Encoding.PROTOBUF, "discovery.k8s.io/v1", "EndpointSlice", raw)
     assert (original.labels, original.version) == ({"k": "v"}, 7)
-    assert content(rewritten(original), tree("EndpointSlice")) == content(raw, tree("EndpointSlice"))
+    assert content(rewritten(original), tree(SLICE)) == content(raw, tree(SLICE))
     assert original.encode().count(UNKNOWN) == 6
 
 
@@ -61,8 +70,8 @@ def test_keep_leaves_the_other_messages_as_they_are() -> None:
     before = original.encode()
     assert original.fields.keep("endpoints", lambda endpoint: endpoint.text("nodeName") != "n2") == 1
     endpoints = find(before, 2)
-    kept = [content(each, tree("Endpoint")) for each in find(original.encode(), 2)]
-    assert kept == [content(each, tree("Endpoint")) for each in (endpoints[0], endpoints[2])]
+    kept = [content(each, tree(ENDPOINT)) for each in find(original.encode(), 2)]
+    assert kept == [content(each, tree(ENDPOINT)) for each in (endpoints[0], endpoints[2])]
     # hints and targetRef, which the schema lacks
     assert find(original.encode(), 2, 8) == [find(before, 2, 8)[0]]
     assert find(original.encode(), 2, 4) == find(before, 2, 4)
@@ -116,4 +125,6 @@ def test_a_kind_that_the_schema_lacks_has_its_metadata_only() -> None:
     _, _, raw = single("services.single", Encoding.PROTOBUF)
     unknown = decode_object(Encoding.PROTOBUF, "example.com/v1", "Thing", raw)
     assert (unknown.name, unknown.fields.has("spec")) == ("rich", False)
-    assert content(rewritten(unknown), {1: tree("ObjectMeta")}) == content(raw, {1: tree("ObjectMeta")})
+    assert content(rewritten(unknown), {1: tree(f"{META}.ObjectMeta")}) == content(
+        raw, {1: tree(f"{META}.ObjectMeta")}
+    )

@@ -1,57 +1,75 @@
-"""The table is judged by what Kubernetes publishes: a wrong number would read as absent, or as another field."""
+"""The minimal schema is cut out of what Kubernetes publishes: a wrong number would read as another field."""
 
 from __future__ import annotations
 
 import pytest
 from google.protobuf.internal import api_implementation
 
-from kube.schemas.message_table import messages
-from kube.wire.schema import ENTRY, KINDS, MANY, MESSAGES, ONE, TABLE, message_type_of
+from kube.message_table import Messages
+from kube.schemas.published import messages, published_text
+from kube.wire.schema import KINDS, MESSAGES, METADATA, FieldKind, message_type_of
+from scripts.building.minimal_schema import MINIMAL_FILE, VIEWS, WIRE, cut
 
-PUBLISHED = {"s": "string", "[s": "string", "{s": ENTRY, "i": "int32", "l": "int64", "b": "bool"}
-"""Type of the table, by how often and as what a field is in Kubernetes' own table."""
+LINES = """\
+@api.shop.v1
+=shop.example.com/v1
+Order!|1 metadata other.Meta?|2 items [Item|3  Base
+"""
 
 
 def test_the_runtime_is_the_fast_one() -> None:
     assert api_implementation.Type() == "upb"
 
 
-def test_each_field_of_a_kind_has_the_number_and_the_type_that_kubernetes_publishes() -> None:
-    seen = set()
-    waiting = [(name, messages().of_kind(*kind)) for kind, name in KINDS.items()]
-    while waiting:
-        name, published = waiting.pop()
-        assert published is not None
-        seen.add(name)
-        fields = {field.name: field for field in published.fields.values()}
-        for field, (number, kind, label) in TABLE[name].items():
-            want = fields[field]
-            assert (name, field, number, label) == (
-                name,
-                field,
-                want.number,
-                MANY if want.cardinality.value else ONE,
-            )
-            if kind in TABLE and kind != ENTRY:
-                waiting.append((kind, messages().message(want.kind)))
-            else:
-                assert (kind, field) == (PUBLISHED[want.cardinality.value + want.kind], field)
-    # What is on the wire but not of a kind is tested with the codec.
-    of_the_wire = {"TypeMeta", "Unknown", "RawExtension", "WatchEvent", "ListMeta", "PartialObjectMetadata"}
-    made_for_reading = {"AnyList", "AnyMetadata", "Peek", "PeekMeta", "Nothing", ENTRY}
-    assert TABLE.keys() - seen == of_the_wire | made_for_reading
+def test_the_file_is_what_is_cut_out_of_the_published_messages() -> None:
+    cut_out = "".join(f"{line}\n" for line in cut(published_text()))
+    assert MINIMAL_FILE.read_text() == cut_out, "scripts/schemas --minimal --write"
+
+
+def test_each_field_is_as_kubernetes_publishes_it() -> None:
+    table = Messages(MINIMAL_FILE.read_text())
+    numbers = set()
+    for message in table:
+        package, _, name = message.name.rpartition(".")
+        published = messages().message(VIEWS[name][0] if package == WIRE else message.name)
+        for field in message.fields.values():
+            numbers.add((message.name, field.number))
+            found = next(each for each in published.fields.values() if each.number == field.number)
+            assert found.name in (field.name, "")
+            if package != WIRE:
+                assert found._replace(name=field.name) == field
+    assert {name for name, _ in numbers} == MESSAGES.keys() - {f"{WIRE}.Nothing"}
+    assert len(numbers) == sum(len(each.kinds) for each in MESSAGES.values())
 
 
 def test_every_kind_but_status_has_a_message_with_metadata() -> None:
-    assert {name for name in KINDS.values() if "metadata" not in TABLE[name]} == {"Status"}
+    lacking = {
+        kind for kind, message in KINDS.items() if message.kinds.get("metadata") is not FieldKind.CHILD
+    }
+    assert lacking == {("v1", "Status")}
 
 
-def test_a_kind_that_the_table_lacks_has_its_metadata() -> None:
-    assert message_type_of("storage.k8s.io/v1", "CSINode").name == "PartialObjectMetadata"
-    assert message_type_of("example.com/v1", "Service").name == "PartialObjectMetadata"
+def test_a_kind_that_the_schema_lacks_has_its_metadata() -> None:
+    assert message_type_of("storage.k8s.io/v1", "CSINode") is METADATA
+    assert message_type_of("example.com/v1", "Service") is METADATA
+    assert message_type_of("v1", "Unknown") is METADATA
+
+
+def test_a_name_that_is_not_published_is_refused() -> None:
+    order = {"api.shop.v1.Order": "metadata base="}
+    assert list(cut(LINES, order, {})) == [
+        "@api.shop.v1",
+        "=shop.example.com/v1",
+        "Order!|1 metadata other.Meta?|3 base Base",
+        f"@{WIRE}",
+    ]
+    with pytest.raises(ValueError, match=r"not published: api.shop.v1.Item"):
+        list(cut(LINES, {**order, "api.shop.v1.Item": "price"}, {}))
+    with pytest.raises(ValueError, match=r"api.shop.v1.Order has no field lines"):
+        list(cut(LINES, {"api.shop.v1.Order": "metadata lines"}, {}))
 
 
 @pytest.mark.parametrize("raw", [b"\x0a", b"\x0a\xff", b"\x0a\x02\x0a\x05", b"\xff" * 11, b"\x0b"])
 def test_malformed_bytes_are_a_value_error(raw: bytes) -> None:
-    with pytest.raises(ValueError, match="not a protobuf Service"):
-        MESSAGES["Service"].parse(raw)
+    with pytest.raises(ValueError, match=r"not a protobuf api.core.v1.Service"):
+        MESSAGES["api.core.v1.Service"].parse(raw)

@@ -23,7 +23,7 @@ from addons.ui.flows.live_watches import (
     LiveWatch,
 )
 from addons.ui.masking import USUALLY, Visible
-from kube.schemas.message_table import messages
+from kube.schemas.published import messages
 from kube.wire.codec import codec_for
 from kube.wire.encoding import Encoding
 from tests.addons.support.filtered_view import fill, services

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from kube.schemas.message_table import MESSAGES_FILE, FieldCardinality, Messages
+from kube.message_table import FieldCardinality, Messages
+from kube.schemas.published import PUBLISHED_FILE, published_text
 from scripts.building.schemas import lines_of, source_folders
 
 LINES = """\
@@ -62,10 +62,10 @@ def test_a_kind_that_every_group_has_is_found_in_each() -> None:
 
 
 def test_each_field_leads_somewhere_and_the_table_is_under_three_megabytes() -> None:
-    assert MESSAGES_FILE.stat().st_size < 32 * 1024
+    assert PUBLISHED_FILE.stat().st_size < 32 * 1024
     tracemalloc.start()
     try:
-        table = Messages(gzip.decompress(MESSAGES_FILE.read_bytes()).decode())
+        table = Messages(published_text())
         seen = set()
         waiting = [message for kind in table.kinds if (message := table.of_kind(*kind)) is not None]
         while waiting:
@@ -83,4 +83,4 @@ def test_each_field_leads_somewhere_and_the_table_is_under_three_megabytes() -> 
 def test_the_file_is_what_kubernetes_publishes(cloud_programs: dict[str, Path]) -> None:
     assert cloud_programs
     text = "".join(f"{line}\n" for folder in source_folders() for line in lines_of(folder))
-    assert gzip.decompress(MESSAGES_FILE.read_bytes()).decode() == text
+    assert published_text() == text

@@ -1,18 +1,15 @@
-"""The messages of Kubernetes' own kinds, as `scripts/schemas` wrote them down from what Kubernetes publishes.
+"""Messages of Kubernetes' own kinds, read from a text that `scripts/schemas` writes.
 
-The file is read when the first message is needed. Its text, 140 KB, stays; a message is parsed when it is first used.
+`kube/schemas/messages.txt.gz` has every message that Kubernetes publishes, `kube/wire/messages.txt` the fields of them
+that filters and codecs read. A line is parsed when its message is first used.
 """
 
 from __future__ import annotations
 
-import gzip
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
-from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
-MESSAGES_FILE = Path(__file__).with_name("messages.txt.gz")
 META = "apimachinery.pkg.apis.meta.v1"
 META_GROUP_VERSION = "meta.k8s.io/v1"
 
@@ -76,7 +73,7 @@ def _tag(field: MessageField) -> int:
 
 
 class Messages:
-    """The file's text, by message, and the messages parsed so far."""
+    """The lines of such a text by message, and the messages parsed so far."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[str, str] = {}
@@ -100,6 +97,9 @@ class Messages:
         """apiVersion and kind of all that are known."""
         return frozenset(self._kinds)
 
+    def __iter__(self) -> Iterator[Message]:
+        return map(self.message, self._lines)
+
     def of_kind(self, api_version: str, kind: str) -> Message | None:
         """The message of a kind, or of one that every group has, as a Status; None for a kind that is unknown."""
         name = self._kinds.get((api_version, kind)) or self._kinds.get((META_GROUP_VERSION, kind))
@@ -122,9 +122,3 @@ def _field(package: str, text: str) -> MessageField:
     omit = kind[-1] if kind[-1] in "?!" else ""
     full = bare if len(bare) == 1 or "." in bare else f"{package}.{bare}"
     return MessageField(int(number), name, cardinality, full, "*" in kind, omit)
-
-
-@cache
-def messages() -> Messages:
-    """The one table of this process."""
-    return Messages(gzip.decompress(MESSAGES_FILE.read_bytes()).decode())
