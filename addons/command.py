@@ -42,14 +42,14 @@ class ProgramFlags:
     """The flags of the program that are no options of mitmproxy."""
 
     ui: Literal["none", "console", "web"] = option(
-        "none", "mitmproxy's [interface](seeing.md).", begins="What people see"
+        "none", "mitmproxy's [interface](seeing.md).", begins="Interfaces and log"
     )
     log_level: Level = option(
-        "info", "The least that is logged. Libraries log `info` at most: below, they log tokens."
+        "info", "Least logged level. Libraries log `info` at most: below it they log tokens."
     )
     log_format: Format = option(
         "text",
-        "Lines for people, or one JSON object a line, on standard error. An interface has a log of its own.",
+        "Text, or one JSON object a line, on standard error. An interface has a log of its own.",
     )
 
 

@@ -59,115 +59,110 @@ class Settings:
 
     kubeconfigs: Annotated[tuple[Path, ...], _kubeconfigs] = option(
         "",
-        "Kubeconfig of this node: the cloud's CA, and the identity that components of the node go out with. Several "
-        "have colons between, and are merged as by kubectl. Without it, and without hub_server, `$KUBECONFIG` counts.",
+        "Kubeconfig of this node: the cloud's CA, and the identity that node components use. Several, separated by "
+        "colons, are merged as by kubectl. Without it and hub_server, `$KUBECONFIG` counts.",
         name="kubeconfig",
-        begins="To begin with",
+        begins="Basics",
     )
     context: str = option("", "Context of the kubeconfig.", shown="the current one")
     servers: Annotated[tuple[Server, ...], _servers] = option(
-        "", "URLs of the kube-apiserver, separated by commas.", name="server", shown="the kubeconfig's"
+        "", "kube-apiserver URLs, separated by commas.", name="server", shown="the kubeconfig's"
     )
     node: str = option(os.uname().nodename.lower(), "Name of this node.", shown="the host's name")
     pool: str = option("", "Node pool of this node.", shown="the node's label `apps.openyurt.io/nodepool`")
     state_dir: Folder = option(
         "/var/lib/edgehub",
-        "Folder for what outlives a restart: copies of what was read, and the CA of the TLS port. The hub makes it "
-        "for its user alone.",
+        "Folder for copies of what was read, the journal and the CA of the TLS port. The hub creates it for its user "
+        "alone.",
     )
     bootstrap_kubeconfig: File = option(
         "",
-        "Kubeconfig with a bootstrap token, in place of hub_kubeconfig: the hub [asks the cluster for a client "
-        "certificate](operations.md#certificates) of this node, keeps it in the state dir, and renews it.",
+        "Kubeconfig with a bootstrap token, instead of hub_kubeconfig: the hub [requests a client "
+        "certificate](reference.md#certificates) of this node and renews it.",
     )
     mode: Literal["edge", "cloud"] = option(
         "edge",
-        "`edge`, or `cloud`: keeps nothing on disk, and switches off the filters that make no sense in the cloud.",
+        "`edge`, or `cloud`: no disk, and no filters that only edge nodes need.",
     )
     server_order: ServerOrder = option(
-        "round-robin", "`round-robin`, or `priority`: the first server that is up, as listed."
+        "round-robin", "`round-robin`, or `priority`: the first available server, in the listed order."
     )
     uplinks: Annotated[tuple[Uplink, ...], parse_uplinks] = option(
         "",
-        "[Devices](links.md#several-uplinks) of this node, or addresses of them, by which the hub reaches the cloud, "
-        "in the order of preference and separated by commas. `:COST` behind one puts it behind those that cost less.",
+        "[Devices](links.md#several-uplinks) of this node, or their addresses, to the cloud: in order of preference, "
+        "separated by commas. `:COST` behind one puts it after cheaper ones.",
         name="uplink",
-        shown="as the node's routes lead",
+        shown="by the node's routes",
     )
     link_budget: Annotated[LinkBudget | None, parse_link_budget] = option(
         "",
-        "What the link to the cloud may carry, `20MB/day` or `5GB/month`, both directions together. Beyond it the hub "
-        "[tells](links.md#link-budget), and cuts nothing.",
+        "Traffic budget of the link to the cloud, `20MB/day` or `5GB/month`, both directions together. Beyond it the "
+        "hub [warns](links.md#link-budget), and blocks nothing.",
     )
     allow_drills: bool = option(
         False,
-        "`edgehub link` may [take the link to the cloud away](seeing.md#rehearse-an-outage) for some minutes, or "
-        "slow it down. An interface allows it, too.",
-        begins="What people see",
+        "`edgehub link` may [cut or slow the link](seeing.md#rehearse-an-outage) for some minutes. An interface "
+        "always may.",
+        begins="Interfaces and log",
     )
     allow_hold: bool = option(
         False,
-        "`edgehub attach` may [hold flows and edit them](seeing.md#a-hub-that-runs); an interface may always.",
+        "`edgehub attach` may [hold and edit flows](seeing.md#a-hub-that-runs). An interface always may.",
     )
     access_log: bool = option(
         False, "Log a line for each request, as [`edgehub observe`](operations.md#observe) prints it."
     )
     show_secrets: bool = option(
-        False, "Interfaces show the values of Secrets, which they [hide else](seeing.md#what-nobody-sees)."
+        False, "Interfaces show values of Secrets, otherwise [hidden](seeing.md#what-nobody-sees)."
     )
     show_managed_fields: bool = option(
         False,
-        "Interfaces and `edgehub dump` show the `managedFields` of objects, of which they tell the number else.",
+        "Interfaces and `edgehub dump` show `managedFields`, otherwise only their number.",
     )
     show_own_requests: bool = option(
-        False, "Interfaces list what the hub itself asks of servers, too ([seeing](seeing.md))."
+        False, "Interfaces also list the hub's own requests ([seeing](seeing.md))."
     )
-    listen: IpAddress = option("127.0.0.1", "IP address of the listeners for this node.", begins="Listeners")
-    port: Port = option(10261, "Port for node components, plain HTTP. 0: off.")
-    tls_port: Port = option(10268, "Port for pods, TLS. 0: off.")
-    admin_port: Port = option(
-        10267, "Port of /healthz, /readyz, /metrics and /debug, on the listen address. 0: off."
-    )
+    listen: IpAddress = option("127.0.0.1", "IP address of the ports for this node.", begins="Listeners")
+    port: Port = option(10261, "Plain HTTP port for node components. 0: off.")
+    tls_port: Port = option(10268, "TLS port for pods. 0: off.")
+    admin_port: Port = option(10267, "Port of /healthz, /readyz, /metrics and /debug. 0: off.")
     plain_users: Users = option(
         "",
-        "Users of this node, by name or id and separated by commas, who may use the plain port. Each can do there "
-        "what this node can.",
+        "Users of this node, by name or id, separated by commas, who may use the plain port and so do what the node "
+        "can.",
         shown="every user",
     )
     allowed_hosts: Annotated[frozenset[str], _hosts] = option(
         "",
-        "Names, separated by commas, by which clients may call the plain port and the admin port besides localhost "
-        "and IP addresses. All others are refused, so that no web page can use them (DNS rebinding); see "
-        "[security](security.md).",
+        "Host names, separated by commas, that the plain and admin ports accept besides localhost and IP addresses. "
+        "Others are refused, so that no web page can use the ports (DNS rebinding; "
+        "[security](security.md#ports-and-callers)).",
     )
     pod_address: Annotated[PodAddress, parse_pod_address] = option(
         "",
-        "IP address (or two, one per family) that filters write for pods. `auto`: the hub [makes the "
-        "interface](install.md#the-address-for-pods) edgehub0 with 169.254.2.1, or with the addresses behind "
-        "`auto`, and listens there for pods.",
+        "IP address (or one per family) that filters write for pods. `auto`: the hub [creates the "
+        "interface](install.md#the-address-for-pods) edgehub0 with 169.254.2.1, or the addresses behind `auto`, and "
+        "listens there.",
         shown="hub_listen",
         begins="Pods",
     )
     tls_cert: File = option(
         "",
-        "Certificate of the TLS port. The one that is made at first start is of a CA in the state dir; pods trust "
-        "its `pki/ca.crt`.",
+        "Certificate of the TLS port. The default's CA is `pki/ca.crt` in the state dir.",
         shown="made at first start",
     )
     tls_key: File = option("", "Key of hub_tls_cert.")
     tls_signer: Literal["local", "cluster"] = option(
         "local",
-        "Who signs the TLS port's certificate without hub_tls_cert: `local`, the hub's own CA, or `cluster`, so "
-        "that pods [trust the port](operations.md#what-pods-trust) at the node's addresses and hub_pod_address by "
-        "the ca.crt that they have.",
+        "Signer of the TLS certificate without hub_tls_cert: `local`, the hub's own CA, or `cluster`, [trusted by "
+        "pods](reference.md#what-pods-trust) at the node's addresses and hub_pod_address.",
     )
     local_hosts: IpAddresses = option(
         "",
-        "IP address (or two, one per family) that the [endpoints of "
-        "default/kubernetes](topology.md#the-endpoints-of-defaultkubernetes) become for kube-proxy, whatever their "
-        "annotations say.",
+        "IP address (or one per family) that kube-proxy gets as [endpoints of "
+        "default/kubernetes](topology.md#the-endpoints-of-defaultkubernetes), whatever their annotations say.",
         name="local_endpoint",
-        shown="as the annotations say",
+        shown="by the annotations",
     )
     local_port: Port = option(0, "Port of hub_local_endpoint. 0: hub_tls_port.")
     namespace: str = option(
@@ -175,12 +170,11 @@ class Settings:
     )
     configmap: str = option("yurt-hub-cfg", "Name of the rules ConfigMap.")
     disabled_filters: Names = option(
-        "", "Filters that never apply, whatever the rules say, separated by commas."
+        "", "Filters that never apply, whatever the rules say; separated by commas."
     )
     filter_modules: Files = option(
         "",
-        "Python files, separated by commas, with [filters that are not the hub's](filters.md). Their code runs as "
-        "the hub.",
+        "Python files with [own filters](filters.md), separated by commas. Their code runs as the hub.",
         name="filter_module",
     )
     topology_order: Literal["any", "preferred"] = option(
@@ -188,88 +182,83 @@ class Settings:
     )
     local_health: HttpUrl = option(
         "",
-        "URL of a [health service](topology.md#local-health) of the site, which answers with JSON by node name or "
-        "IP address.",
+        "URL of the site's [health service](topology.md#local-health), which answers JSON by node name or IP address.",
     )
     local_health_interval: Seconds = option(
         30,
-        "Seconds between requests to hub_local_health. After three without an answer no node is unhealthy.",
+        "Seconds between requests to hub_local_health. After three failures all nodes count as healthy.",
     )
     peer_port: Port = option(
         10269,
-        "Port at which the hubs of a [pool](pool.md) read from each other, the same on all nodes of the pool. It "
-        "opens when the pool elects leaders. 0: off, and the hub reads everything from the cloud itself.",
+        "Port at which hubs of a [pool](pool.md) read from each other, the same on all its nodes; open while the "
+        "pool elects leaders. 0: off, and the hub reads from the cloud only.",
         begins="Pools",
     )
     peer_address: IpAddress = option("", "IP address of the peer port.", shown="every address")
     peer_cert: File = option(
         "",
-        "Certificate of the peer port, of the cluster's CA and for this node.",
-        shown="asked of the cluster by a CertificateSigningRequest",
+        "Certificate of the peer port, signed by the cluster's CA for this node.",
+        shown="requested by a CertificateSigningRequest",
     )
     peer_key: File = option("", "Key of hub_peer_cert.")
     peer_clients: Literal["pool", "nodes"] = option(
         "pool",
-        "Whom the peer port serves: `pool`, the nodes of this pool; `nodes`, all nodes of the cluster, as a "
-        "[relay](pool.md#relays) in the cloud.",
+        "Clients of the peer port: `pool`, nodes of this pool; `nodes`, all nodes, as a [relay](pool.md#relays) in "
+        "the cloud.",
     )
     lend: Literal["on", "off"] = option(
         "on",
-        "Nodes of the pool that have lost their own way to the cloud may [borrow](links.md#borrowed-links) this "
-        "node's. `off`: they may not.",
+        "Nodes of the pool without a link may [borrow](links.md#borrowed-links) this node's. `off`: they may not.",
     )
     lend_rate: Kilobytes = option(
         1000,
-        "Kilobytes a second that lent ways and this node's own traffic share. The node's own goes first; one borrower "
-        "has half of what is lent at most.",
+        "Kilobytes a second that lent links and this node's own traffic share. The node's own goes first; one "
+        "borrower has at most half of the rest.",
     )
     borrow: Literal["on", "off"] = option(
-        "on", "Go through the hub of another node of the pool while every own way to the cloud is gone."
+        "on", "Use another node's link while all links of this node are down."
     )
     leader_names: str = option(
         "",
-        "Leaders of the pool to begin with, NODE/ADDRESS,…, for a node [without a cloud and without "
-        "copies](pool.md#which-server-a-follower-reads-from). They count until the hub has read its pool's "
-        "ConfigMap.",
+        "First leaders of the pool, NODE/ADDRESS,…, for a node [without cloud and "
+        "copies](pool.md#which-server-a-follower-reads-from); until the hub has read its pool's ConfigMap.",
         name="leaders",
     )
     relays: Annotated[tuple[Server, ...], _relays] = option(
         "",
-        "Relays, https://host:port,…, from which the hub reads what pools share.",
+        "Relays, https://host:port,…, that the hub reads shared resources from.",
         name="relay",
-        shown="those that the pool's ConfigMap names",
+        shown="those of the pool's ConfigMap",
     )
     wait: Seconds = option(
-        10, "Seconds a request waits for rules or a first copy before it gets a 503.", begins="Times"
+        10, "Seconds that a request waits for rules or a first copy before 503.", begins="Times"
     )
-    idle: Seconds = option(300, "Seconds after its last user when a source stops.")
+    idle: Seconds = option(300, "Seconds without a client after which a source stops.")
     review_max_age: SecondsOrNone = option(
         0,
-        "Seconds without a cloud for which the cloud's last answer about a pod's token still counts; 0: as long as the "
-        "outage lasts.",
+        "Seconds of an outage for which the cloud's last review of a pod's token counts; 0: the whole outage.",
     )
     probe_interval: Annotated[float, parse_duration] = option(
         str(PROBE_INTERVAL),
-        "Seconds without a word of a server until the hub probes it. With hub_probe_timeout this is how long a silent "
-        "outage may go unnoticed; see [links](links.md).",
+        "Seconds without traffic from a server before a probe. With hub_probe_timeout it bounds how long a silent "
+        "outage goes unnoticed ([links](links.md)).",
     )
     probe_timeout: Annotated[float, parse_duration] = option(
         str(PROBE_TIMEOUT),
-        "Seconds without a word of a server that was probed until it counts as gone; more where round trips "
-        "are long.",
+        "Seconds without an answer to a probe before a server counts as down; more where round trips are long.",
     )
     keep_days: Days = option(
-        14, "Days after its last use when a copy is deleted from disk; never while the cloud is away."
+        14, "Days after its last use when a copy is deleted from disk; never in an outage."
     )
     kubelet_client_certificate: File = option(
         "",
-        "Client certificate for this node's kubelet, which the hub asks for [logs and streams of "
-        "pods](offline.md#logs-and-exec) while the cloud is away. Without it they are refused then.",
+        "Client certificate by which the hub asks this node's kubelet for [logs and "
+        "streams](offline.md#logs-and-exec) in an outage. Without it they are refused then.",
         begins="This node's kubelet",
     )
     kubelet_client_key: File = option("", "Key of hub_kubelet_client_certificate.")
     kubelet_certificate_authority: Folder = option(
-        "/var/lib/kubelet/pki/kubelet.crt", "CA of the certificate that kubelet serves with, or that itself."
+        "/var/lib/kubelet/pki/kubelet.crt", "CA of kubelet's serving certificate, or that certificate."
     )
 
     @property

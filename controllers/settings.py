@@ -43,47 +43,47 @@ class Settings:
 
     kubeconfig: File = option(
         "",
-        "Kubeconfig of the cluster; says [whom the manager is](manager.md#whom-the-manager-is).",
+        "Kubeconfig of the cluster ([credentials](manager.md#credentials)).",
         shown="`$KUBECONFIG`, else the pod's service account, else `~/.kube/config`",
-        begins="To begin with",
+        begins="Basics",
     )
     namespace: str = option(
         "kube-system",
-        "Where the Lease and the leader-hub ConfigMaps are kept; the manifests give rights in `kube-system`.",
+        "Namespace of the Lease and the leader-hub ConfigMaps; the manifests give rights in `kube-system`.",
     )
     controllers: Names = option(
-        "*", "Which run, separated by commas: `*` is all, `-name` takes one away, as in `*,-nodepool`."
+        "*", "Controllers to run, separated by commas: `*` is all, `-name` excludes one, as in `*,-nodepool`."
     )
-    leader_elect: bool = option(True, "Write only while holding the Lease; false is for a single manager.")
+    leader_elect: bool = option(True, "Write only while holding the Lease; false for a single manager.")
     trigger_annotation: str = option(
         UPDATE_TRIGGER,
-        "Annotation that triggers hubs on Endpoints and EndpointSlices. Newer OpenYurt calls it "
+        "Annotation of Endpoints and EndpointSlices that triggers hubs. Newer OpenYurt calls it "
         "`openyurt.io/update-trigger`.",
     )
     default_toleration: int = option(
         300,
-        "kube-apiserver's --default-unreachable-toleration-seconds and its not-ready twin, in seconds "
+        "kube-apiserver's --default-unreachable-toleration-seconds and --default-not-ready-toleration-seconds "
         "([autonomy](manager.md#autonomy)).",
     )
     hub_image: str = option(
         "",
-        "Image by which [labelled nodes](manager.md#nodes-that-join-by-a-label) get a hub. Empty: none does.",
+        "Image of the hubs for [labelled nodes](manager.md#nodes-that-join-by-a-label). Empty: no installation.",
     )
     edge_worker_label: str = option(
-        "openyurt.io/is-edge-worker", "Label with the value `true` of Nodes that shall have a hub."
+        "openyurt.io/is-edge-worker", "Label with the value `true` of Nodes that get a hub."
     )
     verbose: bool = option(False, "Log more.")
     listen: str = option("", "Address of all ports.", shown="all addresses, IPv4 and IPv6", begins="Ports")
     admin_port: int = option(10258, "Port of /healthz, /readyz and /metrics. 0: off.")
-    metrics_bind_address: Place = option("", "Another place for /metrics, such as `:8080`. 0: none.")
+    metrics_bind_address: Place = option("", "Another address of /metrics, such as `:8080`. 0: none.")
     health_probe_bind_address: Place = option(
-        "", "Another place for /healthz and /readyz, such as `:8081`. 0: none."
+        "", "Another address of /healthz and /readyz, such as `:8081`. 0: none."
     )
     webhook_port: int = option(
         9443, "Port of the webhook for [bindings](bindings.md#the-webhook). 0: off, with its controller."
     )
     webhook_client_ca: File = option(
-        "", "Let nobody ask the webhook but clients with a certificate of this CA, read at each start."
+        "", "CA of the clients that may call the webhook, read at each start. Without it every client may."
     )
 
     @property

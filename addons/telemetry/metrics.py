@@ -1,5 +1,5 @@
 """The hub's metrics, one registry for the process. Names and labels are an interface, and
-`scripts/docs` writes the texts into docs/operations.md."""
+`scripts/docs` writes the texts into docs/reference.md."""
 
 from __future__ import annotations
 
@@ -38,79 +38,79 @@ def gauge(name: str, text: str) -> Gauge:
 REQUESTS = counter("edgehub_requests{component,verb,resource,route,code}", "Requests answered.")
 UPSTREAM_BYTES = counter(
     "edgehub_upstream_bytes{direction,server}",
-    "Bytes of bodies sent to (up) and received from (down) a server, as on the wire.",
+    "Bytes of bodies to (up) and from (down) a server, as on the wire.",
 )
 LINK_BYTES = counter(
     "edgehub_link_bytes{direction}",
-    "Bytes that connections to the cloud sent (up) and received (down), with TLS and heads, without TCP and IP.",
+    "Bytes to (up) and from (down) the cloud, with TLS and heads, without TCP and IP.",
 )
-LINK_BUDGET = gauge("edgehub_link_budget_bytes", "The budget of the link; 0 where it has none.")
-LINK_BUDGET_SPENT = gauge("edgehub_link_budget_spent_bytes", "Bytes of the budget's period that runs.")
+LINK_BUDGET = gauge("edgehub_link_budget_bytes", "The link's budget; 0: none.")
+LINK_BUDGET_SPENT = gauge("edgehub_link_budget_spent_bytes", "Bytes in the budget's current period.")
 SERVER_UP = gauge("edgehub_server_up{server}", "1 while a server is up.")
-ROUND_TRIP = gauge("edgehub_server_round_trip_seconds{server}", "Time to a server and back, smoothed.")
-DRILL = gauge("edgehub_drill", "1 while a person rehearses an outage, or a slow link, on this node.")
+ROUND_TRIP = gauge("edgehub_server_round_trip_seconds{server}", "Smoothed round-trip time to a server.")
+DRILL = gauge("edgehub_drill", "1 while an outage or a slow link is rehearsed on this node.")
 FILTER_OBJECTS = counter(
     "edgehub_filter_objects{filter,resource,outcome}",
-    "Objects a filter has judged: kept, changed or dropped.",
+    "Objects filtered: kept, changed or dropped.",
 )
 FILTER_REASONS = counter(
-    "edgehub_filter_reasons{filter,reason}", "Why filters judged so (`same-pool`, `no-service`, …)."
+    "edgehub_filter_reasons{filter,reason}", "Filter decisions by reason (`same-pool`, `no-service`, …)."
 )
-FILTER_ERRORS = counter(
-    "edgehub_filter_errors{resource}", "Objects that could not be judged, and so are hidden."
-)
+FILTER_ERRORS = counter("edgehub_filter_errors{resource}", "Objects hidden because a filter failed.")
 FILTER_MODULES_BROKEN = gauge(
     "edgehub_filter_modules_broken",
-    "1 while files of filters have changed and cannot be used; the former filters stay in force.",
+    "1 while changed filter files cannot be used; the former filters stay in force.",
 )
-RULE_ERRORS = counter("edgehub_rule_errors", "Bad entries found in the rules ConfigMap.")
+RULE_ERRORS = counter("edgehub_rule_errors", "Bad entries in the rules ConfigMap.")
 BEYOND_QUOTA = counter(
     "edgehub_beyond_quota{quota}",
-    "Lists and watches that the hub relayed or refused because their user's quota was reached.",
+    "Lists and watches relayed or refused at their user's quota.",
 )
 RULE_EVENTS_DROPPED = counter(
-    "edgehub_rule_events_dropped", "Events about bad rules that were left out because too many waited."
+    "edgehub_rule_events_dropped", "Events about bad rules dropped because too many waited."
 )
 FLOWS_REMOVED = counter(
-    "edgehub_flows_removed", "Flows that an interface dropped, the oldest first, because it kept too many."
+    "edgehub_flows_removed", "Flows that an interface dropped at its limit, oldest first."
 )
 HOOK_ERRORS = counter(
     "edgehub_hook_errors{addon,hook}",
-    "Hooks that failed; each cost its client a 500. Work in the background that ended by an error counts as one, too.",
+    "Failed hooks (500 for the client) and failed background tasks.",
 )
-SOURCES = gauge("edgehub_sources", "Lists and watches of the cloud that the hub keeps.")
+SOURCES = gauge("edgehub_sources", "Lists and watches of the cloud that the hub holds.")
 WATCHERS = gauge("edgehub_watchers{resource}", "Open watches served from a view.")
 SLOW_WATCHERS = counter(
-    "edgehub_slow_watchers{resource}", "Watches cut because their client read too slowly."
+    "edgehub_slow_watchers{resource}", "Watches ended because their client read too slowly."
 )
 LOCAL_HEALTH_UP = gauge(
     "edgehub_local_health_up",
-    "1 while the last word of the local health source counts; 0 also where there is no source.",
+    "1 while the local health service's last answer counts; 0 also without a service.",
 )
 LOCAL_HEALTH_UNHEALTHY = gauge(
     "edgehub_local_health_unhealthy",
-    "Nodes (names or addresses) that the local health source calls unhealthy.",
+    "Nodes (names or addresses) that the local health service calls unhealthy.",
 )
 LOCAL_HEALTH_FAILURES = counter(
-    "edgehub_local_health_failures", "Looks at the local health source that got no usable answer."
+    "edgehub_local_health_failures", "Requests to the local health service without a usable answer."
 )
 UPSTREAM_CUT = counter(
-    "edgehub_upstream_connections_cut{server}", "Connections to a server cut when it went down."
+    "edgehub_upstream_connections_cut{server}", "Connections to a server closed when it went down."
 )
 CONNECT_FAILURES = counter(
     "edgehub_connect_failures{fault}",
-    "Connections to a server that the node could not open by its own fault: `node` (descriptors, ports) or `resolver`.",
+    "Connections to a server that failed by the node's own fault: `node` (descriptors, ports) or `resolver`.",
 )
 CONNECTIONS_REFUSED = counter(
     "edgehub_connections_refused{reason}",
-    "Connections of clients closed at a bound: `peer`, `descriptors`, `late` (no request in time), `ahead` (sent on "
-    "behind an open request), `behind` (sent on behind an answer), `frame` (of HTTP/2, too large), `handshake` "
-    "(of TLS, too large), `accept`, `admin` (the oldest of the admin port).",
+    "Client connections closed at a bound: `peer`, `descriptors`, `late` (no request in time), `ahead` (data behind "
+    "an "
+    "open request), `behind` (data behind an answer), `frame` (HTTP/2, too large), `handshake` (TLS, too large), "
+    "`accept`, `admin` (the oldest of the admin port).",
 )
 FAILED_HANDSHAKES = counter(
     "edgehub_failed_handshakes{said,called}",
-    "TLS handshakes that clients did not finish, by what the client said of the certificate (an alert's name, or "
-    "`closed` for one that left), and by what it called: an `address`, a name of the Service `kubernetes`, or `other`.",
+    "TLS handshakes that clients broke off, by their alert (`closed`: none) and the called name: an `address`, a "
+    "name "
+    "of the Service `kubernetes`, or `other`.",
 )
 SAID = (
     *("unknown ca", "bad certificate", "certificate unknown", "certificate expired"),
@@ -120,102 +120,101 @@ CALLED = ("address", "kubernetes", OTHER)
 for _said in SAID:
     for _called in CALLED:
         FAILED_HANDSHAKES.labels(_said, _called)
-LISTENERS_CLOSED = gauge("edgehub_listeners_closed", "Listeners that the hub wants open and that are not.")
-LISTENERS_LOST = counter("edgehub_listeners_lost", "Listeners that were closed by others than the hub.")
+LISTENERS_CLOSED = gauge("edgehub_listeners_closed", "Listeners that should be open and are not.")
+LISTENERS_LOST = counter("edgehub_listeners_lost", "Listeners closed by something else than the hub.")
 UNREAD_STREAMS = counter(
     "edgehub_unread_streams_reset",
-    "Streams of clients of HTTP/2 that were reset because their client did not read.",
+    "HTTP/2 streams reset because their client did not read.",
 )
 REQUESTS_REFUSED = counter(
     "edgehub_requests_refused{code}",
-    "Requests that were malformed, or larger than a bound, by the code of the answer.",
+    "Malformed or too large requests, by status code.",
 )
 BOUNDS_REACHED = counter(
     "edgehub_bounds_reached{bound}",
-    "Times that something was dropped or refused at a bound that no other metric counts.",
+    "Times that a bound without a metric of its own was reached.",
 )
 bounds.listen(lambda bound: BOUNDS_REACHED.labels(bound).inc())
 REQUESTS_RESENT = counter(
     "edgehub_requests_resent",
-    "Requests that a server had not processed when it left, and that went out again.",
+    "Requests sent again because a server closed before processing them.",
 )
 ADMIN_REFUSED = counter(
     "edgehub_admin_refused{bound}",
-    "Requests to the admin port refused at a bound: `turn` (reports that take long), `listener` (of the page), "
-    "`follower` (of `observe`), `update` (of pods).",
+    "Admin requests refused at a bound: `turn` (long reports), `listener` (of the page), `follower` (of `observe`), "
+    "`update` (of pods).",
 )
 POD_UPDATES = counter(
     "edgehub_pod_updates{action,code}",
-    "Requests to upgrade a pod of this node, or to pull its images first, by the code of the answer.",
+    "Requests to upgrade a pod of this node or pull its images, by status code.",
 )
 for _action in ("upgrade", "imagepull"):
     for _code in ("200", "400", "403", "500", "503"):
         POD_UPDATES.labels(_action, _code)
 CACHE_WRITE_ERRORS = counter(
-    "edgehub_cache_write_errors", "Uses of the disk that failed; the hub goes on without."
+    "edgehub_cache_write_errors", "Failed disk operations; the hub continues without."
 )
 RESPONSES_EVICTED = counter(
     "edgehub_responses_evicted{share}",
-    "Kept answers that made way for newer ones: the share `node`, or `other` callers.",
+    "Cached answers evicted, of the share `node` or `other` callers.",
 )
-RESPONSES_UNKEPT = counter("edgehub_responses_unkept", "Answers not kept because too many wait for the disk.")
+RESPONSES_UNKEPT = counter(
+    "edgehub_responses_unkept", "Answers not cached because too many wait for the disk."
+)
 GARBAGE = counter(
     "edgehub_garbage{reason}",
-    "Copies taken from the disk: `unused` for long, `unmounted` (of no pod on this node any more), `no room`.",
+    "Copies deleted from disk: `unused`, `unmounted` (by all pods of this node), `no room`.",
 )
 SOURCE_ERRORS = counter(
     "edgehub_source_errors{resource,reason}",
-    "Lists and watches of the cloud that failed: broken off, malformed, or answered with an error. The copy stayed.",
+    "Failed lists and watches of the cloud: broken off, malformed, or an error. The copy stays.",
 )
-JOURNAL_ENTRIES = gauge("edgehub_journal_entries", "Writes that wait for the cloud.")
+JOURNAL_ENTRIES = gauge("edgehub_journal_entries", "Journaled writes that wait for the cloud.")
 JOURNAL_REPLAYED = counter(
-    "edgehub_journal_replayed{kind}", "Writes that the cloud has taken afterwards: `status`, `event`."
+    "edgehub_journal_replayed{kind}", "Journaled writes accepted by the cloud: `status`, `event`."
 )
 JOURNAL_DROPPED = counter(
     "edgehub_journal_dropped{kind,reason}",
-    "Writes that never reached the cloud: `gone` (the object), `refused`, `no room`, `unreadable`.",
+    "Journaled writes lost: `gone` (the object), `refused`, `no room`, `unreadable`.",
 )
 LEASE_RENEWALS = counter(
-    "edgehub_lease_renewals{outcome}", "Renewals of this node's lease in the cloud: `ok`, `failed`."
+    "edgehub_lease_renewals{outcome}", "Renewals of this node's Lease in the cloud: `ok`, `failed`."
 )
 CERTIFICATE_EXPIRY = gauge(
     "edgehub_certificate_expiry_seconds{use}",
-    "Seconds until a certificate ends, below 0 afterwards: `client` (shown to the cloud), `serving` (the TLS port, the "
-    "cluster's where there is one), `peer` (the peer port); NaN where there is none.",
+    "Seconds until a certificate expires, below 0 afterwards: `client` (for the cloud), `serving` (TLS port), `peer` "
+    "(peer port); NaN: none.",
 )
 POOL_ROLE = gauge(
-    "edgehub_pool_role{role}", "1 for the role of this hub in its pool: `none`, `leader` or `follower`."
+    "edgehub_pool_role{role}", "1 for this hub's role in its pool: `none`, `leader` or `follower`."
 )
-PEER_WATCHERS = gauge(
-    "edgehub_peer_watchers{resource}", "Open watches of other nodes' hubs at the peer port."
-)
+PEER_WATCHERS = gauge("edgehub_peer_watchers{resource}", "Open watches of other hubs at the peer port.")
 LINK = gauge(
     "edgehub_link{via}",
-    "1 for the way by which the node has the cloud: its `own`, `uplink ` and the name of one, that of the node "
-    "whose hub lends it, or `none`.",
+    "1 for the link in use: `own`, `uplink NAME`, the node whose hub lends its link, or `none`.",
 )
 LENT_TUNNELS = gauge("edgehub_lent_tunnels{node}", "Tunnels to the cloud that other nodes borrow.")
 LENT_BYTES = counter(
     "edgehub_lent_bytes{direction,node}",
-    "Bytes that other nodes sent (up) and received (down) through this node, encrypted.",
+    "Encrypted bytes of other nodes through this one, to (up) and from (down) the cloud.",
 )
 PEER_BYTES = counter(
     "edgehub_peer_bytes{direction,node}",
-    "Bytes of bodies `sent` to and `received` from the hubs of other nodes, by their nodes.",
+    "Bytes of bodies `sent` to and `received` from other nodes' hubs.",
 )
 PEER_REFUSED = counter(
     "edgehub_peer_refused{reason}",
-    "Requests that the peer port refused: `no certificate`, `untrusted certificate`, `no node`, `other pool`, `token`, "
-    "`resource`, `verb`, `subresource`, `selection`, `path`, `no leader`, `unknown pool`, `too many`; of a way to the "
-    "cloud: `lends nothing`, `target`, `no way`, `tunnels`.",
+    "Requests refused at the peer port: `no certificate`, `untrusted certificate`, `no node`, `other pool`, `token`, "
+    "`resource`, `verb`, `subresource`, `selection`, `path`, `no leader`, `unknown pool`, `too many`; of tunnels: "
+    "`lends nothing`, `target`, `no way`, `tunnels`.",
 )
 WORDS_REFUSED = counter(
     "edgehub_kubelet_words_refused{reason}",
-    "Words of other nodes about pods that were refused: `of another node` than the one that spoke, `malformed`.",
+    "Pod reports of other hubs refused: `of another node` than the hub's, `malformed`.",
 )
 SOURCE_SERVER = gauge(
     "edgehub_source_server{resource,server}",
-    "Sources of a shared resource by where they are read from: the node of a leader, or `cloud`.",
+    "Sources of a shared resource by where the hub reads it: a leader's node, or `cloud`.",
 )
 
 PEER_LIMIT = 200

@@ -41,48 +41,44 @@ def histogram(name: str, text: str) -> Histogram:
 
 
 LEADER = gauge("edgehub_manager_leader", "1 while this process holds the Lease.")
-QUEUE_DEPTH = gauge("edgehub_manager_queue_depth{controller}", "Keys that wait to be reconciled.")
-BUSY = gauge(
-    "edgehub_manager_busy{controller}", "1 while keys wait, are being reconciled or will be retried, else 0."
-)
-QUEUE_ADDS = counter("edgehub_manager_queue_adds{controller}", "Keys that were put into the queue.")
-QUEUE_SECONDS = histogram("edgehub_manager_queue_seconds{controller}", "Time that a key waited for a worker.")
-WORKERS = gauge("edgehub_manager_workers{controller}", "Keys that can be reconciled at a time.")
-ACTIVE_WORKERS = gauge("edgehub_manager_active_workers{controller}", "Keys that are being reconciled.")
+QUEUE_DEPTH = gauge("edgehub_manager_queue_depth{controller}", "Keys waiting to be reconciled.")
+BUSY = gauge("edgehub_manager_busy{controller}", "1 while keys wait, are reconciled or will be retried.")
+QUEUE_ADDS = counter("edgehub_manager_queue_adds{controller}", "Keys added to the queue.")
+QUEUE_SECONDS = histogram("edgehub_manager_queue_seconds{controller}", "Time that a key waited in the queue.")
+WORKERS = gauge("edgehub_manager_workers{controller}", "Workers: most keys reconciled at a time.")
+ACTIVE_WORKERS = gauge("edgehub_manager_active_workers{controller}", "Keys being reconciled.")
 UNFINISHED_SECONDS = gauge(
     "edgehub_manager_unfinished_work_seconds{controller}",
-    "Seconds for which all reconciles that are under way have taken.",
+    "Seconds that all running reconciles have taken so far.",
 )
 LONGEST_SECONDS = gauge(
     "edgehub_manager_longest_work_seconds{controller}",
-    "Seconds for which the longest reconcile that is under way has taken.",
+    "Seconds that the longest running reconcile has taken so far.",
 )
 WORK_SECONDS = histogram("edgehub_manager_work_seconds{controller}", "Duration of a reconcile.")
 WORK = counter(
     "edgehub_manager_work{controller,result}",
-    "Reconciles, by result: done, conflict (another client wrote first), refused (by the API server) or failed.",
+    "Reconciles by result: `done`, `conflict` (another client wrote first), `refused` (by the API server), `failed`.",
 )
 RETRIES = counter(
-    "edgehub_manager_retries{controller}", "Keys that were queued again after a reconcile without success."
+    "edgehub_manager_retries{controller}", "Keys queued again after a reconcile without success."
 )
 WRITES = counter(
     "edgehub_manager_writes{resource,verb,code}",
-    "Writes to the API server, by the status code of its response.",
+    "Writes to the API server, by status code.",
 )
 WEBHOOK_MISSED = counter(
     "edgehub_manager_webhook_missed",
-    "Workloads that the controller had to inject because the webhook had not.",
+    "Workloads that the controller injected because the webhook had not.",
 )
 PODS_OUTDATED = gauge(
     "edgehub_manager_pods_outdated",
-    "Pods of DaemonSets that are updated by annotation, and are not of the newest template.",
+    "Outdated pods of DaemonSets that are updated by annotation.",
 )
-PODS_REPLACED = counter(
-    "edgehub_manager_pods_replaced", "Outdated pods that AdvancedRollingUpdate has deleted."
-)
+PODS_REPLACED = counter("edgehub_manager_pods_replaced", "Outdated pods deleted by AdvancedRollingUpdate.")
 IMAGE_PULLS = counter(
     "edgehub_manager_image_pulls{result}",
-    "Pulls of images before an update, by result: pulled or failed.",
+    "Image pulls before an update, by result: `pulled`, `failed`.",
 )
 for _result in ("pulled", "failed"):
     IMAGE_PULLS.labels(_result)
@@ -90,18 +86,18 @@ NODE_STATES = ("joined", "under way", "waiting", "failed")
 """Values of the label `state`."""
 EDGE_NODES = gauge(
     "edgehub_manager_edge_nodes{state}",
-    "Nodes that get or lose a hub by their label, by state: joined, under way, waiting (for their turn or their link) "
-    "or failed.",
+    "Nodes that get or lose a hub by label, by state: `joined`, `under way`, `waiting` (for their wave or link), "
+    "`failed`.",
 )
 UNRECORDED = gauge(
     "edgehub_manager_unrecorded{controller}",
-    "1 while what hubs were told of is too large for the record that the next manager reads.",
+    "1 while the record of triggers, which the next manager reads, is too large to be written.",
 )
 BOUNDS_REACHED = counter(
     "edgehub_bounds_reached{bound}",
-    "How often a bound was reached, and something was refused or left out, by the bound.",
+    "Times that a bound without a metric of its own was reached.",
 )
-OBJECTS = gauge("edgehub_manager_objects{resource}", "Objects in the informers' memory.")
+OBJECTS = gauge("edgehub_manager_objects{resource}", "Objects in the informers' caches.")
 
 bounds.listen(lambda bound: BOUNDS_REACHED.labels(bound).inc())
 

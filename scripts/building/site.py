@@ -45,6 +45,7 @@ NAVIGATION = {
         "docs/operations.md",
     ],
     "Reference": [
+        "docs/reference.md",
         "docs/bounds.md",
         "deploy/chart/README.md",
         "docs/supported.md",
