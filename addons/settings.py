@@ -32,13 +32,13 @@ from kube.option import (
     option,
     options_of,
     read,
-    words,
+    split_list,
 )
 from kube.peers import LeaderHub, is_node_name, parse_leader_hub
 
 
 def _servers(_name: str, text: str) -> tuple[Server, ...]:
-    return tuple(parse_server(word) for word in words(text))
+    return tuple(parse_server(word) for word in split_list(text))
 
 
 def _relays(_name: str, text: str) -> tuple[Server, ...]:
@@ -46,7 +46,7 @@ def _relays(_name: str, text: str) -> tuple[Server, ...]:
 
 
 def _hosts(_name: str, text: str) -> frozenset[str]:
-    return frozenset(words(text.lower()))
+    return frozenset(split_list(text.lower()))
 
 
 def _kubeconfigs(_name: str, text: str) -> tuple[Path, ...]:

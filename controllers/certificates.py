@@ -242,18 +242,18 @@ def _fault(request: ServingRequest, wanted: Wanted, node: Node | None) -> str:
     if not node_of(request) or NODES_GROUP not in request.groups:
         return f"the requester {request.user} is no node"
     if wanted.common_names != (request.user,):
-        return f"the common name is {_told(wanted.common_names)} and the requester {request.user}"
+        return f"the common name is {_quoted(wanted.common_names)} and the requester {request.user}"
     if wanted.organisations != (NODES_GROUP,) or wanted.has_more_subject:
         return f"the subject must have the organisation {NODES_GROUP} and a common name, and nothing else"
     if SERVING not in request.usages or request.usages - USAGES:
-        allowed = _told(sorted(USAGES))
-        return f"the usages are {_told(sorted(request.usages))}: {SERVING} is needed, and {allowed} allowed"
+        allowed = _quoted(sorted(USAGES))
+        return f"the usages are {_quoted(sorted(request.usages))}: {SERVING} is needed, and {allowed} allowed"
     if node is None or node.deleting:
         return f"there is no node {node_of(request)}, or it is being deleted"
     if wanted.has_other_names or not (wanted.dns or wanted.addresses):
         return "the names must be DNS names and IP addresses, and at least one of them"
     strange = sorted(name for name in (*wanted.dns, *wanted.addresses) if not _is_own(name, wanted, node))
-    return f"node {node.name} has not the names {_told(strange)}" if strange else ""
+    return f"node {node.name} has not the names {_quoted(strange)}" if strange else ""
 
 
 def _is_own(name: str, wanted: Wanted, node: Node) -> bool:
@@ -275,7 +275,7 @@ def _doubt(wanted: Wanted, holder: OtherHolder) -> str:
     return ""
 
 
-def _told(values: tuple[str, ...] | list[str]) -> str:
+def _quoted(values: tuple[str, ...] | list[str]) -> str:
     """Values that a stranger chose, for a message."""
     return ", ".join(f"{value!r:.80}" for value in values[:5]) or "nothing"
 

@@ -34,7 +34,7 @@ def _address(name: str, text: str) -> Address | None:
     return Address(host.removeprefix("[").removesuffix("]"), int(port)) if text else None
 
 
-Place = Annotated[Address | None, _address]
+ListenAddress = Annotated[Address | None, _address]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ class Settings:
     verbose: bool = option(False, "Log more.")
     listen: str = option("", "Address of all ports.", shown="all addresses, IPv4 and IPv6", begins="Ports")
     admin_port: int = option(10258, "Port of /healthz, /readyz and /metrics. 0: off.")
-    metrics_bind_address: Place = option("", "Another address of /metrics, such as `:8080`. 0: none.")
-    health_probe_bind_address: Place = option(
+    metrics_bind_address: ListenAddress = option("", "Another address of /metrics, such as `:8080`. 0: none.")
+    health_probe_bind_address: ListenAddress = option(
         "", "Another address of /healthz and /readyz, such as `:8081`. 0: none."
     )
     webhook_port: int = option(

@@ -60,7 +60,7 @@ class Option:
         return _LINK.sub(r"\1", self.text).replace("`", "")
 
     @property
-    def told_default(self) -> str:
+    def default_text(self) -> str:
         """The default for people; "" where there is none."""
         return self.shown or ("" if self.default in ("", False) else str(self.default))
 
@@ -126,9 +126,9 @@ def add_flags(parser: argparse.ArgumentParser, options: Sequence[Option]) -> Non
     for heading, those in grouped(options):
         group = parser.add_argument_group(heading)
         for option in those:
-            told = f" Default: {as_flags(option.told_default)}." if option.told_default else ""
+            help_text = f" Default: {as_flags(option.default_text)}." if option.default_text else ""
             given: dict[str, Any] = {"dest": option.name, "default": argparse.SUPPRESS}
-            given["help"] = (as_flags(option.plain_text) + told.replace("`", "")).replace("%", "%%")
+            given["help"] = (as_flags(option.plain_text) + help_text.replace("`", "")).replace("%", "%%")
             if option.default is False:
                 given["action"] = "store_true"
             elif option.default is True:
@@ -139,9 +139,9 @@ def add_flags(parser: argparse.ArgumentParser, options: Sequence[Option]) -> Non
                 given |= {"type": option.kind, "metavar": _metavar(option)}
             group.add_argument(option.flag, **given)
             if option.default is True:
-                told = f"The same as {option.flag}=false."
+                help_text = f"The same as {option.flag}=false."
                 group.add_argument(
-                    f"--no-{option.flag[2:]}", dest=option.name, action="store_false", help=told
+                    f"--no-{option.flag[2:]}", dest=option.name, action="store_false", help=help_text
                 )
 
 
@@ -182,15 +182,15 @@ class FlagParser(argparse.ArgumentParser):
 
 def boolean(text: str) -> bool:
     """A boolean as Go's flags take it, in any case; ValueError for another word."""
-    word = text.lower()
-    if word not in _TRUE | _FALSE:
+    entry = text.lower()
+    if entry not in _TRUE | _FALSE:
         raise ValueError(text)
-    return word in _TRUE
+    return entry in _TRUE
 
 
-def words(text: str) -> Iterator[str]:
+def split_list(text: str) -> Iterator[str]:
     """The parts of an option that lists several, separated by commas."""
-    return (word.strip() for word in text.split(",") if word.strip())
+    return (entry.strip() for entry in text.split(",") if entry.strip())
 
 
 def _path(_name: str, text: str) -> Path | None:
@@ -198,16 +198,18 @@ def _path(_name: str, text: str) -> Path | None:
 
 
 def _files(_name: str, text: str) -> tuple[Path, ...]:
-    return tuple(Path(word).expanduser() for word in words(text))
+    return tuple(Path(entry).expanduser() for entry in split_list(text))
 
 
 def _names(_name: str, text: str) -> frozenset[str]:
-    return frozenset(words(text))
+    return frozenset(split_list(text))
 
 
 def _users(name: str, text: str) -> frozenset[int]:
     try:
-        return frozenset(int(word) if word.isdecimal() else pwd.getpwnam(word).pw_uid for word in words(text))
+        return frozenset(
+            int(entry) if entry.isdecimal() else pwd.getpwnam(entry).pw_uid for entry in split_list(text)
+        )
     except KeyError as error:
         raise ValueError(f"{name}: this node has no user {error.args[0].rpartition(' ')[2]}") from None
 

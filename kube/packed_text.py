@@ -12,7 +12,7 @@ its text takes ten times as long."""
 WORTH_PACKING = 1024
 """From this size in bytes packing saves half or more."""
 
-type Kept = bytes | PackedText
+type StoredText = bytes | PackedText
 """An object as a store keeps it: `len` is the size of its raw form, `bytes` the raw form itself."""
 
 
@@ -42,7 +42,7 @@ class PackedText:
         return object.__sizeof__(self) + self._packed.__sizeof__()
 
 
-def packed(text: bytes, type_size: int = 0) -> Kept:
+def packed(text: bytes, type_size: int = 0) -> StoredText:
     """A text as it is best kept, with its `PackedText.type_size`."""
     return PackedText(text, type_size) if len(text) >= WORTH_PACKING else text
 

@@ -26,7 +26,7 @@ from addons.certificates.signing_request import (
 )
 from addons.requests.clients import Clients
 from kube.concurrency.notifier import Notifier
-from kube.disk.whole_file import read_file
+from kube.disk.atomic_file import read_file
 from kube.errors import StatusError
 from kube.http.kubeconfig import Credentials, DataOrFile, load_kubeconfig
 from kube.http.session import Response, Session

@@ -27,7 +27,7 @@ from addons.certificates.signing_request import (
 from kube.certificate_authority import key_pem, names_of
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.notifier import Notifier, comes_within
-from kube.disk.whole_file import read_file, write_file
+from kube.disk.atomic_file import read_file, write_file
 from kube.errors import StatusError
 from kube.http.client import Client
 from kube.peers import is_link_local

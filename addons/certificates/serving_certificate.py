@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from OpenSSL import SSL
 
 from kube.certificate_authority import certificate_pem, key_of, key_pem
-from kube.disk.whole_file import read_file
+from kube.disk.atomic_file import read_file
 
 
 class Certificate(Protocol):

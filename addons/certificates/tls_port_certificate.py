@@ -29,7 +29,7 @@ from kube.certificate_authority import (
     names_of,
 )
 from kube.concurrency.notifier import comes_within
-from kube.disk.whole_file import read_file, write_file
+from kube.disk.atomic_file import read_file, write_file
 
 FILE = "pki/cluster.pem"
 """The cluster's certificate and its key, in the state folder."""

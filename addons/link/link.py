@@ -368,7 +368,7 @@ class Relaying(NamedTuple):
         return self.server.port
 
     def kept(self) -> Connection | None:
-        return self._pool.kept(self.way)
+        return self._pool.available(self.way)
 
     @property
     def _pool(self) -> ConnectionPool[Way]:
@@ -377,7 +377,7 @@ class Relaying(NamedTuple):
     async def opened(self) -> Connection:
         if not self.may_open():
             raise ConnectionError("the hub has too many connections")
-        return await self._pool.with_room(self.way)
+        return await self._pool.acquire(self.way)
 
 
 @lru_cache(maxsize=64)

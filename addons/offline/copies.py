@@ -38,7 +38,7 @@ from kube.disk.copy_rows import (
 from kube.disk.database import Batch, TableChanges
 from kube.disk.writer import PATIENCE
 from kube.errors import StatusError, forbidden
-from kube.packed_text import Kept
+from kube.packed_text import StoredText
 from kube.reflector.list_pages import read_items
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
@@ -274,7 +274,7 @@ class DiskCopy:
         is_own = (
             change.old is not None and change.new is not None and change.old.version == change.new.version
         )
-        item = change.new.kept if change.new is not None else None
+        item = change.new.stored if change.new is not None else None
         if item is None and change.is_local:
             return  # the cloud's own event deletes it, here and at clients who come back after a restart
         # The node's own write at once: the copy must reach the disk before the journal's entry for the same write.
@@ -294,9 +294,9 @@ class DiskCopy:
             self._refused = 0
             self.table.rewrite()
 
-    def _objects(self) -> Mapping[str, Kept]:
-        kept = {} if self._refused else {object_name(item.key): item.kept for item in self._store}
-        return kept | {object_name(item.key): item.kept for item in self._store.laid_gone.values()}
+    def _objects(self) -> Mapping[str, StoredText]:
+        kept = {} if self._refused else {object_name(item.key): item.stored for item in self._store}
+        return kept | {object_name(item.key): item.stored for item in self._store.laid_gone.values()}
 
     def _batch(self, objects: TableChanges) -> Batch | None:
         """The objects with the meta that belongs to them; None before there are any."""
@@ -313,7 +313,7 @@ class DiskCopy:
             "apiVersion": store.api_version,
             "kind": store.kind,
             "encoding": store.codec.encoding if store.complete else self._list_watch.encoding,
-            COUNT: len(objects.rows) if objects.whole else len(store) + len(store.laid_gone),
+            COUNT: len(objects.rows) if objects.replaces_all else len(store) + len(store.laid_gone),
             "past": [*store.history.past()],
         }
         if (now := self.checkpoints()).of_filters:

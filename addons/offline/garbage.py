@@ -67,7 +67,7 @@ def unmounted(metas: Mapping[str, Meta], pods: Iterable[tuple[str, Encoding, byt
 
 def beyond_room(metas: Mapping[str, Meta]) -> list[str]:
     """The copies of parts of resources that have no room in MAX_PARTS, the least recently used."""
-    parts = {name: meta for name, meta in metas.items() if not list_watch_of(meta).is_whole}
+    parts = {name: meta for name, meta in metas.items() if not list_watch_of(meta).is_unfiltered}
     left, beyond = MAX_PARTS, []
     for name in sorted(parts, key=lambda name: parts[name].get("asked", 0), reverse=True):
         left -= parts[name].get("bytes", 0) + OF_A_COPY

@@ -14,9 +14,9 @@ from pathlib import Path
 from addons.offline.disk_access import DiskAccess
 from addons.offline.write_behind import WriteBehind
 from addons.views.known_callers import KnownCallers
+from kube.disk.atomic_file import read_file, write_file
 from kube.disk.marks import Marks
 from kube.disk.rows import table_of
-from kube.disk.whole_file import read_file, write_file
 
 TABLE = table_of("callers")
 KEY_FILE = "callers.key"

@@ -36,7 +36,7 @@ from kube.reflector.list_watch import ListWatch
 from kube.requests.object_ref import ObjectRef
 from kube.requests.request_info import RequestInfo, ResourceType
 from kube.requests.selectors import FieldSelector, LabelSelector
-from kube.store.listing import WHOLE, Form, Listing
+from kube.store.listing import FULL_OBJECTS, Form, Listing
 from kube.store.scope import Scope
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import codec_for
@@ -330,7 +330,7 @@ def _joined(
     for ref, newest in forms.items():
         bring_to(kept, read, ref, newest)
     items = {item.key: item for item in kept}
-    form = part.form if part is not None else WHOLE
+    form = part.form if part is not None else FULL_OBJECTS
     for key, item in items.items():
         own = part.source.store.get(key) if part is not None else None
         if own is not None and own.version == item.version:

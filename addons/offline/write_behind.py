@@ -21,7 +21,7 @@ from kube.bounds import reached
 from kube.concurrency.notifier import Notifier
 from kube.disk.database import Batch, DiskError, TableChanges
 from kube.disk.marks import MAX_MARKS, Marks, mark_of
-from kube.packed_text import Kept
+from kube.packed_text import StoredText
 
 LINGER = 0.25
 """Seconds that a change waits for others. A transaction costs the disk a commit, and the clients some milliseconds in
@@ -50,7 +50,7 @@ class WriteBehind:
         table: str,
         *,
         batch: Callable[[TableChanges], Batch | None] | None = None,
-        whole: Callable[[], Mapping[str, Kept]] | None = None,
+        whole: Callable[[], Mapping[str, StoredText]] | None = None,
         marks: Marks | None = None,
     ) -> None:
         """`batch` adds rows of other tables to a transaction, or gives None for one that must not be written yet.
@@ -62,7 +62,7 @@ class WriteBehind:
         self.is_durable = marks is not None
         self.is_read = False
         """Whether the rows of an earlier process are known."""
-        self.waiting: dict[str, Kept | None] = {}
+        self.waiting: dict[str, StoredText | None] = {}
         """The rows that wait, None for those to be deleted."""
         self.written = Notifier()
         """Notified when rows have been written, or need not be written any more."""
@@ -88,7 +88,7 @@ class WriteBehind:
 
     # -- what the owner changes -------------------------------------------------------------------------------------
 
-    def put(self, name: str, value: Kept | None, *, is_urgent: bool = False) -> bool:
+    def put(self, name: str, value: StoredText | None, *, is_urgent: bool = False) -> bool:
         """Replace a row, or delete it. False where there is no room: then the former row waits on.
 
         There is always room to delete a row. A table that can be written whole has room, too: it is written whole.
@@ -250,7 +250,7 @@ class WriteBehind:
                     break
                 continue
             self._is_changed = True
-            self._is_whole |= changes.whole
+            self._is_whole |= changes.replaces_all
             if not self._is_closed:
                 await self._wait_for_disk()
             if self._is_closed:
@@ -265,7 +265,7 @@ class WriteBehind:
         if not self._is_changed:
             return None
         if self._is_whole and self._rows is not None:
-            changes = TableChanges(self._rows(), whole=True)
+            changes = TableChanges(self._rows(), replaces_all=True)
         else:
             changes = TableChanges(dict(self.waiting))
         batch = self._batch(changes) if self._batch is not None else {self._table: changes}
@@ -285,7 +285,7 @@ class WriteBehind:
             self._on_disk.pop(name, None)
             if value is not None:
                 self._note(name, value)
-            if changes.whole or self.waiting.get(name, b"") is not value:
+            if changes.replaces_all or self.waiting.get(name, b"") is not value:
                 continue
             self._bytes -= _cost(self.waiting.pop(name))
             self._deleted.pop(name, None)
@@ -353,5 +353,5 @@ def _no_batch(_: TableChanges) -> None:
     """The batch of a table without an owner."""
 
 
-def _cost(value: Kept | None) -> int:
+def _cost(value: StoredText | None) -> int:
     return OF_A_ROW + (len(value) if value is not None else 0)

@@ -16,8 +16,8 @@ from types import ModuleType
 from addons.filters.filter import Filter
 from addons.filters.plugins import FilterPlugin, in_order, plugin_of
 from addons.telemetry import metrics
-from kube.disk.trusted_path import fault_on_the_way, is_trusted
-from kube.disk.whole_file import read_file
+from kube.disk.atomic_file import read_file
+from kube.disk.trusted_path import is_trusted, untrusted_step
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ def _read(file: Path) -> bytes:
 
 def _check_owner(file: Path, opened: os.stat_result) -> None:
     """ValueError where others than root and the hub's user may write to the file, or put another in its place."""
-    fault = fault_on_the_way(file)
+    fault = untrusted_step(file)
     if not is_trusted(opened):
         fault = f"{file} belongs to another user (uid {opened.st_uid})"
     elif opened.st_mode & OTHERS_MAY_WRITE:

@@ -192,7 +192,7 @@ class ServerAnswer(ResponseSink):
         length = len(body) if self._is_whole else None
         method, target = request.data.method, path_of(request)
         fields = fields_to_send(method, target, sent_fields(request), self._server, length)
-        connection.send(fields, body, self, is_whole=self._is_whole)
+        connection.send(fields, body, self, is_complete=self._is_whole)
         self._show(connection)
         if self._upload is None and not self._is_whole:
             self._upload = asyncio.create_task(self._take_body(), name="body of a request")

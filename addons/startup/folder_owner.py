@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 
 from addons.link.servers import Server
 from addons.requests.caller import claims_of
-from kube.disk.whole_file import read_file, write_file
+from kube.disk.atomic_file import read_file, write_file
 from kube.http.kubeconfig import Credentials
 
 FILE = "owner.json"

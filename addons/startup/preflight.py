@@ -15,7 +15,7 @@ from addons.certificates.serving_certificate import ServingCertificate
 from addons.link.servers import Server
 from addons.settings import Settings
 from addons.startup.own_node import node_in, of_another
-from kube.disk.whole_file import read_file
+from kube.disk.atomic_file import read_file
 from kube.http.kubeconfig import NO_CREDENTIALS, Credentials, load_kubeconfig
 from kube.option import VERSION
 

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 from addons.startup.folder_owner import FolderOwner, take_over
-from kube.disk.trusted_path import fault_on_the_way, is_trusted
+from kube.disk.trusted_path import is_trusted, untrusted_step
 
 MISTAKES = frozenset(
     {errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, errno.ENOENT, errno.ENAMETOOLONG}
@@ -75,7 +75,7 @@ class StateFolder:
                 f"hub_state_dir {self._path} can be written by other users; see what is in it, then: "
                 f"chmod go-w {self._path}"
             )
-        fault = fault_on_the_way(self._path)
+        fault = untrusted_step(self._path)
         if fault:
             raise ValueError(
                 f"hub_state_dir {self._path}: {fault}, who could put another folder in its place; {self._cure}"

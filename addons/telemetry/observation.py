@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from kube.bounds import reached
 from kube.log_lines import printable
-from kube.packed_text import Kept, packed
+from kube.packed_text import StoredText, packed
 
 ENDED = "ended: "
 """The prefix of the reason of a watch that the hub has ended."""
@@ -187,7 +187,7 @@ class _Last:
 
     def __init__(self) -> None:
         self._newest: list[Observation] = []
-        self._pieces: deque[tuple[int, Kept]] = deque()
+        self._pieces: deque[tuple[int, StoredText]] = deque()
         """The older ones: their bytes as they count, and PACKED_TOGETHER of them."""
         self._bytes = 0
 

@@ -11,7 +11,7 @@ from addons.requests.object_read import ObjectRead
 from kube.bounds import reached
 from kube.errors import continue_expired
 from kube.http.zstd_bodies import pack
-from kube.packed_text import Kept
+from kube.packed_text import StoredText
 from kube.requests.continue_tokens import LATEST
 from kube.store.listing import Listing
 from kube.store.projection import Projection
@@ -30,7 +30,7 @@ async def list_answer(listing: Listing, *, packed: bool = False, warning: str = 
     A list that is larger than a piece, or `packed` in zstd, is chunked as kube-apiserver's large lists are. Others have
     a Content-Length.
     """
-    formed: list[Kept] = []
+    formed: list[StoredText] = []
     for part in batched(listing.items, listing.form.at_once):
         if formed:
             await asyncio.sleep(0)
@@ -83,7 +83,7 @@ class PagedLists:
         if pages is not None and pages.listing is whole:
             return True
         self._drop(key)
-        paged = _Paged(view.projection, whole, sum(len(item.kept) for item in whole.items))
+        paged = _Paged(view.projection, whole, sum(len(item.stored) for item in whole.items))
         if paged.size > MAX_PAGED:
             reached("lists read in pages")
             return False

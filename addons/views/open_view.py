@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from addons.filters.filter import Filter
-from kube.store.listing import WHOLE, Form
+from kube.store.listing import FULL_OBJECTS, Form
 from kube.store.projection import Projection
 from kube.store.scope import Scope
 from kube.store.view import View
@@ -19,7 +19,7 @@ class ViewKey(NamedTuple):
     component: str
     verb: str
     scope: Scope
-    form: Form = WHOLE
+    form: Form = FULL_OBJECTS
 
 
 @dataclass(slots=True)

@@ -47,7 +47,7 @@ from kube.reflector.list_pages import Malformed
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.state import State
 from kube.requests.request_info import ResourceType
-from kube.store.listing import WHOLE, Form
+from kube.store.listing import FULL_OBJECTS, Form
 from kube.store.made_forms import form_of
 from kube.store.resumption import Resumption
 from kube.store.scope import EVERYTHING, Scope
@@ -320,7 +320,7 @@ class Serving:
 def _form_of(source: Source, read: ObjectRead, form: Representation) -> Form:
     """A kind that the cloud has no protobuf for comes as JSON, if the client accepts that too."""
     if form.kind == TABLE_KIND and not is_known(read.type):
-        return WHOLE  # its columns are another's to say
+        return FULL_OBJECTS  # its columns are another's to say
     encoding = source.store.codec.encoding
     same = form._replace(encoding=encoding)
     # Nothing is converted for a client that takes what the cloud gave.
@@ -330,4 +330,4 @@ def _form_of(source: Source, read: ObjectRead, form: Representation) -> Form:
         return made
     if encoding not in {clause.encoding for clause in read.accepted if clause.kind == form.kind}:
         raise not_acceptable(f"only {encoding} is available for {read.type.group_resource}")
-    return WHOLE
+    return FULL_OBJECTS

@@ -244,7 +244,7 @@ class Source:
     @property
     def is_needed(self) -> bool:
         """Whether this source alone can tell what clients may hold, or is about to learn it from the cloud."""
-        has_break = self.store.complete and not self.reflector.continuity.is_whole
+        has_break = self.store.complete and not self.reflector.continuity.is_verified
         return self.store.names_former or has_break
 
     @property

@@ -264,7 +264,7 @@ class Sources:
         made.noted = self.noted
         made.bound_of = lambda user: self._rings if user else self._hub_rings
         made.reflector.grew = partial(self._close_if_too_large if made.user else self._close_least_used, made)
-        made.reflector.turn = partial(self.idling.turn, made)
+        made.reflector.paced = partial(self.idling.turn, made)
         made.reflector.upstream = self.upstream_of(made)
         return made
 
@@ -368,7 +368,7 @@ class Sources:
         source.checkpoints.forget()
         source.close()
         source.reflector.restored = source.reflector.grew = _nothing
-        source.reflector.turn = None
+        source.reflector.paced = None
         if not any(other.user == source.user for other in self):
             self._clients.pop(source.user, None)
         metrics.SOURCES.set(len(self._sources))
@@ -385,7 +385,7 @@ def _is_refused_for_nothing(source: Source) -> bool:
     """
     if source.reflector.refusal is None or source.users or source.is_own:
         return False
-    return bool(source.user) or not source.list_watch.is_whole
+    return bool(source.user) or not source.list_watch.is_unfiltered
 
 
 def _nothing() -> None:

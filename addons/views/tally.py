@@ -11,7 +11,7 @@ from kube.store.projection import Projection, Why
 
 def tallies(names: Iterable[str], projection: Projection) -> tuple[Tally, ...]:
     """The counts of a projection's filters, by their names and in their order."""
-    return tuple(_tallies(names, projection.kept, projection.reasons))
+    return tuple(_tallies(names, projection.unchanged, projection.reasons))
 
 
 def tallies_of_one(why: Why) -> tuple[Tally, ...]:

@@ -28,7 +28,7 @@ class Renderer:
         self._bindings = bindings
         self._autoscalers = autoscalers
         self._pools = pools
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     @property
     def has_synced(self) -> bool:
@@ -71,7 +71,7 @@ class Renderer:
 
     async def beside[R](self, work: Callable[[], R]) -> R:
         """Work that takes long, in a thread. One at a time, so that the event loop has half of the processor's time."""
-        async with self._turn:
+        async with self._lock:
             return await asyncio.to_thread(work)
 
     def _target(self, workload: Workload) -> Target:

@@ -107,11 +107,11 @@ class WebhookController(Controller):
         """The name by which the API server knows this manager; "" until it has said."""
         self._no_name = ""
         """Why it has not."""
-        self._under_way: dict[int, tuple[str, bytearray]] = {}
+        self._pending: dict[int, tuple[str, bytearray]] = {}
         """The reviews that have come so far, each with the address that sends it. Two may be equal: they are told apart
         by their identity."""
         self._one = asyncio.Lock()
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._address_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """One for each address: who sends many reviews waits for them, and others for one."""
 
     async def reconcile(self, key: Key) -> None:
@@ -229,13 +229,13 @@ class WebhookController(Controller):
         self, request: web.Request, answer: Callable[[bytearray], Awaitable[bytes]]
     ) -> web.Response:
         address, body = request.remote or "", bytearray()
-        self._under_way[id(body)] = address, body
-        turn = self._turns.setdefault(address, asyncio.Lock())
+        self._pending[id(body)] = address, body
+        address_lock = self._address_locks.setdefault(address, asyncio.Lock())
         try:
             async with asyncio.timeout(REVIEW_TIME):
                 await self._read(request, address, body)
             # Parsed, a review takes many times its bytes.
-            async with turn, self._one:
+            async with address_lock, self._one:
                 answered = await answer(body)
         except (TooLong, TooManyValues) as error:
             reached("a review that the webhook takes")
@@ -250,7 +250,7 @@ class WebhookController(Controller):
         except ValueError as error:
             return web.Response(status=400, text=f"{error}\n")
         finally:
-            del self._under_way[id(body)]
+            del self._pending[id(body)]
         return web.Response(body=answered, content_type="application/json")
 
     async def _read(self, request: web.Request, address: str, body: bytearray) -> None:
@@ -259,7 +259,7 @@ class WebhookController(Controller):
             if len(body) + len(chunk) > LARGEST_REVIEW:
                 raise TooLong(f"the review has more than {LARGEST_REVIEW} bytes")
             own, others = (
-                sum(len(held) for sender, held in self._under_way.values() if (sender == address) is is_own)
+                sum(len(held) for sender, held in self._pending.values() if (sender == address) is is_own)
                 for is_own in (True, False)
             )
             if own + len(chunk) > (MAX_HELD - others) // 2:

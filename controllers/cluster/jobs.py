@@ -36,10 +36,10 @@ class Job:
 
 def job_name(prefix: str, about: str, suffix: str) -> str:
     """The name of a Job about an object; a long one is cut, with a digest of it in place of its end."""
-    room = LONGEST_NAME - len(prefix) - len(suffix) - 1
-    if len(about) > room:
+    available = LONGEST_NAME - len(prefix) - len(suffix) - 1
+    if len(about) > available:
         short = hashlib.blake2b(about.encode(), digest_size=4).hexdigest()
-        about = f"{about[: room - len(short) - 1]}-{short}"
+        about = f"{about[: available - len(short) - 1]}-{short}"
     return f"{prefix}{about}-{suffix}"
 
 

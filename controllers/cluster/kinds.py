@@ -243,11 +243,11 @@ def _trimmed_pod(obj: Json) -> Json:
     meta, spec = metadata(obj), mapping(obj.get("spec"))
     annotations = texts(meta.get("annotations"))
     fields: tuple[str, ...] = ("namespace", "name", "uid", "resourceVersion")
-    kept = {"Ready"}
+    relevant = {"Ready"}
     of_daemon_set: Json = {}
     if controller_of(meta, "DaemonSet") is not None:
         fields = (*fields, "deletionTimestamp", "ownerReferences")
-        kept |= {NEED_UPGRADE, IMAGE_READY}
+        relevant |= {NEED_UPGRADE, IMAGE_READY}
         of_daemon_set = {"labels": {REVISION: texts(meta.get("labels")).get(REVISION, "")}}
     return {
         "metadata": {
@@ -260,7 +260,7 @@ def _trimmed_pod(obj: Json) -> Json:
             "conditions": [
                 {name: condition[name] for name in CONDITION_FIELDS if name in condition}
                 for condition in objects(mapping(obj.get("status")).get("conditions"))
-                if condition.get("type") in kept
+                if condition.get("type") in relevant
             ]
         },
     }

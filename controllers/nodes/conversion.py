@@ -45,7 +45,7 @@ class Stage(StrEnum):
     FAILED = "failed"
 
 
-UNDER_WAY = (Stage.START, Stage.RUN, Stage.CHECK)
+IN_PROGRESS = (Stage.START, Stage.RUN, Stage.CHECK)
 
 
 class JobState(StrEnum):
@@ -100,8 +100,8 @@ class EdgeNode:
     can_lead: bool = False
 
     @property
-    def is_under_way(self) -> bool:
-        return self.phase is not None and self.phase.stage in UNDER_WAY
+    def is_in_progress(self) -> bool:
+        return self.phase is not None and self.phase.stage in IN_PROGRESS
 
     @property
     def next_direction(self) -> Direction | None:
@@ -110,7 +110,7 @@ class EdgeNode:
         if phase is None:
             return Direction.INSTALL if self.wants_hub else None
         wanted = Direction.INSTALL if self.wants_hub else Direction.UNINSTALL
-        return wanted if phase.direction is not wanted and not self.is_under_way else None
+        return wanted if phase.direction is not wanted and not self.is_in_progress else None
 
     @property
     def has_failed(self) -> bool:
@@ -201,7 +201,7 @@ def plan(nodes: Sequence[EdgeNode], waves: Waves, now: datetime) -> Plan:
         actions += [action] if action is not None else []
         deadlines += [deadline] if deadline is not None else []
     is_stopped = waves.error or any(node.has_failed for node in nodes)
-    if not actions and not is_stopped and not any(node.is_under_way for node in nodes):
+    if not actions and not is_stopped and not any(node.is_in_progress for node in nodes):
         paused_until = _pause_end(nodes, waves)
         starting = _wave(nodes, waves)
         if starting and paused_until > now:
@@ -222,7 +222,7 @@ def _next(node: EdgeNode, waves: Waves, now: datetime) -> tuple[Action | None, d
         return _move(node, Phase(Direction.INSTALL, Stage.DONE, now, now)), None
     if phase.stage is Stage.START:
         return _next_of_start(node, phase, now), None
-    if phase.stage not in UNDER_WAY or node.job is JobState.RUNNING:
+    if phase.stage not in IN_PROGRESS or node.job is JobState.RUNNING:
         return None, None
     if node.job is JobState.FAILED:
         return _move(node, phase.at(Stage.FAILED, now)), None
@@ -299,19 +299,19 @@ def progress(nodes: Sequence[EdgeNode], waves: Waves) -> Progress:
     wanted = [node for node in nodes if node.wants_hub]
     joined = [node for node in wanted if _has_joined(node)]
     failed = [node.name for node in nodes if node.has_failed]
-    under_way = [node.name for node in nodes if node.is_under_way and node.is_heard]
+    in_progress = [node.name for node in nodes if node.is_in_progress and node.is_heard]
     away = [
         node.name
         for node in nodes
-        if not (node.is_heard and (node.is_ready or node.is_under_way))
-        and (node.is_under_way or node.next_direction is not None)
+        if not (node.is_heard and (node.is_ready or node.is_in_progress))
+        and (node.is_in_progress or node.next_direction is not None)
     ]
-    left = [node for node in nodes if node.is_under_way or node.next_direction is not None]
+    left = [node for node in nodes if node.is_in_progress or node.next_direction is not None]
     parts = [f"{len(joined)} of {len(wanted)} nodes have a hub"]
-    for word, names in (("under way", under_way), ("waiting for the node", away), ("failed", failed)):
+    for state, names in (("under way", in_progress), ("waiting for the node", away), ("failed", failed)):
         if names:
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            parts.append(f"{word}: {', '.join(sorted(names)[:NAMED])}{more}")
+            parts.append(f"{state}: {', '.join(sorted(names)[:NAMED])}{more}")
     if waves.error:
         return Progress("InvalidAnnotation", waves.error)
     if failed:

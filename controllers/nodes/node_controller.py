@@ -23,7 +23,7 @@ from controllers.nodes.conversion import (
     read_phase,
     read_waves,
 )
-from controllers.nodes.node_job import last_words, name_of, node_job
+from controllers.nodes.node_job import name_of, node_job, termination_message
 from controllers.runtime import metrics
 from controllers.runtime.controller import Context, Controller, own_key
 from controllers.runtime.unstructured import timestamp
@@ -84,7 +84,7 @@ class NodesController(Controller):
         self._counts[key] = _counts(edge_nodes)
         if pool is not None:
             await self._tell_pool(pool, found, now, concerns=any(_concerns(node) for node in edge_nodes))
-        is_waiting = any(node.is_under_way for node in edge_nodes) or bool(chosen.actions)
+        is_waiting = any(node.is_in_progress for node in edge_nodes) or bool(chosen.actions)
         if chosen.again or is_waiting:
             self.queue.add_after(key, min(filter(None, (chosen.again, INTERVAL if is_waiting else 0.0))))
 
@@ -150,7 +150,7 @@ class NodesController(Controller):
             assert phase is not None
             selector = f"{JOB_NAME}={name_of(node.name, phase)}"
             pods = await self._context.informers.list_now(PODS.type, self._namespace, labelSelector=selector)
-            message = last_words(pods) or f"the Job {name_of(node.name, phase)} failed"
+            message = termination_message(pods) or f"the Job {name_of(node.name, phase)} failed"
         # The condition first: the phase is what is gone by.
         await self._tell_node(node, move.reason, message, is_failed=is_failed)
         await self._annotate(node, phase)
@@ -213,7 +213,7 @@ def _counts(nodes: Iterable[EdgeNode]) -> dict[str, int]:
     for node in nodes:
         if node.has_failed:
             counts["failed"] += 1
-        elif node.is_under_way:
+        elif node.is_in_progress:
             counts["under way"] += 1
         elif node.next_direction is not None:
             counts["waiting"] += 1

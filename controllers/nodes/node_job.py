@@ -14,7 +14,7 @@ DUTY = "node"
 PREFIX = "edgehub-node-"
 DEADLINE = 60 * 60
 """Seconds that a Job may take, from its start on the node."""
-KEPT = 24 * 60 * 60
+TTL = 24 * 60 * 60
 """Seconds after its end for which a Job stays, for who looks why it failed."""
 LONGEST_MESSAGE = 1000
 """Characters of a Job's last words in a condition."""
@@ -65,14 +65,14 @@ def node_job(namespace: str, node: str, phase: Phase, image: str) -> Json:
         ],
     }
     meta: Json = {"namespace": namespace, "name": name_of(node, phase)}
-    return new_job(meta, DUTY, node, pod_spec, deadline=DEADLINE, ttl=KEPT)
+    return new_job(meta, DUTY, node, pod_spec, deadline=DEADLINE, ttl=TTL)
 
 
-def last_words(pods: list[Json]) -> str:
+def termination_message(pods: list[Json]) -> str:
     """Return the end of what the program of a failed Job printed; "" where nothing is known of it."""
     for pod in pods:
         for status in objects(mapping(pod.get("status")).get("containerStatuses")):
             ended = mapping(mapping(status.get("state")).get("terminated"))
-            if words := text(ended.get("message")).strip():
-                return words[-LONGEST_MESSAGE:]
+            if message := text(ended.get("message")).strip():
+                return message[-LONGEST_MESSAGE:]
     return ""

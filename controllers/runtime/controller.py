@@ -170,7 +170,7 @@ class Controller(ABC):
         """Whether a key waits, is being reconciled or will be retried."""
         return not self.queue.idle
 
-    def work_under_way(self) -> list[float]:
+    def running_seconds(self) -> list[float]:
         """The seconds for which each reconcile that is under way has taken."""
         now = time.perf_counter()
         return [now - since for since in self._working.values()]
@@ -181,9 +181,9 @@ class Controller(ABC):
         metrics.BUSY.labels(self.name).set_function(self.busy)
         metrics.WORKERS.labels(self.name).set(self.workers)
         metrics.ACTIVE_WORKERS.labels(self.name).set_function(lambda: len(self._working))
-        metrics.UNFINISHED_SECONDS.labels(self.name).set_function(lambda: sum(self.work_under_way()))
+        metrics.UNFINISHED_SECONDS.labels(self.name).set_function(lambda: sum(self.running_seconds()))
         metrics.LONGEST_SECONDS.labels(self.name).set_function(
-            lambda: max(self.work_under_way(), default=0.0)
+            lambda: max(self.running_seconds(), default=0.0)
         )
         for counter in (metrics.QUEUE_ADDS, metrics.QUEUE_SECONDS, metrics.WORK_SECONDS, metrics.RETRIES):
             counter.labels(self.name)

@@ -19,7 +19,7 @@ from kube.errors import StatusError
 from kube.http.access_review import user_name
 from kube.http.client import Client, Unreachable
 from kube.json_type import Json
-from kube.packed_text import Kept
+from kube.packed_text import StoredText
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.reflector import Reflector
 from kube.requests.request_info import ResourceType
@@ -334,7 +334,7 @@ class _TransformingStore(Store):
         super().__init__()
         self._transform = transform
 
-    def items(self, codec: Codec, raws: Iterable[Kept]) -> dict[Key, Item]:
+    def items(self, codec: Codec, raws: Iterable[StoredText]) -> dict[Key, Item]:
         return super().items(codec, map(self._transformed, map(bytes, raws)))
 
     def apply(self, event_type: str, raw: bytes, _peek: ObjectPeek | None = None) -> None:

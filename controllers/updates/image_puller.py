@@ -24,7 +24,7 @@ DUTY = "image-pull"
 PREFIX = "image-pre-pull-"
 DEADLINE = 24 * 60 * 60
 """Seconds that a pull may take: a link may be up for some hours a day."""
-KEPT = 300
+TTL = 300
 """Seconds after its end for which a Job stays, for who looks."""
 NOBODY = 65534
 ALREADY_EXISTS = 409
@@ -64,7 +64,7 @@ def image_job(name: str, pod: Pod, uid: str, daemon_set: DaemonSet) -> Json:
         },
         "containers": containers,
     }
-    return new_job(meta, DUTY, pod.node, pod_spec, deadline=DEADLINE, ttl=KEPT)
+    return new_job(meta, DUTY, pod.node, pod_spec, deadline=DEADLINE, ttl=TTL)
 
 
 def asked_revision(pod: DaemonPod) -> str:

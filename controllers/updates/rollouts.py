@@ -93,8 +93,8 @@ def to_replace(
             waits += [wait] if wait else []
         if rollout.is_outdated(daemon) and not rollout.waits_for_images(daemon):
             (candidates if wait is not None and wait <= 0 else broken).append(pod)
-    room = max(0, max_unavailable(daemon_set, len(by_node)) - unavailable)
-    return Replacements(tuple((broken + candidates[:room])[:MAX_AT_ONCE]), min(waits, default=0.0))
+    allowed = max(0, max_unavailable(daemon_set, len(by_node)) - unavailable)
+    return Replacements(tuple((broken + candidates[:allowed])[:MAX_AT_ONCE]), min(waits, default=0.0))
 
 
 def max_unavailable(daemon_set: DaemonSet, nodes: int) -> int:

@@ -38,7 +38,7 @@ def copy_batch(name: str, meta: Meta, objects: TableChanges) -> Batch:
 
 def dropped_copy(name: str) -> Batch:
     """The batch that deletes a copy."""
-    return {objects_of(name): TableChanges({}, whole=True), METAS: TableChanges({name: None})}
+    return {objects_of(name): TableChanges({}, replaces_all=True), METAS: TableChanges({name: None})}
 
 
 def parsed_meta(row: bytes | None) -> Meta | None:

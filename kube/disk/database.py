@@ -54,13 +54,13 @@ class SetAside(DiskError):
 
 
 class TableChanges(NamedTuple):
-    """The changes of a batch to one table. None deletes a row. `whole` deletes all rows that are not named here.
+    """The changes of a batch to one table. None deletes a row. `replaces_all` deletes all rows that are not named here.
 
     A value may be packed in memory. It is unpacked only while it is written, one value after the other.
     """
 
     rows: Mapping[str, SupportsBytes | None]
-    whole: bool = False
+    replaces_all: bool = False
 
 
 type Batch = Mapping[str, TableChanges]
@@ -153,7 +153,7 @@ class Disk:
         def transaction(reading: Reading, cache: Cache) -> None:
             rows: dict[str, SupportsBytes | None] = {}
             for table, changes in batch.items():
-                if changes.whole:
+                if changes.replaces_all:
                     rows |= dict.fromkeys(reading.keys(table + END))
                 rows |= {join(table, name): value for name, value in changes.rows.items()}
             if is_durable:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from kube.disk.whole_file import read_file
+from kube.disk.atomic_file import read_file
 
 MAX_MARKS = 4096
 """Rows that can be marked at once: more than the journal has."""

@@ -98,6 +98,6 @@ def salvaged(database: Path, prefixes: Collection[str]) -> dict[str, bytes]:
             with contextlib.suppress(sqlite3.Error):
                 for key, value in connection.execute(statement):
                     if isinstance(key, str) and key.startswith(tuple(prefixes)):
-                        whole = checked(key, value)
-                        rows |= {} if whole is None else {key: whole}
+                        intact = checked(key, value)
+                        rows |= {} if intact is None else {key: intact}
     return rows

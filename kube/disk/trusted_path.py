@@ -16,7 +16,7 @@ _UID_MAP = Path("/proc/self/uid_map")
 _OVERFLOW_UID = Path("/proc/sys/kernel/overflowuid")
 
 
-def fault_on_the_way(path: Path) -> str:
+def untrusted_step(path: Path) -> str:
     """Why users other than root and this one may replace the target of a path; "" where nobody may.
 
     Checks the folders above the path, the links in it, and the folders above their targets, but not the final target.

@@ -99,7 +99,7 @@ class BoundedServer:
                 logger.error("no connection can be accepted: %s", error)
                 await asyncio.sleep(PAUSE)
                 continue
-            self._make_room()
+            self._evict_if_full()
             task = asyncio.create_task(self._open(connection), name="opens a connection")
             self._opening[task] = loop.time()
             task.add_done_callback(self._opening.pop)
@@ -120,7 +120,7 @@ class BoundedServer:
             if connection.transport is not None and not connection.transport.is_closing()
         ]
 
-    def _make_room(self) -> None:
+    def _evict_if_full(self) -> None:
         now = asyncio.get_running_loop().time()
         self._since = {connection: self._since.get(connection, now) for connection in self._connections()}
         if len(self._opening) + len(self._since) < MAX_CONNECTIONS:

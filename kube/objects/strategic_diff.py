@@ -67,8 +67,8 @@ def _united(one: Json, other: Json, keys: MergeKeys, path: str) -> Json:
 def _united_elements(one: list[Any], other: list[Any], keys: MergeKeys, path: str) -> list[Any]:
     old, new = _by_key(one, keys[path]), _by_key(other, keys[path])
     if old is None or new is None:
-        whole = one if old is None else other
-        return whole if whole[:1] == [_REPLACE] else [_REPLACE, *whole]
+        replacing = one if old is None else other
+        return replacing if replacing[:1] == [_REPLACE] else [_REPLACE, *replacing]
     united = [_united(element, new.pop(identity, {}), keys, path) for identity, element in old.items()]
     return [*united, *new.values()]
 

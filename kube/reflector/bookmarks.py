@@ -56,5 +56,5 @@ class Bookmarks:
         is_shared = upstream is not None and upstream.is_shared
         is_small = len(store) <= FEW and store.size <= SMALL
         is_behind = store.newest_given > store.version or store.version <= store.former_version
-        is_behind |= not self._continuity.is_whole
+        is_behind |= not self._continuity.is_verified
         return self._is_expected or self._expires or is_behind or is_shared or not is_small

@@ -104,7 +104,7 @@ class Continuity:
         return self._witness is not None
 
     @property
-    def is_whole(self) -> bool:
+    def is_verified(self) -> bool:
         """Whether the cloud has shown all that it must."""
         is_shown = self._witness is None and self._expected is None and self._counted is None
         return not self.is_broken and is_shown and not self._passing

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from kube.differences.reader import DifferenceReader
 from kube.errors import StatusError
 from kube.http.client import ApiResponse, TooLarge, WatchStream
-from kube.packed_text import Kept
+from kube.packed_text import StoredText
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import Codec, FrameReader, ListPage, codec_for
 from kube.wire.codec_base import MAX_ITEMS
@@ -36,12 +36,12 @@ class Malformed(Exception):
 
 async def read_pages(
     ask: Ask, query: Mapping[str, str], came: Callable[[int], None]
-) -> tuple[Codec, list[ListPage[Kept]]]:
+) -> tuple[Codec, list[ListPage[StoredText]]]:
     """All pages of the list that `query` selects. `came` gets the bytes so far with each page.
 
     Errors: those of `ask`; Malformed for a page that cannot be read, TooLarge for a list over the bounds.
     """
-    pages: list[ListPage[Kept]] = []
+    pages: list[ListPage[StoredText]] = []
     size = 0
     page_query = {**query, "limit": str(PAGE)}
     while True:
@@ -65,14 +65,14 @@ async def read_pages(
         page_query = {**page_query, "continue": pages[-1].continue_token}
 
 
-async def read_items(store: Store, codec: Codec, raws: Sequence[Kept]) -> dict[Key, Item]:
+async def read_items(store: Store, codec: Codec, raws: Sequence[StoredText]) -> dict[Key, Item]:
     """The objects of a list, read for a store; ValueError when one cannot be read."""
     if len(raws) < LONG_LIST:
         return store.items(codec, raws)
     return await asyncio.to_thread(store.items, codec, raws)
 
 
-def names_of(codec: Codec, raws: Iterable[Kept]) -> dict[Key, int]:
+def names_of(codec: Codec, raws: Iterable[StoredText]) -> dict[Key, int]:
     """The versions of objects by their names; ValueError when one cannot be read."""
     return {(peek.namespace, peek.name): peek.version for peek in map(codec.peek, map(bytes, raws))}
 
@@ -109,10 +109,10 @@ def codec_of(content_type: str) -> Codec:
         raise Malformed(f"the cloud answered in {content_type or 'no media type'}") from None
 
 
-async def page_of(codec: Codec, answer: ApiResponse) -> ListPage[Kept]:
+async def page_of(codec: Codec, answer: ApiResponse) -> ListPage[StoredText]:
     """An answer as a page of a list; Malformed where it is none."""
     try:
-        return await answer.decoded(codec.decode_kept)
+        return await answer.decoded(codec.decode_stored)
     except ValueError as error:
         raise Malformed(f"list: {error}") from error
 

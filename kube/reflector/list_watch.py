@@ -35,7 +35,7 @@ class ListWatch(NamedTuple):
         return {**self.query, **watch, **asked}
 
     @property
-    def is_whole(self) -> bool:
+    def is_unfiltered(self) -> bool:
         """Whether it reads all objects of the resource in all namespaces, and the whole objects."""
         return self == ListWatch(self.type, encoding=self.encoding)
 

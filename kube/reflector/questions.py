@@ -8,7 +8,7 @@ from functools import partial
 from kube.differences.records import CODING
 from kube.errors import REFUSALS, StatusError
 from kube.http.client import GZIP, ApiResponse
-from kube.packed_text import Kept
+from kube.packed_text import StoredText
 from kube.reflector.list_pages import read_names, read_pages, read_version
 from kube.reflector.list_watch import ListWatch
 from kube.reflector.upstream import Request
@@ -33,7 +33,7 @@ class Questions:
 
     async def objects(
         self, request: Request, at: int, came: Callable[[int], None]
-    ) -> tuple[bool, Codec, list[ListPage[Kept]]]:
+    ) -> tuple[bool, Codec, list[ListPage[StoredText]]]:
         """A list of a version where the server still has it; of its present one (True) else, or for 0.
 
         `came` as of `read_pages`.

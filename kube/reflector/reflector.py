@@ -85,11 +85,11 @@ class Reflector:
         """Called when the cloud turns out to be restored from a backup."""
         self.reached: Callable[[int], None] = lambda version: None
         """Called with each version that the cloud has just reported as its own."""
-        self.on_its_way = 0
+        self.list_bytes = 0
         """Bytes of the list that is read now."""
         self.grew: Callable[[], None] = lambda: None
         """Called with each page of a list. It may end the reflector."""
-        self.turn: Callable[[int], Awaitable[None]] | None = None
+        self.paced: Callable[[int], Awaitable[None]] | None = None
         """Called with the bytes of each piece of a watch; returns when more may come. It may end the reflector."""
         self._round: asyncio.Task[None] | None = None
         self.state = State.STOPPED
@@ -107,7 +107,7 @@ class Reflector:
     @property
     def is_proven(self) -> bool:
         """Whether the cloud itself has proved, since the last break, that its history is the store's."""
-        return self._is_at_cloud and not self._must_list and self.continuity.is_whole
+        return self._is_at_cloud and not self._must_list and self.continuity.is_verified
 
     def remember_refusal(self, refusal: StatusError) -> None:
         """Set the refusal that an earlier process got: an outage after a 403 permits nothing."""
@@ -305,7 +305,7 @@ class Reflector:
         except ValueError as error:
             raise Malformed(f"list: {error}") from error
         finally:
-            self.on_its_way = 0
+            self.list_bytes = 0
         first, version = pages[0], pages[-1].version
         self.continuity.listed(version, items, given)
         self._store.replace_items(codec, first.api_version, first.kind, version, items)
@@ -315,7 +315,7 @@ class Reflector:
         self.heard = time.monotonic()
 
     def _page_came(self, size: int) -> None:
-        self.on_its_way = size
+        self.list_bytes = size
         self.grew()
 
     async def current_version(self) -> int:
@@ -356,8 +356,8 @@ class Reflector:
                         self.continuity.progress()
                         if not self.continuity.awaits_witness:
                             limit.reschedule(None)
-                        if self.turn is not None:
-                            await self.turn(size)
+                        if self.paced is not None:
+                            await self.paced(size)
                         if self._bookmarks.are_needless(self.upstream):
                             return
                 reader.close()

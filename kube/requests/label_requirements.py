@@ -165,14 +165,14 @@ class _Parser:
         return piece
 
     def _begins_requirement(self) -> bool:
-        return _is_word(self._next) or self._next == "!"
+        return _is_token(self._next) or self._next == "!"
 
     def _requirement(self) -> LabelRequirement:
         absent = self._next == "!"
         if absent:
             self._take()
         key = self._take()
-        if not _is_word(key):
+        if not _is_token(key):
             raise ValueError(f"found '{key}', expected: identifier")
         faults = key_faults(key)
         if faults:
@@ -192,7 +192,7 @@ class _Parser:
         if self._next in (_END, ","):
             return ""
         piece = self._take()
-        if not _is_word(piece):
+        if not _is_token(piece):
             raise ValueError(f"found '{piece}', expected: identifier")
         return piece
 
@@ -203,7 +203,7 @@ class _Parser:
         if self._next == ")":
             self._take()
             return {""}
-        if not (_is_word(self._next) or self._next == ","):
+        if not (_is_token(self._next) or self._next == ","):
             raise ValueError(f"found '{self._next}', expected: ',', ')' or identifier")
         values = self._value_list()
         self._take()
@@ -214,7 +214,7 @@ class _Parser:
         values: set[str] = set()
         while True:
             piece = self._take()
-            if _is_word(piece):
+            if _is_token(piece):
                 values.add(piece)
                 if self._next == ")":
                     return values
@@ -240,7 +240,7 @@ def _pieces(text: str) -> list[str]:
     return pieces
 
 
-def _is_word(piece: str) -> bool:
+def _is_token(piece: str) -> bool:
     return piece != _END and piece not in _SYMBOLS
 
 

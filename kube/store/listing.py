@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from kube.packed_text import Kept
+from kube.packed_text import StoredText
 from kube.requests.continue_tokens import ContinueToken, key_text
 from kube.store.store import Item
 from kube.wire.codec import Codec
@@ -44,15 +44,15 @@ class Form:
         return self.type_of(item_api_version, item_kind)
 
     def raw(self, codec: Codec, item: Item) -> bytes:
-        return bytes(self.kept(codec, item))
+        return bytes(self.stored(codec, item))
 
-    def kept(self, codec: Codec, item: Item) -> Kept:
+    def stored(self, codec: Codec, item: Item) -> StoredText:
         """The object in this form. It stays packed where the item is."""
-        return codec.metadata_only(item.raw, self.version) if self.metadata_only else item.kept
+        return codec.metadata_only(item.raw, self.version) if self.metadata_only else item.stored
 
-    def listed(self, codec: Codec, item: Item) -> Kept:
+    def listed(self, codec: Codec, item: Item) -> StoredText:
         """An object as `body` takes it."""
-        return self.kept(codec, item)
+        return self.stored(codec, item)
 
     def event(self, codec: Codec, item: Item) -> bytes:
         """An object as an event of a watch has it."""
@@ -68,7 +68,7 @@ class Form:
         """The first events of a watch, with what only these have, such as the columns of a Table."""
         return first
 
-    def body(self, listing: Listing, listed: Sequence[Kept]) -> ListBody:
+    def body(self, listing: Listing, listed: Sequence[StoredText]) -> ListBody:
         """The body of a list, from the results of `listed` for its objects."""
         return listing.codec.encode_list(
             listing.api_version, listing.kind, listing.version, listed, listing.rest
@@ -99,12 +99,12 @@ class Listing(NamedTuple):
         token = ContinueToken(self.version, _key(items[-1], namespace) + "\0").encode()
         return self._replace(items=items, rest=Rest(token, remaining))
 
-    def formed(self, items: Iterable[Item]) -> list[Kept]:
+    def formed(self, items: Iterable[Item]) -> list[StoredText]:
         """Some of the items in the form of the list. For a metadata list, each item is parsed."""
         listed, codec = self.form.listed, self.codec
         return [listed(codec, item) for item in items]
 
-    def body(self, formed: Sequence[Kept]) -> ListBody:
+    def body(self, formed: Sequence[StoredText]) -> ListBody:
         """The body of the whole list, from the results of `formed` for all items.
 
         What the items keep packed is unpacked piece by piece, as the body is read.
@@ -116,6 +116,6 @@ def _key(item: Item, namespace: str) -> str:
     return item.key[1] if namespace else key_text(item.key)
 
 
-WHOLE = Form(metadata_only=False)
+FULL_OBJECTS = Form(metadata_only=False)
 METADATA = {version: Form(metadata_only=True, version=version) for version in META_VERSIONS}
 """By the version of PartialObjectMetadata."""

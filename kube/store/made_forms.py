@@ -11,10 +11,10 @@ from typing import Any
 
 from kube.bounds import reached
 from kube.json_type import Json
-from kube.packed_text import Kept
+from kube.packed_text import StoredText
 from kube.schemas.json_objects import is_known, json_object
 from kube.schemas.recoded import recoded
-from kube.store.listing import METADATA, WHOLE, Form, Listing
+from kube.store.listing import FULL_OBJECTS, METADATA, Form, Listing
 from kube.store.store import Item, Store
 from kube.tables.cloud_cells import CloudCells
 from kube.tables.server_table import OBJECTS, TABLE, list_metadata, row, table
@@ -51,12 +51,12 @@ class RecodedForm(Form):
     def codec(self, of_store: Codec) -> Codec:
         return self._codec
 
-    def kept(self, codec: Codec, item: Item) -> Kept:
+    def stored(self, codec: Codec, item: Item) -> StoredText:
         store = item.store
         if store.codec is self._codec:
-            return super().kept(codec, item)
+            return super().stored(codec, item)
         try:
-            raw = super().kept(store.codec, item)
+            raw = super().stored(store.codec, item)
             obj = Encoded(store.codec, *self.type_of(store.api_version, store.kind), bytes(raw))
             return recoded(obj, self._codec.encoding).raw
         except (ValueError, LookupError):
@@ -90,7 +90,7 @@ class TableForm(Form):
     def listed_type(self, item_api_version: str, item_kind: str) -> tuple[str, str]:
         return item_api_version, item_kind
 
-    def kept(self, codec: Codec, item: Item) -> Kept:
+    def stored(self, codec: Codec, item: Item) -> StoredText:
         rows = [self._row(plain(item), item.store.api_version, item.store.kind)]
         metadata = {"resourceVersion": write_version(item.version)}
         return write_json(self._table(rows, item.store.api_version, item.store.kind, metadata))
@@ -125,14 +125,14 @@ class TableForm(Form):
         # A Table's columns come before its rows, so before all that is an object's own.
         return first.replace(_NO_COLUMNS, _COLUMNS + write_json(columns), 1)
 
-    def listed(self, codec: Codec, item: Item) -> Kept:
+    def listed(self, codec: Codec, item: Item) -> StoredText:
         return write_json(self._row(plain(item), item.store.api_version, item.store.kind))
 
     def _row(self, obj: Json, api_version: str, kind: str) -> Json:
         made = row(obj, api_version, kind, self._include, self._version)
         return made if self._cells is None else {**made, "cells": self._cells.of(obj, made["cells"])}
 
-    def body(self, listing: Listing, listed: Sequence[Kept]) -> ListBody:
+    def body(self, listing: Listing, listed: Sequence[StoredText]) -> ListBody:
         metadata = page_metadata(listing.version, listing.rest)
         empty = write_json(self._table([], listing.api_version, listing.kind, metadata))
         head, tail = empty.removesuffix(b"]}"), b"]}\n"
@@ -184,7 +184,7 @@ def form_of(wanted: Representation, store: Store, *, is_list: bool, include: str
             return None
         return METADATA[wanted.version] if is_same else RECODED_METADATA[wanted.encoding, wanted.version]
     if is_same:
-        return WHOLE
+        return FULL_OBJECTS
     return RECODED[wanted.encoding] if is_known(store.api_version, store.kind) else None
 
 

@@ -12,12 +12,12 @@ _IS, _END = "\0", "\n"
 """Characters of no valid label."""
 
 
-def kept_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
+def compact_labels(labels: Mapping[str, str]) -> Mapping[str, str]:
     """The same labels."""
     if len(labels) < MANY:
         return labels
     texts = LabelTexts(labels)
-    return texts if texts.is_whole else labels
+    return texts if texts.is_lossless else labels
 
 
 class LabelTexts(Mapping[str, str]):
@@ -35,7 +35,7 @@ class LabelTexts(Mapping[str, str]):
         self._texts = [_END + "".join([f"{key}{_IS}{labels[key]}{_END}" for key in run]) for run in runs]
 
     @property
-    def is_whole(self) -> bool:
+    def is_lossless(self) -> bool:
         """Whether no label has a character that separates labels."""
         ends = sum(text.count(_END) - 1 for text in self._texts)
         return ends == self._size == sum(text.count(_IS) for text in self._texts)

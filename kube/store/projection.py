@@ -100,7 +100,7 @@ class Projection:
         """The reasons for the objects in `_overrides`."""
         self.former: Checkpoint | None = None
         """The state that the process before this one showed by this chain."""
-        self._was_whole = False
+        self._was_complete = False
         """Whether a client may have been given a state."""
         self.reasons: Counter[Why] = Counter()
         """How many objects the filters change or hide, by what they said of them."""
@@ -151,10 +151,10 @@ class Projection:
         """How many objects the chain keeps as they are, changes, and hides. Objects it has not seen do not count."""
         hidden = sum(shown is None for shown in self._overrides.values())
         changed = len(self._overrides) - hidden
-        return self.kept, changed, hidden
+        return self.unchanged, changed, hidden
 
     @property
-    def kept(self) -> int:
+    def unchanged(self) -> int:
         """How many objects the chain keeps as they are."""
         return len(self.store) - len(self._overrides) - len(self._unevaluated)
 
@@ -186,14 +186,14 @@ class Projection:
             self._evaluate(item, None)
         if self._stale and not self._unevaluated:
             self._refresh_some()
-        self._note_whole()
+        self._note_complete()
 
-    def _note_whole(self) -> None:
-        self._was_whole |= self.store.complete and not self.is_pending
+    def _note_complete(self) -> None:
+        self._was_complete |= self.store.complete and not self.is_pending
 
     def is_shown_by(self, inputs: Collection[InputKey]) -> bool:
         """Whether clients may hold what these inputs decided."""
-        return self._was_whole and any(name in self._readers for name in inputs)
+        return self._was_complete and any(name in self._readers for name in inputs)
 
     def shows_as(self, checkpoint: Checkpoint) -> bool:
         """Whether the projection shows what it showed at a checkpoint, but for what has changed since."""
@@ -229,7 +229,7 @@ class Projection:
         touched = {key for name in inputs for key in self._readers.get(name, ())}
         self._stale |= dict.fromkeys(sorted(touched, reverse=True))
         self._refresh_some()
-        self._note_whole()
+        self._note_complete()
 
     def _refresh_some(self) -> None:
         for item in self._slice_of(self._stale):
@@ -240,7 +240,7 @@ class Projection:
             before = self.get(key)
             after = self._evaluate(item, before)
             if differ(before, after):
-                if self._was_whole:
+                if self._was_complete:
                     self.unlike = max(self.unlike, self.store.newest_given)
                 self._notify_changed(ProjectedChange(item.version, key, before, after, before, is_local=True))
 
@@ -251,7 +251,7 @@ class Projection:
             item = self.store.get(waiting.popitem()[0])
             if item is not None:
                 yield item
-                count, size = count + 1, size + len(item.kept)
+                count, size = count + 1, size + len(item.stored)
 
     def changed(self, change: Change) -> None:
         """Evaluate a change of the store, and notify listeners if clients can tell the difference."""

@@ -12,7 +12,7 @@ from collections import deque
 from typing import NamedTuple
 
 from kube.bounds import reached
-from kube.packed_text import Kept, packed
+from kube.packed_text import StoredText, packed
 
 LONG_FRAME = 32 * 1024
 """Bytes of an event from which on histories pack it. A client that comes late has it unpacked in 0.1 ms."""
@@ -21,24 +21,24 @@ LONG_FRAME = 32 * 1024
 class Frame:
     """An event as clients get it, which the histories of views share. A long one may be packed."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_stored",)
 
     def __init__(self, frame: bytes) -> None:
-        self._kept: Kept = frame
+        self._stored: StoredText = frame
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._stored)
 
     def __bytes__(self) -> bytes:
-        return bytes(self._kept)
+        return bytes(self._stored)
 
     def __sizeof__(self) -> int:
         """Bytes of memory, with the frame."""
-        return object.__sizeof__(self) + self._kept.__sizeof__()
+        return object.__sizeof__(self) + self._stored.__sizeof__()
 
     def pack(self) -> None:
-        if isinstance(self._kept, bytes) and len(self._kept) > LONG_FRAME:
-            self._kept = packed(self._kept)
+        if isinstance(self._stored, bytes) and len(self._stored) > LONG_FRAME:
+            self._stored = packed(self._stored)
 
 
 class RingEvent(NamedTuple):
@@ -46,18 +46,18 @@ class RingEvent(NamedTuple):
 
     version: int
     sequence: int
-    kept: Frame
+    retained: Frame
     record: bytes = b""
     """The frame as a difference (`kube.differences.records`); empty where no watcher asked for differences."""
 
     @property
     def frame(self) -> bytes:
-        return bytes(self.kept)
+        return bytes(self.retained)
 
     @property
     def size(self) -> int:
         """Bytes of the event as its readers get it."""
-        return len(self.kept) + len(self.record)
+        return len(self.retained) + len(self.record)
 
 
 class Cursor(NamedTuple):
@@ -135,7 +135,7 @@ class Ring:
     def pack(self) -> None:
         """Pack the long events that came since the last call. From now on each reader unpacks a copy of its own."""
         for event in self.read(max(self._packed, self.start), self.end):
-            event.kept.pack()
+            event.retained.pack()
         self._packed = self.end
 
     def touch(self, version: int) -> None:

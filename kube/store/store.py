@@ -12,10 +12,10 @@ from typing import NamedTuple, Protocol
 
 from kube.bounds import reached
 from kube.concurrency.notifier import Notifier
-from kube.packed_text import Kept, packed
+from kube.packed_text import StoredText, packed
 from kube.requests.continue_tokens import key_text
 from kube.store.history import History, Witness
-from kube.store.many_labels import kept_labels
+from kube.store.many_labels import compact_labels
 from kube.store.standing import Standing
 from kube.wire.api_objects import ApiObject, decode_object
 from kube.wire.codec import Codec
@@ -32,12 +32,12 @@ Key = tuple[str, str]
 class Item:
     """One object at one version: its raw form, and what selectors need of it. Immutable.
 
-    `kept` is the raw form as the item keeps it: a text is packed, and so is an object that filters have changed, which
+    `stored` is the raw form in memory: a text is packed, and so is an object that filters have changed, which
     only the filters read again. `raw` unpacks it at each call.
     Selectors match the unfiltered item, as they would at a kube-apiserver.
     """
 
-    __slots__ = ("_fields", "_unfiltered", "kept", "key", "labels", "store", "version")
+    __slots__ = ("_fields", "_unfiltered", "key", "labels", "store", "stored", "version")
 
     def __init__(
         self,
@@ -45,20 +45,20 @@ class Item:
         key: Key,
         version: int,
         labels: Mapping[str, str],
-        form: Kept,
+        form: StoredText,
         unfiltered: Item | None = None,
     ) -> None:
         self.store = store
         self.key = key
         self.version = version
         self.labels = labels
-        self.kept = form
+        self.stored = form
         self._unfiltered = unfiltered
         self._fields: dict[str, str] | None = None
 
     @property
     def raw(self) -> bytes:
-        return bytes(self.kept)
+        return bytes(self.stored)
 
     @property
     def unfiltered(self) -> Item:
@@ -89,9 +89,9 @@ class Item:
 
     def as_filtered(self, raw: bytes) -> Item:
         """This object as a chain of filters changed it."""
-        if isinstance(self.kept, bytes):
-            self.kept = packed(self.kept)
-        form = self.store.codec.kept(raw)
+        if isinstance(self.stored, bytes):
+            self.stored = packed(self.stored)
+        form = self.store.codec.stored(raw)
         return Item(self.store, self.key, self.version, self.labels, form, self._unfiltered or self)
 
     def with_version(self, version: int) -> Item:
@@ -99,7 +99,7 @@ class Item:
         if version == self.version:
             return self
         codec = self.store.codec
-        form = codec.kept(codec.with_version(self.raw, version))
+        form = codec.stored(codec.with_version(self.raw, version))
         return Item(self.store, self.key, version, self.labels, form, self._unfiltered or self)
 
 
@@ -122,7 +122,7 @@ class Change(NamedTuple):
     def size(self) -> int:
         """Bytes of the object, with its labels."""
         item = self.new or self.last or self.old
-        return len(item.kept) + LABEL * len(item.labels) if item is not None else 0
+        return len(item.stored) + LABEL * len(item.labels) if item is not None else 0
 
 
 class StoreListener(Protocol):
@@ -225,11 +225,13 @@ class Store:
     def forget(self, listener: StoreListener) -> None:
         self._listeners.remove(listener)
 
-    def replace(self, codec: Codec, api_version: str, kind: str, version: int, raws: Iterable[Kept]) -> None:
+    def replace(
+        self, codec: Codec, api_version: str, kind: str, version: int, raws: Iterable[StoredText]
+    ) -> None:
         """Replace the objects by those of a list. ValueError when one cannot be read: then nothing has changed."""
         self.replace_items(codec, api_version, kind, version, self.items(codec, raws))
 
-    def items(self, codec: Codec, raws: Iterable[Kept]) -> dict[Key, Item]:
+    def items(self, codec: Codec, raws: Iterable[StoredText]) -> dict[Key, Item]:
         """The objects of a list, for `replace_items`. A thread may run this for a long list. ValueError as above."""
         return {item.key: item for item in (self._item(raw, codec) for raw in raws)}
 
@@ -256,7 +258,7 @@ class Store:
                 self._former = {}
             self._codec, self.api_version, self.kind = codec, api_version, kind
             self._items, self._is_in_order = items, False
-            self._bytes = sum(len(item.kept) for item in items.values())
+            self._bytes = sum(len(item.stored) for item in items.values())
             self.history.begin(version)
             self.complete = True
             if known:
@@ -278,7 +280,7 @@ class Store:
         """Remember what clients may hold of this history. Another one follows, of which the store has this version."""
         self.former_version = max(self.former_version, self.newest_given)
         self._former = self.gone_after(version) | self._items
-        size = sum(len(item.kept) for item in self._former.values())
+        size = sum(len(item.stored) for item in self._former.values())
         if len(self._former) > MAX_ITEMS or size > MAX_STORE:
             reached("objects of former histories")
             self._former = self._items
@@ -359,11 +361,11 @@ class Store:
         """A future that the next event, bookmark or list completes."""
         return self._notifier.wait()
 
-    def _item(self, raw: Kept, codec: Codec | None = None, peek: ObjectPeek | None = None) -> Item:
+    def _item(self, raw: StoredText, codec: Codec | None = None, peek: ObjectPeek | None = None) -> Item:
         codec = codec or self.codec
         peek = peek or codec.peek(bytes(raw))
-        form = codec.kept(raw) if isinstance(raw, bytes) else raw
-        return Item(self, (peek.namespace, peek.name), peek.version, kept_labels(peek.labels), form)
+        form = codec.stored(raw) if isinstance(raw, bytes) else raw
+        return Item(self, (peek.namespace, peek.name), peek.version, compact_labels(peek.labels), form)
 
     def _difference(self, items: Mapping[Key, Item], version: int) -> Iterator[Change]:
         for key, item in items.items():
@@ -376,7 +378,7 @@ class Store:
 
     def _bytes_after(self, old: Item | None, new: Item | None) -> int:
         """Bytes of all objects after a change."""
-        return self._bytes + (len(new.kept) if new else 0) - (len(old.kept) if old else 0)
+        return self._bytes + (len(new.stored) if new else 0) - (len(old.stored) if old else 0)
 
     def _commit(self, change: Change) -> None:
         self._bytes = self._bytes_after(self._items.get(change.key), change.new)

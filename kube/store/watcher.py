@@ -106,8 +106,8 @@ def _name_alone(item: Item) -> Item:
     return Item(store, item.key, item.version, {}, named)
 
 
-def _route_of_service(whole: Fields, named: Fields) -> None:
-    spec, route = whole.child("spec"), named.child("spec")
+def _route_of_service(source: Fields, named: Fields) -> None:
+    spec, route = source.child("spec"), named.child("spec")
     for name in ("clusterIP", "type"):
         _copy(spec, route, name)
     for name in ("clusterIPs", "ipFamilies"):
@@ -118,15 +118,15 @@ def _route_of_service(whole: Fields, named: Fields) -> None:
             _copy(port, added, name)
 
 
-def _route_of_slice(whole: Fields, named: Fields) -> None:
-    _copy(whole, named, "addressType")
-    service = whole.child("metadata").mapping("labels").get(SERVICE_NAME)
+def _route_of_slice(source: Fields, named: Fields) -> None:
+    _copy(source, named, "addressType")
+    service = source.child("metadata").mapping("labels").get(SERVICE_NAME)
     if service is not None:
         named.child("metadata").set_mapping("labels", {SERVICE_NAME: service})
 
 
-def _copy(whole: Fields, named: Fields, name: str) -> None:
-    if text := whole.text(name):
+def _copy(source: Fields, named: Fields, name: str) -> None:
+    if text := source.text(name):
         named.set(name, text)
 
 
@@ -205,7 +205,7 @@ class NewEvents:
         self._events = ring.read(self.position, self.end)
         self._written: dict[str, bytes] = {}
         self.oldest = self._events[0].version if self._events else 0
-        is_small = 0 < sum(len(event.kept) for event in self._events) <= PIECE
+        is_small = 0 < sum(len(event.retained) for event in self._events) <= PIECE
         self.is_shared = is_small and not any(event.sequence for event in self._events)
         """Whether clients get the same. Behind an event that the node caused, each gets a bookmark of its own."""
 
@@ -389,7 +389,7 @@ class Watcher:
         size = 0
         for event in self.view.ring.read(self._position, end):
             some.append(event)
-            size += len(event.kept)
+            size += len(event.retained)
             if size > READ_AT_ONCE:
                 break
         return some

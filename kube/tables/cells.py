@@ -18,14 +18,14 @@ SHOWN = 3
 
 def human_duration(seconds: float) -> str:
     """A duration as kubectl shows it (apimachinery's duration.HumanDuration)."""
-    whole = int(seconds)
-    if whole < -1:
+    full_seconds = int(seconds)
+    if full_seconds < -1:
         return "<invalid>"
-    if whole < 120:
-        return f"{max(whole, 0)}s"
-    minutes, hours, days = whole // 60, whole // 3600, whole // 86400
+    if full_seconds < 120:
+        return f"{max(full_seconds, 0)}s"
+    minutes, hours, days = full_seconds // 60, full_seconds // 3600, full_seconds // 86400
     if minutes < 10:
-        return _two(minutes, "m", whole % 60, "s")
+        return _two(minutes, "m", full_seconds % 60, "s")
     if minutes < 180:
         return f"{minutes}m"
     if hours < 8:

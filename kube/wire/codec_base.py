@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kube.errors import StatusError
-from kube.packed_text import Kept
+from kube.packed_text import StoredText
 from kube.wire.encoding import Encoding
 from kube.wire.fields import Fields
 
@@ -58,7 +58,7 @@ NO_REST = Rest()
 
 
 @dataclass(frozen=True, slots=True)
-class ListPage[T: Kept]:
+class ListPage[T: StoredText]:
     """A list, or a page of one: `kind` is that of the items, `continue_token` "" on the last page."""
 
     api_version: str
@@ -77,7 +77,7 @@ class ListBody:
     def __init__(
         self,
         head: bytes,
-        items: Sequence[Kept],
+        items: Sequence[StoredText],
         tail: bytes,
         size: int,
         write: Callable[[Sequence[bytes]], bytes],
@@ -175,20 +175,20 @@ class Codec(ABC):
     def decode_list(self, body: bytes) -> ListPage[bytes]:
         """Split a list into its items; protobuf items are not parsed."""
 
-    def decode_kept(self, body: bytes) -> ListPage[Kept]:
+    def decode_stored(self, body: bytes) -> ListPage[StoredText]:
         """Like `decode_list`, with the items packed for a store, so that a long list is never in memory unpacked."""
         return self.decode_list(body)
 
     @abstractmethod
     def encode_list(
-        self, api_version: str, kind: str, version: int, items: Sequence[Kept], rest: Rest = NO_REST
+        self, api_version: str, kind: str, version: int, items: Sequence[StoredText], rest: Rest = NO_REST
     ) -> ListBody:
         """A list of items of this kind, or a page of one, which `rest` follows.
 
         A packed item is unpacked only when its piece of the body is encoded.
         """
 
-    def kept(self, raw: bytes) -> Kept:
+    def stored(self, raw: bytes) -> StoredText:
         """A raw form, packed for a store."""
         return raw
 

@@ -7,7 +7,7 @@ import msgspec
 
 from kube.bounds import reached
 from kube.errors import StatusError
-from kube.packed_text import Kept, packed
+from kube.packed_text import StoredText, packed
 from kube.requests.resource_versions import parse_version
 from kube.wire.codec_base import (
     EVENT_TYPES,
@@ -91,10 +91,10 @@ class JsonCodec(Codec):
     def decode_list(self, body: bytes) -> ListPage[bytes]:
         return self._decode(body, bytes)
 
-    def decode_kept(self, body: bytes) -> ListPage[Kept]:
-        return self._decode(body, self.kept)
+    def decode_stored(self, body: bytes) -> ListPage[StoredText]:
+        return self._decode(body, self.stored)
 
-    def _decode[T: Kept](self, body: bytes, form: Callable[[bytes], T]) -> ListPage[T]:
+    def _decode[T: StoredText](self, body: bytes, form: Callable[[bytes], T]) -> ListPage[T]:
         page, items = read_list(body, form)
         metadata = page.metadata or ListMeta()
         return ListPage(
@@ -107,7 +107,7 @@ class JsonCodec(Codec):
         )
 
     def encode_list(
-        self, api_version: str, kind: str, version: int, items: Sequence[Kept], rest: Rest = NO_REST
+        self, api_version: str, kind: str, version: int, items: Sequence[StoredText], rest: Rest = NO_REST
     ) -> ListBody:
         metadata = page_metadata(version, rest)
         page = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": metadata}
@@ -118,7 +118,7 @@ class JsonCodec(Codec):
         size -= sum(map(size_of_type, items))
         return ListBody(head, items, tail, size, join_without_types, _COMMA)
 
-    def kept(self, raw: bytes) -> Kept:
+    def stored(self, raw: bytes) -> StoredText:
         return packed(raw, size_of_type(raw))
 
     def decode_single(self, body: bytes) -> tuple[str, str, bytes]:
@@ -280,7 +280,7 @@ def _part(body: bytes, begin: int, end: int) -> bytes:
 
 def _without_deep_items(body: bytes) -> bytes:
     """A list without the items that are nested too deep for the parser: one object must not hide all of its kind."""
-    kept, last, begin, depth, deepest = bytearray(), 0, 0, 0, 0
+    remaining, last, begin, depth, deepest = bytearray(), 0, 0, 0, 0
     for token in TOKEN.finditer(body):
         step = STEPS.get(body[token.start()], 0)
         if step > 0 and depth == DEPTH_OF_ITEMS:
@@ -296,12 +296,12 @@ def _without_deep_items(body: bytes) -> bytes:
             and _is_too_deep(body[begin : token.end()])
         ):
             reached("depth of an object")
-            kept += body[last:begin]
+            remaining += body[last:begin]
             comma = _SEPARATOR.match(body, token.end())
             last = (comma or token).end()
             if comma is None:
-                kept = kept.rstrip(_BLANKS).removesuffix(b",")
-    return bytes(kept + body[last:])
+                remaining = remaining.rstrip(_BLANKS).removesuffix(b",")
+    return bytes(remaining + body[last:])
 
 
 def _is_too_deep(item: bytes) -> bool:

@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 import orjson
 
-from kube.packed_text import Kept, PackedText
+from kube.packed_text import PackedText, StoredText
 from kube.requests.resource_versions import parse_version
 from kube.wire.codec_base import ObjectPeek
 from kube.wire.fields import Edits, Fields
@@ -119,7 +119,7 @@ def on_one_line(text: bytes) -> bytes:
         raise TooDeep(f"cannot be read as JSON: {error}") from None
 
 
-def size_of_type(item: Kept) -> int:
+def size_of_type(item: StoredText) -> int:
     """Bytes of the kind and apiVersion at the beginning of an object, as Go writes them. Its list has both, too.
 
     0 for a custom resource, which has both in each item of a list, apiVersion first because its fields are sorted.

@@ -10,7 +10,7 @@ from typing import Any
 
 from kube.errors import StatusError
 from kube.message_table import META
-from kube.packed_text import Kept
+from kube.packed_text import StoredText
 from kube.requests.resource_versions import parse_version
 from kube.wire.codec_base import (
     EVENT_TYPES,
@@ -91,7 +91,7 @@ class ProtobufCodec(Codec):
         )
 
     def encode_list(
-        self, api_version: str, kind: str, version: int, items: Sequence[Kept], rest: Rest = NO_REST
+        self, api_version: str, kind: str, version: int, items: Sequence[StoredText], rest: Rest = NO_REST
     ) -> ListBody:
         # selfLink, resourceVersion and continue, which servers always write.
         metadata = b"\x0a\x00" + delimited(_FIELD_2, write_version(version).encode())

@@ -55,7 +55,7 @@ def options(own: Sequence[Option]) -> Iterator[str]:
     """A table for each group."""
     for heading, those in grouped(own):
         yield f"### {heading}\n"
-        rows = ((f"`{option.flag}`", _told(option.told_default), _flags(option.text)) for option in those)
+        rows = ((f"`{option.flag}`", _told(option.default_text), _flags(option.text)) for option in those)
         yield from _table(("option", "default", "meaning"), rows)
         yield ""
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from controllers.nodes.conversion import Direction, Phase, Stage
-from controllers.nodes.node_job import SYSTEMCTL, last_words, node_job
+from controllers.nodes.node_job import SYSTEMCTL, node_job, termination_message
 from kube.http.kubeconfig import load_kubeconfig
 from tests.cloud.fixtures import HUB_RBAC
 from tests.cloud.hollow import is_ready
@@ -138,6 +138,6 @@ def test_a_fault_that_the_doctor_finds_changes_nothing_and_is_the_jobs_last_word
     assert machine.files() == before
     assert machine.called == []
     message = {"message": failed.stdout + failed.stderr}
-    words = last_words([{"status": {"containerStatuses": [{"state": {"terminated": message}}]}}])
+    words = termination_message([{"status": {"containerStatuses": [{"state": {"terminated": message}}]}}])
     assert "failed" in words
     assert "nothing was changed" in words

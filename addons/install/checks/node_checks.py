@@ -19,7 +19,7 @@ from addons.certificates.tls_port_certificate import FILE as CLUSTER_FILE
 from addons.install.changes import below
 from addons.install.checks.findings import Finding, failed, ok, warning
 from addons.link.tls import UpstreamTls
-from kube.disk.whole_file import read_file
+from kube.disk.atomic_file import read_file
 from kube.http.kubeconfig import Credentials
 from kube.option import VERSION
 

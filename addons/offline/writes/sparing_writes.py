@@ -79,7 +79,7 @@ class SparingWrites:
             wanted, store = source.list_watch, source.store
             is_whole = not source.user and wanted.type == NODES and not wanted.metadata_only
             follows = source.reflector.state is State.WATCHING and store.may_be_shown
-            if is_whole and follows and (item := store.get(self._key)) and len(item.kept) <= IN_LOOP:
+            if is_whole and follows and (item := store.get(self._key)) and len(item.stored) <= IN_LOOP:
                 yield store
 
     def _copy_for(self, request: OfflineRequest) -> Store | None:

@@ -68,7 +68,7 @@ class Neighbour:
         self.words.close()
 
     def _check_list(self) -> None:
-        if self.reflector.on_its_way > MAX_WORD_BYTES:
+        if self.reflector.list_bytes > MAX_WORD_BYTES:
             reached("words of another node")
             self._leave()
 

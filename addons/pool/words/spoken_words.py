@@ -13,7 +13,7 @@ from addons.views.list_answer import list_answer
 from addons.views.watch_answer import watch_answer
 from kube.bounds import reached
 from kube.errors import not_acceptable
-from kube.store.listing import WHOLE
+from kube.store.listing import FULL_OBJECTS
 from kube.store.projection import Projection
 from kube.store.scope import EVERYTHING
 from kube.store.store import Key, Store
@@ -32,7 +32,7 @@ class SpokenWords:
         self._store = Store()
         began = int(clock() * 1_000_000)
         self._store.replace(codec_for(Encoding.JSON), API_VERSION, KIND, began, [])
-        self._view = View(Projection(self._store, None), EVERYTHING, WHOLE)
+        self._view = View(Projection(self._store, None), EVERYTHING, FULL_OBJECTS)
         words.told = self._take
         for key, word in words:
             self._take(key, word)
@@ -64,7 +64,7 @@ class SpokenWords:
         raw = word_object(key, word, version)
         if old is not None and raw == old.with_version(version).raw:
             return
-        size = self._store.size + len(raw) - (len(old.kept) if old is not None else 0)
+        size = self._store.size + len(raw) - (len(old.stored) if old is not None else 0)
         if size > MAX_WORD_BYTES or (old is None and len(self._store) >= MAX_WORDS):
             reached("kubelet's words")
             return

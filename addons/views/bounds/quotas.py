@@ -116,10 +116,10 @@ def _parts(sources: Iterable[Source]) -> list[Source]:
     return [
         source
         for source in sources
-        if not source.user and not source.is_own and not source.list_watch.is_whole
+        if not source.user and not source.is_own and not source.list_watch.is_unfiltered
     ]
 
 
 def size_of(source: Source) -> int:
     """Bytes of a source's objects, as they came, and of a list that is on its way."""
-    return source.store.size + source.reflector.on_its_way
+    return source.store.size + source.reflector.list_bytes

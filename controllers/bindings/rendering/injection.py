@@ -31,10 +31,10 @@ from controllers.bindings.rendering.slots import (
     REPLICAS,
     STRATEGIES,
     STRATEGY,
-    NoPlace,
     Record,
     RecordEntry,
     Slot,
+    SlotUnavailable,
     Value,
     find_container,
     format_record,
@@ -235,7 +235,7 @@ def _restore(workload: Json, record: Record) -> dict[Slot, _Held]:
         if slot.kind == FIELD:
             continue
         # A writer may have removed the container or volume, and with it what was injected.
-        with contextlib.suppress(NoPlace):
+        with contextlib.suppress(SlotUnavailable):
             if _holds(slot, read_slot(workload, slot), entry.injected):
                 write_slot(workload, slot, entry.base)
     return {Slot(FIELD, format_path(path)): _Held(fields[path].after, live) for path, live in held.items()}
@@ -250,7 +250,7 @@ def _inject(workload: Json, wishes: _Injections) -> tuple[dict[Slot, RecordEntry
             if not _satisfies(slot, base, wish.value):
                 injected[slot] = RecordEntry(base, wish.value)
                 write_slot(workload, slot, wish.value)
-        except NoPlace as reason:
+        except SlotUnavailable as reason:
             skipped.append(Skipped(wish.binding, str(slot), str(reason)))
     return injected, skipped
 
@@ -284,7 +284,7 @@ def _values(workload: Json, wishes: _Injections) -> dict[Slot, Value]:
     """The present values of the slots that items set; a slot is absent where the workload has no place for it."""
     values: dict[Slot, Value] = {}
     for slot in wishes.slots:
-        with contextlib.suppress(NoPlace):
+        with contextlib.suppress(SlotUnavailable):
             values[slot] = copied(read_slot(workload, slot))
     return values
 
@@ -390,7 +390,7 @@ def _wish_of_volume(
             wishes.add(binding, slot, name)
         else:
             wishes.skip(binding, slot, "VolumeNotMounted")
-    except NoPlace as reason:
+    except SlotUnavailable as reason:
         wishes.skip(binding, slot, str(reason))
 
 

@@ -41,7 +41,7 @@ type Value = str | int | Json | None
 """The value of a slot: a number, a strategy, an image, an env entry, a name, a label. None: the field is absent."""
 
 
-class NoPlace(Exception):
+class SlotUnavailable(Exception):
     """The workload has no place for a slot. The argument is the reason, as a condition names it."""
 
 
@@ -84,7 +84,7 @@ def parse_slot(name: str) -> Slot:
 
 def read_slot(workload: Json, slot: Slot) -> Value:
     """The value of a slot; NoPlace if the workload has none."""
-    parent, key = _place(workload, slot)
+    parent, key = _location(workload, slot)
     if slot.kind == "env":
         index = _env_index(parent, slot.variable)
         return None if index is None else normal(objects(parent.get("env"))[index])
@@ -96,7 +96,7 @@ def read_slot(workload: Json, slot: Slot) -> Value:
 
 def write_slot(workload: Json, slot: Slot, value: Value) -> None:
     """Set a slot, or by None remove it. A new environment variable goes to the end; NoPlace as of `read_slot`."""
-    parent, key = _place(workload, slot)
+    parent, key = _location(workload, slot)
     if slot.kind == "env":
         _write_env(parent, slot.variable, value)
     elif slot.kind in (POD_LABEL, POD_ANNOTATION):
@@ -142,20 +142,20 @@ def find_container(workload: Json, name: str) -> Json:
     for container in [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]:
         if container.get("name") == name:
             return container
-    raise NoPlace("ContainerNotFound")
+    raise SlotUnavailable("ContainerNotFound")
 
 
 def _template(workload: Json) -> Json:
     return mapping(mapping(workload.get("spec")).get("template"))
 
 
-def _place(workload: Json, slot: Slot) -> tuple[Json, str]:
+def _location(workload: Json, slot: Slot) -> tuple[Json, str]:
     """The object that holds a slot, and the key in it; NoPlace if the workload has none."""
     spec, pod_metadata = mapping(workload.get("spec")), mapping(_template(workload).get("metadata"))
     match slot.kind:
         case "replicas":
             if workload.get("kind") == DAEMON_SET:
-                raise NoPlace("ReplicasNotForKind")
+                raise SlotUnavailable("ReplicasNotForKind")
             return spec, "replicas"
         case "strategy":
             return spec, "strategy" if workload.get("kind") == DEPLOYMENT else "updateStrategy"
@@ -166,7 +166,7 @@ def _place(workload: Json, slot: Slot) -> tuple[Json, str]:
             selector = mapping(spec.get("selector"))
             expressions = (text(named.get("key")) for named in objects(selector.get("matchExpressions")))
             if slot.part in (*texts(selector.get("matchLabels")), *expressions):
-                raise NoPlace("LabelOfSelector")
+                raise SlotUnavailable("LabelOfSelector")
             return pod_metadata, "labels"
         case "annotation":
             return pod_metadata, "annotations"
@@ -187,7 +187,7 @@ def _volume_source(workload: Json, name: str, source: str) -> Json:
             value = volume.get(source)
             if isinstance(value, dict):
                 return value
-    raise NoPlace("VolumeOfOtherType")
+    raise SlotUnavailable("VolumeOfOtherType")
 
 
 def _env_index(container: Json, variable: str) -> int | None:

@@ -91,32 +91,32 @@ def restore(spec: Json, changes: Changes) -> dict[Path, Any]:
 
     A field with another value stays: a writer has changed it. `spec` is changed.
     """
-    fields, held = _Fields(spec), dict[Path, _Place]()
+    fields, held = _Fields(spec), dict[Path, _FieldLocation]()
     for path, change in changes.items():
         # An element that a patch removed was stored as it is in the record; a similar one is another element.
         with contextlib.suppress(NoField):
-            place = fields.find(path, exact=change.after is None)
-            if covers(place.value, change.after, path):
-                held[path] = place
-    live = {path: place.value for path, place in held.items()}
-    gone: dict[int, tuple[_Place, set[int]]] = {}
-    for path, place in held.items():
+            location = fields.find(path, exact=change.after is None)
+            if covers(location.value, change.after, path):
+                held[path] = location
+    live = {path: location.value for path, location in held.items()}
+    gone: dict[int, tuple[_FieldLocation, set[int]]] = {}
+    for path, location in held.items():
         before = changes[path].before
-        if before is None and isinstance(place.key, int):
-            gone.setdefault(id(place.holder), (place, set()))[1].add(place.key)
+        if before is None and isinstance(location.key, int):
+            gone.setdefault(id(location.holder), (location, set()))[1].add(location.key)
         else:
-            place.set(copied(before))
-    for place, indexes in gone.values():
-        place.holder[:] = [element for at, element in enumerate(place.holder) if at not in indexes]
+            location.set(copied(before))
+    for location, indexes in gone.values():
+        location.holder[:] = [element for at, element in enumerate(location.holder) if at not in indexes]
     # Elements that come back count their places among the others, so those that go must have gone.
     for path in sorted(held, key=lambda path: changes[path].at):
-        place, change = held[path], changes[path]
-        if place.key is None and change.before is not None:
-            place.holder.insert(change.at, copied(change.before))
+        location, change = held[path], changes[path]
+        if location.key is None and change.before is not None:
+            location.holder.insert(change.at, copied(change.before))
     # The API server keeps no empty list either.
-    for place in held.values():
-        if place.holder == [] and isinstance(place.above, dict):
-            place.above.pop(place.list_name, None)
+    for location in held.values():
+        if location.holder == [] and isinstance(location.above, dict):
+            location.above.pop(location.list_name, None)
     return live
 
 
@@ -129,7 +129,7 @@ def complete(spec: Json, live: Mapping[Path, Any]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _FieldLocation:
     """Where a field is: the object or list that holds it, and its name or index there; None: the list lacks it."""
 
     holder: Any
@@ -160,7 +160,7 @@ class _Fields:
         self._spec = spec
         self._indexes: dict[tuple[int, str], dict[str, int]] = {}
 
-    def find(self, path: Path, *, exact: bool) -> _Place:
+    def find(self, path: Path, *, exact: bool) -> _FieldLocation:
         """The place of a field; NoField if what should hold it is absent.
 
         An element that is named by its value may have been completed by the API server, unless `exact`.
@@ -170,11 +170,11 @@ class _Fields:
         list_name = ""
         for name in path[:-1]:
             key = self._key(holder, name, exact=False)
-            inner = None if key is None else _Place(holder, key, None, "").value
+            inner = None if key is None else _FieldLocation(holder, key, None, "").value
             if not isinstance(inner, dict | list):
                 raise NoField
             above, holder, list_name = holder, inner, name
-        return _Place(holder, self._key(holder, path[-1], exact=exact), above, list_name)
+        return _FieldLocation(holder, self._key(holder, path[-1], exact=exact), above, list_name)
 
     def _key(self, holder: Any, name: str, *, exact: bool) -> str | int | None:
         return name if isinstance(holder, dict) else self._index(holder, name, exact=exact)
@@ -365,15 +365,15 @@ def _is_repeated(spec: Json, pointer: str, value: Any) -> bool:
     Of ports and mounts the API server takes several with one key, so only names count.
     """
     *parents, _ = pointer[1:].split("/")
-    place: Any = spec
+    location: Any = spec
     for part in parents:
-        if isinstance(place, dict):
-            place = place.get(part)
-        elif isinstance(place, list):
-            place = place[int(part)] if part.isdigit() and int(part) < len(place) else None
-    if not (isinstance(place, list) and isinstance(value, dict) and parents):
+        if isinstance(location, dict):
+            location = location.get(part)
+        elif isinstance(location, list):
+            location = location[int(part)] if part.isdigit() and int(part) < len(location) else None
+    if not (isinstance(location, list) and isinstance(value, dict) and parents):
         return False
     key = MERGE_KEYS.get(parents[-1], "")
     return key == "name" and any(
-        isinstance(element, dict) and element.get(key) == value.get(key) for element in place
+        isinstance(element, dict) and element.get(key) == value.get(key) for element in location
     )

@@ -20,11 +20,11 @@ class Connection(Protocol):
     def is_open(self) -> bool: ...
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         """Whether a further request may be sent now."""
 
     def send(
-        self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_whole: bool = True
+        self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_complete: bool = True
     ) -> None:
         """Send a request, and tell the sink of its response. More of the body follows unless this is all."""
 
@@ -56,7 +56,7 @@ class ConnectionPool[Key: Hashable]:
     def __init__(self, connect: Callable[[Key], Awaitable[Connection]]) -> None:
         """`connect` opens a connection that can be used; OSError where it cannot, in a time of its own choice."""
         self._connect = connect
-        self._kept: dict[Key, list[Connection]] = {}
+        self._connections: dict[Key, list[Connection]] = {}
         self._opening: dict[Key, asyncio.Task[Connection]] = {}
         self._is_closed = False
 
@@ -72,7 +72,10 @@ class ConnectionPool[Key: Hashable]:
             if matches(key) and opening is not asyncio.current_task():
                 opening.cancel()
         closed = [
-            connection for key in list(self._kept) if matches(key) for connection in self._kept.pop(key)
+            connection
+            for key in list(self._connections)
+            if matches(key)
+            for connection in self._connections.pop(key)
         ]
         still_open = [connection for connection in closed if connection.is_open]
         for connection in still_open:
@@ -81,7 +84,7 @@ class ConnectionPool[Key: Hashable]:
 
     def ping(self, key: Key) -> asyncio.Future[float] | None:
         """Like `Connection.ping`, over an open connection of the key; None where there is none."""
-        connections = (connection for connection in self._kept.get(key, ()) if connection.is_open)
+        connections = (connection for connection in self._connections.get(key, ()) if connection.is_open)
         return next((pong for connection in connections if (pong := connection.ping()) is not None), None)
 
     @asynccontextmanager
@@ -118,7 +121,7 @@ class ConnectionPool[Key: Hashable]:
     ) -> Connection:
         while True:
             async with asyncio.timeout_at(deadline):
-                connection = await self.with_room(key)
+                connection = await self.acquire(key)
             response.goes_by(connection.take)
             connection.send(fields, body, response)
             try:
@@ -136,9 +139,9 @@ class ConnectionPool[Key: Hashable]:
             else:
                 return connection
 
-    async def with_room(self, key: Key) -> Connection:
+    async def acquire(self, key: Key) -> Connection:
         """An open connection with room for a request, or a new one; OSError where there is none."""
-        while (connection := self.kept(key)) is None:
+        while (connection := self.available(key)) is None:
             if self._is_closed:
                 raise ConnectionResetError("the pool is closed")
             opening = self._opening.get(key)
@@ -155,27 +158,29 @@ class ConnectionPool[Key: Hashable]:
                 raise ConnectionResetError("the connection was closed at once")
         return connection
 
-    def kept(self, key: Key) -> Connection | None:
+    def available(self, key: Key) -> Connection | None:
         """An open connection with room for a request; None where there is none."""
-        connections = [connection for connection in self._kept.pop(key, ()) if connection.is_open]
+        connections = [connection for connection in self._connections.pop(key, ()) if connection.is_open]
         if connections:
-            self._kept[key] = connections
-        return next((connection for connection in connections if connection.has_room), None)
+            self._connections[key] = connections
+        return next((connection for connection in connections if connection.has_capacity), None)
 
     def __len__(self) -> int:
         """The connections that are open, or that are being opened."""
         return sum(
-            connection.is_open for connections in self._kept.values() for connection in connections
+            connection.is_open for connections in self._connections.values() for connection in connections
         ) + len(self._opening)
 
     async def _new(self, key: Key) -> Connection:
         made = await self._connect(key)
-        if not made.has_room:
+        if not made.has_capacity:
             made.close()
             raise ConnectionRefusedError("the server takes no requests on a new connection")
-        for idle_key in list(self._kept):
-            self.kept(idle_key)  # forgets those that have ended, of keys for which nobody asks any more, too
-        self._kept.setdefault(key, []).append(made)
+        for idle_key in list(self._connections):
+            self.available(
+                idle_key
+            )  # forgets those that have ended, of keys for which nobody asks any more, too
+        self._connections.setdefault(key, []).append(made)
         return made
 
     def _opened(self, key: Key, opening: asyncio.Task[Connection]) -> None:

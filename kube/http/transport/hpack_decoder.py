@@ -33,7 +33,7 @@ class HpackDecoder:
     def __init__(self, limit: int) -> None:
         """`limit` bounds the bytes of one head's fields, as HPACK counts them."""
         self._limit = limit
-        self._kept: deque[HeadField] = deque()
+        self._entries: deque[HeadField] = deque()
         """The fields that came into the table, the newest first."""
         self._size = 0
         self._table_size = TABLE_SIZE
@@ -75,7 +75,7 @@ class HpackDecoder:
 
     def _field(self, number: int) -> HeadField:
         if number >= FIRST_ADDED:
-            return self._kept[number - FIRST_ADDED]
+            return self._entries[number - FIRST_ADDED]
         if not number:
             raise _malformed("a field without a number")
         return _STATIC[number - 1]
@@ -85,11 +85,11 @@ class HpackDecoder:
         self._shrink_to(max(self._table_size - size, 0))
         if size <= self._table_size:
             self._size += size
-            self._kept.appendleft(field)
+            self._entries.appendleft(field)
 
     def _shrink_to(self, limit: int) -> None:
         while self._size > limit:
-            name, value = self._kept.pop()
+            name, value = self._entries.pop()
             self._size -= len(name) + len(value) + FIELD_OVERHEAD
 
 

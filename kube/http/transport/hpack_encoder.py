@@ -34,7 +34,7 @@ class HpackEncoder:
     """One side's table of a connection. It is in step with the peer's as long as each head is sent, in order."""
 
     def __init__(self) -> None:
-        self._kept: deque[HeadField] = deque()
+        self._entries: deque[HeadField] = deque()
         self._added = 0
         """How many fields ever came into the table."""
         self._fields: dict[HeadField, int] = {}
@@ -86,14 +86,14 @@ class HpackEncoder:
             return  # the table is empty now, as the peer's is (4.4)
         self._added += 1
         self._size += size
-        self._kept.append((name, value))
+        self._entries.append((name, value))
         self._fields[name, value] = self._names[name] = self._added
 
     def _shrink_to(self, limit: int) -> None:
         while self._size > limit:
-            field = self._kept.popleft()
+            field = self._entries.popleft()
             name, value = field
-            oldest = self._added - len(self._kept)
+            oldest = self._added - len(self._entries)
             self._size -= len(name) + len(value) + FIELD_OVERHEAD
             if self._fields.get(field) == oldest:
                 del self._fields[field]

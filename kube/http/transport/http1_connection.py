@@ -50,7 +50,7 @@ class Http1Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         return self._response is None and not self._is_retired and self._h11.our_state is h11.IDLE
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class Http1Connection(asyncio.Protocol):
         """HTTP/1.1 has none."""
 
     def send(
-        self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_whole: bool = True
+        self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_complete: bool = True
     ) -> None:
         (_, self._method), _, (_, authority), (_, target), *others = behind(self._prefix, fields)
         assert self._transport is not None
@@ -73,13 +73,13 @@ class Http1Connection(asyncio.Protocol):
         names = {name for name, _ in others}
         # A command that a container runs is asked for with GET, too, as an upgrade (exec by WebSocket).
         self._is_safe = self._method in SAFE and b"upgrade" not in names
-        if not is_whole and b"content-length" not in names:
+        if not is_complete and b"content-length" not in names:
             headers.append((b"transfer-encoding", b"chunked"))
         try:
             sent = self._h11.send(h11.Request(method=self._method, target=target, headers=headers)) or b""
         except h11.LocalProtocolError:
             raise bad_request("the request cannot be sent") from None
-        sent += self._framed(body, is_last=is_whole)
+        sent += self._framed(body, is_last=is_complete)
         self._untaken = 0
         response.stream, self._response = 1, response
         self._transport.write(sent)
@@ -180,8 +180,8 @@ class Http1Connection(asyncio.Protocol):
             self._close()
             return
         if response.has_ended:
-            is_kept = self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE
-            if is_kept and not self._h11.trailing_data[0]:
+            is_reusable = self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE
+            if is_reusable and not self._h11.trailing_data[0]:
                 self._h11.start_next_cycle()
             else:
                 self._close()

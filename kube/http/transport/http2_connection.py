@@ -76,7 +76,7 @@ class Http2Connection(asyncio.Protocol):
         return not self._is_ending and self._transport is not None and not self._transport.is_closing()
 
     @property
-    def has_room(self) -> bool:
+    def has_capacity(self) -> bool:
         return not self._is_retired and len(self._streams) < self._limit and self._next < LAST_31
 
     def close(self) -> None:
@@ -95,18 +95,18 @@ class Http2Connection(asyncio.Protocol):
         return pong
 
     def send(
-        self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_whole: bool = True
+        self, fields: HeaderFields, body: bytes, response: ResponseSink, *, is_complete: bool = True
     ) -> None:
         number, self._next = self._next, self._next + 2
         response.stream = number
         stream = self._streams[number] = RequestedStream(number, response, fields[0][1])
-        stream.add(body, is_last=is_whole)
+        stream.add(body, is_last=is_complete)
         self._writer.begin(stream, behind(self._prefix, fields))
         self._writer.flush()
 
     def send_more(self, response: ResponseSink, data: bytes, *, is_last: bool) -> None:
         stream = self._streams.get(response.stream)
-        if stream is not None and not stream.is_whole:
+        if stream is not None and not stream.is_complete:
             stream.add(data, is_last=is_last)
             self._writer.send_more(stream)
             self._writer.flush()
@@ -124,11 +124,11 @@ class Http2Connection(asyncio.Protocol):
     def release(self, response: ResponseSink) -> None:
         stream = self._streams.pop(response.stream, None)
         if stream is not None:
-            is_whole = stream.has_ended and stream.is_sent
+            is_complete = stream.has_ended and stream.is_sent
             has_begun = self._writer.drop(stream)
-            if self.is_open and response.error is None and has_begun and not is_whole:
+            if self.is_open and response.error is None and has_begun and not is_complete:
                 self._writer.frame(FrameKind.RST_STREAM, 0, response.stream, packed(EndCode.CANCEL))
-                if stream.has_room:
+                if stream.has_granted:
                     self._writer.flush()  # else the peer can send nothing: the next frame takes this one along
         self._close_if_retired()
 
@@ -244,7 +244,7 @@ class Http2Connection(asyncio.Protocol):
             stream.take_head(fields, has_ended=bool(flags & FrameFlag.END_STREAM))
         except ValueError as error:
             self._refuse(stream, f"the response's headers are malformed: {error}")
-        if stream.response.status >= 300 and not stream.has_room:
+        if stream.response.status >= 300 and not stream.has_granted:
             self._writer.send_window_update(number, stream.widen(stream.response.first_window))
         self._unsettled[stream.response] = None
 

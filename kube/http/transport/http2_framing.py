@@ -86,8 +86,8 @@ class FrameSplitter:
                 payload, number = bytes(waiting[at - length : at]), number & LAST_31
                 if self._head is None and kind not in (FrameKind.HEADERS, FrameKind.CONTINUATION):
                     yield kind, flags, number, payload
-                elif (whole := self._join(kind, flags, number, payload)) is not None:
-                    yield FrameKind.HEADERS, *whole
+                elif (joined := self._join(kind, flags, number, payload)) is not None:
+                    yield FrameKind.HEADERS, *joined
         finally:
             del waiting[:at]
 
@@ -104,9 +104,9 @@ class FrameSplitter:
             parts.append(payload)
         if sum(map(len, parts)) > MAX_HEAD or len(parts) > MAX_PARTS:
             raise PeerError(f"a header block of more than {MAX_HEAD} bytes, or {MAX_PARTS} frames")
-        is_whole = bool(flags & FrameFlag.END_HEADERS)
-        self._head = None if is_whole else (first, stream, parts)
-        return (first, stream, b"".join(parts)) if is_whole else None
+        is_complete = bool(flags & FrameFlag.END_HEADERS)
+        self._head = None if is_complete else (first, stream, parts)
+        return (first, stream, b"".join(parts)) if is_complete else None
 
 
 def frame(kind: int, flags: int, number: int, payload: bytes) -> bytes:

@@ -13,7 +13,7 @@ class RequestedStream:
 
     __slots__ = (
         *("_granted", "_has_body", "_left", "_promised", "_unsent", "_untaken"),
-        *("has_ended", "is_whole", "number", "response", "window"),
+        *("has_ended", "is_complete", "number", "response", "window"),
     )
 
     def __init__(self, number: int, response: ResponseSink, method: bytes) -> None:
@@ -23,7 +23,7 @@ class RequestedStream:
         """Bytes of the request's body that the peer has room for, beyond those of every stream at first."""
         self._unsent = bytearray()
         """The unsent bytes. They are one piece: a client may send its body byte by byte."""
-        self.is_whole = False
+        self.is_complete = False
         """Nothing of the request comes after those."""
         self._has_body = method != b"HEAD"
         self.has_ended = False
@@ -37,10 +37,10 @@ class RequestedStream:
     @property
     def is_sent(self) -> bool:
         """Whether all of the request has gone."""
-        return self.is_whole and not self.to_send
+        return self.is_complete and not self.to_send
 
     @property
-    def has_room(self) -> bool:
+    def has_granted(self) -> bool:
         """Whether the peer was ever let send a body."""
         return self._granted > 0
 
@@ -52,16 +52,16 @@ class RequestedStream:
     def add(self, data: bytes, *, is_last: bool) -> None:
         """Take more of the request's body."""
         self._unsent += data
-        self.is_whole = is_last
+        self.is_complete = is_last
 
-    def next_frame(self, room: int, first_window: int) -> tuple[int, bytes] | None:
+    def next_frame(self, connection_window: int, first_window: int) -> tuple[int, bytes] | None:
         """The next DATA frame that fits, with the window that it takes; None for none.
 
         `first_window` is the room that the peer has for every stream at first.
         """
         # A window is below zero where the peer has made it smaller meanwhile (RFC 9113, 6.9.2).
-        size = max(0, min(self.to_send, first_window + self.window, room))
-        if not size and (self.to_send or not self.is_whole):
+        size = max(0, min(self.to_send, first_window + self.window, connection_window))
+        if not size and (self.to_send or not self.is_complete):
             return None
         piece = bytes(self._unsent[:size])
         del self._unsent[:size]
@@ -117,7 +117,7 @@ class RequestedStream:
         elif status >= 200:
             self._promised = promised_length(status, headers) if self._has_body else 0
             self.response.begin(status, headers)
-            if status < 300 and not self.has_room:
+            if status < 300 and not self.has_granted:
                 self.response.end()
         elif has_ended:
             raise ValueError("the response has none but an interim header block")

@@ -21,7 +21,7 @@ from addons.rules.filter_modules import GROUP, FilterModules, load_file
 from addons.rules.filter_trial import GivenInputs, try_filters
 from addons.rules.table import parse_rules
 from addons.telemetry import metrics
-from kube.disk.whole_file import MAX_FILE
+from kube.disk.atomic_file import MAX_FILE
 from tests.addons.support.filter_plugins import text_of, write
 from tests.addons.support.observed import until, value_of
 from tests.repository.support.tree import ROOT

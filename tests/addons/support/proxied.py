@@ -256,10 +256,10 @@ class Straight:
         return self._server().port
 
     def kept(self) -> Connection | None:
-        return self.pool.kept("")
+        return self.pool.available("")
 
     async def opened(self) -> Connection:
-        return await self.pool.with_room("")
+        return await self.pool.acquire("")
 
     async def _connect(self, _key: str) -> Connection:
         made = Http2Connection() if isinstance(self._server(), Http2Server) else Http1Connection()

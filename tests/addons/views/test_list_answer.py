@@ -94,6 +94,6 @@ async def test_a_list_of_one_piece_is_whole(monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_what_cannot_be_written_is_no_torn_list() -> None:
     listed = listing(Encoding.JSON, metadata_only=True)
-    listed.items[-1].kept = b"garbage"
+    listed.items[-1].stored = b"garbage"
     with pytest.raises(ValueError, match=r"JSON|character"):
         await list_answer(listed)

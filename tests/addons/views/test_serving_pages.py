@@ -101,7 +101,7 @@ async def test_the_lists_that_are_read_in_pages_are_bounded(
     reached = metrics.BOUNDS_REACHED.labels("lists read in pages")
     before = value_of(reached)
     oldest = await page(parts, limit=1)
-    size = sum(len(item.kept) for source in parts.sources for item in source.store)
+    size = sum(len(item.stored) for source in parts.sources for item in source.store)
     monkeypatch.setattr(list_answer, "MAX_PAGED", size * 3 // 2)
     cloud.store.create(service("e"))
     newest = await page(parts, limit=1)

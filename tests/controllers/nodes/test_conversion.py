@@ -276,7 +276,7 @@ class Site:
                 self.nodes[at] = replace(self.nodes[at], phase=action.phase.at(Stage.RUN, now), job=RUNNING)
             else:
                 self.nodes[at] = replace(self.nodes[at], phase=action.phase)
-        self.most = max(self.most, sum(each.is_under_way for each in self.nodes))
+        self.most = max(self.most, sum(each.is_in_progress for each in self.nodes))
 
     def end_jobs(self) -> None:
         self.nodes = [

@@ -85,7 +85,7 @@ class Pool:
                 is_new = action.phase is not None and action.phase.stage is Stage.START
                 job = JobState.NONE if is_new else self.nodes[at].job
                 self.nodes[at] = replace(self.nodes[at], phase=action.phase, job=job)
-        assert sum(node.is_under_way for node in self.nodes) <= self.waves.size(COUNT)
+        assert sum(node.is_in_progress for node in self.nodes) <= self.waves.size(COUNT)
 
     def check(self, found: Plan) -> None:
         starting: list[EdgeNode] = []
@@ -130,7 +130,7 @@ def test_every_history_ends_well_once_nothing_goes_wrong_any_more(
         pool.reconcile()
     for node in pool.nodes:
         assert node.next_direction is None, node
-        assert not node.is_under_way, node
+        assert not node.is_in_progress, node
         assert node.phase is None or node.phase.stage is Stage.DONE, node
 
 

@@ -10,9 +10,9 @@ from controllers.nodes.conversion import Direction, Phase, Stage
 from controllers.nodes.node_job import (
     LONGEST_MESSAGE,
     arguments,
-    last_words,
     name_of,
     node_job,
+    termination_message,
 )
 
 NOW = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
@@ -50,8 +50,8 @@ def test_the_last_words_of_a_job() -> None:
     def pod(message: str) -> dict[str, object]:
         return {"status": {"containerStatuses": [{"state": {"terminated": {"message": message}}}]}}
 
-    assert last_words([]) == ""
-    assert last_words([{"status": {}}, pod(" failed   kubeconfig  it has an exec plugin\n")]) == (
+    assert termination_message([]) == ""
+    assert termination_message([{"status": {}}, pod(" failed   kubeconfig  it has an exec plugin\n")]) == (
         "failed   kubeconfig  it has an exec plugin"
     )
-    assert len(last_words([pod("x" * 5000)])) == LONGEST_MESSAGE
+    assert len(termination_message([pod("x" * 5000)])) == LONGEST_MESSAGE

@@ -63,7 +63,7 @@ def test_tables_of_similar_names_are_apart(disk: Disk) -> None:
     disk.write({"table": TableChanges({"a": None})})
     assert disk.rows("table") == {"b": b"2"}
     assert (disk.value("table", "b"), disk.value("table", "a")) == (b"2", None)
-    disk.write({"tab": TableChanges({"d": b"4"}, whole=True)})
+    disk.write({"tab": TableChanges({"d": b"4"}, replaces_all=True)})
     assert (disk.rows("tab"), disk.rows("table")) == ({"d": b"4"}, {"b": b"2"})
 
 

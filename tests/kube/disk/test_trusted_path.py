@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kube.disk import trusted_path
-from kube.disk.trusted_path import MAX_LINKS, fault_on_the_way
+from kube.disk.trusted_path import MAX_LINKS, untrusted_step
 
 STRANGER = 12345
 
@@ -95,7 +95,7 @@ def _link(path: Path, target: Path) -> None:
 @pytest.mark.parametrize("made", [nothing, sticky, links_of_ones_own])
 def test_a_path_of_this_user_is_safe(path: Path, made: Callable[[Path], None]) -> None:
     made(path)
-    assert fault_on_the_way(path) == ""
+    assert untrusted_step(path) == ""
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_one_that_another_user_may_lead_elsewhere_is_not(
 ) -> None:
     made(path)
     with pytest.raises(AssertionError, match=why):
-        assert not fault_on_the_way(path)
+        assert not untrusted_step(path)
 
 
 def test_the_group_that_a_system_makes_for_each_user_is_no_other_user(
@@ -126,15 +126,15 @@ def test_the_group_that_a_system_makes_for_each_user_is_no_other_user(
     """With a umask of 002 every folder is the group's to write to."""
     path.parent.chmod(0o775)
     monkeypatch.setattr(trusted_path, "_is_own_group", lambda number: number == os.getegid())
-    assert fault_on_the_way(path) == ""
+    assert untrusted_step(path) == ""
 
 
 def test_so_many_links_are_followed_as_the_kernel_follows(path: Path) -> None:
     for number in range(MAX_LINKS + 1):
         (path.parent / f"link-{number}").symlink_to(f"link-{number - 1}" if number else path)
-    assert fault_on_the_way(path.parent / f"link-{MAX_LINKS - 1}") == ""
+    assert untrusted_step(path.parent / f"link-{MAX_LINKS - 1}") == ""
     with pytest.raises(OSError, match="Too many levels of symbolic links"):
-        fault_on_the_way(path.parent / f"link-{MAX_LINKS}")
+        untrusted_step(path.parent / f"link-{MAX_LINKS}")
 
 
 def test_the_kernel_shows_roots_folders_as_nobodys_where_it_does_not_map_root(

@@ -59,7 +59,7 @@ def test_a_history_that_has_yet_to_be_proved_has_it_ask() -> None:
     store = stored()
     continuity = Continuity(store)
     continuity.compare(9, {("a", "x0"): 5, ("a", "late"): 9}, 0)
-    assert not continuity.is_whole
+    assert not continuity.is_verified
     assert asks(store, continuity), "what went since is proved by a version, which no event may bring"
 
 

@@ -197,10 +197,10 @@ def test_the_newest_object_and_the_number_of_all_prove_a_list(just_listed: Conti
     assert not just_listed.event(("a", "y"), 11)
     assert not just_listed.event(("a", "z"), 12)
     assert not just_listed.event(("a", "z"), 20, has_gone=True)
-    assert not just_listed.is_whole
+    assert not just_listed.is_verified
     assert just_listed.event(("a", "x"), 36)
     just_listed.progress()
-    assert just_listed.is_whole
+    assert just_listed.is_verified
 
 
 @pytest.mark.parametrize(

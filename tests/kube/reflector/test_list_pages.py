@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from kube.http.client import ApiResponse, TooLarge
-from kube.packed_text import Kept
+from kube.packed_text import StoredText
 from kube.reflector.list_pages import OF_A_PAGE, read_items, read_pages
 from kube.store.store import Item, Key, Store
 from kube.wire.codec import Codec, codec_for
@@ -26,7 +26,7 @@ async def test_a_long_list_is_looked_at_in_a_thread_with_the_same_result(
     codec, threads = codec_for(Encoding.JSON), set()
 
     class Watched(Store):
-        def items(self, codec: Codec, raws: Iterable[Kept]) -> dict[Key, Item]:
+        def items(self, codec: Codec, raws: Iterable[StoredText]) -> dict[Key, Item]:
             threads.add(threading.current_thread())
             return super().items(codec, raws)
 

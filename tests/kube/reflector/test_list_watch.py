@@ -19,7 +19,7 @@ def test_a_question_in_json_takes_nothing_else_and_one_in_protobuf_takes_both() 
 
 
 @pytest.mark.parametrize(
-    ("list_watch", "is_whole"),
+    ("list_watch", "is_unfiltered"),
     [
         (ListWatch(SERVICES), True),
         (ListWatch(SERVICES, encoding=Encoding.JSON), True),
@@ -29,5 +29,7 @@ def test_a_question_in_json_takes_nothing_else_and_one_in_protobuf_takes_both() 
         (ListWatch(SERVICES, metadata_only=True), False),
     ],
 )
-def test_a_list_watch_is_whole_without_any_restriction(list_watch: ListWatch, is_whole: bool) -> None:
-    assert list_watch.is_whole is is_whole
+def test_a_list_watch_is_unfiltered_without_any_restriction(
+    list_watch: ListWatch, is_unfiltered: bool
+) -> None:
+    assert list_watch.is_unfiltered is is_unfiltered

@@ -7,7 +7,7 @@ import pytest
 
 from kube.errors import StatusError
 from kube.json_type import Json
-from kube.store.listing import METADATA, WHOLE, Form
+from kube.store.listing import FULL_OBJECTS, METADATA, Form
 from kube.store.made_forms import TABLES
 from kube.store.projection import Evaluation, InputKey, Projection
 from kube.store.scope import Scope
@@ -66,7 +66,7 @@ def test_a_correction_deletes_what_the_client_may_hold_and_the_view_does_not_sho
 
 
 @pytest.mark.parametrize(
-    "form", [WHOLE, METADATA["v1"], TABLES["v1", "Object"]], ids=["whole", "metadata", "table"]
+    "form", [FULL_OBJECTS, METADATA["v1"], TABLES["v1", "Object"]], ids=["whole", "metadata", "table"]
 )
 def test_what_a_client_is_not_to_see_is_named(encoding: Encoding, form: Form) -> None:
     """A filter that hides Secrets told them, whole, to each client that came after a restart."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from addons.rules.given_versions import ANY_VERSION
-from kube.store.listing import WHOLE
+from kube.store.listing import FULL_OBJECTS
 from kube.store.projection import InputKey, Projection
 from kube.store.resumption import MAX_HIDDEN, Checkpoint, Resumption
 from kube.store.scope import EVERYTHING
@@ -32,7 +32,7 @@ def crashed(store: Store, inputs: Inputs, former: Checkpoint | None) -> View:
     restored.history.recall(store.history.past())
     projection = shown(restored, inputs)
     projection.former = former
-    return View(projection, EVERYTHING, WHOLE, elsewhere=lambda: ANY)
+    return View(projection, EVERYTHING, FULL_OBJECTS, elsewhere=lambda: ANY)
 
 
 def begins(view: View, since: int) -> list[tuple[str, str, int]]:

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from kube.packed_text import Kept, PackedText
+from kube.packed_text import PackedText, StoredText
 from kube.requests.continue_tokens import ContinueToken, parse_continue
 from kube.store.view import MATCHED_AT_ONCE
 from tests.kube.support.toys import Toy, filled, scope, tell, view_of
@@ -19,7 +19,7 @@ def test_a_list_unpacks_its_texts_piece_by_piece(monkeypatch: pytest.MonkeyPatch
     listing = view_of(store).listing()
     formed = listing.formed(listing.items)
     assert {type(each) for each in formed} == {PackedText}
-    unpacked: list[Kept] = []
+    unpacked: list[StoredText] = []
 
     class Counted(PackedText):
         def __bytes__(self) -> bytes:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.store import many_labels
-from kube.store.many_labels import MANY, LabelTexts, kept_labels
+from kube.store.many_labels import MANY, LabelTexts, compact_labels
 from kube.store.store import Store
 from kube.wire.api_objects import decode_object
 from kube.wire.codec import codec_for
@@ -37,10 +37,10 @@ def test_it_has_the_labels_of_which_it_was_made(
 @pytest.mark.parametrize("odd", [{"a\n": ""}, {"a": "\0"}, {"a": "\nb\0c"}])
 def test_few_labels_and_what_no_server_takes_stay_as_they_are(odd: dict[str, str]) -> None:
     few = {f"k{number}": "" for number in range(MANY - 1)}
-    assert kept_labels(few) is few
-    assert isinstance(kept_labels({**few, "more": ""}), LabelTexts)
+    assert compact_labels(few) is few
+    assert isinstance(compact_labels({**few, "more": ""}), LabelTexts)
     mixed = {**few, **odd}
-    assert kept_labels(mixed) is mixed
+    assert compact_labels(mixed) is mixed
 
 
 def test_a_store_keeps_many_labels_in_a_quarter_of_their_memory(encoding: Encoding) -> None:
@@ -58,7 +58,7 @@ def test_a_store_keeps_many_labels_in_a_quarter_of_their_memory(encoding: Encodi
 
 def test_no_key_that_came_stays() -> None:
     labels = {f"key-{number}": "" for number in range(2 * MANY)}
-    kept = kept_labels(labels)
+    kept = compact_labels(labels)
     assert isinstance(kept, LabelTexts)
     came = {id(key) for key in labels}
     held = [kept]

@@ -299,7 +299,7 @@ def test_a_store_keeps_a_large_object_packed_where_it_is_text(encoding: Encoding
     store = filled(10, Toy("x", version=4, app="x" * 20_000), encoding=encoding)
     item = store.get(("a", "x"))
     assert item is not None
-    for kept in (item.kept, item.with_version(7).kept, item.as_filtered(item.raw).kept):
+    for kept in (item.stored, item.with_version(7).stored, item.as_filtered(item.raw).stored):
         assert len(kept) == len(item.raw)
         assert (sys.getsizeof(kept) < len(item.raw) / 10) == (encoding is Encoding.JSON)
 
@@ -312,8 +312,8 @@ def test_an_object_that_filters_have_changed_is_kept_packed(encoding: Encoding) 
     before = item.raw
     item.as_filtered(before)
     assert item.raw == before
-    assert len(item.kept) == len(before)
-    assert sys.getsizeof(item.kept) < len(before) / 10
+    assert len(item.stored) == len(before)
+    assert sys.getsizeof(item.stored) < len(before) / 10
 
 
 def test_objects_stand_in_the_order_of_their_keys(encoding: Encoding) -> None:

@@ -170,7 +170,7 @@ async def test_histories_keep_a_long_event_packed_and_once() -> None:
     views = [View(projection, scope(namespace), Form(metadata_only=False)) for namespace in ("", "a")]
     watchers = [view.watch(10, bookmarks=True) for view in views]
     tell(projection.store, "ADDED", Toy("x", "a", version=11, address="1" * LONG_FRAME))
-    kept = [view.ring.read(0, 1)[0].kept for view in views]
+    kept = [view.ring.read(0, 1)[0].retained for view in views]
     assert kept[0] is kept[1]
     assert bytes(kept[0]) is bytes(kept[1]), "who keeps up shares it"
     for view in views:

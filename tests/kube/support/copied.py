@@ -24,4 +24,4 @@ def change(version: int, rows: dict[Key, bytes | None], count: int) -> Batch:
 def whole_copy(name: str, meta: Meta, objects: Mapping[Key, SupportsBytes]) -> Batch:
     """The batch that replaces a copy."""
     rows = {object_name(key): value for key, value in objects.items()}
-    return copy_batch(name, {**meta, COUNT: len(rows)}, TableChanges(rows, whole=True))
+    return copy_batch(name, {**meta, COUNT: len(rows)}, TableChanges(rows, replaces_all=True))

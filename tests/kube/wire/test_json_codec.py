@@ -28,7 +28,7 @@ def test_items_of_custom_resources_keep_their_kind(packing: int, monkeypatch: py
     item = b'{"apiVersion":"x/v2","kind":"Other","metadata":{"name":"a"}}'
     body = b'{"apiVersion":"x/v1","items":[%b],"kind":"OtherList","metadata":{}}' % item
     assert CODEC.decode_list(body).items == [item]
-    listed = CODEC.encode_list("x/v2", "Other", 7, [CODEC.kept(item), CODEC.kept(item)])
+    listed = CODEC.encode_list("x/v2", "Other", 7, [CODEC.stored(item), CODEC.stored(item)])
     assert len(bytes(listed)) == listed.size
     assert json.loads(bytes(listed))["items"] == [json.loads(item)] * 2
 
@@ -297,6 +297,6 @@ def test_items_for_a_store_are_packed_as_they_are_read(
     monkeypatch.setattr(json_codec, "LONG_LIST", long_list)
     objects = [{"metadata": {"name": f"a{number}", "labels": {"x": "y" * 2000}}} for number in range(3)]
     text = orjson.dumps(LIST | {"items": objects})
-    kept = CODEC.decode_kept(text)
+    kept = CODEC.decode_stored(text)
     assert all(isinstance(each, PackedText) for each in kept.items)
     assert [bytes(each) for each in kept.items] == CODEC.decode_list(text).items

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from controllers.bindings.rendering.injection import BindingItem, render
 from controllers.bindings.rendering.slots import (
     FIELD,
-    NoPlace,
     Slot,
+    SlotUnavailable,
     normal,
     pod_spec,
     read_record,
@@ -117,7 +117,7 @@ class Oracle:
         injected = record.get(slot)
         try:
             write_slot(incoming, slot, value)
-        except NoPlace:
+        except SlotUnavailable:
             return  # a patch took the container or the volume away
         # Who sends exactly what was injected is not noticed: the known limit.
         if injected is None or injected.injected != value:

@@ -10,9 +10,9 @@ import pytest
 from controllers.bindings.rendering.slots import (
     LARGEST_RECORD,
     RECORD,
-    NoPlace,
     RecordEntry,
     Slot,
+    SlotUnavailable,
     fits,
     parse_slot,
     read_record,
@@ -69,7 +69,7 @@ def test_a_value_has_the_type_of_its_slot(slot: Slot, value: object, does: bool)
 
 
 def test_a_place_that_is_missing_is_said() -> None:
-    with pytest.raises(NoPlace, match="ContainerNotFound"):
+    with pytest.raises(SlotUnavailable, match="ContainerNotFound"):
         read_slot(DEPLOYMENT, Slot("image", "none"))
 
 

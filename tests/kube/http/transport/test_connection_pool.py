@@ -114,7 +114,7 @@ async def test_a_server_that_takes_no_requests_is_connected_to_once() -> None:
         return made
 
     pool = ConnectionPool(connect)
-    asked = [pool.with_room("") for _ in range(3)]
+    asked = [pool.acquire("") for _ in range(3)]
     got = await asyncio.gather(*asked, return_exceptions=True)
     assert all(isinstance(each, OSError) for each in got)
     assert [each.is_gone for each in opened] == [True]
@@ -140,7 +140,7 @@ async def test_a_cut_ends_what_is_being_opened() -> None:
         return await never
 
     pool = ConnectionPool[str](connect)
-    waiting = {each: asyncio.create_task(pool.with_room(each)) for each in ("gone", "there")}
+    waiting = {each: asyncio.create_task(pool.acquire(each)) for each in ("gone", "there")}
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert opening == ["gone", "there"]
@@ -236,16 +236,16 @@ async def test_a_lost_connection_ends_its_requests_and_the_next_has_a_new_one(lo
 
 async def test_of_a_lost_connection_nothing_is_kept_though_nobody_asks_by_its_key_again() -> None:
     """Each token of a pod is a key, and a pod gets a new one each hour."""
-    made = [SimpleNamespace(is_open=True, has_room=True) for _ in range(2)]
+    made = [SimpleNamespace(is_open=True, has_capacity=True) for _ in range(2)]
 
     async def connect(key: int) -> Connection:
         return cast(Connection, made[key])
 
     pool = ConnectionPool(connect)
-    await pool.with_room(0)
+    await pool.acquire(0)
     made[0].is_open = False
-    await pool.with_room(1)
-    assert [*pool._kept] == [1]
+    await pool.acquire(1)
+    assert [*pool._connections] == [1]
 
 
 async def test_a_peer_of_another_protocol() -> None:

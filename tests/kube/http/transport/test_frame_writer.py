@@ -69,7 +69,7 @@ async def test_a_body_that_ends_before_its_head_goes_is_whole() -> None:
     sink.take()
     for pieces in ([], [b"abc"], [b"abc", b"def"]):
         response = ResponseSink()
-        made.send(fields("/", "POST"), b"", response, is_whole=False)
+        made.send(fields("/", "POST"), b"", response, is_complete=False)
         for each in pieces:
             made.send_more(response, each, is_last=False)
         made.send_more(response, b"", is_last=True)

@@ -204,7 +204,7 @@ async def test_a_connection_that_nobody_uses_is_closed() -> None:
     made.data_received(WHOLE)
     made.release(response)
     await asyncio.sleep(SILENCE)
-    assert made.has_room
+    assert made.has_capacity
     await asyncio.sleep(SILENCE)
     assert sink.is_gone
 

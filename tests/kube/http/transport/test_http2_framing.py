@@ -160,7 +160,7 @@ async def test_a_server_may_send_more_as_what_came_is_taken() -> None:
 async def test_a_body_goes_out_as_the_server_has_room() -> None:
     made, sink, _ = asked()
     heard = Heard()
-    made.send(fields(method="POST"), b"", heard, is_whole=False)
+    made.send(fields(method="POST"), b"", heard, is_complete=False)
     made.send_more(heard, bytes(2**16), is_last=False)
     assert made.unsent(heard) == 1
     made.data_received(WindowUpdateFrame(0, window_increment=9).serialize())

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from kube.disk.atomic_file import MAX_FILE, read_file
 from kube.disk.copy_rows import read_copy
 from kube.disk.database import Disk, DiskError
 from kube.disk.marks import Marks
-from kube.disk.whole_file import MAX_FILE, read_file
 
 
 def test_a_file_up_to_the_bound_is_read(tmp_path: Path) -> None:

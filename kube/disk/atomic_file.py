@@ -1,4 +1,4 @@
-"""Reads and writes a small file whole, such as a certificate of the state folder."""
+"""Reads and atomically replaces a small file, such as a certificate of the state folder."""
 
 from __future__ import annotations
 
