@@ -100,7 +100,7 @@ async def test_a_restart_under_load_refuses_nobody(hub: Hub, real_cloud: RealClo
             task.cancel()
         ends = await asyncio.gather(*tasks, return_exceptions=True)
     assert not [each for each in ends if not isinstance(each, asyncio.CancelledError)]
-    print(dict(load.ends), f"longest {load.longest:.2f} s")  # the figures in docs/install.md
+    print(dict(load.ends), f"longest {load.longest:.2f} s")  # the figures in docs/measured.md
     assert load.ends[REFUSED] == 0
     for each in seen:
         assert REFUSED not in each

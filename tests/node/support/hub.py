@@ -75,7 +75,7 @@ def install(node: Machine) -> str:
 
 def uninstall(node: Machine) -> None:
     """Take the hub away by the page."""
-    (back,) = blocks("### The way back")
+    (back,) = blocks("### Remove a hub")
     node.run("sh", "-eux", stdin=back)
 
 
