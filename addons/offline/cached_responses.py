@@ -193,6 +193,11 @@ class CachedResponses:
         """The kept answer of a key; None where there is none, or the disk does not give it."""
         return await self._get(key.name) if key.name in self._shares.entries else None
 
+    def is_recent(self, key: ResponseKey) -> bool:
+        """Whether there is an answer that was last used within the last hour."""
+        entry = self._shares.entries.get(key.name)
+        return entry is not None and self._access.is_recent(entry.last_used)
+
     async def in_other_forms(self, key: ResponseKey) -> list[CachedResponse]:
         """The kept answers to the same question in other forms."""
         ref, found = ObjectRef.parse(key.about), []

@@ -20,7 +20,9 @@ from kube.http.client import Client, Unreachable
 from kube.reflector.continuity import FEW, Comparison, OtherHistory, compare
 from kube.reflector.list_pages import Malformed, names_of
 from kube.reflector.progress import NoBookmark, newest_event
+from kube.store.history import Witness
 from kube.store.scope import Scope
+from kube.store.standing import Standing
 from kube.store.store import Key
 from kube.wire.codec import Codec, codec_for
 from kube.wire.encoding import Encoding
@@ -77,7 +79,7 @@ async def _by_events(source: Source, client: Client) -> int:
     if reflector.is_proven:
         witness = None
     elif witness is None:
-        raise NoBookmark
+        witness = await _newest_of_list(source, client)
     version = await reflector.current_version()
     if version < given:
         raise OtherHistory(f"the cloud is at version {version}, and was at {given}")
@@ -89,6 +91,20 @@ async def _by_events(source: Source, client: Client) -> int:
     while store.version < newest:
         await store.next_update()
     return version
+
+
+async def _newest_of_list(source: Source, client: Client) -> Witness:
+    """The newest object of a list that no event has followed. The cloud must have as many objects at its version.
+
+    With them it has the history of the list (`Continuity.expect_count`). Errors as of `_by_events`.
+    """
+    store = source.store
+    count, newest = len(store), max(store, key=lambda item: item.version)
+    if store.standing is Standing.DOUBTED:
+        raise NoBookmark
+    if await source.reflector.questions.count_at(client.request, store.version) != count:
+        raise NoBookmark
+    return Witness(newest.key, newest.version)
 
 
 async def _ask(client: Client, read: ObjectRead, wait: float, at: int) -> tuple[int, dict[Key, int]]:

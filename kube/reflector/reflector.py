@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from functools import partial
+from itertools import islice
 
 from kube.concurrency.backoff import Backoff
 from kube.concurrency.notifier import Notifier
@@ -320,7 +321,8 @@ class Reflector:
 
     async def current_version(self) -> int:
         """The version that the cloud has reached. Raises a Failure where none comes."""
-        return await self.questions.version(self.client.request)
+        is_namespaced = any(item.key[0] for item in islice(self._store, 1))
+        return await self.questions.version(self.client.request, is_namespaced=is_namespaced)
 
     async def _watch(self) -> None:
         seconds = random.uniform(*WATCH_SECONDS)

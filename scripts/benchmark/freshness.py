@@ -1,19 +1,26 @@
-"""The table of `scripts/bench --links` about copies: the bytes that tell whether they are the cloud's, and how new."""
+"""The tables of `scripts/bench --links` about copies: the bytes that tell whether they are the cloud's, and how new.
+
+A recorder before kube-apiserver tells what a restart is made of. It asks for a client's certificate, as kube-apiserver
+does, so that a handshake has the same parts.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import urllib3
 
+from scripts.benchmark.quiet_node import DOWN, UP, Recorder
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
 
-OBJECTS = 1000
+SIZES = (200, 1000)
 """Services, and as many slices."""
 SERVICES, SLICES = "/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices"
 BREAK = 3.0
@@ -22,11 +29,12 @@ QUIET = 6.0
 """Seconds in which a hub with copies says what it has to say after each step."""
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 WATCH_LIST = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+NODE = "node-1"
 
 
-def fill(cloud: RealCloud) -> None:
-    """Create the objects."""
-    for number in range(OBJECTS):
+def fill(cloud: RealCloud, first: int, count: int) -> None:
+    """Create the objects of these numbers."""
+    for number in range(first, count):
         name = {"name": f"copied-{number}"}
         service: dict[str, Any] = {"metadata": name, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
         cloud.admin.post("/api/v1/namespaces/default/services", service)
@@ -48,11 +56,23 @@ def listed(hub: Hub, query: str) -> None:
             answer.close()
 
 
-def measure(cloud: RealCloud, hub: Hub, link: Link) -> None:
-    """Print the bytes of both directions for each step, of a hub that has not begun yet."""
-    fill(cloud)
-    print(f"\n{f'copies of {OBJECTS} Services and slices':50}{'KB':>9}{'of it':>8}")
-    steps: dict[str, tuple[Callable[[], object], ...]] = {
+def measure(cloud: RealCloud, folder: Path, size: int) -> None:
+    """Print the bytes of both directions for each step, of a hub that begins with nothing."""
+    folder.mkdir()
+    with Recorder(cloud, NODE, folder / "recorder") as recorder, Link("127.0.0.1", recorder.port) as link:
+        url = f"https://{link.host}:{link.port}"
+        hub = Hub(folder / "hub", url, node=NODE, kubeconfig=cloud.node_kubeconfig(NODE))
+        try:
+            counts = steps(cloud, hub, link, recorder, size)
+        finally:
+            hub.stop()
+    causes(counts, f"of that start, with {size}")
+
+
+def steps(cloud: RealCloud, hub: Hub, link: Link, recorder: Recorder, size: int) -> Counter[tuple[str, str]]:
+    """Print a line for each step. Returns what the last one is made of."""
+    print(f"\n{f'copies of {size} Services and slices':50}{'KB':>9}{'of it':>8}{'requests':>10}")
+    table: dict[str, tuple[Callable[[], object], ...]] = {
         "started, and both listed": (hub.start, partial(listed, hub, "resourceVersion=0")),
         "a list of each without a version": (partial(listed, hub, ""),),
         "the same after a write of another kind": (partial(_touch, cloud), partial(listed, hub, "")),
@@ -64,14 +84,27 @@ def measure(cloud: RealCloud, hub: Hub, link: Link) -> None:
         ),
     }
     whole = 0
-    for what, step in steps.items():
+    for what, step in table.items():
+        recorder.start()
         before = link.traffic
         for do in step:
             do()
         time.sleep(QUIET)
-        size = link.traffic.up - before.up + link.traffic.down - before.down
-        whole = whole or size
-        print(f"{what:50}{size / 1e3:9.1f}{100 * size / whole:6.1f} %")
+        bytes_ = link.traffic.up - before.up + link.traffic.down - before.down
+        whole = whole or bytes_
+        print(f"{what:50}{bytes_ / 1e3:9.1f}{100 * bytes_ / whole:6.1f} %{recorder.requests:10}")
+    recorder.add("TLS handshake", DOWN, bytes_ - sum(recorder.counts.values()))
+    return Counter(recorder.counts)
+
+
+def causes(counts: Counter[tuple[str, str]], what: str) -> None:
+    """Print the causes of bytes, largest first."""
+    print(f"\n{what:60}{'up':>8}{'down':>8}")
+    sums = Counter[str]()
+    for (cause, _), size in counts.items():
+        sums[cause] += size
+    for cause, _ in sums.most_common():
+        print(f"{cause[:59]:60}{counts[cause, UP]:8}{counts[cause, DOWN]:8}")
 
 
 def _touch(cloud: RealCloud) -> None:

@@ -22,6 +22,7 @@ from addons.link.probes import SPARE_INTERVAL
 from kube.json_type import Json
 from scripts.benchmark import freshness, quiet_node
 from scripts.benchmark.load import hubs_cloud
+from scripts.benchmark.pools import followers
 from tests.cloud.link import Link
 from tests.cloud.real import RealCloud
 from tests.hub.support.process import Hub
@@ -189,16 +190,24 @@ def relayed_get(site: Site) -> None:
     print(f"\n{'a relayed GET, first, and later':50}{sizes[0] / 1e3:9.2f}{min(sizes[1:]) / 1e3:9.2f} KB")
 
 
-def copies(cloud: RealCloud, site: Site) -> None:
-    with site.hub(NEAR, launched=False) as (hub, link):
-        freshness.measure(cloud, hub, link)
+def copies(cloud: RealCloud, folder: Path) -> None:
+    """Print what copies cost, and what they cost a pool's follower."""
+    made = 0
+    for size in freshness.SIZES:
+        freshness.fill(cloud, made, size)
+        made = size
+        freshness.measure(cloud, folder / f"copies-{size}", size)
+        followers.measure(cloud, folder / f"followers-{size}", size)
 
 
-def measure(*, is_all: bool) -> None:
-    """Print all tables, or (not `is_all`) the one of a quiet node with kubelet and kube-proxy alone."""
+def measure(which: str) -> None:
+    """Print all tables, or one: "quiet" of a node with kubelet and kube-proxy, "copies" of what keeps copies fresh."""
     with hubs_cloud() as (cloud, folder):
-        if not is_all:
+        if which == "quiet":
             quiet_node.measure(cloud, folder / "quiet")
+            return
+        if which == "copies":
+            copies(cloud, folder)
             return
         cloud.admin.post("/api/v1/nodes", {"metadata": {"name": NODE}})
         site = Site(cloud, folder / "hubs")
@@ -207,7 +216,7 @@ def measure(*, is_all: bool) -> None:
         black_holes(site)
         borrowed(folder / "borrowed")
         relayed_get(site)
-        copies(cloud, site)
+        copies(cloud, folder)
         with ThreadPoolExecutor(1) as beside:
             spare = beside.submit(spare_uplink, site)
             quiet_node.measure(cloud, folder / "quiet")

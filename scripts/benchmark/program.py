@@ -211,8 +211,8 @@ def options() -> argparse.ArgumentParser:
         "--links",
         nargs="?",
         const="all",
-        choices=("all", "quiet"),
-        help="Only slow links: starts, outages, and bytes of a quiet node; the last of them alone.",
+        choices=("all", "copies", "quiet"),
+        help="Only slow links: starts, outages, bytes of copies and of a quiet node; one of the last two alone.",
     )
     parser.add_argument("--pool-nodes", type=int, default=100, help="With --pool: nodes of the pool.")
     parser.add_argument("--pool-updates", type=int, default=1000, help="With --pool: updates of slices.")
@@ -249,7 +249,7 @@ def main() -> None:
         if arguments.pool != "links":
             asyncio.run(pool_nodes.measure(arguments.slices, arguments.pool_nodes, arguments.pool_updates))
     elif arguments.links:
-        links.measure(is_all=arguments.links == "all")
+        links.measure(arguments.links)
     elif chosen := [run for name, (_, run) in LOADS.items() if getattr(arguments, name)]:
         chosen[0](arguments)
     else:

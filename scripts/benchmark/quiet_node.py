@@ -52,9 +52,13 @@ class Recorder:
     def __init__(self, cloud: RealCloud, node: str, folder: Path) -> None:
         authority = cloud.authority
         self._near = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        folder.mkdir(exist_ok=True)
         self._near.load_cert_chain(
             *authority.issue_server("recorder", ["127.0.0.1"]).write(folder, "recorder")
         )
+        self._near.verify_mode = ssl.CERT_OPTIONAL
+        self._near.load_verify_locations(cloud.authority_file)
+        self._near.num_tickets = 1  # as of Go
         self._far = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._far.check_hostname, self._far.verify_mode = False, ssl.CERT_NONE
         self._far.load_cert_chain(*authority.issue_node(node).write(folder, "recorder-node"))
@@ -65,7 +69,7 @@ class Recorder:
         self._lock = threading.Lock()
         self.counts: Counter[tuple[str, str]] = Counter()
         """Bytes by cause and direction."""
-        self.connections = 0
+        self.connections = self.requests = 0
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -78,7 +82,7 @@ class Recorder:
         """Count from now on."""
         with self._lock:
             self.counts.clear()
-            self.connections = 0
+            self.connections = self.requests = 0
 
     def add(self, cause: str, direction: str, size: int) -> None:
         with self._lock:
@@ -161,6 +165,7 @@ class Frames:
             body = body[1 : len(body) - body[0]] if flags & 0x8 else body
             fields = self._fields(body[5:] if flags & 0x20 else body)
             if ":path" in fields:
+                self._recorder.requests += 1
                 self._streams[stream] = cause_of(fields[":method"], fields[":path"])
         cause = self._streams.get(stream, "connection")
         what = type_

@@ -5,8 +5,9 @@ What else the hub will be asked then, and may keep beforehand, it asks with that
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from addons.link.health import Cloud
@@ -26,7 +27,8 @@ ACCEPTED = {AGGREGATED: f"{AGGREGATED},{JSON}"}
 KEPT = {"/version": JSON, "/api": AGGREGATED, "/apis": AGGREGATED}
 """The paths, and the form of each."""
 INTERVAL = 3600.0
-"""Seconds between looks at what changed. With its ETag an answer that did not costs some 300 bytes."""
+"""Seconds between looks at what changed, about: a process takes the last use of an answer for one. With its ETag an
+answer that did not costs some 300 bytes."""
 
 TAKEN_AWAY = frozenset({403, 404})
 """By these the cloud says that it answers no longer, or not to the hub."""
@@ -64,15 +66,31 @@ class Discovery:
         self._cloud = cloud
         self._further = further
         self._backoff = Backoff(first=0.1)  # the first look is before a server was chosen
+        self._next = 0.0
+        """When the cloud is asked again, in the loop's time."""
 
     async def run(self) -> None:
-        """Keep what is new until cancelled."""
+        """Keep what is new until cancelled. After a restart or a break, nothing is asked again within INTERVAL."""
+        loop = asyncio.get_running_loop()
+        if all(self._answers.is_recent(question.key) for question in self._questions()):
+            self._next = loop.time() + INTERVAL
         while True:
             changed = self._cloud.changed.wait()
-            is_renewed = self._cloud.is_up and await self._renew()
+            is_renewed = not self._is_due or (self._cloud.is_up and await self._renew())
             if is_renewed:
                 self._backoff.forget()
-            await comes_within(INTERVAL if is_renewed else self._backoff.next(), changed)
+            left = max(self._next - loop.time(), self._backoff.first)
+            await comes_within(left if is_renewed else self._backoff.next(), changed)
+
+    def _questions(self) -> Iterator[Question]:
+        yield from (Question("GET", *item) for item in KEPT.items())
+        yield from self._further()
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the cloud is to be asked: time is over, or an answer is missing."""
+        is_kept = all(question.key.name in self._answers.index for question in self._questions())
+        return asyncio.get_running_loop().time() >= self._next or not is_kept
 
     async def answer(self, request: OfflineRequest) -> CachedResponse | None:
         """The cached answer to a request, unpacked; None for another path, for a form that is not kept, and for what
@@ -96,11 +114,12 @@ class Discovery:
     async def _renew(self) -> bool:
         """Whether the cloud said of each path what there is, or that it is as before."""
         try:
-            for question in (*(Question("GET", *item) for item in KEPT.items()), *self._further()):
+            for question in self._questions():
                 if not await self._ask(question):
                     return False
         except (StatusError, Unreachable):
             return False
+        self._next = asyncio.get_running_loop().time() + INTERVAL
         return True
 
     async def _ask(self, question: Question) -> bool:

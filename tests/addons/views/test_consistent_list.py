@@ -269,3 +269,28 @@ async def test_what_a_leader_brings_is_compared_with_what_the_cloud_has_written(
         assert await parts.names(SERVICES) == ["one", "three", "two"]
     lists = [each.query for each in cloud.requests.where(matching(verb="list", resource="services"))]
     assert ["limit" in each for each in lists] == [True, True, True, False]
+
+
+async def test_a_leaders_list_that_no_event_has_followed_is_compared_by_one_object_and_a_number(
+    parts: HubParts, cloud: ScriptableCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A follower asked for the names of 200 Services, 72 KB, for each list without a version."""
+    monkeypatch.setattr(consistent_list, "FEW", 1)
+    monkeypatch.setattr(scriptable_watch, "BOOKMARK_BEFORE_END", 2.99)
+    monkeypatch.setattr(Reflector, "is_proven", False)
+    parts.set_rules({"cache_agents": "cached", "filter_discardcloudservice": "cached/services"})
+    for name in ("one", "two", "three"):
+        cloud.store.create(service(name))
+    assert await parts.names(f"{SERVICES}?resourceVersion=0") == ["one", "three", "two"]
+    (source,) = [each for each in parts.sources if each.list_watch.type.resource == "services"]
+    assert source.store.witness is None
+    for _ in range(2):
+        cloud.store.create(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": {"generateName": "s", "namespace": "a"}}
+        )
+        assert await parts.names(SERVICES) == ["one", "three", "two"]
+    lists = [each.query for each in cloud.requests.where(matching(verb="list", resource="services"))]
+    assert {"limit=1" in each.split("&") for each in lists[1:]} == {True}
+    source.store.replace(source.store.codec, "v1", "Service", source.store.version, [])
+    assert await parts.names(SERVICES) == ["one", "three", "two"], "of another number names tell"
+    assert "limit" not in cloud.requests.where(matching(verb="list", resource="services"))[-1].query

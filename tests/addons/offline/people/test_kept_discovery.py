@@ -143,6 +143,36 @@ async def test_what_did_not_change_is_not_fetched_again(kept: Kept) -> None:
 
 
 @pytest.mark.looptime
+async def test_a_restart_and_a_break_of_the_link_ask_nothing_anew(tmp_path: Path) -> None:
+    """Each cost 1.1 KB, for what is asked once an hour."""
+    async with copies_in(tmp_path) as copies:
+        answers = CachedResponses(copies.access)
+        first = Kept(answers)
+        await first.is_kept("/apis")
+        for _ in range(3):
+            first.changed.notify()
+            await asyncio.sleep(1)
+        assert len(first.api.answered) == len(KEPT)
+        await answers.written()
+        first.task.cancel()
+    async with copies_in(tmp_path) as copies:
+        answers = CachedResponses(copies.access)
+        await answers.open()
+        while len(answers.index) < len(KEPT):  # noqa: ASYNC110 - the disk's thread works in real time
+            await asyncio.sleep(0.01)
+        second = Kept(answers)
+        await asyncio.sleep(INTERVAL / 2)
+        assert second.api.answered == []
+        answers.forget_all()
+        second.changed.notify()
+        await second.is_kept("/apis")
+        assert len(second.api.answered) == len(KEPT), "a restored cloud is asked"
+        await asyncio.sleep(INTERVAL + 1)
+        assert len(second.api.answered) == 2 * len(KEPT)
+        second.task.cancel()
+
+
+@pytest.mark.looptime
 async def test_a_cloud_that_is_away_at_first_is_asked_when_it_comes(tmp_path: Path) -> None:
     async with copies_in(tmp_path) as copies:
         kept = Kept(CachedResponses(copies.access))
