@@ -16,8 +16,8 @@ from typing import NamedTuple
 import orjson
 
 from addons.offline.cached_response import MAX_KEPT, CachedResponse, ResponseKey, about_of
-from addons.offline.disk_access import DiskAccess
-from addons.offline.write_behind import WriteBehind
+from addons.offline.tables.disk_access import DiskAccess
+from addons.offline.tables.write_behind import WriteBehind
 from addons.telemetry import metrics
 from kube.bounds import reached
 from kube.disk.database import Batch, TableChanges

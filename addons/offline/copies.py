@@ -21,8 +21,8 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 
 import orjson
 
-from addons.offline.disk_access import DiskAccess
-from addons.offline.write_behind import WriteBehind
+from addons.offline.tables.disk_access import DiskAccess
+from addons.offline.tables.write_behind import WriteBehind
 from addons.views.persistence import Checkpoints, checkpoints_of, past_of
 from kube.disk.copy_rows import (
     COUNT,

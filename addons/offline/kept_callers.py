@@ -11,8 +11,8 @@ import secrets
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from addons.offline.disk_access import DiskAccess
-from addons.offline.write_behind import WriteBehind
+from addons.offline.tables.disk_access import DiskAccess
+from addons.offline.tables.write_behind import WriteBehind
 from addons.views.known_callers import KnownCallers
 from kube.disk.atomic_file import read_file, write_file
 from kube.disk.marks import Marks

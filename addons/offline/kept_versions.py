@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 import orjson
 
 from addons.offline.copies import DiskCopies
-from addons.offline.write_behind import WriteBehind
+from addons.offline.tables.write_behind import WriteBehind
 from addons.rules.given_versions import GivenVersions, RulesEdit
 from kube.disk.rows import table_of
 

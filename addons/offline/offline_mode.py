@@ -16,7 +16,6 @@ from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_relay import CachedRelay
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
-from addons.offline.disk_access import DiskAccess
 from addons.offline.garbage import Garbage
 from addons.offline.kept_callers import KeptCallers
 from addons.offline.kept_versions import KeptVersions
@@ -24,6 +23,7 @@ from addons.offline.node_lease import NodeLease
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.people.kept_discovery import Discovery
 from addons.offline.people.pod_requests import PodRequests
+from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.writes.creations import Creations
 from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.journal import TABLE, Journal

@@ -15,7 +15,7 @@ from pathlib import Path
 import aiohttp
 
 from addons.offline.copies import DiskCopies
-from addons.offline.disk_access import DiskAccess
+from addons.offline.tables.disk_access import DiskAccess
 from kube.disk.database import Batch, Disk, TableChanges
 from kube.disk.writer import DiskWriter
 from kube.reflector.list_pages import read_items

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from addons.offline.disk_access import RETRY
+from addons.offline.tables.disk_access import RETRY
 from tests.histories.cloud import Cloud
 from tests.histories.hub import DISK_DELAY, Disk, Hub, LeaderOf
 from tests.histories.line import LATENCY, Line, Link

@@ -21,8 +21,8 @@ from addons.offline.accepted.newest_forms import WHOLE, NewestForm, forms_in, la
 from addons.offline.cached_response import CachedResponse
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies, is_shown, list_watch_of
-from addons.offline.disk_access import DiskAccess
-from addons.offline.write_behind import WriteBehind
+from addons.offline.tables.disk_access import DiskAccess
+from addons.offline.tables.write_behind import WriteBehind
 from addons.requests.offline_policy import is_event, is_status_write
 from addons.views.source import Source
 from kube.bounds import reached

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import orjson
 
 from addons.offline.cached_response import CachedResponse
-from addons.offline.disk_access import DiskAccess
 from addons.offline.node_lease import LEASES, checked, duration_of
 from addons.offline.offline_request import OfflineRequest
-from addons.offline.write_behind import WriteBehind
+from addons.offline.tables.disk_access import DiskAccess
+from addons.offline.tables.write_behind import WriteBehind
 from addons.requests.answers import Answer, object_answer
 from kube.bounds import reached
 from kube.disk.rows import table_of

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from addons.offline.write_behind import WriteBehind
+from addons.offline.tables.write_behind import WriteBehind
 from addons.rules.events import about_node, send_event, warning
 from addons.telemetry import metrics
 from addons.telemetry.link_budget import Spending

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from addons.offline.copies import DiskCopies
-from addons.offline.disk_access import DiskAccess
+from addons.offline.tables.disk_access import DiskAccess
 from kube.disk.writer import DiskWriter
 from kube.schemas.published import messages
 from tests.addons.support.copying import copies_in

@@ -19,10 +19,10 @@ from addons.offline.cached_relay import TRIES, CachedRelay
 from addons.offline.cached_response import MAX_KEPT
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
-from addons.offline.disk_access import DiskAccess
 from addons.offline.offline_reads import OfflineReads
 from addons.offline.offline_request import OfflineRequest
 from addons.offline.people.kept_discovery import Discovery
+from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.writes.creations import Creations
 from addons.offline.writes.held_leases import HeldLeases
 from addons.offline.writes.journal import Journal

@@ -22,7 +22,7 @@ from addons.offline.cached_responses import (
     Shares,
 )
 from addons.offline.copies import DiskCopies
-from addons.offline.disk_access import DiskAccess
+from addons.offline.tables.disk_access import DiskAccess
 from addons.telemetry import metrics
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from addons.offline.copies import DiskCopies, DiskCopy, described, list_watch_of, source_name, witness_of
-from addons.offline.disk_access import DiskAccess
 from addons.offline.kept_versions import NAME, TABLE, KeptVersions
-from addons.offline.write_behind import LINGER, OF_A_ROW
+from addons.offline.tables.disk_access import DiskAccess
+from addons.offline.tables.pending_rows import OF_A_ROW
+from addons.offline.tables.write_behind import LINGER
 from addons.rules.given_versions import ANY_VERSION, RulesEdit
 from addons.views.persistence import Checkpoints, checkpoints_of, past_of
 from kube.disk.copy_rows import objects_of, read_copy
@@ -241,7 +242,7 @@ async def test_no_batch_is_taken_in_the_middle_of_a_list(
 ) -> None:
     """Under mitmproxy a task runs as far as it can where it is made."""
     asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
-    monkeypatch.setattr("addons.offline.write_behind.MAX_UNWRITTEN", OF_A_ROW)
+    monkeypatch.setattr("addons.offline.tables.pending_rows.MAX_UNWRITTEN", OF_A_ROW)
     device = Device(tmp_path)
     async with copies_in(tmp_path, device) as copies:
         copy, store = await kept(copies)

@@ -13,7 +13,6 @@ from addons.link.health import Cloud
 from addons.offline.cached_response import ResponseKey
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies, described, source_name
-from addons.offline.disk_access import DiskAccess
 from addons.offline.garbage import (
     DAY,
     INTERVAL,
@@ -24,7 +23,8 @@ from addons.offline.garbage import (
     unmounted,
     unused,
 )
-from addons.offline.write_behind import WriteBehind
+from addons.offline.tables.disk_access import DiskAccess
+from addons.offline.tables.write_behind import WriteBehind
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
 from addons.telemetry import metrics

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from addons.offline.disk_access import DiskAccess
 from addons.offline.kept_callers import KEY_BYTES, KEY_FILE, KeptCallers
+from addons.offline.tables.disk_access import DiskAccess
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.http.access_review import right_to

@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 
 from addons.offline.copies import DiskCopies, DiskCopy
-from addons.offline.disk_access import DiskAccess
+from addons.offline.tables.disk_access import DiskAccess
 from kube.disk.database import Disk
 from kube.disk.writer import DiskWriter
 from kube.reflector.list_watch import ListWatch

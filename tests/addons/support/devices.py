@@ -6,8 +6,8 @@ import threading
 from collections.abc import Collection
 from pathlib import Path
 
-from addons.offline.disk_access import DiskAccess
-from addons.offline.write_behind import WriteBehind
+from addons.offline.tables.disk_access import DiskAccess
+from addons.offline.tables.write_behind import WriteBehind
 from kube.disk.database import Batch, Disk, DiskError
 from kube.disk.marks import Marks
 

@@ -12,8 +12,8 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from addons.offline.accepted.accepted_writes import AcceptedWrites
 from addons.offline.cached_responses import CachedResponses
 from addons.offline.copies import DiskCopies
-from addons.offline.disk_access import DiskAccess
 from addons.offline.offline_reads import OfflineReads
+from addons.offline.tables.disk_access import DiskAccess
 from addons.requests.cloud_identity import HUB_IDENTITY, CloudIdentity
 from addons.rules.table import parse_rules
 from addons.views.sources import Sources

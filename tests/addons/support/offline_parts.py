@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from addons.offline.disk_access import DiskAccess
 from addons.offline.offline_request import OfflineRequest
+from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.writes.journal import TABLE, Journal
 from addons.requests.caller import Caller
 from addons.requests.clients import Clients

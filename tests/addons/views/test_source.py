@@ -14,7 +14,7 @@ import yaml
 from addons.filters.chain import FILTERS
 from addons.filters.plugins import in_order, plugin_of
 from addons.offline.copies import DiskCopies, DiskCopy
-from addons.offline.disk_access import DiskAccess
+from addons.offline.tables.disk_access import DiskAccess
 from addons.requests.cloud_identity import HUB_IDENTITY
 from addons.rules.table import parse_rules
 from addons.telemetry import metrics

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from addons.offline.disk_access import DiskAccess
+from addons.offline.tables.disk_access import DiskAccess
 from addons.offline.writes.held_leases import MAX_LEASE, TABLE, HeldLeases
 from addons.telemetry import metrics
 from kube.errors import StatusError

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from addons.offline.copies import DiskCopies
-from addons.offline.disk_access import DiskAccess
+from addons.offline.tables.disk_access import DiskAccess
 from addons.requests.caller import Caller
 from addons.telemetry import metrics
 from addons.views.bounds import quotas

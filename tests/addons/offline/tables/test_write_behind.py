@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from addons.offline.disk_access import DiskAccess
-from addons.offline.write_behind import LINGER, MAX_UNWRITTEN, OF_A_ROW, WriteBehind
+from addons.offline.tables.disk_access import DiskAccess
+from addons.offline.tables.pending_rows import MAX_UNWRITTEN, OF_A_ROW
+from addons.offline.tables.write_behind import LINGER, WriteBehind
 from addons.telemetry import metrics
 from kube.bounds import listen
 from kube.disk.database import Batch, TableChanges
@@ -127,7 +128,7 @@ async def test_rows_of_another_table_go_with_a_batch_or_hold_it_back(
 async def test_what_a_failing_disk_does_not_take_is_written_when_it_is_back(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("addons.offline.write_behind.RETRY", 0.01)
+    monkeypatch.setattr("addons.offline.tables.write_behind.RETRY", 0.01)
     errors = value_of(metrics.CACHE_WRITE_ERRORS)
     table = WriteBehind(access, "t")
     device.is_broken = True
@@ -143,7 +144,7 @@ async def test_what_a_failing_disk_does_not_take_is_written_when_it_is_back(
 
 
 async def test_a_bug_in_a_write_loses_no_change(access: DiskAccess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addons.offline.write_behind.RETRY", 0.0)
+    monkeypatch.setattr("addons.offline.tables.write_behind.RETRY", 0.0)
     write = access.disk.write
     failed: list[Batch] = []
 
@@ -164,7 +165,7 @@ async def test_a_bug_in_a_write_loses_no_change(access: DiskAccess, monkeypatch:
 async def test_an_owner_that_is_gone_is_not_written_over_its_successor(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("addons.offline.write_behind.RETRY", 0.01)
+    monkeypatch.setattr("addons.offline.tables.write_behind.RETRY", 0.01)
     old, new = (
         WriteBehind(access, "t", whole=lambda: {"old": b""}),
         WriteBehind(access, "t", whole=lambda: {"new": b""}),
@@ -206,7 +207,7 @@ async def test_what_waits_has_a_bound_and_room_for_deletions(access: DiskAccess,
 async def test_a_table_without_room_is_written_whole(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("addons.offline.write_behind.MAX_UNWRITTEN", 2 * OF_A_ROW)
+    monkeypatch.setattr("addons.offline.tables.pending_rows.MAX_UNWRITTEN", 2 * OF_A_ROW)
     told: list[str] = []
     listen(told.append)
     known: dict[str, bytes] = {"gone": b""}
@@ -304,7 +305,7 @@ async def test_more_marks_than_there_is_room_for_are_told(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert MAX_MARKS > 1
-    monkeypatch.setattr("addons.offline.write_behind.MAX_MARKS", 1)
+    monkeypatch.setattr("addons.offline.tables.disk_rows.MAX_MARKS", 1)
     told: list[str] = []
     listen(told.append)
     table = marked(access)
@@ -340,7 +341,7 @@ async def test_a_slow_disk_delivers_its_rows_later(
     access: DiskAccess, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await access.write({"t": TableChanges({"a": b"1"})})
-    monkeypatch.setattr("addons.offline.disk_access.PATIENCE", 0.01)
+    monkeypatch.setattr("addons.offline.tables.disk_access.PATIENCE", 0.01)
     device.goes_on.clear()
     blocked = asyncio.create_task(access.guard(lambda: device.value("t", "a")))
     await asyncio.sleep(0)

@@ -1,0 +1,143 @@
+"""The rows of one table that the disk may hold, and the marks of those that it could not delete.
+
+A crash brings back what the disk holds. So a deleted row counts as there until the disk has deleted it, or a file
+beside the database has its mark: a full disk takes a mark, and no deletion.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import SupportsBytes
+
+from addons.offline.tables.disk_access import DiskAccess
+from kube.bounds import reached
+from kube.concurrency.notifier import Notifier
+from kube.disk.database import DiskError
+from kube.disk.marks import MAX_MARKS, Marks, mark_of
+
+
+@dataclass(slots=True)
+class Deleted:
+    """A row that was deleted, and that the disk may still hold: what it was about, and its marks."""
+
+    about: str = ""
+    marks: set[bytes] = field(default_factory=set)
+
+
+class DiskRows:
+    """A record of what the disk may hold of a table, with a file of marks or without."""
+
+    def __init__(
+        self, access: DiskAccess, marks: Marks | None, changed: Notifier, *, is_tracked: bool
+    ) -> None:
+        """`changed` is notified when rows that were deleted cannot come back any more.
+
+        Rows are noted where they are tracked: not those of a table that can be written whole.
+        """
+        self._access = access
+        self._is_tracked = is_tracked
+        self._file = marks
+        self._changed = changed
+        self._rows: dict[str, set[bytes]] = {}
+        """The rows that the disk may hold, with their marks."""
+        self._deleted: dict[str, Deleted] = {}
+        self._deletion = Notifier()
+        self._marked: set[bytes] = set()
+        """The marks in the file."""
+        self._has_marks = False
+        """Whether the file may have marks."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._rows
+
+    def note(self, name: str, value: SupportsBytes) -> None:
+        """Note that the disk may hold a row: one is being written, or an earlier process wrote it."""
+        if not self._is_tracked:
+            return
+        marks = self._rows.setdefault(name, set())
+        if self._file is not None:
+            marks.add(mark_of(name, bytes(value)))
+
+    def settle(self, name: str, value: SupportsBytes | None, *, is_latest: bool) -> None:
+        """Note that the disk holds this value of a row, and no former one; None for one that is deleted."""
+        self._rows.pop(name, None)
+        if value is not None:
+            self.note(name, value)
+        if is_latest:
+            self._deleted.pop(name, None)
+
+    def delete(self, name: str, about: str) -> None:
+        """Note that a row is deleted, though the disk may hold it."""
+        deleted = self._deleted.setdefault(name, Deleted())
+        deleted.about = about
+        deleted.marks |= self._rows.get(name, set())
+        self._deletion.notify()
+
+    def is_leaving(self, about: str) -> bool:
+        """Whether a crash would bring back a deleted row that was about this."""
+        return bool(about) and any(
+            deleted.about == about and not (deleted.marks and deleted.marks <= self._marked)
+            for deleted in self._deleted.values()
+        )
+
+    def give_up(self, about: str) -> None:
+        """Take the deleted rows about this for gone."""
+        for deleted in self._deleted.values():
+            if deleted.about == about:
+                deleted.about = ""
+
+    # -- the file of marks ------------------------------------------------------------------------------------------
+
+    async def read_marks(self) -> set[bytes]:
+        """The marks that an earlier process left; none where the disk fails."""
+        file = self._file
+        if file is None:
+            return set()
+
+        def work() -> set[bytes]:
+            marked = file.read()
+            file.prepare()
+            return marked
+
+        marked = await self._access.guard(partial(_as_disk_error, work)) or set()
+        self._has_marks = bool(marked)
+        return marked
+
+    async def mark_deleted(self, seconds: float) -> None:
+        """Mark what is deleted, and for so long what becomes so."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    deletion = self._deletion.wait()
+                    marks = {mark for deleted in self._deleted.values() for mark in deleted.marks}
+                    if marks:
+                        await self._mark(marks)
+                    await deletion
+
+    async def clear_marks(self) -> None:
+        """Empty the file: the disk has deleted what it marks."""
+        if self._has_marks:
+            await self._mark(())
+
+    async def _mark(self, marks: Iterable[bytes]) -> None:
+        """Write these marks to the file, and no others."""
+        if self._file is None:
+            return
+        marked = set(marks)
+        if len(marked) > MAX_MARKS:
+            reached("marks of the journal")
+        self._has_marks = True
+        if await self._access.guard(partial(_as_disk_error, partial(self._file.write, marked))):
+            self._marked, self._has_marks = marked, bool(marked)
+            self._changed.notify()
+
+
+def _as_disk_error[T](work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except OSError as error:
+        raise DiskError(str(error)) from error

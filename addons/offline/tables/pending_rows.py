@@ -1,0 +1,96 @@
+"""The changes of a table that wait for the disk, within a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from kube.bounds import reached
+from kube.disk.database import TableChanges
+from kube.packed_text import StoredText
+
+MAX_UNWRITTEN = 16 * 1024 * 1024
+"""Bytes of the rows of one table that wait for the disk."""
+OF_A_ROW = 256
+"""Bytes that a row counts besides its value: its name, and its place in the table."""
+
+
+class PendingRows:
+    """The latest value of each changed row, None for one to be deleted; or the whole table."""
+
+    def __init__(self, whole: Callable[[], Mapping[str, StoredText]] | None, *, is_bounded: bool) -> None:
+        """`whole` gives all rows, of a table whose owner has their values at any time."""
+        self.rows: dict[str, StoredText | None] = {}
+        self.is_changed = False
+        """Whether a batch is due, also where no row waits for it."""
+        self.is_urgent = False
+        self.whole = whole
+        self._is_whole = whole is not None
+        self._is_bounded = is_bounded
+        self._bytes = 0
+
+    def put(self, name: str, value: StoredText | None) -> bool:
+        """Replace a row, or delete it. False where there is no room: then the former row waits on.
+
+        There is always room to delete a row. A table that can be written whole has room, too: it is written whole.
+        """
+        if self._is_whole:
+            return True
+        grown = self._bytes + _cost(value) - (_cost(self.rows[name]) if name in self.rows else 0)
+        if grown > MAX_UNWRITTEN and value is not None and self._is_bounded:
+            if self.whole is None:
+                return False
+            reached("changes that wait for the disk")
+            self.rewrite()
+        else:
+            self.rows[name], self._bytes = value, grown
+        return True
+
+    def remove(self, name: str) -> None:
+        """Leave a row as the disk has it."""
+        self._bytes -= _cost(self.rows.pop(name))
+
+    def rewrite(self) -> None:
+        """Queue the whole table."""
+        self._clear(is_whole=True)
+
+    def forget(self) -> None:
+        """Leave the table as the disk has it."""
+        self._clear(is_whole=False)
+        self.is_changed = self.is_urgent = False
+
+    def change(self, *, is_urgent: bool = False) -> None:
+        """Note that a batch is due. One of the whole table is urgent."""
+        self.is_changed = True
+        self.is_urgent |= is_urgent or self._is_whole
+
+    def take(self) -> TableChanges:
+        """The changes of a batch. Rows stay until the disk has them, because an owner may read what waits."""
+        self.is_changed = self.is_urgent = False
+        if self._is_whole and self.whole is not None:
+            return TableChanges(self.whole(), replaces_all=True)
+        return TableChanges(dict(self.rows))
+
+    def put_back(self, changes: TableChanges) -> None:
+        """Queue changes again that the disk did not take."""
+        self.is_changed = True
+        self._is_whole |= changes.replaces_all
+
+    def settle(self, changes: TableChanges) -> Collection[str]:
+        """Remove the rows that the disk has now, unless they have changed since; their names."""
+        settled = {
+            name
+            for name, value in changes.rows.items()
+            if not changes.replaces_all and self.rows.get(name, b"") is value
+        }
+        for name in settled:
+            self.remove(name)
+        return settled
+
+    def _clear(self, *, is_whole: bool) -> None:
+        self._is_whole = is_whole
+        self._bytes = 0
+        self.rows.clear()
+
+
+def _cost(value: StoredText | None) -> int:
+    return OF_A_ROW + (len(value) if value is not None else 0)
