@@ -1,9 +1,16 @@
-"""Tables (meta.k8s.io/v1) of lists, single objects and events, as kube-apiserver makes them for kubectl."""
+"""Tables (meta.k8s.io/v1) of lists, single objects and events, as kube-apiserver makes them for kubectl.
+
+The descriptions of columns (`columns.json`) are those of Kubernetes 1.36, which has them of its API's documentation.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import orjson
 
 from kube.json_type import Json
 from kube.requests.request_info import ResourceType
@@ -105,7 +112,7 @@ def table(
         "kind": TABLE[1],
         "apiVersion": f"{GROUP}/{version}",
         "metadata": metadata,
-        "columnDefinitions": [_column(column) for column in printer.columns.split(",")],
+        "columnDefinitions": _columns(printer.columns, api_version.rpartition("/")[0], kind),
         "rows": [_row(item, printer, include, version) for item in objects],
     }
 
@@ -125,13 +132,26 @@ def _printer(api_version: str, kind: str) -> _Printer:
     return _PRINTERS.get((group, kind), _AGED)
 
 
-def _column(text: str) -> Json:
+def _columns(columns: str, group: str, kind: str) -> list[Json]:
+    texts = _descriptions()
+    own = texts.get(f"{group}/{kind}") or texts.get(f"/{kind}", {})
+    return [_column(column, texts[""] | own) for column in columns.split(",")]
+
+
+@cache
+def _descriptions() -> Mapping[str, dict[str, str]]:
+    """The descriptions of columns, by group and kind; under "" those that all kinds have."""
+    texts: dict[str, dict[str, str]] = orjson.loads(Path(__file__).with_name("columns.json").read_bytes())
+    return texts
+
+
+def _column(text: str, descriptions: Mapping[str, str]) -> Json:
     name = text.rstrip("+#")
     return {
         "name": name,
         "type": "integer" if text.endswith("#") else "string",
         "format": "name" if name == "Name" else "",
-        "description": "",
+        "description": descriptions.get(name, ""),
         "priority": int(text.endswith("+")),
     }
 
